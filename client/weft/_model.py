@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from weft._brief import Brief
 from weft._decoding import Decoding
 from weft._types import Task
 
@@ -26,8 +27,8 @@ class ModelState(StrEnum):
     DRAINING = "draining"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+@dataclass(frozen=True, slots=True, repr=False)
+class Limits(Brief):
     """What a model refuses to go beyond, in tokens, bytes, pixels, seconds, beams and outputs; 0: it does not apply.
 
     `max_beams` bounds `Beams.num_beams`, `max_outputs` the `Decoding.num_outputs` of draws and alternatives,
@@ -50,8 +51,8 @@ class Limits:
     max_labels: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+@dataclass(frozen=True, slots=True, repr=False)
+class Model(Brief):
     """One version of one model: what it does, whether it answers, and what it takes.
 
     `error` says why `state` is FAILED. `decoding` is what an empty one resolves to; None for a classifier.

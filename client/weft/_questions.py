@@ -5,6 +5,6 @@ from dataclasses import dataclass
 from weft._types import Completion
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Answer(Completion):
     """What a model answers to a question about a picture. `alignment` is over the picture's grid."""

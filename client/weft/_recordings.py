@@ -27,7 +27,7 @@ class Word:
     end_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Transcription(Completion):
     """What was said in a recording of `duration_s` seconds.
 

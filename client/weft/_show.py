@@ -81,20 +81,29 @@ def patience(what: str) -> Iterator[None]:
         status.stop()
 
 
-def streamed(stream: Stream[Answer], *, scores: bool, as_json: bool) -> Answer:
+def from_word(text: str, *, heard: bool) -> str:
+    """Return a text as it is printed. That of a recording begins with a word: Whisper writes a space before each."""
+    return text.lstrip(" ") if heard else text
+
+
+def streamed(stream: Stream[Answer], *, scores: bool, as_json: bool, heard: bool = False) -> Answer:
     """Print a stream as it comes and return its result; as JSON, one line per delta and one for the whole.
+
+    `heard` is what came of a recording.
 
     Of several answers, and of a search, all comes at the end.
     """
     with stream:
         with patience("waiting for the first token"):
             delta = next(stream, None)
-        came = delta is not None
+        came, begun = delta is not None, False
         while delta is not None:
             if as_json:
                 emit_json({"delta": delta})
             else:
-                emit(delta, end="")
+                shown = delta if begun else from_word(delta, heard=heard)
+                begun = begun or bool(shown)
+                emit(shown, end="")
             delta = _next(stream, as_json=as_json)
         if as_json:
             emit_json({"final": plain(stream.result)})
@@ -120,17 +129,22 @@ def written(answer: Completion, *, scores: bool, as_json: bool) -> None:
         emit_json(answer)
         return
     texts = [
-        each.text if each.score is None or not scores or not answer.others else f"{each.score:.4f}  {each.text}"
-        for each in every_output(answer)
+        text if each.score is None or not scores or not answer.others else f"{each.score:.4f}  {text}"
+        for each, text in zip(every_output(answer), texts_of(answer), strict=True)
     ]
     between = "\n---\n" if any("\n" in text for text in texts) else "\n"
     emit(between.join(texts))
 
 
+def texts_of(answer: Completion) -> list[str]:
+    """Return the texts of an answer and of the further ones, as they are printed."""
+    return [from_word(each.text, heard=isinstance(answer, Transcription)) for each in every_output(answer)]
+
+
 def timed(answer: Transcription) -> None:
     """Print a line for each segment of a recording: start, end and text, between tabs."""
     for segment in answer.segments:
-        emit(f"{segment.start_s:.2f}\t{segment.end_s:.2f}\t{segment.text}")
+        emit(f"{segment.start_s:.2f}\t{segment.end_s:.2f}\t{from_word(segment.text, heard=True)}")
 
 
 def whole(answer: Classification, text: str, *, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """Tables of the command line: tokens, models, and how an answer came about."""
 
 import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -100,7 +101,9 @@ def model_table(models: Sequence[Model]) -> None:
         which = words(f"{model.name} {model.version}\n", style="bold")
         standing = ", ".join((model.task, model.state, *_labels(model)))
         table.add_row(which.append(standing, style="not bold"), words(about))
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    # rich reads COLUMNS itself, on a terminal or not.
+    is_told = sys.stdout.isatty() or "COLUMNS" in os.environ
+    Console(width=None if is_told else 140).print(table)
 
 
 def _labels(model: Model) -> list[str]:

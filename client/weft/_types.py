@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from os import PathLike
 
+from weft._brief import Brief
 from weft._decoding import Decoding
 
 Text = str | Sequence[int]
@@ -94,8 +95,8 @@ class ResolvedModel:
     adapter: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
+@dataclass(frozen=True, slots=True, repr=False)
+class Alignment(Brief):
     """What the model attended to: for each target token a distribution over the source.
 
     `weights[i][j]` is how much token i looked at source token j, or at patch j of an image counted row by row on a grid
@@ -145,8 +146,8 @@ class TopToken:
     log_prob: float
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+@dataclass(frozen=True, slots=True, repr=False)
+class Output(Brief):
     """One more answer to the same request. Its fields are those of `Completion`."""
 
     text: str
@@ -158,8 +159,8 @@ class Output:
     top_tokens: tuple[tuple[TopToken, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+@dataclass(frozen=True, slots=True, repr=False)
+class Completion(Brief):
     """Produced text and how it came about.
 
     `tokens`, what each id stands for, and `token_log_probs` are empty unless `return_scores` was asked for, and
@@ -188,17 +189,17 @@ class Completion:
     prompt_log_probs: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Translation(Completion):
     """A text in another language, or what a text-to-text model made of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Caption(Completion):
     """A picture in words."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Generation(Completion):
     """The continuation of a prompt, without the prompt."""
 
@@ -212,8 +213,8 @@ class LabelScore:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class Classification:
+@dataclass(frozen=True, slots=True, repr=False)
+class Classification(Brief):
     """The most probable labels, most probable first; `alignment` is None unless `explain` was asked for."""
 
     labels: tuple[LabelScore, ...]
@@ -255,8 +256,8 @@ class Span:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class Tagging:
+@dataclass(frozen=True, slots=True, repr=False)
+class Tagging(Brief):
     """A label for each token, special ones left out, and the spans they form; none when token ids were given.
 
     `alignment` is None unless `explain` was asked for; its tokens are all tokens, special ones included.
@@ -271,8 +272,8 @@ class Tagging:
     alignment: Alignment | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Embeddings:
+@dataclass(frozen=True, slots=True, repr=False)
+class Embeddings(Brief):
     """A vector for each input, in their order, and how many tokens or patches each had.
 
     `alignment` is None unless `explain` was asked for; its one row says what the vector was read from.
@@ -293,8 +294,8 @@ class Embeddings:
         return math.fsum(a * b for a, b in zip(one, other, strict=True)) / lengths if lengths else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+@dataclass(frozen=True, slots=True, repr=False)
+class Score(Brief):
     """How probable a target is: `total` is the sum of `token_log_probs`.
 
     Those are natural logarithms of each token's probability, given the source and the tokens before it. `tokens` are

@@ -153,7 +153,8 @@ def _write(
     with request.client() as client:
         if request.stream:
             stream = getattr(client, f"stream_{verb}")(source, *more, **asked)
-            answer = show.streamed(stream, scores=request.scores, as_json=request.as_json)
+            heard = verb == "transcribe"
+            answer = show.streamed(stream, scores=request.scores, as_json=request.as_json, heard=heard)
         else:
             with show.patience(doing):
                 answer = getattr(client, verb)(source, *more, **asked)

@@ -137,6 +137,8 @@ def _prepare_streams() -> None:
 
 def _wrong_usage(error: Any) -> str:
     message: str = error.format_message().rstrip(".")
+    # Typer reads values by pydantic, whose words these are.
+    message = message.replace("Value error, ", "").replace("Input should be", "it must be")
     if "extra argument" in message and error.ctx.info_name in _TEXT_VERBS:
         return "put a text of several words in quotes"
     return f"{message}. Try --help." if isinstance(error, _UsageError) else message

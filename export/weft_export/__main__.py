@@ -3,45 +3,25 @@
 import math
 from collections import Counter
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from weft_export.console.failing import plain_errors
 from weft_export.console.peak import peak_resident_bytes
 from weft_export.console.progress import shown
-from weft_export.console.utf8 import utf8
 from weft_export.errors import ExportError
+from weft_export.options.flags import read_options, takes_options
+from weft_export.options.judging import Judged, judge
+from weft_export.options.table import ExportOptions, Precision
+from weft_export.target import check_target
 from weft_proto.v1 import bundle_pb2
 
 # Without rich: it shows a type for flags that take none, and makes columns that are too narrow for words.
 export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-class Precision(StrEnum):
-    """What a bundle computes in."""
-
-    FP32 = "fp32"
-    FP16 = "fp16"
-    BF16 = "bf16"
-    INT8 = "int8"
-    INT8_WEIGHTS = "int8-weights"
-    INT4 = "int4"
-    NF4 = "nf4"
-
-
-class Pooling(StrEnum):
-    """How the places of a text become one vector."""
-
-    CLS = "cls"
-    MEAN = "mean"
-    LAST = "last"
-    MAX = "max"
-
-
-@export_app.command()
 def export(
     checkpoint: Annotated[Path, typer.Argument(help="Directory of the checkpoint.")],
     bundle: Annotated[
@@ -50,125 +30,7 @@ def export(
             help="Directory of the new bundle: NAME/VERSION in a model repository. For example models/en-es/1."
         ),
     ] = None,
-    precision: Annotated[
-        Precision,
-        typer.Option(
-            # All names in a row would be wider than a narrow terminal.
-            metavar="PRECISION",
-            help="fp32, int8, int8-weights, int4 or nf4, which are for CPU; fp16 or bf16, for CUDA.",
-        ),
-    ] = Precision.FP32,
-    held_out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where weights are rounded: file of held-out examples. They measure what it costs.",
-            show_default="held_out.jsonl of the checkpoint, if any",
-        ),
-    ] = None,
     *,
-    mixed_runs: Annotated[
-        bool,
-        typer.Option(
-            "--mixed-runs",
-            help="For models that generate, on CPU: read prompts in decode runs. Streams then keep their pace beside "
-            "long prompts. The server holds the decoder's weights twice.",
-        ),
-    ] = False,
-    no_explain: Annotated[
-        bool,
-        typer.Option(
-            "--no-explain",
-            help="Leave out the graph that says what an answer attended to. The export is quicker, and no request can "
-            "ask to explain.",
-        ),
-    ] = False,
-    no_score: Annotated[
-        bool,
-        typer.Option(
-            "--no-score",
-            help="Leave out the graph that says how probable a given answer is. The server takes less memory.",
-        ),
-    ] = False,
-    paged: Annotated[
-        bool,
-        typer.Option(
-            "--paged",
-            help="For models that generate, at fp16 or bf16, on CUDA: sequences hold blocks of a cache as they grow, "
-            "and not a slot each of the longest. More of them fit into memory.",
-        ),
-    ] = False,
-    adapters: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=256,
-            metavar="RANK",
-            help="Take low-rank adapters (LoRA) of at most this rank, which weft export-adapter makes. On CPU.",
-            show_default="none",
-        ),
-    ] = None,
-    adapted: Annotated[
-        str | None,
-        typer.Option(
-            help="With --adapters: which products of each layer can have one, with commas: qkv,query,key,value,output,"
-            "gate,inner,outer. Fewer make quicker steps.",
-            show_default="all",
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Of a Hugging Face directory: the context of a generator, or the longest answer or text. More takes "
-            "more memory for each sequence.",
-            show_default="what the model takes, at most 2048",
-        ),
-    ] = None,
-    max_source_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Of a Hugging Face directory that translates: the longest source.",
-            show_default="what the model takes, at most 512",
-        ),
-    ] = None,
-    golden: Annotated[
-        str | None,
-        typer.Option(help="Of a Hugging Face directory: the text that a server tries before it is ready."),
-    ] = None,
-    description: Annotated[
-        str | None, typer.Option(help="Of a Hugging Face directory: one sentence for people.")
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of a whole CLIP model: file of labels that stay, with a line each. Their texts are encoded now, and "
-            "the bundle has no text encoder. Without it, labels come with a request."
-        ),
-    ] = None,
-    label_text: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a whole CLIP model: the text of a label, which takes the place of {}.",
-            show_default="This is a photo of {}.",
-        ),
-    ] = None,
-    pooling: Annotated[
-        Pooling | None,
-        typer.Option(
-            help="Of the body of a text encoder: make an embedder of it that takes the first token, the mean, the last "
-            "token or the largest values.",
-            show_default="what modules.json of sentence-transformers says",
-        ),
-    ] = None,
-    pairs: Annotated[
-        bool,
-        typer.Option(
-            "--pairs",
-            help="Of a classifier of texts with several labels: it judges two texts: premise and hypothesis, perhaps. "
-            "One of one label always does.",
-        ),
-    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Say what would be done, and what it would take. Make nothing.")
     ] = False,
@@ -184,73 +46,43 @@ def export(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is already there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
+    **flags: Any,
 ) -> None:
     """Export a checkpoint of Weft or a Hugging Face directory to a bundle, and prove it.
 
     Torch and ONNX Runtime answer the same requests. If they disagree, nothing is written.
     """
     with plain_errors("export"), shown("export", line_seconds=math.inf if quiet else 0) as say:
+        options = read_options(flags)
+        if graphs_only:
+            _check_graphs_only(options, force=force)
+        judged = judge(checkpoint, options, of_each=check)
+        if bundle is None and not check:
+            raise ExportError("the directory of the new bundle is missing, such as models/en-es/1")
+        if bundle is not None and not check and not graphs_only:
+            check_target(bundle, force=force)
         say(0, 0, "loading torch")
-        from weft_export.converters.converter import Choices  # noqa: PLC0415 - late: torch takes seconds to import
-        from weft_export.export import adaptable, export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
-        from weft_export.wrapping.labels import read_labels  # noqa: PLC0415 - same
-
-        named = () if labels is None else read_labels(labels)
-        given_texts = {"--golden": golden, "--description": description, "--label-text": label_text}
-        texts = [text if text is None else utf8(option, text) for option, text in given_texts.items()]
-        choices = Choices(max_tokens, max_source_tokens, texts[0], texts[1], named, texts[2], pooling, pairs)
 
         def on_stage(name: str, done: int, total: int) -> None:
             say(done, total, name)
 
-        if graphs_only:
-            unmeant = {
-                "--held-out": held_out,
-                "--mixed-runs": mixed_runs,
-                "--no-score": no_score,
-                "--adapters": adapters,
-                "--paged": paged,
-                "--force": force,
-            }
-            if given := ", ".join(flag for flag, value in unmeant.items() if value):
-                raise ExportError(f"{given}: of no meaning with --graphs-only")
-        if adapted is not None and adapters is None:
-            raise ExportError("--adapted says which products take adapters: it needs --adapters RANK")
-        places = None if adapters is None else adaptable(adapters, adapted)
         if check:
-            from weft_export.check import check as checked  # noqa: PLC0415 - same
-
-            graphs = {
-                "explains": not no_explain,
-                "scores": not no_score,
-                "mixed_runs": mixed_runs,
-                "paged": paged,
-            }
-            lines = checked(checkpoint, choices, slots, bundle, adapters=places, **graphs)
-            typer.echo("\n".join(lines))
+            typer.echo("\n".join(_checked(checkpoint, bundle, slots, judged)))
             return
-        if bundle is None:
-            raise ExportError("the directory of the new bundle is missing, such as models/en-es/1")
+        assert bundle is not None
         if graphs_only:
-            from weft_export.graphs_only import export_graphs  # noqa: PLC0415 - same
+            from weft_export.graphs_only import export_graphs  # noqa: PLC0415 - late: torch takes seconds to import
 
-            parity = export_graphs(checkpoint, bundle, precision, choices, on_stage, say_note, explains=not no_explain)
+            choices, explains = judged.choices(), not options.no_explain
+            parity = export_graphs(
+                checkpoint, bundle, options.precision, choices, on_stage, say_note, explains=explains
+            )
             typer.echo(f"{bundle}: largest difference from torch {parity.max_abs_error:.1e}")
             return
+        from weft_export.export import export_checkpoint  # noqa: PLC0415 - same
+
         report = export_checkpoint(
-            checkpoint,
-            bundle,
-            precision,
-            held_out=held_out,
-            mixed_runs=mixed_runs,
-            explains=not no_explain,
-            scores=not no_score,
-            adapters=places,
-            paged=paged,
-            force=force,
-            choices=choices,
-            on_stage=on_stage,
-            on_note=say_note,
+            checkpoint, bundle, **judged.arguments(), force=force, on_stage=on_stage, on_note=say_note
         )
     parity = report.manifest.parity
     typer.echo(
@@ -259,7 +91,28 @@ def export(
         f" peak memory {peak_resident_bytes() / 1e6:.0f} MB"
     )
     if report.manifest.HasField("rounding"):
-        typer.echo("\n".join(_rounding_lines(report.manifest, precision)))
+        typer.echo("\n".join(_rounding_lines(report.manifest, options.precision)))
+
+
+def _checked(checkpoint: Path, bundle: Path | None, slots: int, judged: Judged) -> list[str]:
+    from weft_export.check import check  # noqa: PLC0415 - late: torch takes seconds to import
+
+    given = judged.arguments()
+    graphs = {name: given[name] for name in ("explains", "scores", "mixed_runs", "adapters", "paged")}
+    return check(checkpoint, given["choices"], slots, bundle, **graphs)
+
+
+def _check_graphs_only(options: ExportOptions, *, force: bool) -> None:
+    unmeant = {
+        "--held-out": options.held_out,
+        "--mixed-runs": options.mixed_runs,
+        "--no-score": options.no_score,
+        "--adapters": options.adapters,
+        "--paged": options.paged,
+        "--force": force,
+    }
+    if given := ", ".join(flag for flag, value in unmeant.items() if value):
+        raise ExportError(f"{given}: of no meaning with --graphs-only")
 
 
 def say_note(sentence: str) -> None:
@@ -317,6 +170,8 @@ def _bits_line(rounding: bundle_pb2.Rounding, precision: str) -> str:
     too_much = f"; more than {MAX_EFFECT} is not for {precision}" if rounding.effect > MAX_EFFECT else ""
     return f"{said}: rounding moves an answer by {rounding.effect:.4f} nats (estimated){too_much}"
 
+
+export_app.command()(takes_options(export))
 
 if __name__ == "__main__":
     export_app()

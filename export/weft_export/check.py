@@ -10,9 +10,6 @@ from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
 from weft_export.estimate import Estimate, estimate, size, told
 from weft_export.export import (
-    PRECISIONS,
-    check_adaptable,
-    check_adapters,
     check_bf16,
     check_mixed_runs,
     check_paged,
@@ -21,6 +18,7 @@ from weft_export.export import (
 )
 from weft_export.families.writer import Writer
 from weft_export.graphs.adapting import Adaptable
+from weft_export.preconditions import PRECISIONS, check_labels, check_precision
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -47,12 +45,12 @@ def check(
     Raises:
         CheckpointError: the checkpoint cannot be exported.
     """
-    check_adaptable(adapters, choices)
+    check_labels(choices.labels, adapters=adapters is not None)
     loaded = load(directory, choices, filled=False)
     checkpoint = replace(loaded.checkpoint, explains=explains, paged=paged)
     check_tokenizers(checkpoint)
-    check_mixed_runs(checkpoint, PRECISIONS["fp32"], mixed_runs=mixed_runs)
-    check_paged(checkpoint, PRECISIONS["fp16"])
+    check_mixed_runs(checkpoint, mixed_runs=mixed_runs)
+    check_paged(checkpoint)
     exact = estimate(checkpoint, PRECISIONS["fp32"], num_slots)
     lines = [
         f"{checkpoint.family}, to {TASKS[checkpoint.task].name}: {exact.num_parameters:,} parameters",
@@ -68,10 +66,7 @@ def check(
     for name, precision in PRECISIONS.items():
         try:
             check_bf16(checkpoint, precision)
-            check_mixed_runs(checkpoint, precision, mixed_runs=mixed_runs)
-            if adapters is not None:
-                check_adapters(precision)
-            check_paged(checkpoint, precision)
+            check_precision(precision, mixed_runs=mixed_runs, adapters=adapters is not None, paged=paged)
         except ExportError as error:
             lines.append(f"{name:13}not possible: {error}")
         else:

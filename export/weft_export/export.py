@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -12,21 +13,23 @@ from weft_export.bundle import manifest_of, provenance_of, write_manifest
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.checkpoints.files import check_regular
+from weft_export.checkpoints.formats import is_foreign
 from weft_export.checkpoints.held_out import HELD_OUT_FILE, Example, read_held_out
 from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
-from weft_export.converters.convert import Converted, convert, is_foreign
+from weft_export.converters.convert import Converted, convert
 from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
 from weft_export.estimate import estimate, told
 from weft_export.families.writer import Writer
-from weft_export.graphs.adapting import NAMES, Adaptable, adapted, adapter_spec, attach
+from weft_export.graphs.adapting import Adaptable, adapted, adapter_spec, attach
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.graphs.weight_files import WeightFiles
 from weft_export.layers.recurrent import Recurrence
+from weft_export.preconditions import PRECISIONS, check_labels, check_precision, products
 from weft_export.proofs.golden import GoldenRequest, check_golden
 from weft_export.proofs.parity import check_parity
 from weft_export.proofs.quality import check_quality
@@ -35,19 +38,8 @@ from weft_export.proofs.session import runtime_version
 from weft_export.rounding.rounding import rounded
 from weft_export.target import check_target, put
 from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED, precision_name
-from weft_proto.paging import PAGED_PRECISIONS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
-
-PRECISIONS = {
-    "fp32": bundle_pb2.PRECISION_FP32,
-    "fp16": bundle_pb2.PRECISION_FP16,
-    "bf16": bundle_pb2.PRECISION_BF16,
-    "int8": bundle_pb2.PRECISION_INT8,
-    "int8-weights": bundle_pb2.PRECISION_INT8_WEIGHTS,
-    "int4": bundle_pb2.PRECISION_INT4,
-    "nf4": bundle_pb2.PRECISION_NF4,
-}
 
 # What ONNX Runtime's CUDA kernels of our opset know in float32 and float16 only.
 _NOT_IN_BF16 = (Recurrence, nn.Conv1d, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
@@ -104,7 +96,9 @@ def export_checkpoint(
             ExportErrors too.
     """
     started = time.monotonic()
-    check_adaptable(adapters, choices)
+    more: dict[str, Any] = {"mixed_runs": mixed_runs, "adapters": adapters is not None, "paged": paged}
+    check_precision(PRECISIONS[precision], held_out=held_out, **more)
+    check_labels(choices.labels if choices else (), adapters=adapters is not None)
     home = check_target(bundle_dir, force=force)
     try:
         with tempfile.TemporaryDirectory(prefix=".weft-export-", dir=home) as scratch:
@@ -159,13 +153,12 @@ def _build(
     paged: bool,
 ) -> bundle_pb2.BundleManifest:
     original = replace(loaded.checkpoint, explains=explains, paged=paged)
-    check_paged(original, precision)
+    check_paged(original)
     if adapters is not None:
-        check_adapters(precision)
         original = replace(original, adapters=spec_of(original, adapters))
     check_tokenizers(original)
     check_bf16(original, precision)
-    check_mixed_runs(original, precision, mixed_runs=mixed_runs)
+    check_mixed_runs(original, mixed_runs=mixed_runs)
     examples = examples_of(original, precision, held_out, loaded.held_out)
     if precision in ROUNDED:
         on_stage("measuring what rounding does", 0, 1)
@@ -216,17 +209,7 @@ def prepared(checkpoint: Checkpoint) -> Checkpoint:
 
 def adaptable(rank: int, names: str | None) -> Adaptable:
     """Read which products shall take adapters: names with commas between them, or all. Raises ExportError."""
-    chosen = NAMES if names is None else tuple(name.strip() for name in names.split(","))
-    for name in chosen:
-        if name not in NAMES:
-            raise ExportError(f"{name!r:.60} is no product of a layer; these are: {', '.join(NAMES)}")
-    return Adaptable(rank, chosen)
-
-
-def check_adaptable(adapters: Adaptable | None, choices: Choices | None) -> None:
-    """Raise ExportError for a bundle whose adapters could not be made: nothing says afterwards what was chosen."""
-    if adapters is not None and choices is not None and choices.labels:
-        raise ExportError("adapters are not for labels that stay: leave out --labels, or --adapters")
+    return Adaptable(rank, products(names))
 
 
 def spec_of(checkpoint: Checkpoint, adapters: Adaptable) -> bundle_pb2.AdapterSpec:
@@ -236,19 +219,11 @@ def spec_of(checkpoint: Checkpoint, adapters: Adaptable) -> bundle_pb2.AdapterSp
     return adapter_spec(checkpoint.model, *adapters)
 
 
-def check_adapters(precision: bundle_pb2.Precision.ValueType) -> None:
-    """Raise ExportError for a precision at which nobody has tried adapters."""
-    if precision not in HOST_PRECISIONS:
-        raise ExportError("adapters are not for fp16 and bf16: no server runs them on a device")
-
-
 def examples_of(
     checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, given: Path | None, default: Path
 ) -> list[Example]:
     """Return the held-out examples that rounding is measured on: those of a file that was given, or of the default."""
     if precision not in ROUNDED:
-        if given is not None:
-            raise ExportError("held-out examples are for int8 and the like, whose rounding they measure")
         return []
     if TASKS[checkpoint.task].matches:
         if given is not None:
@@ -268,20 +243,16 @@ def check_bf16(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType
         raise ExportError("bf16 is not for models that recur or convolve: CUDA has no such kernels; take fp16")
 
 
-def check_paged(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
-    """Raise ExportError for a model whose caches shall lie in blocks and cannot, or for a precision without kernels."""
+def check_paged(checkpoint: Checkpoint) -> None:
+    """Raise ExportError for a model whose caches shall lie in blocks, and cannot."""
     if not checkpoint.paged:
         return
     why = checkpoint.model.unpaged if isinstance(checkpoint.model, Writer) else "it has no caches"
     if why is not None:
         raise ExportError(f"--paged is not for {checkpoint.family}: {why}")
-    if precision not in PAGED_PRECISIONS:
-        raise ExportError(f"--paged is for fp16 and bf16, on CUDA; at {precision_name(precision)} caches lie in slots")
 
 
-def check_mixed_runs(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, mixed_runs: bool) -> None:
-    """Raise ExportError for a model, or a precision, that no server reads prompts with in decode runs."""
+def check_mixed_runs(checkpoint: Checkpoint, *, mixed_runs: bool) -> None:
+    """Raise ExportError for a model that no server reads prompts with in decode runs."""
     if mixed_runs and not getattr(checkpoint.model, "mixes", False):
         raise ExportError("mixed runs are for models that generate: others have no prompt to read")
-    if mixed_runs and precision not in HOST_PRECISIONS:
-        raise ExportError("mixed runs are not for fp16 and bf16: no server runs them on a device")

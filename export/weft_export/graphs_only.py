@@ -8,9 +8,10 @@ from google.protobuf import json_format
 
 from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
-from weft_export.export import PRECISIONS, OnNote, OnStage, check_bf16, load
+from weft_export.export import OnNote, OnStage, check_bf16, load
 from weft_export.graphs.graphs import graphs_of, states_of
 from weft_export.graphs.onnx_graph import read_ports, write_graph
+from weft_export.preconditions import PRECISIONS
 from weft_export.proofs.parity import check_parity
 from weft_export.rounding.rounding import rounded
 from weft_proto.v1 import bundle_pb2

@@ -32,14 +32,25 @@ _CHECK = typer.Option(
     help="Serve nothing. Say whether a server would start with these settings, and whether each bundle is sound: its "
     "manifest, its files' digests, its room in memory. The exit code is 0 or 1.",
 )
+_CHECK_BEFORE = typer.Option(
+    "--check-before",
+    metavar="BYTES",
+    min=0,
+    help="Serve nothing. Say whether a server would start with these settings, before there is a repository, and "
+    "whether a model whose weights take so many bytes would fit. `weft up` asks so.",
+    show_default=False,
+)
 
 
-def serve(ctx: typer.Context, folder: str | None, *, check: bool, **flags: Any) -> None:
+def serve(ctx: typer.Context, folder: str | None, *, check: bool, check_before: int | None, **flags: Any) -> None:
     """Serve a model repository over gRPC until SIGTERM or Ctrl-C.
 
     Each setting is a flag and an environment variable. The flag wins.
     """
     try:
+        if check_before is not None:
+            look_before(read_flags(ctx, folder or ".", flags), check_before)
+            return
         reading = read_flags(ctx, folder, flags)
         if check:
             look(reading)
@@ -70,6 +81,17 @@ def look(reading: Reading) -> None:
     show(findings)
     num_odd = sum(finding.state == WARNING for finding in findings)
     typer.echo(f"ok, warnings: {num_odd}" if num_odd else "ok")
+
+
+def look_before(reading: Reading, num_bytes: int) -> None:
+    """Say what serving a model of so many bytes would come to. Raises ConfigError if it would not do."""
+    with _needs_the_extra():
+        from weft_server.checks.bundles import look_at_weights  # noqa: PLC0415 - late, as in `run`
+        from weft_server.checks.settings import look_at_settings  # noqa: PLC0415
+    # The repository is not there yet, or it is not to be looked at.
+    reading = reading._replace(bad=reading.bad | {"repository"})
+    _refuse([*look_at_settings(reading), *look_at_weights(reading, num_bytes)])
+    typer.echo("ok")
 
 
 def verify(reading: Reading) -> None:
@@ -112,5 +134,5 @@ def _needs_the_extra() -> Iterator[None]:
         ) from error
 
 
-takes_settings(serve, check=Annotated[bool, _CHECK])
+takes_settings(serve, check=Annotated[bool, _CHECK], check_before=Annotated[int | None, _CHECK_BEFORE])
 app.command(cls=HelpOverText)(serve)

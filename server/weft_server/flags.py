@@ -30,7 +30,7 @@ class HelpOverText(TyperCommand):
 def takes_settings(command: Callable[..., None], **options: Any) -> None:
     """Give a command, which has `ctx`, `folder` and `**flags`, the folder to serve and a flag for each setting.
 
-    `options` are further ones of its own, each an annotation of typer's. They are off by default.
+    `options` are further ones of its own, each an annotation of typer's. They are off by default: False, or None.
     """
     signature = _signature(options)
     command.__signature__ = signature  # type: ignore[attr-defined]
@@ -54,7 +54,7 @@ def read_flags(ctx: typer.Context, folder: str | None, flags: dict[str, Any]) ->
 def _signature(options: dict[str, Any]) -> inspect.Signature:
     folder = typer.Argument(metavar="REPOSITORY", help=f"The same as {flag_name('repository')} PATH.")
     parameters = [_parameter("ctx", typer.Context), _parameter("folder", Annotated[str | None, folder], None)]
-    parameters += [_parameter(name, option, default=False) for name, option in options.items()]
+    parameters += [_parameter(name, option, default=_off(option)) for name, option in options.items()]
     for name, field in ServerConfig.model_fields.items():
         # Values come as text, and ServerConfig reads them. So a wrong one gets the same line from a flag and from a
         # variable.
@@ -67,6 +67,10 @@ def _signature(options: dict[str, Any]) -> inspect.Signature:
         default = None if field.is_required() or field.default is None else str(field.default)
         parameters.append(_parameter(name, Annotated[str | None, option], default))
     return inspect.Signature(parameters)
+
+
+def _off(option: Any) -> Any:
+    return False if get_args(option)[0] is bool else None
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

@@ -52,6 +52,14 @@ def test_stdout_holds_the_answer_alone(weft_command, picture):
     assert (0, "2 1 0 0\n", "") == weft_command("embed", "a ba")
 
 
+def test_a_text_in_the_place_of_a_picture_is_told_its_flag(weft_command):
+    """`weft classify` takes a picture first. A text there is no file, and --text is what was meant."""
+    code, out, error = weft_command("classify", "I love it")
+
+    assert (2, "") == (code, out)
+    assert "weft: there is no file 'I love it'; --text TEXT classifies a text\n" == error
+
+
 def test_what_is_said_has_times_if_asked(weft_command, server, picture):
     """--timestamps asks the model for them, and prints a line for each segment: start, end and text."""
     assert (0, "sound of 5 bytes\n", "") == weft_command("transcribe", picture)

@@ -1,15 +1,12 @@
 """What `weft up` knows a bundle by: all that it is made of."""
 
-import signal
 import sys
 from importlib.metadata import version
 
 import pytest
-from typer.testing import CliRunner
 
 import weft_proto
 from weft_export.up import exporter
-from weft_export.up.command import up_app
 from weft_export.up.kept import key_of, model_name
 
 
@@ -86,18 +83,3 @@ def test_a_folder_s_name_becomes_a_model_s():
     assert ["smollm2-135m-instruct", "model", "a_b.c"] == list(
         map(model_name, ("SmolLM2-135M-Instruct", "..", "_a_b.c"))
     )
-
-
-def test_labels_are_passed_on_and_tell_bundles_apart(checkpoint, monkeypatch):
-    """`weft up --labels` names a picture's labels as `weft export` does; with others it makes another bundle."""
-    labels, kept, made = checkpoint.parent / "labels.txt", checkpoint.parent / "kept", {}
-    monkeypatch.setattr("os.execv", lambda *_: None)
-    monkeypatch.setattr("weft_export.export.export_checkpoint", lambda *at, choices, **_: made.update({at[1]: choices}))
-    for animal in ("dog", "owl"):
-        labels.write_text(f"cat\n{animal}\n")
-        ran = CliRunner().invoke(up_app, [str(checkpoint), "--labels", str(labels), "--keep", str(kept), "--quiet"])
-        assert 0 == ran.exit_code, ran.output
-
-    # Should the server not begin, this process can be ended.
-    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    assert [("cat", "dog"), ("cat", "owl")] == [choices.labels for choices in made.values()]

@@ -249,14 +249,14 @@ def test_other_families_keep_slots(name):
     """A family whose attention the operator cannot do is refused with its reason."""
     checkpoint = replace(sample(name), paged=True)
     with pytest.raises(ExportError, match="--paged is not for") as refused:
-        check_paged(checkpoint, FP16)
+        check_paged(checkpoint)
     assert isinstance(checkpoint.model, Writer) or "it has no caches" in str(refused.value)
 
 
 def test_a_bias_keeps_slots():
     """So is a model of BLOOM's kind."""
     with pytest.raises(ExportError, match="adds a bias to the scores"):
-        check_paged(replace(with_alibi(), paged=True), FP16)
+        check_paged(replace(with_alibi(), paged=True))
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ EXPORT = {
     "up/hub.py _NAME": ("fullmatch", run("a"), run("a/"), run("a", "a/", "!")),
     "up/kept.py '[^a-z0-9._-]+'": ("sub", run("!"), run("!a")),
     "checkpoints/places.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각")),
-    r"wrapping/command.py '(\\d{1,6})(?:x(\\d{1,6}))?'": ("fullmatch", run("1"), run("1x")),
+    r"wrapping/picture_options.py '(\\d{1,6})(?:x(\\d{1,6}))?'": ("fullmatch", run("1"), run("1x")),
     "converters/text/byte_level.py _QWEN_WORDS": ("split", run(" ", "a", "a"), run("\t"), run("!\n", end="a"),
         run("'")),
     "converters/text/language_tags.py _CODE": ("fullmatch", run("a"), run("_Aaaa", "aa")),

@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 from weft import _show as show
-from weft._tables import every_output
 from weft._types import Classification, Completion, Embeddings, Score, Tagging
 from weft.exceptions import (
     AccessDenied,
@@ -52,7 +51,7 @@ def text_line(answer: Completion | Classification | Embeddings | Tagging | Score
     """
     match answer:
         case Completion():
-            fields = [each.text for each in every_output(answer)]
+            fields = show.texts_of(answer)
         case Classification():
             fields = [answer.labels[0].label]
         case Tagging():

@@ -15,7 +15,8 @@ from weft_export.adapters.peft import WEIGHTS, read_adapter
 from weft_export.bundle import manifest_of, provenance_of
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import read_file
-from weft_export.converters.convert import EMBEDDERS, Converted, is_foreign
+from weft_export.checkpoints.formats import is_foreign
+from weft_export.converters.convert import EMBEDDERS, Converted
 from weft_export.converters.converter import Choices
 from weft_export.converters.sentence import MODULES
 from weft_export.errors import CheckpointError, ExportError

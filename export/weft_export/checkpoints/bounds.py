@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
-from weft_export.families.state import State
 from weft_proto.bundle_rules import LIMITS, MAX_STATE_ELEMENTS, Limit
+
+if TYPE_CHECKING:  # torch takes seconds to import
+    from weft_export.families.state import State
 
 
 def check_spec(key: str, spec: Message) -> None:
@@ -37,7 +39,7 @@ def check_list(name: str, value: Sequence[object], most: int) -> None:
         raise ValueError(f"{name} has {len(value)} entries; at most {most} are allowed")
 
 
-def check_states(states: Iterable[State]) -> None:
+def check_states(states: "Iterable[State]") -> None:
     """Raise ValueError when a sequence of a model would take more memory than a server gives one."""
     for state in states:
         elements = math.prod(state.shape)

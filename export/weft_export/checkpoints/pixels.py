@@ -67,7 +67,12 @@ def to_pixel_values(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[n
     if image.size != size:
         image = image.resize(size, _RESAMPLE[spec.resample])
     left, top = (image.width - spec.width) // 2, (image.height - spec.height) // 2
-    image = image.crop((left, top, left + spec.width, top + spec.height))
+    if spec.padding:
+        colour = tuple(spec.padding) if spec.channels > 1 else spec.padding[0]
+        picture, image = image, Image.new(image.mode, (spec.width, spec.height), colour)
+        image.paste(picture, ((spec.width - picture.width) // 2, (spec.height - picture.height) // 2))
+    else:
+        image = image.crop((left, top, left + spec.width, top + spec.height))
     values = np.asarray(image, dtype=np.float32).reshape(spec.height, spec.width, spec.channels) / np.float32(255)
     mean, std = np.array(spec.mean, dtype=np.float32), np.array(spec.std, dtype=np.float32)
     return np.ascontiguousarray(((values - mean) / std).transpose(2, 0, 1))

@@ -47,15 +47,6 @@ class Converted:
     notes: tuple[str, ...]
 
 
-def is_foreign(directory: Path) -> bool:
-    """Whether config.json of a directory is of Hugging Face's kind. What cannot be read is not."""
-    try:
-        config = json.loads(read_file(directory / CONFIG_FILE))
-    except (CheckpointError, ValueError, RecursionError):
-        return False
-    return isinstance(config, dict) and "model_type" in config and "family" not in config
-
-
 def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Converted:
     """Read a Hugging Face directory; the model is in eval mode and float32.
 

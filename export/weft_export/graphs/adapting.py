@@ -17,11 +17,10 @@ from weft_export.layers.cross_attention import CrossAttention
 from weft_export.layers.decoder import DecoderLayer
 from weft_export.layers.encoder import EncoderLayer
 from weft_export.layers.feed_forward import FeedForward, GatedFeedForward
+from weft_export.preconditions import PRODUCTS
 from weft_proto.bundle_rules import ADAPTER_PORTS, adapter_ports
 from weft_proto.v1 import bundle_pb2
 
-NAMES = ("qkv", "query", "key", "value", "output", "gate", "inner", "outer")
-"""What the products of a layer are called."""
 _LAYERS = (CausalLayer, EncoderLayer, DecoderLayer)
 _SUBLAYERS = (SelfAttention, CrossAttention, FeedForward, GatedFeedForward)
 # Queries, keys and values have an adapter each in most checkpoints. Ours have one product for all three.
@@ -34,10 +33,10 @@ class Adaptable(NamedTuple):
     """Which adapters a bundle is to take: of what rank at most, and of which products of its layers, by name."""
 
     rank: int
-    names: Sequence[str] = NAMES
+    names: Sequence[str] = PRODUCTS
 
 
-def adapter_spec(model: nn.Module, rank: int, names: Sequence[str] = NAMES) -> bundle_pb2.AdapterSpec:
+def adapter_spec(model: nn.Module, rank: int, names: Sequence[str] = PRODUCTS) -> bundle_pb2.AdapterSpec:
     """Return which products of a model take an adapter of at most `rank`: those of its layers with one of `names`.
 
     Raises:

@@ -5,50 +5,47 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from weft_export.__main__ import Precision, say_note
-from weft_export.checkpoints.files import check_directory
+from weft_export.__main__ import say_note
 from weft_export.console.failing import plain_errors
 from weft_export.console.progress import shown
 from weft_export.errors import ExportError
+from weft_export.options.flags import read_options, takes_options
+from weft_export.options.judging import Judged, judge
+from weft_export.up.asking import ask_server, least_bytes
 from weft_export.up.hub import download, is_hub_name
 from weft_export.up.kept import alone, default_home, key_of, model_name
-from weft_export.wrapping.labels import read_labels
 from weft_proto.bundle_rules import MANIFEST_FILE
 
 up_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@up_app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def up(
     ctx: typer.Context,
     checkpoint: Annotated[str, typer.Argument(help="Directory of the checkpoint, or ORG/NAME of a model on the hub.")],
-    precision: Annotated[Precision, typer.Option(metavar="PRECISION", help="As of weft export.")] = Precision.FP32,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="As of weft export.", show_default=False)] = None,
-    max_source_tokens: Annotated[int | None, typer.Option(min=1, help="As of weft export.", show_default=False)] = None,
-    labels: Annotated[Path | None, typer.Option(help="As of weft export.", show_default=False)] = None,
-    keep: Annotated[Path | None, typer.Option(help="Where bundles are kept.", show_default="~/.cache/weft")] = None,
     *,
-    mixed_runs: Annotated[bool, typer.Option("--mixed-runs", help="As of weft export.")] = False,
+    keep: Annotated[Path | None, typer.Option(help="Where bundles are kept.", show_default="~/.cache/weft")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show the export's progress.")] = False,
+    **flags: Any,
 ) -> None:
     """Export a checkpoint if that was not done yet, and serve it.
 
-    Other flags are those of weft serve. They follow the checkpoint. For example: weft up my-gpt --port 8000
+    The options of weft export that say what a bundle has are taken here too. All others are those of weft serve.
+    They follow the checkpoint. For example: weft up my-gpt --port 8000
     """
     with plain_errors("up", extra="export"):
-        lengths = (max_tokens, max_source_tokens)
-        named = () if labels is None else read_labels(labels)
-        options = {"precision": precision.value, "mixed_runs": mixed_runs, "lengths": lengths, "labels": named}
+        options = read_options(flags)
         path, name = _found(checkpoint)
-        repository = (keep or default_home()) / key_of(path, name, options)
+        judged = judge(path, options)
+        ask_server(ctx.args, least_bytes(path, options.precision))
+        repository = (keep or default_home()) / key_of(path, name, judged.key())
         bundle = repository / name / "1"
         with alone(repository):
             if not (bundle / MANIFEST_FILE).is_file():
-                _export(path, bundle, precision, lengths, named, mixed_runs=mixed_runs, quiet=quiet)
+                _export(path, bundle, judged, quiet=quiet)
     typer.echo(f"weft up: {name} is {bundle}", err=True)
     _become([sys.executable, "-m", "weft_command", "serve", str(repository), *ctx.args])
 
@@ -70,35 +67,22 @@ def _found(checkpoint: str) -> tuple[Path, str]:
     path = Path(checkpoint)
     if not path.exists() and is_hub_name(checkpoint):
         return download(checkpoint), model_name(checkpoint.rpartition("/")[2])
-    check_directory(path)
     return path, model_name(path.absolute().name)
 
 
-def _export(
-    path: Path,
-    bundle: Path,
-    precision: Precision,
-    lengths: tuple[int | None, int | None],
-    labels: tuple[str, ...],
-    *,
-    mixed_runs: bool,
-    quiet: bool,
-) -> None:
+def _export(path: Path, bundle: Path, judged: Judged, *, quiet: bool) -> None:
     with shown("up", line_seconds=math.inf if quiet else 0) as say:
         say(0, 0, "loading torch")
-        from weft_export.converters.converter import Choices  # noqa: PLC0415 - late: torch takes seconds to import
-        from weft_export.export import export_checkpoint  # noqa: PLC0415 - same
+        from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
 
-        export_checkpoint(
-            path,
-            bundle,
-            precision,
-            mixed_runs=mixed_runs,
-            choices=Choices(*lengths, labels=labels),
-            on_stage=lambda name, done, total: say(done, total, name),
-            on_note=say_note,
-        )
+        def on_stage(name: str, done: int, total: int) -> None:
+            say(done, total, name)
 
+        export_checkpoint(path, bundle, **judged.arguments(), on_stage=on_stage, on_note=say_note)
+
+
+# What is no option here is one of weft serve.
+up_app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(takes_options(up))
 
 if __name__ == "__main__":
     up_app()

@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 import onnx_ir
 from google.protobuf.message import DecodeError, Message
+from onnx import version_converter
 
 from weft_export.checkpoints.files import check_regular
 from weft_export.errors import CheckpointError
@@ -22,7 +23,9 @@ _LOOPS = frozenset({"Loop", "Scan", "SequenceMap", "BeamSearch", "GreedySearch",
 MAX_NUMBERS = 2**40
 """Of one tensor."""
 LEAST_OPSET = 13
-"""Since this one, Softmax is over one axis, and axes of other operators are inputs."""
+"""Since this one, Softmax is over one axis, and axes of other operators are inputs. Older graphs are brought to it."""
+OLDEST_OPSET = 7
+"""What onnx.version_converter begins with."""
 
 
 def read_onnx(path: Path) -> onnx_ir.Model:
@@ -32,7 +35,7 @@ def read_onnx(path: Path) -> onnx_ir.Model:
         CheckpointError: There are four cases:
             1. It cannot be read, or is no ONNX model.
             2. It has operators that are not ONNX's or com.microsoft's, or that loop.
-            3. Its opset is older than LEAST_OPSET.
+            3. Its opset is older than OLDEST_OPSET, or an operator of it cannot be brought to LEAST_OPSET.
             4. Its weights lie elsewhere than in regular files of its own folder. A link out of it is elsewhere.
     """
     size = check_regular(path)
@@ -53,7 +56,7 @@ def read_onnx(path: Path) -> onnx_ir.Model:
         _check(path, message)
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
     if opset < LEAST_OPSET:
-        raise CheckpointError(f"{path} has opset {opset}; {LEAST_OPSET} or newer is needed: export it again")
+        model = _renewed(path, model, opset)
     del model.metadata_props[:]
     try:
         read = onnx_ir.from_proto(model)
@@ -67,6 +70,19 @@ def num_weights(model: onnx_ir.Model) -> int:
     """Return how many numbers a model's weights hold."""
     weights = (value.const_value for value in model.graph.initializers.values())
     return sum(weight.size for weight in weights if weight is not None)
+
+
+def _renewed(path: Path, model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Return a graph of an old opset in one that is served. Its answers are compared with the old one's later."""
+    if opset < OLDEST_OPSET:
+        raise CheckpointError(f"{path} has opset {opset}; {OLDEST_OPSET} or newer is needed: export it again")
+    try:
+        return version_converter.convert_version(model, LEAST_OPSET)
+    except Exception as error:  # of C++: an operator that it does not know, or a graph that is none
+        reason = str(error).strip().splitlines()[-1]
+        raise CheckpointError(
+            f"{path} has opset {opset}, and cannot be brought to {LEAST_OPSET}: {reason:.300}"
+        ) from error
 
 
 def _check(path: Path, message: Message) -> None:

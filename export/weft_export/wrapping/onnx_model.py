@@ -13,8 +13,10 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 
 @dataclass(frozen=True)
 class OnnxModel:
-    """A classifier or tagger that is not one of our modules.
+    """A classifier, a tagger or an embedder that is not one of our modules.
 
+    embedding says how vectors are made; how many numbers they have, the graph says.
+    is_bgr is whether the graph takes the channels of a picture as blue, green, red.
     files holds the tokenizer or the golden image, by the names that text and golden give them.
     """
 
@@ -24,6 +26,8 @@ class OnnxModel:
     golden: bundle_pb2.Golden
     text: bundle_pb2.TextSpec | None = None
     image: bundle_pb2.ImageSpec | None = None
+    embedding: bundle_pb2.EmbeddingSpec | None = None
+    is_bgr: bool = False
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -37,7 +41,10 @@ class OnnxModel:
                     check_spec(key, spec)
         except ValueError as error:
             raise CheckpointError(str(error)) from error
-        if len(self.labels) == 0 or len(set(self.labels)) != len(self.labels):
+        if self.row.embeds:
+            if self.labels:
+                raise CheckpointError("labels are of a model that classifies or tags; one that embeds has none")
+        elif len(self.labels) == 0 or len(set(self.labels)) != len(self.labels):
             raise CheckpointError("labels must be distinct, and there must be one at least")
         for name in self.files:
             check_name(name)
@@ -50,9 +57,18 @@ class OnnxModel:
     @property
     def role(self) -> bundle_pb2.GraphRole.ValueType:
         """What its graph computes."""
-        return bundle_pb2.GRAPH_ROLE_TAGGER if self.row.labels_tokens else bundle_pb2.GRAPH_ROLE_CLASSIFIER
+        return _GRAPHS[self.task][0]
 
     @property
     def file_name(self) -> str:
         """The name of its graph's file in a bundle."""
-        return "tagger.onnx" if self.row.labels_tokens else "classifier.onnx"
+        return _GRAPHS[self.task][1]
+
+
+_GRAPHS = {
+    common_pb2.TASK_CLASSIFY_IMAGE: (bundle_pb2.GRAPH_ROLE_CLASSIFIER, "classifier.onnx"),
+    common_pb2.TASK_CLASSIFY_TEXT: (bundle_pb2.GRAPH_ROLE_CLASSIFIER, "classifier.onnx"),
+    common_pb2.TASK_TAG: (bundle_pb2.GRAPH_ROLE_TAGGER, "tagger.onnx"),
+    common_pb2.TASK_EMBED_TEXT: (bundle_pb2.GRAPH_ROLE_EMBEDDER, "embedder.onnx"),
+    common_pb2.TASK_EMBED_IMAGE: (bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER, "image_embedder.onnx"),
+}

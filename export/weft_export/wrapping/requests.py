@@ -99,7 +99,7 @@ def padded(length: int) -> int:
 
 
 def answer(session: Any, feeds: Mapping[str, Array], described: OnnxModel) -> Array:
-    """Return the probabilities [batch, labels], of a tagger [batch, seq, labels].
+    """Return the probabilities [batch, labels], of a tagger [batch, seq, labels]; or vectors [batch, dimensions].
 
     Raises:
         ExportError: the graph fails, or gives another shape, or what is no distribution.
@@ -107,10 +107,13 @@ def answer(session: Any, feeds: Mapping[str, Array], described: OnnxModel) -> Ar
     first = next(iter(feeds.values()))
     (out,) = run(session, feeds)
     rows = first.shape if described.row.labels_tokens else first.shape[:1]
-    if out.shape != (*rows, len(described.labels)):
-        raise ExportError(f"the graph gives {list(out.shape)} values where {[*rows, len(described.labels)]} are due")
+    width = len(described.labels) if described.embedding is None else described.embedding.dimensions
+    if out.shape != (*rows, width):
+        raise ExportError(f"the graph gives {list(out.shape)} values where {[*rows, width]} are due")
     if not np.isfinite(out).all():
         raise ExportError("the graph's answer to a random request is not finite: look for NaN in its weights")
+    if described.embedding is not None:
+        return out
     if out.min() < 0 or not np.allclose(out.sum(axis=-1), 1, atol=1e-2):
         raise ExportError(
             "the graph's probabilities do not sum to 1; if they are logits, say so by --rename probabilities=logits."

@@ -33,9 +33,10 @@ class Port(NamedTuple):
 
     name: str
     type: str
+    shape: Sequence[object]
 
 
-Ports = Sequence[tuple[str, str]]
+Ports = Sequence[tuple[str, str, Sequence[object]]]
 
 
 class Trial:
@@ -121,7 +122,7 @@ def _serve(connection: Connection, space: int) -> None:
         session = open_session(Path(path), num_threads)
         sessions.append(session)
         inputs, outputs = (
-            [(port.name, port.type) for port in get()] for get in (session.get_inputs, session.get_outputs)
+            [(port.name, port.type, port.shape) for port in get()] for get in (session.get_inputs, session.get_outputs)
         )
         return len(sessions) - 1, inputs, outputs
 

@@ -17,13 +17,15 @@ from weft_export.graphs.onnx_graph import forget_origin
 from weft_export.proofs.bounds import SHARE_TOLERANCE
 from weft_export.proofs.session import runtime_version
 from weft_export.target import check_target, put
-from weft_export.wrapping.adapting import OUTPUTS, adapt, rename
+from weft_export.wrapping.adapting import adapt, wants_channels_last
 from weft_export.wrapping.alone import check_alone
+from weft_export.wrapping.giving import SHARES, VECTORS
+from weft_export.wrapping.naming import complete, rename
 from weft_export.wrapping.onnx_file import num_weights, read_onnx
 from weft_export.wrapping.onnx_model import OnnxModel
 from weft_export.wrapping.requests import Array, answer, batches_of, padded, run
 from weft_export.wrapping.trial import Trial, TrialSession
-from weft_proto.bundle_rules import FORMAT_VERSION, MAX_PROBABILITIES, MAX_READ_BYTES
+from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, FORMAT_VERSION, MAX_PROBABILITIES, MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
 
 FAMILY = "onnx"
@@ -85,6 +87,7 @@ def _build(
     provenance = provenance_of_file(path, runtime_version(), model.graph.opset_imports[""], num_weights(model))
     precision = _precision(model)
     on_stage(1)
+    names = complete(model, described, names)
     rename(model, names)
     adapt(model, described)
     forget_origin(model)
@@ -97,14 +100,13 @@ def _build(
         for num_threads in (1, 2):  # a product of one thread may be cut otherwise among two
             check_alone(_opened(trial, work / described.file_name, num_threads), described, model)
         sessions = _opened(trial, path), _opened(trial, work / described.file_name)
-        expected, errors = _compare(*sessions, described, names, asked, SHARE_TOLERANCE[precision])
+        tolerance = (EMBEDDING_TOLERANCE if described.row.embeds else SHARE_TOLERANCE)[precision]
+        expected, errors = _compare(*sessions, described, names, asked, tolerance)
     on_stage(3)
     for name, content in described.files.items():
         (work / name).write_bytes(content)
     manifest = _manifest_of(described, precision, expected)
-    parity = bundle_pb2.Parity(
-        max_abs_error=max(errors), tolerance=SHARE_TOLERANCE[precision], num_requests=len(errors)
-    )
+    parity = bundle_pb2.Parity(max_abs_error=max(errors), tolerance=tolerance, num_requests=len(errors))
     write_manifest(work, manifest, [described], parity=parity, provenance=provenance)
     on_stage(4)
     return manifest
@@ -133,7 +135,11 @@ def _asked(described: OnnxModel) -> Array:
         ids = np.array(encode_source(described, tokenizer, described.golden.text))
     except CheckpointError as error:
         raise CheckpointError(f"the golden text {error}") from error
-    if described.row.labels_tokens and len(ids) * len(described.labels) > MAX_PROBABILITIES:
+    if (
+        not described.row.embeds
+        and described.row.labels_tokens
+        and len(ids) * len(described.labels) > MAX_PROBABILITIES
+    ):
         raise CheckpointError(
             f"the golden answer would have over {MAX_PROBABILITIES} probabilities: take a shorter text"
         )
@@ -153,7 +159,7 @@ def _compare(
     The first gets each request alone and without padding.
     """
     requests = [asked, *(batch.requests[0] for batch in batches_of(described))]
-    expected = [_alone(given, names, request) for request in requests]
+    expected = [_alone(given, described, names, request) for request in requests]
     errors = []
     for request, right in zip(requests, expected, strict=True):
         feeds = {"pixel_values": request[None]}
@@ -163,34 +169,64 @@ def _compare(
             feeds = {"input_ids": ids[None], "lengths": np.array([len(request)], np.int32)}
         out = answer(made, feeds, described)[0]
         actual = out[: len(request)] if described.row.labels_tokens else out
-        errors.append(float(np.abs(actual - right).max()))
+        # Of vectors it is a share of the length, as a server holds them to the golden one.
+        length = max(float(np.linalg.norm(right)), 1e-12) if described.row.embeds else 1.0
+        errors.append(float(np.abs(actual - right).max()) / length)
     if not max(errors) <= tolerance:  # said this way round, NaN fails
         raise ExportError(
-            f"padding is read: the graph's probabilities differ by {max(errors):.2g} from those of the file as it was"
+            f"padding is read: the graph's answers differ by {max(errors):.2g} from those of the file as it was"
             f" given, which got the same requests without padding; {tolerance:g} are allowed"
         )
     return expected[0], errors
 
 
-def _alone(session: TrialSession, names: Mapping[str, str], request: Array) -> Array:
-    """Return the probabilities that the file as it was given has for a request."""
+def _alone(session: TrialSession, described: OnnxModel, names: Mapping[str, str], request: Array) -> Array:
+    """Return what the file as it was given says of a request: probabilities, or a vector."""
     length = len(request)
     values = {
-        "pixel_values": request[None],
         "input_ids": request[None],
         "lengths": np.array([length]),
         "attention_mask": np.ones((1, length)),
         "token_type_ids": np.zeros((1, length)),
         "position_ids": np.arange(length)[None],
     }
+    if described.image is not None:
+        values["pixel_values"] = as_given(request[None], session, described)
+    known = VECTORS if described.row.embeds else SHARES
     feeds = {port.name: values[names.get(port.name, port.name)] for port in session.get_inputs()}
     ports = {port.name: names.get(port.name, port.name) for port in session.get_outputs()}
-    name = next(name for name, new in ports.items() if new in OUTPUTS)
+    name = min((name for name, new in ports.items() if new in known), key=lambda name: known.index(ports[name]))
     out: Array = run(session, feeds, [name])[0][0].astype(np.float32)
-    if ports[name] == "logits":
+    return vector_of(out, described) if described.row.embeds else _shares(out, is_logits=ports[name] == "logits")
+
+
+def _shares(out: Array, *, is_logits: bool) -> Array:
+    if is_logits:
         out = np.exp(out - out.max(axis=-1, keepdims=True))
         out /= out.sum(axis=-1, keepdims=True)
     return out
+
+
+def vector_of(out: Array, described: OnnxModel) -> Array:
+    """Return the vector of a request, whose places are all real: out is [places, width], or [width] already."""
+    assert described.embedding is not None
+    pools = {
+        bundle_pb2.POOLING_FIRST: lambda places: places[0],
+        bundle_pb2.POOLING_LAST: lambda places: places[-1],
+        bundle_pb2.POOLING_MEAN: lambda places: places.mean(axis=0),
+        bundle_pb2.POOLING_MAX: lambda places: places.max(axis=0),
+    }
+    vector: Array = out if out.ndim == 1 else pools[described.embedding.pooling](out)
+    return vector / max(float(np.linalg.norm(vector)), 1e-12) if described.embedding.normalized else vector
+
+
+def as_given(pixels: Array, session: TrialSession, described: OnnxModel) -> Array:
+    """Return pixel_values [1, channels, height, width] in the order in which the file as it was given takes them."""
+    assert described.image is not None
+    if described.is_bgr:
+        pixels = pixels[:, ::-1]
+    (port,) = session.get_inputs()
+    return pixels.transpose(0, 2, 3, 1) if wants_channels_last(port.shape, described.image.channels) else pixels
 
 
 def _precision(model: onnx_ir.Model) -> bundle_pb2.Precision.ValueType:
@@ -211,8 +247,10 @@ def _manifest_of(
         precision=precision,
         text=described.text,
         image=described.image,
+        embedding=described.embedding,
         labels=described.labels,
         golden=described.golden,
     )
-    manifest.golden.probabilities.extend(expected.flatten().tolist())
+    answer_field = manifest.golden.embedding if described.row.embeds else manifest.golden.probabilities
+    answer_field.extend(expected.flatten().tolist())
     return manifest

@@ -1225,6 +1225,7 @@ class ImageSpec(_message.Message):
     RESIZE_HEIGHT_FIELD_NUMBER: _builtins.int
     RESIZE_WIDTH_FIELD_NUMBER: _builtins.int
     NUM_CLASS_TOKENS_FIELD_NUMBER: _builtins.int
+    PADDING_FIELD_NUMBER: _builtins.int
     channels: _builtins.int
     """channels is 1 (luminance) or 3 (RGB); transparency is laid over white first."""
     height: _builtins.int
@@ -1257,6 +1258,14 @@ class ImageSpec(_message.Message):
     def std(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """std has one value for each channel, at most 3, each from 0.001 to 1,000."""
 
+    @_builtins.property
+    def padding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """padding is a colour, 0 to 255 for each channel. If set, a picture keeps its aspect: it is made as large as fits into height and
+        width, each side rounded to the nearest pixel and at least 1, and stands in the middle of this colour. What cannot be halved of
+        the colour is below and to the right. Not together with shortest_edge, resize_height or resize_width, nor in a model that
+        explains.
+        """
+
     def __init__(
         self,
         *,
@@ -1272,10 +1281,11 @@ class ImageSpec(_message.Message):
         resize_height: _builtins.int = ...,
         resize_width: _builtins.int = ...,
         num_class_tokens: _builtins.int = ...,
+        padding: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channels", b"channels", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "height", b"height", "mean", b"mean", "num_class_tokens", b"num_class_tokens", "resample", b"resample", "resize_height", b"resize_height", "resize_width", b"resize_width", "shortest_edge", b"shortest_edge", "std", b"std", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channels", b"channels", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "height", b"height", "mean", b"mean", "num_class_tokens", b"num_class_tokens", "padding", b"padding", "resample", b"resample", "resize_height", b"resize_height", "resize_width", b"resize_width", "shortest_edge", b"shortest_edge", "std", b"std", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -143,10 +143,20 @@ def _cut(image: Image.Image, spec: bundle_pb2.ImageSpec) -> tuple[Image.Image, R
     width, height = image.size
     if (width, height) == (spec.width, spec.height):
         return image, None
+    if spec.padding:
+        return _padded(image, spec), None
     left, top = (width - spec.width) // 2, (height - spec.height) // 2
     right, bottom = left + spec.width, top + spec.height
     region = Region(left / width, top / height, right / width, bottom / height)
     return image.crop((left, top, right, bottom)), region
+
+
+def _padded(image: Image.Image, spec: bundle_pb2.ImageSpec) -> Image.Image:
+    """Put a picture into the middle of a colour."""
+    colour = tuple(spec.padding) if spec.channels > 1 else spec.padding[0]
+    whole = Image.new(image.mode, (spec.width, spec.height), colour)
+    whole.paste(image, ((spec.width - image.width) // 2, (spec.height - image.height) // 2))
+    return whole
 
 
 def _flatten(image: Image.Image, mode: str) -> Image.Image:

@@ -1,0 +1,120 @@
+"""What a path holds that is no checkpoint, known by its files, and the next command. Quick: no torch, no weights."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from weft_export.checkpoints.files import check_directory, read_file
+from weft_export.errors import CheckpointError
+from weft_proto.bundle_rules import CONFIG_FILE, MANIFEST_FILE, VERSION
+
+_ADAPTER_CONFIG = "adapter_config.json"
+_ORIGINAL = "give the directory that it was made from: its config.json has model_type"
+
+
+class _Format(NamedTuple):
+    """A format of other tools, or another one of ours.
+
+    told: what it is. {} is the path.
+    holds: whether a folder is of it, by the names in it, and what its config.json says.
+    suffix: whether a file is of it. Empty: files are not.
+    """
+
+    told: str
+    holds: Callable[[Path, frozenset[str], dict[str, Any]], bool]
+    suffix: str = ""
+
+
+def check_format(path: Path) -> None:
+    """Raise CheckpointError unless a path may be a checkpoint: it says what it is, and what to do.
+
+    A directory that has a config.json of ours or of transformers, and weights, may be one. What is wrong with it, the
+    reading of it says.
+    """
+    if path.is_file():
+        for each in _FORMATS:
+            if each.suffix and path.name.endswith(each.suffix):
+                raise CheckpointError(each.told.format(path))
+        if path.suffix in {".safetensors", ".bin", ".json"}:
+            raise CheckpointError(f"{path} is a file; give its directory, {path.parent}")
+    check_directory(path)
+    try:
+        names = frozenset(each.name for each in path.iterdir())
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    config = _config(path)
+    # Such a directory may hold other formats beside: exports to ONNX, TensorFlow's weights.
+    if "family" in config or ("model_type" in config and any(map(_is_weights, names))):
+        return
+    for each in _FORMATS:
+        if each.holds(path, names, config):
+            raise CheckpointError(each.told.format(path))
+    if CONFIG_FILE not in names:
+        raise CheckpointError(f"{path} has no {CONFIG_FILE}; a checkpoint is a directory with it and model.safetensors")
+
+
+def is_foreign(directory: Path) -> bool:
+    """Whether config.json of a directory is of Hugging Face's kind. What cannot be read is not."""
+    config = _config(directory)
+    return "model_type" in config and "family" not in config
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    """Return config.json. What cannot be read says nothing here."""
+    try:
+        config = json.loads(read_file(directory / CONFIG_FILE))
+    except (CheckpointError, ValueError, RecursionError):
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _is_weights(name: str) -> bool:
+    return name.endswith(".safetensors") or (name.startswith("pytorch_model") and name.endswith((".bin", ".json")))
+
+
+def _versions(path: Path) -> Iterator[Path]:
+    """Yield what may be a bundle in MODEL/VERSION below a path."""
+    yield from (each.parent for each in path.glob(f"*/*/{MANIFEST_FILE}") if VERSION.fullmatch(each.parent.name))
+
+
+def _ends(*suffixes: str) -> Callable[[Path, frozenset[str], dict[str, Any]], bool]:
+    return lambda _, names, __: any(name.endswith(suffixes) for name in names)
+
+
+_TENSORFLOW = (".h5", ".ckpt.index", ".msgpack", ".tflite", "saved_model.pb")
+_FORMATS = (
+    _Format(
+        "{} is a bundle of Weft already: `weft serve REPOSITORY` serves it, where REPOSITORY is the folder two above",
+        lambda _, names, __: MANIFEST_FILE in names,
+    ),
+    _Format(
+        "{0} is a model repository: its bundles are exported already. `weft serve {0}` serves them",
+        lambda path, _, __: any(_versions(path)),
+    ),
+    _Format(
+        "{0} is an adapter of PEFT: its base is exported with --adapters RANK, and then the adapter beside it, by"
+        " `weft export-adapter {0} BUNDLE --checkpoint BASE`",
+        lambda _, names, __: _ADAPTER_CONFIG in names,
+    ),
+    _Format(
+        "{} is of CTranslate2, whose weights have names and forms of their own: " + _ORIGINAL,
+        lambda _, names, config: "model.bin" in names and "model_type" not in config,
+    ),
+    _Format("{} is of GGUF, which is not read: " + _ORIGINAL, _ends(".gguf"), ".gguf"),
+    _Format(
+        "{} is of diffusers: such models make pictures, which is no task of Weft",
+        lambda _, names, __: "model_index.json" in names,
+    ),
+    _Format(
+        "{0} is of ONNX: `weft wrap {0} BUNDLE` makes a bundle of a file; `weft wrap --help` says what it takes",
+        lambda path, names, _: _ends(".onnx")(path, names, {}) or any((path / "onnx").glob("*.onnx")),
+        ".onnx",
+    ),
+    _Format(
+        "{} is of TensorFlow or Flax, which is not read. transformers before version 5 makes safetensors of it:"
+        " from_pretrained(..., from_tf=True) or from_flax=True, and then save_pretrained(...)",
+        _ends(*_TENSORFLOW),
+        ".h5",
+    ),
+)

@@ -1,0 +1,60 @@
+"""Asks the server, before anything takes long, whether it would start with its flags and hold the model."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+
+from weft_export.checkpoints.files import check_regular
+from weft_export.errors import ExportError
+
+# What a number of a weight takes at least in a bundle, in bits, scales left out.
+_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "int8-weights": 8, "int4": 4, "nf4": 4}
+# Where a file does not say how many numbers it has, this is the most that one may take there.
+_MOST_BYTES = 4
+_WRONG_USAGE = 2
+"""The exit code of a command whose options it does not know."""
+_HEADER_BYTES = 100_000_000
+"""The longest header that safetensors allows."""
+
+
+def ask_server(flags: Sequence[str], num_bytes: int) -> None:
+    """Ask `weft serve` about its flags, its ports, its device, and room for a model of so many bytes.
+
+    It is another program of this command, which takes about a second.
+
+    Raises:
+        ExportError: it would not start; in its words.
+    """
+    # The bundle has no repository yet: this folder stands for it, and is not looked at.
+    command = [sys.executable, "-m", "weft_command", "serve", ".", "--check-before", str(num_bytes), *flags]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own program
+    if asked.returncode == 0:
+        return
+    lines = [line.removeprefix("weft serve: ").removeprefix("weft: ") for line in asked.stderr.splitlines()]
+    if asked.returncode == _WRONG_USAGE:
+        lines[-1] = lines[-1].replace(" Try --help.", " Try weft up --help, and weft serve --help.")
+    raise ExportError("; ".join(lines) or f"weft serve ended with {asked.returncode}, and said nothing")
+
+
+def least_bytes(checkpoint: Path, precision: str) -> int:
+    """Return what a bundle's weights take at least, in bytes: all numbers of the checkpoint in this precision."""
+    files = [*checkpoint.glob("*.safetensors")]
+    number = sum(map(_num_weights, files))
+    if not files:
+        number = sum(check_regular(path) for path in checkpoint.glob("pytorch_model*.bin")) // _MOST_BYTES
+    return number * _BITS[precision] // 8
+
+
+def _num_weights(path: Path) -> int:
+    """Return how many numbers a file of safetensors has, by its header. What is wrong with it, the export says."""
+    check_regular(path)
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        try:
+            header = json.loads(file.read(length)) if length <= _HEADER_BYTES else {}
+            return sum(prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return 0
