@@ -19,7 +19,7 @@ from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
 from weft_export.converters.generation import Generation, read_generation
 from weft_export.converters.registry import CONVERTERS
-from weft_export.converters.sentence import MODULES
+from weft_export.converters.sentence_files import MODULES
 from weft_export.converters.tensors import StoredTensors
 from weft_export.converters.wording import Wording, wording_of
 from weft_export.errors import CheckpointError

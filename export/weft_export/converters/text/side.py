@@ -103,7 +103,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         pad_id=ids[2],
         unk_id=ids[3],
         num_unknown=spare,
-        max_length=_max_length(settings),
+        max_length=length_of(settings.options.get("model_max_length")),
         chat=None if chat is None else chat[1],
         languages=tokens.languages.table,
         source_languages=tokens.languages.sources,
@@ -204,6 +204,7 @@ def _id(tokens: _Tokens, name: str) -> int | None:
     return None if token is None else tokens.ids.get(token)
 
 
-def _max_length(settings: Settings) -> int | None:
-    length = settings.options.get("model_max_length")
-    return int(length) if isinstance(length, int | float) and 0 < length < MAX_LENGTH else None
+def length_of(said: object) -> int | None:
+    """Return a number of tokens that a file says, or None where it says none, or that it does not know."""
+    is_number = isinstance(said, int | float) and not isinstance(said, bool)
+    return int(said) if is_number and 0 < said < MAX_LENGTH else None
