@@ -58,7 +58,10 @@ def judge_sizes(
     if isinstance(places, Source) and len(places.names) == 2 and foreign.fields.whole("type_vocab_size", 2) > 1:
         # Words' own: config.json says nothing that a tokenizer's class is found by but model_type.
         side = read_text_side(foreign.directory, {"model_type": foreign.fields.raw("model_type")}, config.vocab_size)
-        words = replace(words, separator_id=separator_of(side, has_segments=True))
+        if side.has_segments:
+            words = replace(words, separator_id=separator_of(side, has_segments=True))
+        else:
+            foreign.fields.note("its tokenizer gives no token_type_ids, so both texts of a pair are the first segment")
     return replace(config, words=words, max_tokens=longest, scoring=scoring)
 
 

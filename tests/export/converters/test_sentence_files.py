@@ -58,8 +58,8 @@ def judge(tmp_path_factory):
 
 def padded(directory):
     """Give a tokenizer a token to pad with, which theirs always does."""
-    given = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>"}
-    (directory / "tokenizer_config.json").write_text(json.dumps(given))
+    path = directory / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token": "<pad>"}))
 
 
 def attempted(make):
@@ -109,6 +109,15 @@ def test_a_cross_encoder_that_it_saved_scores_as_it_does(activation, judge, tmp_
     result = convert(directory, Choices())
     assert LOGITS >= furthest(our_answer(result.checkpoint, *PAIR), their_score(directory))
     assert LONGEST == result.checkpoint.text.max_source_tokens
+
+
+@pytest.mark.parametrize("names", [["input_ids", "attention_mask"], ABSENT])
+def test_a_tokenizer_that_tells_no_segments_has_one(names, judge, tmp_path):
+    """A model with two segments is then told of the first alone, and a note says so."""
+    directory = edited(judge, tmp_path / "edited", "tokenizer_config.json", ("model_input_names",), names)
+    result = convert(directory, Choices())
+    assert LOGITS >= furthest(our_answer(result.checkpoint, *PAIR), their_score(directory))
+    assert any("token_type_ids" in note for note in result.notes)
 
 
 def test_its_own_file_counts_before_config_json(judge, tmp_path):

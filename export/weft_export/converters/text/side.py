@@ -12,7 +12,7 @@ from weft_export.checkpoints.tokenizer import encode, tokenizer_of
 from weft_export.converters.text.chat import TEMPLATE_FILE, read_chat
 from weft_export.converters.text.fast import JSON_FILE, as_it_is, made, names_of, of_kind
 from weft_export.converters.text.kind import Names, text_of
-from weft_export.converters.text.kinds import KINDS, M2M_100, MARIAN, class_of
+from weft_export.converters.text.kinds import KINDS, M2M_100, MARIAN, SEGMENTED, class_of
 from weft_export.converters.text.languages import Languages, languages_of, marian_languages
 from weft_export.converters.text.settings import Settings, read_settings, read_tokenizer_json
 from weft_export.converters.text.two_files import M2M_NAMES, MARIAN_NAMES, m2m_100, marian
@@ -42,6 +42,7 @@ class TextSide:
         unk_id: the token for what no other stands for.
         num_unknown: so many ids from the embedding's size on stand for unk_id as well, when spare ids were allowed.
         max_length: how many tokens the model's tokenizer says it takes; None where it does not say.
+        has_segments: whether a model with segments is told which token is of the second text (token_type_ids).
         chat: how messages become a prompt; None where the directory has no template.
         languages: what the model is given for each of its languages.
         source_languages: BCP-47 tags of what it translates from.
@@ -58,6 +59,7 @@ class TextSide:
     unk_id: int | None
     num_unknown: int = 0
     max_length: int | None = None
+    has_segments: bool = False
     chat: bundle_pb2.ChatSpec | None = None
     languages: tuple[bundle_pb2.Language, ...] = ()
     source_languages: tuple[str, ...] = ()
@@ -83,7 +85,8 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
     settings = read_settings(directory, content)
     if settings.flag("split_special_tokens", default=False):
         raise settings.wrong("split_special_tokens is not supported")
-    tokens = _tokens(class_of(config, settings.options, content), settings, content, vocab_size, spare=spare_ids)
+    name = class_of(config, settings.options, content)
+    tokens = _tokens(name, settings, content, vocab_size, spare=spare_ids)
     notes = [tokens.note] if tokens.note else []
     spare = tokens.num_unknown if spare_ids else 0
     if tokens.num_unknown > spare:
@@ -104,6 +107,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         unk_id=ids[3],
         num_unknown=spare,
         max_length=length_of(settings.options.get("model_max_length")),
+        has_segments=_has_segments(name, settings),
         chat=None if chat is None else chat[1],
         languages=tokens.languages.table,
         source_languages=tokens.languages.sources,
@@ -202,6 +206,11 @@ def _id(tokens: _Tokens, name: str) -> int | None:
     """The id of a special token; None when it has no embedding."""
     token = text_of(tokens.names, name)
     return None if token is None else tokens.ids.get(token)
+
+
+def _has_segments(name: str, settings: Settings) -> bool:
+    said = settings.options.get("model_input_names")
+    return name in SEGMENTED if said is None else isinstance(said, list) and "token_type_ids" in said
 
 
 def length_of(said: object) -> int | None:
