@@ -28,7 +28,7 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 
 @pytest.fixture(scope="module")
 def embedder(tmp_path_factory):
-    """A directory that sentence-transformers saved: mean, a dense layer as wide as the body, a narrower one, Normalize."""
+    """What sentence-transformers saved: mean, a dense layer as wide as the body, a narrower one, length 1."""
     path = tmp_path_factory.mktemp("embedder")
     body = made(EMBEDDERS[0], 0, path / "body")
     padded(path / "body")
