@@ -6,6 +6,7 @@ from typing import Any
 from weft_export.converters.converter import Foreign
 from weft_export.converters.generation import GENERATION_FILE
 from weft_export.converters.image_processor import FILE
+from weft_export.converters.spoken_defaults import add_defaults
 from weft_export.converters.text.json_file import read_object, read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_export.families.speech import STRIDE
@@ -46,6 +47,7 @@ def read_audio_spec(foreign: Foreign) -> bundle_pb2.AudioSpec:
         num_positions=num_frames // STRIDE,
     )
     _add_tokens(spec, foreign)
+    add_defaults(spec, foreign)
     return spec
 
 

@@ -87,7 +87,8 @@ def _scoring(foreign: Foreign, said: str | None, num_labels: int) -> str:
     # A name of somebody else's is code, which is not run.
     word = next(iter(known)) if said is None else str(said).removeprefix(_TORCH).rpartition(".")[2]
     if word not in known or (said is not None and not str(said).startswith(_TORCH)):
-        raise CheckpointError(f"scores are made by {said!r:.60}; torch's {' and '.join(known)} are supported")
+        wanted = f"torch's {' and '.join(known)} are supported"
+        raise CheckpointError(f"activation_fn of sentence-transformers is {said!r:.60}; {wanted}")
     if said is not None and num_labels > 1 and word == "Identity":
         foreign.fields.note("sentence-transformers gives logits of several labels; scores are their softmax")
     return known[word]

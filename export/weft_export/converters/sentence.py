@@ -154,7 +154,7 @@ def _dense(foreign: Foreign, folder: Path) -> Dense:
     said = str(config.get("activation_function", f"{_TORCH}Tanh"))
     word = said.rpartition(".")[2]
     if word not in _ACTIVATIONS or not said.startswith(_TORCH):
-        raise CheckpointError(f"{folder / 'config.json'}: the activation {said!r:.80} is not supported")
+        raise CheckpointError(f"{folder / 'config.json'}: activation_function {said!r:.80} is not supported")
     width, bias = config.get("out_features"), config.get("bias", True)
     if type(width) is not int or not isinstance(bias, bool):
         raise CheckpointError(f"{folder / 'config.json'} has no whole out_features, or a bias that is no flag")

@@ -123,7 +123,7 @@ def read_sentence_files(foreign: Foreign, expected: str | None) -> SentenceFiles
     given = read_object_if_there(foreign.directory / MODEL)
     has_modules = (foreign.directory / MODULES).exists()
     # Before version 5 no file said the class, and all directories with modules were embedders.
-    model_type = given.get("model_type") or (EMBEDDER if has_modules else expected)
+    model_type = given.get("model_type", EMBEDDER if has_modules else expected)
     if expected is not None and model_type != expected:
         raise CheckpointError(
             f"{foreign.directory / MODEL}: model_type is {model_type!r:.60}, and config.json is of a {expected}"
@@ -185,6 +185,8 @@ def _transformer(directory: Path) -> _Transformer:
     lowers = given.get("do_lower_case") is True
     notes = ["sentence-transformers lower-cases texts first; send them so"] if lowers else []
     said = (of_tokenizer.get("model_max_length"), given.get("max_seq_length"))
+    if isinstance(said[1], bool):
+        raise CheckpointError(f"{place}: max_seq_length is {said[1]}, which is no number of tokens")
     longest = next((length for each in said if (length := length_of(each)) is not None), None)
     if longest is None:
         longest = length_of(read_object_if_there(directory / CONFIG).get("model_max_length"))
@@ -203,7 +205,7 @@ def _part(place: str, given: Mapping[str, Any], names: tuple[str, str], table: T
 def _check_task(transformer: _Transformer, expected: str) -> None:
     """Refuse what another module behind this one would be given, and texts that become messages of a chat."""
     task, output, feature = _TASKS[expected]
-    known = {
+    known: dict[str, list[Any]] = {
         "transformer_task": [task],
         "module_output_name": [feature],
         "modality_config": [{"text": {"method": "forward", "method_output_name": output}}],

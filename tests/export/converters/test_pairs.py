@@ -201,6 +201,6 @@ def test_another_activation_is_refused(tmp_path):
     joining(tmp_path)
     change_config(tmp_path, sbert_ce_default_activation_function="torch.nn.modules.activation.Tanh")
     with pytest.raises(
-        CheckpointError, match=r"scores are made by '.*Tanh'; torch's Sigmoid and Identity are supported"
+        CheckpointError, match=r"activation_fn of .* is '.*Tanh'; torch's Sigmoid and Identity are supported"
     ):
         converted(tmp_path)

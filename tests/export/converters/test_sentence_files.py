@@ -272,6 +272,7 @@ MORE = {
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", ["embedder", "judge"])
 def test_each_key_of_each_file_is_followed_or_told(kind, request, tmp_path):
     """Whatever one key of one file says: their answer, or a refusal or a note that names the key."""

@@ -215,5 +215,6 @@ def _has_segments(name: str, settings: Settings) -> bool:
 
 def length_of(said: object) -> int | None:
     """Return a number of tokens that a file says, or None where it says none, or that it does not know."""
-    is_number = isinstance(said, int | float) and not isinstance(said, bool)
-    return int(said) if is_number and 0 < said < MAX_LENGTH else None
+    if not isinstance(said, int | float) or isinstance(said, bool):
+        return None
+    return int(said) if 0 < said < MAX_LENGTH else None
