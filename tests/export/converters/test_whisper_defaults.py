@@ -1,4 +1,4 @@
-"""What a Whisper's files say of language, task and moments: answers begin with the tokens that generate() begins with."""
+"""What a Whisper says of language, task and moments: answers begin with the tokens that generate() begins with."""
 
 import json
 
