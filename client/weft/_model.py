@@ -68,7 +68,8 @@ class Model(Brief):
     `takes_pairs` is whether `classify` takes a `text_pair`, and `label_scoring` what the scores of its labels are; by
     default they are probabilities that sum to 1.
     `takes_labels` is whether `classify` needs `labels`, and `label_text` what each is put into, in the place of {}.
-    `tells_timestamps` is whether `transcribe` takes `timestamps`.
+    `tells_timestamps` is whether `transcribe` takes `timestamps`. `default_language`, `default_to_english` and
+    `default_timestamps` are how it answers where a request does not say; without a language it tells it.
     `takes_adapters` is whether a request may name an adapter. `adapters` are those that lie beside it now.
     """
 
@@ -101,6 +102,9 @@ class Model(Brief):
     takes_pairs: bool = False
     label_scoring: LabelScoring = LabelScoring.UNSPECIFIED
     tells_timestamps: bool = False
+    default_language: str = ""
+    default_to_english: bool = False
+    default_timestamps: bool = False
     takes_adapters: bool = False
     adapters: tuple[str, ...] = ()
     takes_labels: bool = False

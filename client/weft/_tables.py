@@ -111,6 +111,17 @@ def _labels(model: Model) -> list[str]:
     return [label + shares.get(label, "") for label in model.version_labels]
 
 
+def _spoken(model: Model) -> Iterator[str]:
+    """Yield how a recording is written down where a request does not say."""
+    defaults = {
+        model.default_language: bool(model.default_language),
+        "in English": model.default_to_english,
+        "with timestamps": model.default_timestamps,
+    }
+    if said := [name for name, does in defaults.items() if does]:
+        yield f"transcribes {', '.join(said)} unless asked otherwise"
+
+
 def _facts(model: Model) -> Iterator[str]:
     """Yield what there is to know before asking: precision, limits, what explains, how a text must begin."""
     limits = {
@@ -139,6 +150,7 @@ def _facts(model: Model) -> Iterator[str]:
             yield f"{verb}: {', '.join(tags)}"
     if most := [f"{count} {name}" for name, count in _most(model) if count]:
         yield f"at most {', '.join(most)}"
+    yield from _spoken(model)
     takes = {
         "messages": model.takes_messages,
         "constraints": model.takes_constraints,

@@ -49,7 +49,8 @@ class TranscribeOptions(WritingOptions, total=False):
     """What a transcription takes besides: the BCP-47 tag of what is spoken, and whether to say it in English.
 
     Of several languages that it knows, the model tells which is spoken unless `language` names it. `timestamps` asks it
-    to tell when each part is said.
+    to tell when each part is said. What is not given is as the model's checkpoint has it: `Model.default_language`,
+    `Model.default_to_english` and `Model.default_timestamps`.
     """
 
     language: str

@@ -77,21 +77,27 @@ def transcribe(
     language: Annotated[
         str, typer.Option("--language", metavar="TAG", help="What is spoken, as a BCP-47 tag such as en.")
     ] = "",
-    to_english: Annotated[bool, typer.Option("--to-english", help="Say it in English.")] = False,
+    to_english: Annotated[bool | None, typer.Option(help="Say it in English. Default: as the model does.")] = None,
     timestamps: Annotated[
-        bool, typer.Option("--timestamps", help="Ask the model when each part is said, and print its times too.")
-    ] = False,
+        bool | None, typer.Option(help="Ask the model when each part is said, and print its times too.")
+    ] = None,
     files: Files,
     request: TextRequest,
 ) -> None:
     """Write down what is said in a recording."""
-    asked = {**request.options(), "language": language, "to_english": to_english, "timestamps": timestamps}
+    said = {"to_english": to_english, "timestamps": timestamps}
+    # What is not said is as the model's checkpoint has it.
+    asked = {
+        **request.options(),
+        "language": language,
+        **{name: each for name, each in said.items() if each is not None},
+    }
     if files.is_asked({"a recording": recording}):
-        _write_lines(files, request, "transcribe", "listening", asked, **{"--timestamps": timestamps})
+        _write_lines(files, request, "transcribe", "listening", asked, **{"--timestamps": bool(timestamps)})
     elif timestamps and request.stream and not request.as_json:
         raise InvalidRequest("--timestamps are told at the end: leave --stream out, or give --json too")
     else:
-        _write("transcribe", recording, asked, request, "listening", times=timestamps)
+        _write("transcribe", recording, asked, request, "listening", times=bool(timestamps))
 
 
 def generate(

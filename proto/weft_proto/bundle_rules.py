@@ -228,6 +228,7 @@ LIMITS = {
         "first_timestamp_id": Limit(_VOCAB - 1),
         "timestamp_samples": Limit(192_000),
         "max_first_timestamp": Limit(6000),
+        "default_language": Limit(_TAG),
     },
     "SpokenLanguage": {"tag": Limit(_TAG), "token_id": Limit(_VOCAB - 1)},
     "Golden": {

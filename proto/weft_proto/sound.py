@@ -73,6 +73,10 @@ def audio_fault(spec: bundle_pb2.AudioSpec, text: bundle_pb2.TextSpec) -> str | 
         f"fft_size is {spec.fft_size}, not an even number of at least {_FEWEST_SAMPLES}": is_small or spec.fft_size % 2,
         f"hop_size is {spec.hop_size}, not in [1, fft_size]": not hops,
         f"num_frames is {spec.num_frames}, no multiple of num_positions, {spec.num_positions}": not shares,
+        "default_language is none of languages": spec.default_language and spec.default_language.lower() not in tags,
+        "it has default_to_english without translate_id": spec.default_to_english and not spec.HasField("translate_id"),
+        "it has default_timestamps without first_timestamp_id": spec.default_timestamps
+        and not spec.HasField("first_timestamp_id"),
         "languages has a tag twice, or an empty one": len(set(tags)) != len(tags) or not all(tags),
         "it has an id outside text.target_vocab_size": any(each >= text.target_vocab_size for each in ids),
         **_timestamp_faults(spec, text),

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tokenizer_directories import byte_level, config_of, hard_texts, reference, spm, word_piece, write
+from tokenizer_directories import OLDER, byte_level, config_of, hard_texts, reference, spm, word_piece, write
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from weft_export.converters.text.side import read_text_side
@@ -194,3 +194,55 @@ def test_added_tokens_without_an_embedding_are_plain_text(tmp_path):
     assert "<image>" == ours.decode(ours.encode("<image>").ids)
     content = json.loads(side.files["tokenizer.json"])
     assert 900 > max(content["model"]["vocab"].values())
+
+
+NAMED = {"image_token": "<img>"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"additional_special_tokens": ["<mark>"], "extra_special_tokens": NAMED},
+        {"model_specific_special_tokens": NAMED},
+        {"model_specific_special_tokens": NAMED, "video_token": "<mark>"},
+        {"model_specific_special_tokens": NAMED, "extra_special_tokens": {"video_token": "<mark>"}},
+        {"additional_special_tokens": ["<mark>"], "extra_special_tokens": ["<img>"]},
+        {"additional_special_tokens": ["<mark>"], "image_token": "<img>"},
+    ],
+    ids=", ".join,
+)
+def test_special_tokens_of_two_keys_are_read_as_transformers_reads_them(options, tmp_path):
+    """Some have names and some have none; each is cut out of a text, or none of it is."""
+    (tmp_path / "tokenizer.json").write_text(gpt2_json().to_str())
+    write(tmp_path, "llama", {"tokenizer_class": FAST, **options}, {})
+    theirs = reference(tmp_path)
+    side = read_text_side(tmp_path, config_of(tmp_path), len(theirs) + 8)
+    ours = Tokenizer.from_str(side.files[side.source_tokenizer].decode())
+    for text in ("a<mark>b", "x<img>y", "<img><mark>"):
+        assert theirs(text).input_ids == ours.encode(text).ids
+        assert theirs.decode(theirs(text).input_ids, skip_special_tokens=True) == ours.decode(ours.encode(text).ids)
+
+
+@pytest.mark.parametrize(
+    ("options", "notes"),
+    [
+        ({"padding_side": "left", "image_token": "<image>", "backend": "tokenizers"}, []),
+        ({"errors": "strict"}, ["errors is 'strict': bytes that are no UTF-8 are written as U+FFFD"]),
+        ({"new_of_version_9": 2}, ["tokenizer_config.json has keys that are not known here, and that are not"]),
+    ],
+)
+def test_an_option_that_is_not_followed_is_noted(options, notes, tmp_path):
+    """Whoever wrote it."""
+    (tmp_path / "tokenizer.json").write_text(gpt2_json().to_str())
+    write(tmp_path, "llama", {"tokenizer_class": FAST, **options}, {})
+    told = read_text_side(tmp_path, config_of(tmp_path), 10_000).notes
+    assert [note[: len(start)] for note, start in zip(told, notes, strict=True)] == notes
+
+
+def test_spaces_that_are_cleaned_up_are_told_of(tmp_path):
+    """Where transformers does it behind the decoder: not for bytes, and not where the decoder does it itself."""
+    directories = {"mt5": ("t5", True), "qwen2": ("qwen2", False)}
+    for name, (kind, expected) in directories.items():
+        model_type, options, files = OLDER[kind]()
+        write(tmp_path / name, model_type, options | {"clean_up_tokenization_spaces": True}, files)
+        assert expected == read_text_side(tmp_path / name, config_of(tmp_path / name), 100_000).cleans_up

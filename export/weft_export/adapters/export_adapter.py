@@ -18,7 +18,7 @@ from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.formats import is_foreign
 from weft_export.converters.convert import EMBEDDERS, Converted
 from weft_export.converters.converter import Choices
-from weft_export.converters.sentence import MODULES
+from weft_export.converters.sentence_files import MODULES
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import examples_of, load
 from weft_export.proofs.adapted_session import Pairs

@@ -5,15 +5,14 @@ from typing import Any
 
 from weft_export.converters.converter import Foreign
 from weft_export.converters.generation import GENERATION_FILE
-from weft_export.converters.image_processor import FILE
-from weft_export.converters.text.json_file import read_object, read_object_if_there
+from weft_export.converters.processor_file import FILE, read_processor
+from weft_export.converters.spoken_defaults import add_defaults
+from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_export.families.speech import STRIDE
 from weft_proto.sound import num_timestamps
 from weft_proto.v1 import bundle_pb2
 
-# A file that newer directories have beside the other, or in its place; what it says counts.
-_PROCESSOR_FILE = "processor_config.json"
 _KIND = "WhisperFeatureExtractor"
 # What follows from the others, or changes nothing.
 _HARMLESS = {"chunk_length", "n_samples", "nb_max_frames", "processor_class", "padding_side", "return_attention_mask"}
@@ -28,7 +27,7 @@ def read_audio_spec(foreign: Foreign) -> bundle_pb2.AudioSpec:
     Raises:
         CheckpointError: no file says it, or it says what cannot be done. The field is named.
     """
-    given = _extractor(foreign)
+    given = read_processor(foreign, "feature_extractor")
     for name, value in given.items():
         if name in _ONLY and value != _ONLY[name]:
             raise CheckpointError(f"{FILE}: {name} is {value!r:.60}; only {_ONLY[name]!r} is supported")
@@ -46,15 +45,8 @@ def read_audio_spec(foreign: Foreign) -> bundle_pb2.AudioSpec:
         num_positions=num_frames // STRIDE,
     )
     _add_tokens(spec, foreign)
+    add_defaults(spec, foreign)
     return spec
-
-
-def _extractor(foreign: Foreign) -> dict[str, Any]:
-    given = read_object_if_there(foreign.directory / _PROCESSOR_FILE)
-    nested = given.get("feature_extractor", given or read_object(foreign.directory / FILE))
-    if not isinstance(nested, dict):
-        raise CheckpointError(f"{_PROCESSOR_FILE}: feature_extractor is not a JSON object")
-    return nested
 
 
 def _add_tokens(spec: bundle_pb2.AudioSpec, foreign: Foreign) -> None:

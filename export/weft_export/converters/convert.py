@@ -19,7 +19,7 @@ from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
 from weft_export.converters.generation import Generation, read_generation
 from weft_export.converters.registry import CONVERTERS
-from weft_export.converters.sentence import MODULES
+from weft_export.converters.sentence_files import MODULES
 from weft_export.converters.tensors import StoredTensors
 from weft_export.converters.wording import Wording, wording_of
 from weft_export.errors import CheckpointError
@@ -81,6 +81,11 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     wording = wording_of(foreign, config, sizes, family.task)
     checkpoint = _checkpoint(converter, shell, wording, foreign)
     notes = [*foreign.fields.notes, *wording.notes, *_notes(foreign, converter, stored)]
+    says_length = foreign.generation.max_new_tokens or foreign.generation.max_length
+    if wording.max_new_tokens is not None and wording.audio is None and not says_length:
+        notes.append(
+            f"no file says how long answers are: generate() stops at 20 tokens, and here {wording.max_new_tokens}"
+        )
     if not filled:
         return Converted(checkpoint, tuple(stored.paths), directory / HELD_OUT_FILE, tuple(notes))
     with without_weights():
@@ -209,8 +214,9 @@ def _notes(foreign: Foreign, converter: Converter, stored: StoredTensors) -> lis
         notes.append("the weights are pickles, read without running code; model.safetensors would be safer to pass on")
     generation, not_carried = foreign.generation, [*foreign.generation.not_carried]
     if TASKS[family_of(converter.family).task].takes_prompt:
-        # The first counts the prompt, whose length nobody knows before. The others are of models with a start token.
+        # Lengths count the prompt, whose own nobody knows before. The others are of models with a start token.
         given = {
+            "max_length": generation.max_length,
             "min_length": generation.min_length or None,
             "forced_bos_token_id": generation.forced_id,
             "forced_eos_token_id": generation.forced_end_id,
@@ -219,4 +225,4 @@ def _notes(foreign: Foreign, converter: Converter, stored: StoredTensors) -> lis
     if not_carried:
         settings = ", ".join(not_carried)
         notes.append(f"of the checkpoint's settings of generate(), answers do not follow: {settings}")
-    return notes
+    return [*notes, *generation.notes]

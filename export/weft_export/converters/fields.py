@@ -202,6 +202,10 @@ class Fields:
         if self._config.get(name) is None:
             self._config[name] = value
 
+    def note(self, *sentences: str) -> None:
+        """Add what a person should know. What was said before is not said again."""
+        self.notes += [each for each in dict.fromkeys(sentences) if each not in self.notes]
+
     def skip(self, *names: str) -> None:
         """Say of fields that for this model they change nothing."""
         self._read.update(names)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from weft_export.checkpoints.files import read_file
-from weft_export.converters.settings import Settings
+from weft_export.converters.settings import GENERATION_KEYS, Settings
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import common_pb2
 
@@ -27,6 +27,7 @@ class Generation:
     max_length, min_length: the same, with what generate() begins with.
     decoding: the settings that a request may have too; what it leaves unset is as here.
     not_carried: "guidance_scale is 1.5", ...: settings that our answers do not follow.
+    notes: what else a person should know, a sentence each.
     """
 
     end_ids: tuple[int, ...] = ()
@@ -42,6 +43,7 @@ class Generation:
     min_length: int | None = None
     decoding: common_pb2.Decoding = field(default_factory=common_pb2.Decoding)
     not_carried: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def read_generation(
@@ -49,7 +51,8 @@ def read_generation(
 ) -> Generation:
     """Read generation_config.json; where there is none, config.json says the same.
 
-    They are not mixed, but that config.json still says an end, padding or a start that the other file leaves out.
+    They are not mixed, but that config.json still says an end, padding or a start that the other file leaves out. A
+    note says so of ends, where generate() would have none.
 
     fixed: what stands above both.
     reads_source: whether the model reads a text before it writes.
@@ -67,8 +70,14 @@ def read_generation(
             raise CheckpointError(f"{path} is not JSON: {error}") from error
         if not isinstance(given, dict):
             raise CheckpointError(f"{path} is not a JSON object")
+    unknown = [name for name in given if name not in GENERATION_KEYS] if path.exists() else []
     given = {**given, **fixed}
     ends = _ids(given, "eos_token_id") or _ids(config, "eos_token_id")
+    notes = []
+    if ends and not _ids(given, "eos_token_id"):
+        notes.append(
+            f"{GENERATION_FILE} has no eos_token_id, so generate() ends nowhere; answers end as config.json says"
+        )
     banned = _banned(given, ends)
     settings = Settings(given, reads_source=reads_source)
     # A bias costs no step anything. But it changes the probabilities of the other tokens, which a search adds up:
@@ -76,10 +85,16 @@ def read_generation(
     in_head = has_bias and (not settings.searches or given.get("renormalize_logits") is True)
     if banned and not in_head:
         in_head = not settings.suppress(banned) and has_bias
+    # generate() begins with this where the file says no start, whatever config.json says.
+    starts = (
+        _one(given, "decoder_start_token_id"),
+        _one(given, "bos_token_id"),
+        _one(config, "decoder_start_token_id"),
+    )
     return Generation(
         end_ids=ends,
         pad_id=_one(given, "pad_token_id", _one(config, "pad_token_id")),
-        start_id=_one(given, "decoder_start_token_id", _one(config, "decoder_start_token_id")),
+        start_id=next((each for each in starts if each is not None), None),
         bos_id=_one(given, "bos_token_id", _one(config, "bos_token_id")),
         forced_id=_one(given, "forced_bos_token_id"),
         forced_end_id=_one(given, "forced_eos_token_id"),
@@ -89,7 +104,8 @@ def read_generation(
         max_length=_one(given, "max_length"),
         min_length=_one(given, "min_length"),
         decoding=settings.decoding,
-        not_carried=tuple(settings.left),
+        not_carried=(*settings.left, *(f"{name} is {given[name]!r:.40}" for name in unknown if _is_set(given[name]))),
+        notes=tuple(notes),
     )
 
 
@@ -105,6 +121,10 @@ def _banned(given: dict[str, Any], ends: tuple[int, ...]) -> tuple[int, ...]:
         if isinstance(phrase, list) and len(phrase) == 1 and _is_id(phrase[0]):
             banned.add(phrase[0])
     return tuple(sorted(banned))
+
+
+def _is_set(value: object) -> bool:
+    return value is not None and value not in ({}, [], "")
 
 
 def _one(given: dict[str, Any], name: str, default: int | None = None) -> int | None:

@@ -12,11 +12,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from weft_export.converters.processor_file import FILE
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_IMAGE_SIDE, resizing_fault
 from weft_proto.v1 import bundle_pb2
-
-FILE = "preprocessor_config.json"
 
 # By Pillow's numbers, which is what the file has.
 _RESAMPLES = {

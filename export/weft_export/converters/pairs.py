@@ -8,18 +8,30 @@ from torch import Tensor
 
 from weft_export.checkpoints.tokenizer import tokenizer_of, tried
 from weft_export.converters.converter import Foreign
+from weft_export.converters.sentence_files import (
+    JUDGE,
+    MODULES,
+    SentenceFiles,
+    is_judge,
+    modules_of,
+    read_sentence_files,
+)
 from weft_export.converters.sources import Names, Source, computed
 from weft_export.converters.text.side import TextSide, read_text_side
 from weft_export.errors import CheckpointError
-from weft_export.families.classifier import IDENTITY, SIGMOID
+from weft_export.families.classifier import IDENTITY, SIGMOID, SOFTMAX
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
+_TORCH = "torch."
+_SCORINGS = {"Sigmoid": SIGMOID, "Identity": IDENTITY}
+_OF_SEVERAL = {"Identity": SOFTMAX, "Softmax": SOFTMAX}
 _PLACES = "body.words.positions.weight"
 
 
 def takes_pairs(sizes: Any, foreign: Foreign) -> bool:
     """Whether a classifier is a cross-encoder. One with several labels reads one text, unless it is said."""
-    return isinstance(sizes, EncoderOnlyConfig) and (sizes.num_labels == 1 or foreign.choices.pairs)
+    said = foreign.choices.pairs or is_judge(foreign.directory)
+    return isinstance(sizes, EncoderOnlyConfig) and (sizes.num_labels == 1 or said)
 
 
 def judge_sizes(
@@ -34,29 +46,51 @@ def judge_sizes(
     Raises:
         CheckpointError: the scores are of a kind that is not supported, or the tokenizer numbers segments otherwise.
     """
-    scoring = _scoring(foreign)
+    files = _judge_files(foreign)
+    scoring = _scoring(foreign, files.activation, config.num_labels)
     if not takes_pairs(config, foreign):
         return config
+    longest = config.max_tokens
+    if files.longest is not None and foreign.choices.max_tokens is None:
+        longest = min(longest, files.longest)
     words, places = config.words, body(config).get(_PLACES)
     # `of_segment` makes them of two tables.
     if isinstance(places, Source) and len(places.names) == 2 and foreign.fields.whole("type_vocab_size", 2) > 1:
         # Words' own: config.json says nothing that a tokenizer's class is found by but model_type.
         side = read_text_side(foreign.directory, {"model_type": foreign.fields.raw("model_type")}, config.vocab_size)
-        words = replace(words, separator_id=separator_of(side, has_segments=True))
-    return replace(config, words=words, scoring=scoring if config.num_labels == 1 else config.scoring)
+        if side.has_segments:
+            words = replace(words, separator_id=separator_of(side, has_segments=True))
+        else:
+            foreign.fields.note("its tokenizer gives no token_type_ids, so both texts of a pair are the first segment")
+    return replace(config, words=words, max_tokens=longest, scoring=scoring)
 
 
-def _scoring(foreign: Foreign) -> str:
-    """Return how sentence-transformers makes scores of logits: by the sigmoid unless it is said."""
-    said = foreign.fields.part("sentence_transformers").raw("activation_fn")
-    said = foreign.fields.raw("sbert_ce_default_activation_function") or said
-    foreign.fields.part("sentence_transformers").skip("version")
-    word = str(said or "Sigmoid").rpartition(".")[2]
-    known = {"Sigmoid": SIGMOID, "Identity": IDENTITY}
-    if word not in known:
-        raise foreign.fields.wrong(
-            "sentence_transformers", f"scores by {word!r:.60}; Sigmoid and Identity are supported"
-        )
+def _judge_files(foreign: Foreign) -> SentenceFiles:
+    path = foreign.directory / MODULES
+    files = read_sentence_files(foreign, JUDGE)
+    kinds = [kind for kind, _ in modules_of(foreign.directory)] if path.exists() else ["Transformer"]
+    if kinds != ["Transformer"]:
+        raise CheckpointError(f"{path} lists {', '.join(kinds)}; of a {JUDGE}, a Transformer alone is supported")
+    return files
+
+
+def _scoring(foreign: Foreign, said: str | None, num_labels: int) -> str:
+    """Return how sentence-transformers makes scores of logits: of one by the sigmoid unless it is said.
+
+    said: by a file of its own, which counts before config.json.
+    """
+    part = foreign.fields.part("sentence_transformers")
+    older = foreign.fields.raw("sbert_ce_default_activation_function")
+    said = said or part.raw("activation_fn") or older
+    part.skip("version")
+    known = _SCORINGS if num_labels == 1 else _OF_SEVERAL
+    # A name of somebody else's is code, which is not run.
+    word = next(iter(known)) if said is None else str(said).removeprefix(_TORCH).rpartition(".")[2]
+    if word not in known or (said is not None and not str(said).startswith(_TORCH)):
+        wanted = f"torch's {' and '.join(known)} are supported"
+        raise CheckpointError(f"activation_fn of sentence-transformers is {said!r:.60}; {wanted}")
+    if said is not None and num_labels > 1 and word == "Identity":
+        foreign.fields.note("sentence-transformers gives logits of several labels; scores are their softmax")
     return known[word]
 
 

@@ -1,22 +1,17 @@
 """What configs and weights of classifiers of pictures have in common."""
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 
-from weft_export.checkpoints.files import read_file
 from weft_export.converters.converter import Foreign
 from weft_export.converters.fields import Fields
-from weft_export.converters.image_processor import FILE, read_image_spec
+from weft_export.converters.image_processor import read_image_spec
+from weft_export.converters.processor_file import FILE, read_processor
 from weft_export.converters.sources import Names, Source, both, both_rows, computed
 from weft_export.errors import CheckpointError
 from weft_export.families.encoder_only import FIRST, MEAN
 from weft_proto.v1 import bundle_pb2
-
-# A file that newer directories have beside the other, or in its place; what it says counts.
-_PROCESSOR_FILE = "processor_config.json"
 
 
 def read_picture_spec(foreign: Foreign, channels: int) -> bundle_pb2.ImageSpec:
@@ -25,12 +20,7 @@ def read_picture_spec(foreign: Foreign, channels: int) -> bundle_pb2.ImageSpec:
     Raises:
         CheckpointError: no file says it, or it says what cannot be done.
     """
-    processor = foreign.directory / _PROCESSOR_FILE
-    if processor.exists():
-        given = _read_json(processor)
-        if isinstance(given, dict) and "image_processor" in given:
-            return read_image_spec(given["image_processor"], foreign.fields.word("model_type"), channels)
-    return read_image_spec(_read_json(foreign.directory / FILE), foreign.fields.word("model_type"), channels)
+    return read_image_spec(read_processor(foreign, "image_processor"), foreign.fields.word("model_type"), channels)
 
 
 def picture_sizes(foreign: Foreign, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, int]:
@@ -119,10 +109,3 @@ def scaled(ours: str, theirs: str, scale: str) -> dict[str, Source | str]:
 def with_zero_keys(query: str, value: str) -> Source:
     """Return the bias of queries, keys and values, of which keys have none."""
     return computed(lambda q, v: torch.cat((q, torch.zeros_like(q), v)), query, value)
-
-
-def _read_json(path: Path) -> object:
-    try:
-        return json.loads(read_file(path))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error

@@ -3,16 +3,23 @@
 modules.json lists a Transformer, a Pooling, perhaps Dense layers, and perhaps Normalize. Each has a folder.
 """
 
-import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from weft_export.checkpoints.files import read_file
 from weft_export.converters.converter import Foreign
+from weft_export.converters.sentence_files import (
+    DENSE_KEYS,
+    EMBEDDER,
+    MODULES,
+    NORMALIZE_KEYS,
+    POOLING_KEYS,
+    modules_of,
+    read_module,
+    read_sentence_files,
+)
 from weft_export.converters.sources import Names, Source
 from weft_export.converters.tensors import StoredTensors
 from weft_export.errors import CheckpointError
@@ -21,9 +28,6 @@ from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.encoder_only import FIRST, MEAN, EncoderConfig
 from weft_export.families.text_embedder import LAST, MAX, Dense, TextEmbedderConfig
 
-MODULES = "modules.json"
-_SETTINGS = "sentence_bert_config.json"
-_PROMPTS = "config_sentence_transformers.json"
 _CHOICES = {"cls": FIRST, "mean": MEAN, "last": LAST, "max": MAX}
 # In the order of the old flags. The new file has one word instead.
 _FLAGS = {
@@ -33,8 +37,8 @@ _FLAGS = {
     "pooling_mode_max_tokens": MAX,
 }
 _WORDS = {"cls": FIRST, "mean": MEAN, "lasttoken": LAST, "max": MAX}
+_TORCH = "torch."
 _ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
-_MOST_MODULES = 16
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,9 @@ def decoder_embedder_sizes(body: DecoderOnlyConfig, foreign: Foreign) -> Decoder
 
 
 def _bounded(max_tokens: int, foreign: Foreign) -> int:
-    longest = _longest(foreign)
+    """Return how long a text may be: what is chosen, or what the files say, as far as the body takes it."""
+    expected = EMBEDDER if foreign.choices.pooling is None else None
+    longest = read_sentence_files(foreign, expected).longest
     return max_tokens if longest is None or foreign.choices.max_tokens is not None else min(longest, max_tokens)
 
 
@@ -100,7 +106,7 @@ def _ending_of(foreign: Foreign) -> _Ending:
             f"{directory} has no {MODULES} of sentence-transformers, which says how a text becomes one vector;"
             " choose it by --pooling"
         )
-    modules = [(_last_word(each), directory / str(each.get("path", ""))) for each in _modules(directory / MODULES)]
+    modules = modules_of(directory)
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Dense", "Normalize"}:
         raise CheckpointError(
@@ -111,33 +117,19 @@ def _ending_of(foreign: Foreign) -> _Ending:
         raise CheckpointError(f"{directory / MODULES}: Normalize is supported as the last module alone")
     if modules[0][1] != directory:
         raise CheckpointError(f"{directory / MODULES}: the Transformer is supported in the same directory alone")
-    dense = [(folder, _dense(folder)) for kind, folder in modules if kind == "Dense"]
+    if kinds[-1] == "Normalize" and (modules[-1][1] / "config.json").exists():
+        read_module(foreign, modules[-1][1], NORMALIZE_KEYS)
+    dense = [(folder, _dense(foreign, folder)) for kind, folder in modules if kind == "Dense"]
     return _Ending(
-        _pooling(modules[1][1]),
+        _pooling(foreign, modules[1][1]),
         normalized=kinds[-1] == "Normalize",
         dense=tuple(layer for _, layer in dense),
         folders=tuple(folder for folder, _ in dense),
     )
 
 
-def _modules(path: Path) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = _read(path, list)
-    if not 2 <= len(listed) <= _MOST_MODULES or not all(isinstance(each, dict) for each in listed):
-        raise CheckpointError(f"{path} is no list of 2 to {_MOST_MODULES} modules")
-    for each in listed:
-        place = str(each.get("path", ""))
-        # A folder of this directory, and nothing above or beside it.
-        if place and (Path(place).name != place or place.startswith(".")):
-            raise CheckpointError(f"{path} names the folder {place!r:.60}, which is not in the same directory")
-    return listed
-
-
-def _last_word(module: dict[str, Any]) -> str:
-    return str(module.get("type", "")).rpartition(".")[2]
-
-
-def _pooling(folder: Path) -> str:
-    config = _read(folder / "config.json", dict)
+def _pooling(foreign: Foreign, folder: Path) -> str:
+    config = read_module(foreign, folder, POOLING_KEYS)
     if (word := config.get("pooling_mode")) is not None:
         found = [word]
     else:
@@ -148,42 +140,22 @@ def _pooling(folder: Path) -> str:
             f"{folder / 'config.json'} pools by {', '.join(map(str, found)) or 'nothing'}; one of cls, mean, lasttoken"
             " and max is supported"
         )
+    # A prompt stands at the beginning, so the last token is the same.
+    if config.get("include_prompt") is False and known[found[0]] != LAST:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: include_prompt is false, which cannot be followed: all tokens of a request are"
+            " pooled; --pooling makes an embedder of the body that has its prompts in"
+        )
     return known[found[0]]
 
 
-def _dense(folder: Path) -> Dense:
-    config = _read(folder / "config.json", dict)
-    word = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
-    if word not in _ACTIVATIONS:
-        raise CheckpointError(f"{folder / 'config.json'}: the activation {word!r:.60} is not supported")
+def _dense(foreign: Foreign, folder: Path) -> Dense:
+    config = read_module(foreign, folder, DENSE_KEYS)
+    said = str(config.get("activation_function", f"{_TORCH}Tanh"))
+    word = said.rpartition(".")[2]
+    if word not in _ACTIVATIONS or not said.startswith(_TORCH):
+        raise CheckpointError(f"{folder / 'config.json'}: activation_function {said!r:.80} is not supported")
     width, bias = config.get("out_features"), config.get("bias", True)
     if type(width) is not int or not isinstance(bias, bool):
         raise CheckpointError(f"{folder / 'config.json'} has no whole out_features, or a bias that is no flag")
     return Dense(width, _ACTIVATIONS[word], bias)
-
-
-def _longest(foreign: Foreign) -> int | None:
-    """Return how long a text may be, and note what a person has to do with theirs."""
-    longest = None
-    if (foreign.directory / _SETTINGS).exists():
-        settings = _read(foreign.directory / _SETTINGS, dict)
-        given = settings.get("max_seq_length")
-        longest = given if type(given) is int and given > 0 else None
-        if settings.get("do_lower_case") is True:
-            foreign.fields.notes.append("sentence-transformers lower-cases texts first; send them so")
-    if (foreign.directory / _PROMPTS).exists():
-        prompts = _read(foreign.directory / _PROMPTS, dict).get("prompts")
-        if isinstance(prompts, dict) and (said := {name: text for name, text in prompts.items() if text}):
-            shown = ", ".join(f"{name}: {text!r}" for name, text in list(said.items())[:4])
-            foreign.fields.notes.append(f"texts are to begin with a prompt, which a request brings itself ({shown})")
-    return longest
-
-
-def _read(path: Path, kind: type[Any]) -> Any:
-    try:
-        value = json.loads(read_file(path))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(value, kind):
-        raise CheckpointError(f"{path} holds no {'list' if kind is list else 'object'}")
-    return value

@@ -40,7 +40,6 @@ _PENALTIES = {
 }
 # Settings that no Decoding has, and what changes nothing.
 _UNKNOWN: dict[str, object] = {
-    "forced_decoder_ids": [],
     "guidance_scale": 1,
     "stop_strings": [],
     "penalty_alpha": 0,
@@ -51,8 +50,80 @@ _UNKNOWN: dict[str, object] = {
     "num_beam_groups": 1,
     "diversity_penalty": 0,
     "top_h": None,
-    "renormalize_logits": False,
+    "max_time": None,
+    "token_healing": False,
 }
+# Read by a method of its own, or elsewhere: by generation.py and audio_processor.py.
+_READ = [
+    "do_sample",
+    "early_stopping",
+    "bad_words_ids",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "sequence_bias",
+    "exponential_decay_length_penalty",
+    "renormalize_logits",
+    "eos_token_id",
+    "pad_token_id",
+    "bos_token_id",
+    "decoder_start_token_id",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "forced_decoder_ids",
+    "max_length",
+    "max_new_tokens",
+    "min_length",
+    "min_new_tokens",
+    "lang_to_id",
+    "task_to_id",
+    "language",
+    "task",
+    "return_timestamps",
+    "no_timestamps_token_id",
+    "max_initial_timestamp_index",
+]
+# How it is computed, what is returned beside the tokens, and who wrote the file.
+_WITHOUT_EFFECT = [
+    "use_cache",
+    "cache_implementation",
+    "cache_config",
+    "max_cache_len",
+    "prefill_chunk_size",
+    "low_memory",
+    "compile_config",
+    "disable_compile",
+    "continuous_batching_config",
+    "use_mtp",
+    "remove_invalid_values",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "output_logits",
+    "return_dict_in_generate",
+    "is_assistant",
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "assistant_confidence_threshold",
+    "assistant_early_exit",
+    "assistant_lookbehind",
+    "assistant_ensemble_weight",
+    "target_lookbehind",
+    "prompt_lookup_num_tokens",
+    "max_matching_ngram_size",
+    "speculation_type",
+    "transformers_version",
+    "transformers.js_config",
+    "_from_model_config",
+    "_commit_hash",
+    # Whisper's: they say what the tokens are, which others say too, or are for prompts and for times of words.
+    "is_multilingual",
+    "prev_sot_token_id",
+    "alignment_heads",
+    "prompt_condition_type",
+    "return_token_timestamps",
+]
+GENERATION_KEYS = frozenset([*_NEUTRAL, *_UNKNOWN, *_READ, *_WITHOUT_EFFECT])
+"""Each key of a generation_config.json that is followed, changes nothing, or is noted with another value than none."""
 
 
 class Settings:
@@ -74,6 +145,7 @@ class Settings:
         for name, neutral in _UNKNOWN.items():
             if given.get(name) not in (None, neutral):
                 self._leave(name)
+        self._check_sums()
 
     @property
     def searches(self) -> bool:
@@ -85,9 +157,19 @@ class Settings:
         fits = len(token_ids) <= _MOST_IDS
         if fits:
             self.decoding.suppressed.ids.extend(token_ids)
+            self._check_sums()
         else:
             self.left.append(f"{len(token_ids):,} single tokens of bad_words_ids and suppress_tokens")
         return fits
+
+    def _check_sums(self) -> None:
+        """Leave renormalize_logits where it changes what a search adds up: where a rule has changed some scores."""
+        strategies = {field.name for field in common_pb2.Decoding.DESCRIPTOR.oneofs_by_name["strategy"].fields}
+        ruled = {field.name for field, _ in self.decoding.ListFields()} - strategies - {"num_outputs"}
+        ruled |= {name for name in ("min_length", "min_new_tokens") if self._given.get(name)}
+        said = any(each.startswith("renormalize_logits") for each in self.left)
+        if self._given.get("renormalize_logits") is True and self.searches and ruled and not said:
+            self._leave("renormalize_logits")
 
     def _read_strategy(self) -> None:
         draws = self._given.get("do_sample") is True

@@ -21,7 +21,7 @@ def sizes(foreign: Foreign) -> SpeechConfig:
         "num_hidden_layers", "init_std", "median_filter_width", "use_weighted_layer_sum", "classifier_proj_size"
     )
     fields.skip("apply_spec_augment", "mask_time_prob", "mask_time_length", "mask_time_min_masks")
-    fields.skip("mask_feature_prob", "mask_feature_length", "mask_feature_min_masks", "forced_decoder_ids")
+    fields.skip("mask_feature_prob", "mask_feature_length", "mask_feature_min_masks")
     d_model = fields.whole("d_model", 384)
     spec = read_audio_spec(foreign)
     num_mels, num_positions = fields.whole("num_mel_bins", 80), fields.whole("max_source_positions", 1500)

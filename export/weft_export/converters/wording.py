@@ -14,6 +14,7 @@ from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Foreign
 from weft_export.converters.pairs import separator_of, takes_pairs
 from weft_export.converters.pictures import read_picture_spec
 from weft_export.converters.text.languages import started
+from weft_export.converters.text.option_keys import CLEANS
 from weft_export.converters.text.side import TextSide, read_text_side
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_LABELS
@@ -63,6 +64,8 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         files.update(side.files)
         text = _text_of(foreign, of_texts, task, side)
         notes = side.notes
+        if side.cleans_up and row.writes_text:
+            notes += (f"{CLEANS} is true: transformers takes spaces before marks out of a text, and answers have them",)
     golden = bundle_pb2.Golden(text=foreign.choices.golden or GOLDEN_TEXT, **_languages_to_try(text))
     if row.takes_image:
         image = _image_of(foreign, sizes.pictures if row.matches else sizes)

@@ -1315,6 +1315,9 @@ class AudioSpec(_message.Message):
     FIRST_TIMESTAMP_ID_FIELD_NUMBER: _builtins.int
     TIMESTAMP_SAMPLES_FIELD_NUMBER: _builtins.int
     MAX_FIRST_TIMESTAMP_FIELD_NUMBER: _builtins.int
+    DEFAULT_LANGUAGE_FIELD_NUMBER: _builtins.int
+    DEFAULT_TO_ENGLISH_FIELD_NUMBER: _builtins.int
+    DEFAULT_TIMESTAMPS_FIELD_NUMBER: _builtins.int
     sample_rate: _builtins.int
     """sample_rate is in Hz, from 4,000 to 48,000."""
     num_mels: _builtins.int
@@ -1343,6 +1346,14 @@ class AudioSpec(_message.Message):
     """
     max_first_timestamp: _builtins.int
     """max_first_timestamp is the latest moment at which an answer may begin, counted in timestamps from 0; at most 6,000. Unset: any."""
+    default_language: _builtins.str
+    """default_language is what is spoken where a request names no language: one of languages, of at most 64 characters. Empty: the
+    model tells it.
+    """
+    default_to_english: _builtins.bool
+    """default_to_english is whether an answer is in English where a request does not say; only with translate_id."""
+    default_timestamps: _builtins.bool
+    """default_timestamps is whether moments are told where a request does not say; only with first_timestamp_id."""
     @_builtins.property
     def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpokenLanguage]:
         """languages are those that can be spoken, if a model knows several; at most 1,024."""
@@ -1363,10 +1374,13 @@ class AudioSpec(_message.Message):
         first_timestamp_id: _builtins.int | None = ...,
         timestamp_samples: _builtins.int = ...,
         max_first_timestamp: _builtins.int | None = ...,
+        default_language: _builtins.str = ...,
+        default_to_english: _builtins.bool = ...,
+        default_timestamps: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "first_timestamp_id", b"first_timestamp_id", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "fft_size", b"fft_size", "first_timestamp_id", b"first_timestamp_id", "hop_size", b"hop_size", "languages", b"languages", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "num_frames", b"num_frames", "num_mels", b"num_mels", "num_positions", b"num_positions", "sample_rate", b"sample_rate", "timestamp_samples", b"timestamp_samples", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "default_language", b"default_language", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "fft_size", b"fft_size", "first_timestamp_id", b"first_timestamp_id", "hop_size", b"hop_size", "languages", b"languages", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "num_frames", b"num_frames", "num_mels", b"num_mels", "num_positions", b"num_positions", "sample_rate", b"sample_rate", "timestamp_samples", b"timestamp_samples", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_timestamp_id: _TypeAlias = _typing.Literal["first_timestamp_id"]  # noqa: Y015
     _WhichOneofArgType__first_timestamp_id: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id"]  # noqa: Y015

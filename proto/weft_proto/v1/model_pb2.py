@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft_proto.v1 import common_pb2 as weft__proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19weft_proto/v1/model.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\xb3\x02\n\x06Limits\x12\x19\n\x11max_source_tokens\x18\x01 \x01(\r\x12\x19\n\x11max_prompt_tokens\x18\x02 \x01(\r\x12\x16\n\x0emax_new_tokens\x18\x03 \x01(\r\x12\x18\n\x10max_total_tokens\x18\x04 \x01(\r\x12\x17\n\x0fmax_image_bytes\x18\x05 \x01(\x04\x12\x18\n\x10max_image_pixels\x18\x06 \x01(\x04\x12\x11\n\tmax_beams\x18\x07 \x01(\r\x12\x13\n\x0bmax_outputs\x18\x08 \x01(\r\x12\x12\n\nmax_inputs\x18\t \x01(\r\x12\x17\n\x0fmax_audio_bytes\x18\n \x01(\x04\x12\x13\n\x0bmax_audio_s\x18\x0b \x01(\r\x12\x12\n\nmax_labels\x18\x0e \x01(\r\x12\x10\n\x08window_s\x18\x0c \x01(\x02\"\xac\x06\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x1b\n\x04task\x18\x03 \x01(\x0e\x32\r.weft.v1.Task\x12\"\n\x05state\x18\x04 \x01(\x0e\x32\x13.weft.v1.ModelState\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x06 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\x12\x1f\n\x06limits\x18\x08 \x01(\x0b\x32\x0f.weft.v1.Limits\x12\x0e\n\x06labels\x18\t \x03(\t\x12\x18\n\x10source_languages\x18\n \x03(\t\x12\x18\n\x10target_languages\x18\x0b \x03(\t\x12#\n\x08\x64\x65\x63oding\x18\x0c \x01(\x0b\x32\x11.weft.v1.Decoding\x12\x12\n\nvocab_size\x18\r \x01(\r\x12\x13\n\x0b\x63\x61n_explain\x18\x0e \x01(\x08\x12\x17\n\x0f\x61ttention_heads\x18\x0f \x03(\r\x12$\n\x17\x64\x65\x66\x61ult_attention_layer\x18\x10 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08prefixes\x18\x11 \x03(\t\x12\x16\n\x0etakes_messages\x18\x12 \x01(\x08\x12\x11\n\tcan_score\x18\x13 \x01(\x08\x12\x19\n\x11takes_constraints\x18\x14 \x01(\x08\x12\x16\n\x0eversion_labels\x18\x15 \x03(\t\x12\x14\n\x0c\x63\x61nary_share\x18\x16 \x01(\x02\x12\x16\n\x0etakes_adapters\x18! \x01(\x08\x12\x10\n\x08\x61\x64\x61pters\x18\" \x03(\t\x12\x11\n\tprecision\x18\x1e \x01(\t\x12\x0f\n\x07\x64\x65vices\x18% \x03(\t\x12\x18\n\x10tells_timestamps\x18$ \x01(\x08\x12\x12\n\ndimensions\x18\x17 \x01(\r\x12\x12\n\nnormalized\x18\x18 \x01(\x08\x12\x13\n\x0btakes_pairs\x18\x19 \x01(\x08\x12,\n\rlabel_scoring\x18\x1a \x01(\x0e\x32\x15.weft.v1.LabelScoring\x12\x14\n\x0ctakes_labels\x18\x1b \x01(\x08\x12\x12\n\nlabel_text\x18\x1c \x01(\tB\x1a\n\x18_default_attention_layer\"\x13\n\x11ListModelsRequest\"4\n\x12ListModelsResponse\x12\x1e\n\x06models\x18\x01 \x03(\x0b\x32\x0e.weft.v1.Model\"8\n\x0fGetModelRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\"1\n\x10GetModelResponse\x12\x1d\n\x05model\x18\x01 \x01(\x0b\x32\x0e.weft.v1.Model*\xa5\x01\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_LOADING\x10\x01\x12\x15\n\x11MODEL_STATE_READY\x10\x02\x12\x16\n\x12MODEL_STATE_FAILED\x10\x03\x12\x18\n\x14MODEL_STATE_SLEEPING\x10\x04\x12\x18\n\x14MODEL_STATE_DRAINING\x10\x05\x32\x96\x01\n\x0cModelService\x12\x45\n\nListModels\x12\x1a.weft.v1.ListModelsRequest\x1a\x1b.weft.v1.ListModelsResponse\x12?\n\x08GetModel\x12\x18.weft.v1.GetModelRequest\x1a\x19.weft.v1.GetModelResponseB\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19weft_proto/v1/model.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\xb3\x02\n\x06Limits\x12\x19\n\x11max_source_tokens\x18\x01 \x01(\r\x12\x19\n\x11max_prompt_tokens\x18\x02 \x01(\r\x12\x16\n\x0emax_new_tokens\x18\x03 \x01(\r\x12\x18\n\x10max_total_tokens\x18\x04 \x01(\r\x12\x17\n\x0fmax_image_bytes\x18\x05 \x01(\x04\x12\x18\n\x10max_image_pixels\x18\x06 \x01(\x04\x12\x11\n\tmax_beams\x18\x07 \x01(\r\x12\x13\n\x0bmax_outputs\x18\x08 \x01(\r\x12\x12\n\nmax_inputs\x18\t \x01(\r\x12\x17\n\x0fmax_audio_bytes\x18\n \x01(\x04\x12\x13\n\x0bmax_audio_s\x18\x0b \x01(\r\x12\x12\n\nmax_labels\x18\x0e \x01(\r\x12\x10\n\x08window_s\x18\x0c \x01(\x02\"\xfe\x06\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x1b\n\x04task\x18\x03 \x01(\x0e\x32\r.weft.v1.Task\x12\"\n\x05state\x18\x04 \x01(\x0e\x32\x13.weft.v1.ModelState\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x06 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\x12\x1f\n\x06limits\x18\x08 \x01(\x0b\x32\x0f.weft.v1.Limits\x12\x0e\n\x06labels\x18\t \x03(\t\x12\x18\n\x10source_languages\x18\n \x03(\t\x12\x18\n\x10target_languages\x18\x0b \x03(\t\x12#\n\x08\x64\x65\x63oding\x18\x0c \x01(\x0b\x32\x11.weft.v1.Decoding\x12\x12\n\nvocab_size\x18\r \x01(\r\x12\x13\n\x0b\x63\x61n_explain\x18\x0e \x01(\x08\x12\x17\n\x0f\x61ttention_heads\x18\x0f \x03(\r\x12$\n\x17\x64\x65\x66\x61ult_attention_layer\x18\x10 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08prefixes\x18\x11 \x03(\t\x12\x16\n\x0etakes_messages\x18\x12 \x01(\x08\x12\x11\n\tcan_score\x18\x13 \x01(\x08\x12\x19\n\x11takes_constraints\x18\x14 \x01(\x08\x12\x16\n\x0eversion_labels\x18\x15 \x03(\t\x12\x14\n\x0c\x63\x61nary_share\x18\x16 \x01(\x02\x12\x16\n\x0etakes_adapters\x18! \x01(\x08\x12\x10\n\x08\x61\x64\x61pters\x18\" \x03(\t\x12\x11\n\tprecision\x18\x1e \x01(\t\x12\x0f\n\x07\x64\x65vices\x18% \x03(\t\x12\x18\n\x10tells_timestamps\x18$ \x01(\x08\x12\x18\n\x10\x64\x65\x66\x61ult_language\x18& \x01(\t\x12\x1a\n\x12\x64\x65\x66\x61ult_to_english\x18\' \x01(\x08\x12\x1a\n\x12\x64\x65\x66\x61ult_timestamps\x18( \x01(\x08\x12\x12\n\ndimensions\x18\x17 \x01(\r\x12\x12\n\nnormalized\x18\x18 \x01(\x08\x12\x13\n\x0btakes_pairs\x18\x19 \x01(\x08\x12,\n\rlabel_scoring\x18\x1a \x01(\x0e\x32\x15.weft.v1.LabelScoring\x12\x14\n\x0ctakes_labels\x18\x1b \x01(\x08\x12\x12\n\nlabel_text\x18\x1c \x01(\tB\x1a\n\x18_default_attention_layer\"\x13\n\x11ListModelsRequest\"4\n\x12ListModelsResponse\x12\x1e\n\x06models\x18\x01 \x03(\x0b\x32\x0e.weft.v1.Model\"8\n\x0fGetModelRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\"1\n\x10GetModelResponse\x12\x1d\n\x05model\x18\x01 \x01(\x0b\x32\x0e.weft.v1.Model*\xa5\x01\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_LOADING\x10\x01\x12\x15\n\x11MODEL_STATE_READY\x10\x02\x12\x16\n\x12MODEL_STATE_FAILED\x10\x03\x12\x18\n\x14MODEL_STATE_SLEEPING\x10\x04\x12\x18\n\x14MODEL_STATE_DRAINING\x10\x05\x32\x96\x01\n\x0cModelService\x12\x45\n\nListModels\x12\x1a.weft.v1.ListModelsRequest\x1a\x1b.weft.v1.ListModelsResponse\x12?\n\x08GetModel\x12\x18.weft.v1.GetModelRequest\x1a\x19.weft.v1.GetModelResponseB\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,20 +33,20 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'weft_proto.v1.model_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\007weft.v1P\001Z\016weft/v1;weftv1'
-  _globals['_MODELSTATE']._serialized_start=1376
-  _globals['_MODELSTATE']._serialized_end=1541
+  _globals['_MODELSTATE']._serialized_start=1458
+  _globals['_MODELSTATE']._serialized_end=1623
   _globals['_LIMITS']._serialized_start=67
   _globals['_LIMITS']._serialized_end=374
   _globals['_MODEL']._serialized_start=377
-  _globals['_MODEL']._serialized_end=1189
-  _globals['_LISTMODELSREQUEST']._serialized_start=1191
-  _globals['_LISTMODELSREQUEST']._serialized_end=1210
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1212
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1264
-  _globals['_GETMODELREQUEST']._serialized_start=1266
-  _globals['_GETMODELREQUEST']._serialized_end=1322
-  _globals['_GETMODELRESPONSE']._serialized_start=1324
-  _globals['_GETMODELRESPONSE']._serialized_end=1373
-  _globals['_MODELSERVICE']._serialized_start=1544
-  _globals['_MODELSERVICE']._serialized_end=1694
+  _globals['_MODEL']._serialized_end=1271
+  _globals['_LISTMODELSREQUEST']._serialized_start=1273
+  _globals['_LISTMODELSREQUEST']._serialized_end=1292
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1294
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1346
+  _globals['_GETMODELREQUEST']._serialized_start=1348
+  _globals['_GETMODELREQUEST']._serialized_end=1404
+  _globals['_GETMODELRESPONSE']._serialized_start=1406
+  _globals['_GETMODELRESPONSE']._serialized_end=1455
+  _globals['_MODELSERVICE']._serialized_start=1626
+  _globals['_MODELSERVICE']._serialized_end=1776
 # @@protoc_insertion_point(module_scope)

@@ -161,6 +161,9 @@ class Model(_message.Message):
     PRECISION_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
     TELLS_TIMESTAMPS_FIELD_NUMBER: _builtins.int
+    DEFAULT_LANGUAGE_FIELD_NUMBER: _builtins.int
+    DEFAULT_TO_ENGLISH_FIELD_NUMBER: _builtins.int
+    DEFAULT_TIMESTAMPS_FIELD_NUMBER: _builtins.int
     DIMENSIONS_FIELD_NUMBER: _builtins.int
     NORMALIZED_FIELD_NUMBER: _builtins.int
     TAKES_PAIRS_FIELD_NUMBER: _builtins.int
@@ -203,6 +206,12 @@ class Model(_message.Message):
     """precision is what its bundle computes in, as `weft export --precision` names it, for people: "fp32", "int8", "int4", ..."""
     tells_timestamps: _builtins.bool
     """tells_timestamps is whether TranscribeRequest.timestamps is answered."""
+    default_language: _builtins.str
+    """default_language is what is spoken where a TranscribeRequest names no language. Empty: the only one, or the model tells it."""
+    default_to_english: _builtins.bool
+    """default_to_english is whether a TranscribeRequest that does not say is answered in English."""
+    default_timestamps: _builtins.bool
+    """default_timestamps is whether a TranscribeRequest that does not say is answered with moments."""
     dimensions: _builtins.int
     """dimensions is how many numbers a vector has; 0 unless it embeds."""
     normalized: _builtins.bool
@@ -285,6 +294,9 @@ class Model(_message.Message):
         precision: _builtins.str = ...,
         devices: _abc.Iterable[_builtins.str] | None = ...,
         tells_timestamps: _builtins.bool = ...,
+        default_language: _builtins.str = ...,
+        default_to_english: _builtins.bool = ...,
+        default_timestamps: _builtins.bool = ...,
         dimensions: _builtins.int = ...,
         normalized: _builtins.bool = ...,
         takes_pairs: _builtins.bool = ...,
@@ -294,7 +306,7 @@ class Model(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "default_language", b"default_language", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

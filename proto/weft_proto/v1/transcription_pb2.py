@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft_proto.v1 import common_pb2 as weft__proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!weft_proto/v1/transcription.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\x9e\x02\n\x11TranscribeRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x1d\n\x05\x61udio\x18\x02 \x01(\x0b\x32\x0e.weft.v1.Audio\x12\x10\n\x08language\x18\x03 \x01(\t\x12\x12\n\nto_english\x18\x04 \x01(\x08\x12#\n\x08\x64\x65\x63oding\x18\x05 \x01(\x0b\x32\x11.weft.v1.Decoding\x12\x15\n\rreturn_scores\x18\x06 \x01(\x08\x12!\n\x07\x65xplain\x18\x07 \x01(\x0b\x32\x10.weft.v1.Explain\x12\x12\n\nrequest_id\x18\x08 \x01(\t\x12\x16\n\x0enum_top_tokens\x18\t \x01(\r\x12\x12\n\ntimestamps\x18\n \x01(\x08\"7\n\x07Segment\x12\x0f\n\x07start_s\x18\x01 \x01(\x02\x12\r\n\x05\x65nd_s\x18\x02 \x01(\x02\x12\x0c\n\x04text\x18\x03 \x01(\t\"4\n\x04Word\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0f\n\x07start_s\x18\x02 \x01(\x02\x12\r\n\x05\x65nd_s\x18\x03 \x01(\x02\"\x88\x02\n\x12TranscribeResponse\x12\'\n\ncompletion\x18\x01 \x01(\x0b\x32\x13.weft.v1.Completion\x12\"\n\x08segments\x18\x02 \x03(\x0b\x32\x10.weft.v1.Segment\x12\x12\n\nduration_s\x18\x03 \x01(\x02\x12%\n\talignment\x18\x04 \x01(\x0b\x32\x12.weft.v1.Alignment\x12\x10\n\x08language\x18\x05 \x01(\t\x12!\n\x14language_probability\x18\x06 \x01(\x02H\x00\x88\x01\x01\x12\x1c\n\x05words\x18\x07 \x03(\x0b\x32\r.weft.v1.WordB\x17\n\x15_language_probability\"F\n\x17StreamTranscribeRequest\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.weft.v1.TranscribeRequest\"v\n\x18StreamTranscribeResponse\x12#\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x12.weft.v1.TextDeltaH\x00\x12,\n\x05\x66inal\x18\x02 \x01(\x0b\x32\x1b.weft.v1.TranscribeResponseH\x00\x42\x07\n\x05\x65vent2\xb8\x01\n\x14TranscriptionService\x12\x45\n\nTranscribe\x12\x1a.weft.v1.TranscribeRequest\x1a\x1b.weft.v1.TranscribeResponse\x12Y\n\x10StreamTranscribe\x12 .weft.v1.StreamTranscribeRequest\x1a!.weft.v1.StreamTranscribeResponse0\x01\x42\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!weft_proto/v1/transcription.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\xc6\x02\n\x11TranscribeRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x1d\n\x05\x61udio\x18\x02 \x01(\x0b\x32\x0e.weft.v1.Audio\x12\x10\n\x08language\x18\x03 \x01(\t\x12\x17\n\nto_english\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12#\n\x08\x64\x65\x63oding\x18\x05 \x01(\x0b\x32\x11.weft.v1.Decoding\x12\x15\n\rreturn_scores\x18\x06 \x01(\x08\x12!\n\x07\x65xplain\x18\x07 \x01(\x0b\x32\x10.weft.v1.Explain\x12\x12\n\nrequest_id\x18\x08 \x01(\t\x12\x16\n\x0enum_top_tokens\x18\t \x01(\r\x12\x17\n\ntimestamps\x18\n \x01(\x08H\x01\x88\x01\x01\x42\r\n\x0b_to_englishB\r\n\x0b_timestamps\"7\n\x07Segment\x12\x0f\n\x07start_s\x18\x01 \x01(\x02\x12\r\n\x05\x65nd_s\x18\x02 \x01(\x02\x12\x0c\n\x04text\x18\x03 \x01(\t\"4\n\x04Word\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0f\n\x07start_s\x18\x02 \x01(\x02\x12\r\n\x05\x65nd_s\x18\x03 \x01(\x02\"\x88\x02\n\x12TranscribeResponse\x12\'\n\ncompletion\x18\x01 \x01(\x0b\x32\x13.weft.v1.Completion\x12\"\n\x08segments\x18\x02 \x03(\x0b\x32\x10.weft.v1.Segment\x12\x12\n\nduration_s\x18\x03 \x01(\x02\x12%\n\talignment\x18\x04 \x01(\x0b\x32\x12.weft.v1.Alignment\x12\x10\n\x08language\x18\x05 \x01(\t\x12!\n\x14language_probability\x18\x06 \x01(\x02H\x00\x88\x01\x01\x12\x1c\n\x05words\x18\x07 \x03(\x0b\x32\r.weft.v1.WordB\x17\n\x15_language_probability\"F\n\x17StreamTranscribeRequest\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.weft.v1.TranscribeRequest\"v\n\x18StreamTranscribeResponse\x12#\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x12.weft.v1.TextDeltaH\x00\x12,\n\x05\x66inal\x18\x02 \x01(\x0b\x32\x1b.weft.v1.TranscribeResponseH\x00\x42\x07\n\x05\x65vent2\xb8\x01\n\x14TranscriptionService\x12\x45\n\nTranscribe\x12\x1a.weft.v1.TranscribeRequest\x1a\x1b.weft.v1.TranscribeResponse\x12Y\n\x10StreamTranscribe\x12 .weft.v1.StreamTranscribeRequest\x1a!.weft.v1.StreamTranscribeResponse0\x01\x42\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,17 +34,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\007weft.v1P\001Z\016weft/v1;weftv1'
   _globals['_TRANSCRIBEREQUEST']._serialized_start=75
-  _globals['_TRANSCRIBEREQUEST']._serialized_end=361
-  _globals['_SEGMENT']._serialized_start=363
-  _globals['_SEGMENT']._serialized_end=418
-  _globals['_WORD']._serialized_start=420
-  _globals['_WORD']._serialized_end=472
-  _globals['_TRANSCRIBERESPONSE']._serialized_start=475
-  _globals['_TRANSCRIBERESPONSE']._serialized_end=739
-  _globals['_STREAMTRANSCRIBEREQUEST']._serialized_start=741
-  _globals['_STREAMTRANSCRIBEREQUEST']._serialized_end=811
-  _globals['_STREAMTRANSCRIBERESPONSE']._serialized_start=813
-  _globals['_STREAMTRANSCRIBERESPONSE']._serialized_end=931
-  _globals['_TRANSCRIPTIONSERVICE']._serialized_start=934
-  _globals['_TRANSCRIPTIONSERVICE']._serialized_end=1118
+  _globals['_TRANSCRIBEREQUEST']._serialized_end=401
+  _globals['_SEGMENT']._serialized_start=403
+  _globals['_SEGMENT']._serialized_end=458
+  _globals['_WORD']._serialized_start=460
+  _globals['_WORD']._serialized_end=512
+  _globals['_TRANSCRIBERESPONSE']._serialized_start=515
+  _globals['_TRANSCRIBERESPONSE']._serialized_end=779
+  _globals['_STREAMTRANSCRIBEREQUEST']._serialized_start=781
+  _globals['_STREAMTRANSCRIBEREQUEST']._serialized_end=851
+  _globals['_STREAMTRANSCRIBERESPONSE']._serialized_start=853
+  _globals['_STREAMTRANSCRIBERESPONSE']._serialized_end=971
+  _globals['_TRANSCRIPTIONSERVICE']._serialized_start=974
+  _globals['_TRANSCRIPTIONSERVICE']._serialized_end=1158
 # @@protoc_insertion_point(module_scope)

@@ -36,11 +36,14 @@ class TranscribeRequest(_message.Message):
     NUM_TOP_TOKENS_FIELD_NUMBER: _builtins.int
     TIMESTAMPS_FIELD_NUMBER: _builtins.int
     language: _builtins.str
-    """language is the BCP-47 tag of what is spoken, one of Model.source_languages. Default: the model's only one. Where there are
-    several, the model tells it from the recording's first window, which is then heard twice.
+    """language is the BCP-47 tag of what is spoken, one of Model.source_languages. Default: the model's only one, or the one that its
+    checkpoint says (Model.default_language). Otherwise the model tells it from the recording's first window, which is then heard
+    twice.
     """
     to_english: _builtins.bool
-    """to_english asks for an English translation instead; only for models whose Model.target_languages have `en` besides."""
+    """to_english asks for an English translation instead; only for models whose Model.target_languages have `en` besides. Default:
+    Model.default_to_english.
+    """
     return_scores: _builtins.bool
     """return_scores asks for Completion.token_log_probs."""
     request_id: _builtins.str
@@ -49,7 +52,7 @@ class TranscribeRequest(_message.Message):
     """num_top_tokens asks for Completion.top_tokens, so many for each token; [0, 20], default 0."""
     timestamps: _builtins.bool
     """timestamps asks the model to tell when each part is said: TranscribeResponse.segments are then its own. Only for models whose
-    Model.tells_timestamps is set. Then decoding has no `stop`.
+    Model.tells_timestamps is set. Then decoding has no `stop`. Default: Model.default_timestamps.
     """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
@@ -77,19 +80,26 @@ class TranscribeRequest(_message.Message):
         model: _common_pb2.ModelSelector | None = ...,
         audio: _common_pb2.Audio | None = ...,
         language: _builtins.str = ...,
-        to_english: _builtins.bool = ...,
+        to_english: _builtins.bool | None = ...,
         decoding: _common_pb2.Decoding | None = ...,
         return_scores: _builtins.bool = ...,
         explain: _common_pb2.Explain | None = ...,
         request_id: _builtins.str = ...,
         num_top_tokens: _builtins.int = ...,
-        timestamps: _builtins.bool = ...,
+        timestamps: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "decoding", b"decoding", "explain", b"explain", "model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_timestamps", b"_timestamps", "_to_english", b"_to_english", "audio", b"audio", "decoding", b"decoding", "explain", b"explain", "model", b"model", "timestamps", b"timestamps", "to_english", b"to_english"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "decoding", b"decoding", "explain", b"explain", "language", b"language", "model", b"model", "num_top_tokens", b"num_top_tokens", "request_id", b"request_id", "return_scores", b"return_scores", "timestamps", b"timestamps", "to_english", b"to_english"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_timestamps", b"_timestamps", "_to_english", b"_to_english", "audio", b"audio", "decoding", b"decoding", "explain", b"explain", "language", b"language", "model", b"model", "num_top_tokens", b"num_top_tokens", "request_id", b"request_id", "return_scores", b"return_scores", "timestamps", b"timestamps", "to_english", b"to_english"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__timestamps: _TypeAlias = _typing.Literal["timestamps"]  # noqa: Y015
+    _WhichOneofArgType__timestamps: _TypeAlias = _typing.Literal["_timestamps", b"_timestamps"]  # noqa: Y015
+    _WhichOneofReturnType__to_english: _TypeAlias = _typing.Literal["to_english"]  # noqa: Y015
+    _WhichOneofArgType__to_english: _TypeAlias = _typing.Literal["_to_english", b"_to_english"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timestamps) -> _WhichOneofReturnType__timestamps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__to_english) -> _WhichOneofReturnType__to_english | None: ...
 
 Global___TranscribeRequest: _TypeAlias = TranscribeRequest  # noqa: Y015
 

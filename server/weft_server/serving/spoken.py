@@ -14,11 +14,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from collections.abc import Sequence as Many
 
-    from weft_proto.v1 import bundle_pb2
+    from weft_proto.v1 import bundle_pb2, transcription_pb2
     from weft_server.content.tokenizer import Tokenizer
     from weft_server.sequence import Sequence
     from weft_server.serving.call import Call
     from weft_server.source import Sound, Source
+
+
+class Wanted(NamedTuple):
+    """How a request wants its recording written down: what it says, and where it does not, what the bundle says."""
+
+    language: str
+    to_english: bool
+    timestamps: bool
+
+
+def wanted_of(request: transcription_pb2.TranscribeRequest, audio: bundle_pb2.AudioSpec) -> Wanted:
+    """Return what a request wants. Its language is empty where the model tells it."""
+    only = audio.languages[0].tag if len(audio.languages) == 1 else ""
+    return Wanted(
+        request.language or audio.default_language or only,
+        request.to_english if request.HasField("to_english") else audio.default_to_english,
+        request.timestamps if request.HasField("timestamps") else audio.default_timestamps,
+    )
 
 
 class Told(NamedTuple):

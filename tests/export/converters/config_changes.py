@@ -56,7 +56,7 @@ def changes(config):
     for path, inner in rotations.items():
         if isinstance(inner, dict) and "rope_type" in inner:
             places += [((*path, name), inner.get(name)) for name in sorted({*_IN_ROTATION, *inner})]
-    return [(path, other) for path, value in places for other in _others(path[-1], value)]
+    return [(path, other) for path, value in places for other in others(path[-1], value)]
 
 
 def changed(given, path, value):
@@ -76,7 +76,7 @@ def _names_in(config_class, given):
     return sorted({*known, *given, *_OLDER, *HARMLESS} - _PASSED_OVER)
 
 
-def _others(name, value):
+def others(name, value):
     """Values for a field that has one. What it cannot have is left to transformers to refuse."""
     if name in ("rope_parameters", "rope_scaling"):
         return [ABSENT, None, *_ROTATIONS]

@@ -13,7 +13,7 @@ KINDS = {kind.name: kind for kind in SEQ2SEQ}
 def suppressed(directory, **settings):
     """What a T5 with settings suppresses by its Decoding, and the notes of its conversion."""
     model = made(KINDS["t5"], 1, directory)
-    model.generation_config.update(**settings)
+    model.generation_config.update(max_new_tokens=9, **settings)
     model.generation_config.save_pretrained(directory)
     found = convert(directory, Choices(), filled=False)
     return list(found.checkpoint.decoding.suppressed.ids), found.notes

@@ -149,16 +149,23 @@ def listed(value):
 
 
 TRANSFORMER, POOLING = (
-    {"path": path, "type": f"x.{kind}"} for path, kind in (("", "Transformer"), ("1_Pooling", "Pooling"))
+    {"path": path, "type": f"sentence_transformers.models.{kind}"}
+    for path, kind in (("", "Transformer"), ("1_Pooling", "Pooling"))
 )
 REFUSED = [
     (lambda directory: (directory / "modules.json").unlink(), "has no modules.json of sentence-transformers"),
     (listed({}), "holds no list"),
-    (listed([TRANSFORMER]), "is no list of 2 to 16 modules"),
+    (listed([TRANSFORMER]), "lists Transformer; a Transformer and a Pooling"),
     (listed([TRANSFORMER, TRANSFORMER]), "lists Transformer, Transformer; a Transformer and a Pooling are supported"),
-    (listed([TRANSFORMER, POOLING, {"path": "2_CNN", "type": "x.CNN"}]), "lists Transformer, Pooling, CNN"),
+    (
+        listed([TRANSFORMER, POOLING, {"path": "2_CNN", "type": "sentence_transformers.models.CNN"}]),
+        "lists Transformer, Pooling, CNN",
+    ),
     (listed([TRANSFORMER, {"path": "../../etc", "type": "x.Pooling"}]), r"'../../etc', which is not in the same"),
-    (listed([{"path": "0_T", "type": "x.Transformer"}, POOLING]), "is supported in the same directory alone"),
+    (
+        listed([{"path": "0_T", "type": "sentence_transformers.models.Transformer"}, POOLING]),
+        "is supported in the same directory alone",
+    ),
     (pooled_by(), "pools by nothing"),
     (pooled_by(pooling_mode_cls_token=True, pooling_mode_max_tokens=True), "pools by pooling_mode_cls_token, pooling"),
     (pooled_by(pooling_mode_weightedmean_tokens=True), "pools by pooling_mode_weightedmean_tokens"),

@@ -1,6 +1,7 @@
 """Settings of generate() become the model's own Decoding, and its answers follow them."""
 
 import asyncio
+import json
 from collections import Counter
 
 import pytest
@@ -15,7 +16,7 @@ from loaded import Loaded, ask
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.converters.convert import convert
 from weft_export.converters.converter import Choices
-from weft_export.converters.settings import Settings
+from weft_export.converters.settings import GENERATION_KEYS, Settings
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import common_pb2
 
@@ -96,7 +97,8 @@ def test_what_becomes_a_default(given, decoding):
         {"num_return_sequences": 3},
         {"stop_strings": ["a"]},
         {"top_h": 0.4},
-        {"renormalize_logits": True},
+        {"max_time": 2.5},
+        {"token_healing": True},
     ],
 )
 def test_what_no_decoding_has_is_told(given):
@@ -104,6 +106,70 @@ def test_what_no_decoding_has_is_told(given):
     _, left = read(**given)
 
     assert [name for name in given if name not in ("do_sample", "top_k")] == [each.split(" is ")[0] for each in left]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_told"),
+    [
+        ({}, False),
+        ({"no_repeat_ngram_size": 2}, False),
+        ({"num_beams": 3}, False),
+        ({"num_beams": 3, "num_return_sequences": 2}, False),
+        ({"num_beams": 3, "no_repeat_ngram_size": 2}, True),
+        ({"num_beams": 3, "min_length": 4}, True),
+    ],
+)
+def test_scores_that_are_made_probabilities_again_are_told_where_it_matters(given, is_told):
+    """Only a search adds them up, and only a rule leaves other sums."""
+    _, left = read(renormalize_logits=True, **given)
+
+    assert ["renormalize_logits is True"] * is_told == left
+
+
+def test_each_key_of_a_generation_config_is_known():
+    """A newer transformers that reads more makes this fail. What it does not know itself is noted."""
+    assert set() == {*transformers.GenerationConfig().to_dict()} - GENERATION_KEYS
+
+
+def notes_with(name, directory, settings, without=()):
+    """The notes on a random model whose generation_config.json has some settings, and lacks some."""
+    made(KINDS[name], 1, directory)
+    path = directory / "generation_config.json"
+    given = json.loads(path.read_text()) | settings
+    path.write_text(json.dumps({key: value for key, value in given.items() if key not in without}))
+    return convert(directory, Choices(), filled=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "told"),
+    [
+        ("llama", {"max_new_tokens": 9, "max_length": 30}, "answers do not follow: max_length is 30"),
+        ("bart", {"max_length": 30}, None),
+        ("llama", {}, "no file says how long answers are: generate() stops at 20 tokens, and here 127"),
+        ("bart", {"max_length": 9, "new_of_version_9": [4]}, "answers do not follow: new_of_version_9 is [4]"),
+        ("bart", {"max_length": 9, "new_of_version_9": None, "assistant_early_exit": 3}, None),
+    ],
+)
+def test_a_setting_that_is_not_followed_is_told(name, settings, told, tmp_path):
+    """A length that counts a prompt, generate()'s own length, and keys that nobody here knows."""
+    notes = notes_with(name, tmp_path, settings).notes
+    assert ([] if told is None else [True]) == [note.endswith(told or "") for note in notes]
+
+
+def test_an_end_that_generate_does_not_know_is_told(tmp_path):
+    """It ends nowhere then, and answers here do."""
+    result = notes_with("llama", tmp_path, {"max_new_tokens": 9}, without=["eos_token_id"])
+    (note,) = result.notes
+    assert note.startswith("generation_config.json has no eos_token_id")
+    assert [END] == list(result.checkpoint.text.end_ids)
+
+
+def test_an_answer_begins_where_generate_begins_it(tmp_path):
+    """Without decoder_start_token_id in its own file, at bos_token_id, whatever config.json says."""
+    result = notes_with("bart", tmp_path, {}, without=["decoder_start_token_id"])
+    model = transformers.BartForConditionalGeneration.from_pretrained(tmp_path)
+    (written,) = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=1).tolist()
+    assert model.config.decoder_start_token_id != written[0] == result.checkpoint.text.start_id
 
 
 def test_penalties_of_a_source_need_one():

@@ -11,6 +11,8 @@ from foreign import END, LOGITS, PAD, Kind, converted, furthest, greedy, made, t
 
 from loaded import Loaded, ask
 from weft_export.checkpoints.sound import wav_of
+from weft_export.converters.convert import convert
+from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import Row
@@ -29,6 +31,7 @@ FIRST_TIME, VOCAB = NO_TIMES + 1, NO_TIMES + 1 + POSITIONS + 1
 PREFIX = [290, 292, 294]
 LATEST = 50
 NEW_TOKENS = 40
+NO_DEFAULTS = {"to_english": False, "timestamps": False}
 EXTRACTOR = {
     "feature_extractor_type": "WhisperFeatureExtractor",
     "feature_size": MELS,
@@ -192,10 +195,22 @@ def test_a_recording_is_served_as_transformers_hears_it(tmp_path):
             refused = await asyncio.gather(*(ask(model, **each) for each in wrong), return_exceptions=True)
             untold = [each | {"language": ""} for each in requests]
             told = await asyncio.gather(*(ask(model, **each, timestamps=True) for each in untold))
-            return together, alone, searched, in_english, await ask(model, **long), refused, told
+            audio = model.manifest.audio
+            audio.default_language, audio.default_to_english, audio.default_timestamps = "en", True, True
+            by_default = await ask(model, audio=requests[0]["audio"], decoding=greedily)
+            said = {**requests[0], "to_english": True, "timestamps": True, "explain": None}
+            defaults = by_default, await ask(model, **said)
+            by_request = await ask(model, **requests[0], to_english=False, timestamps=False)
+            assert by_request.completion.token_ids == together[0].completion.token_ids
+            joined = await ask(model, **long | NO_DEFAULTS)
+            return together, alone, searched, in_english, joined, refused, told, defaults
 
-    together, alone, searched, in_english, long, refused, told = asyncio.run(run())
+    together, alone, searched, in_english, long, refused, told, defaults = asyncio.run(run())
     check_refusals(refused)
+    # What the checkpoint says is answered as if the request had said it.
+    ids, segments = ([getattr(each, name) for each in defaults] for name in ("completion", "segments"))
+    assert ids[0].token_ids == ids[1].token_ids != together[0].completion.token_ids
+    assert list(segments[0]) == list(segments[1])
     assert together[0].completion.token_ids != in_english.completion.token_ids
     assert [0, pytest.approx(1.9, abs=0.5)] == [each.start_s for each in long.segments]
     assert [pytest.approx(1.9 + 0.5 + 0.3)] * 2 == [long.duration_s, long.segments[-1].end_s]
@@ -232,6 +247,15 @@ def check_refusals(refused):
         ("decoding.num_outputs", "INVALID_FIELD"),
         ("audio.data", "BAD_AUDIO"),
     ] == fields
+
+
+def test_a_processors_file_without_an_extractor_says_nothing_of_it(tmp_path):
+    """Then the other file counts, as with theirs. What else it holds is noted."""
+    made_whisper(tmp_path)
+    (tmp_path / "processor_config.json").write_text('{"processor_class": "WhisperProcessor", "new_of_version_9": 1}')
+    result = convert(tmp_path, Choices(), filled=False)
+    assert MELS == result.checkpoint.audio.num_mels
+    assert any("new_of_version_9 (1)" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A JSON object of a directory: read once, of a bounded size, with an error that names the file."""
+"""JSON of a directory: read once, of a bounded size, with an error that names the file."""
 
 import json
 import re
@@ -14,6 +14,21 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 def read_object(path: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object. For any other file, CheckpointError says what is wrong."""
+    value = _read(path)
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return value
+
+
+def read_list(path: Path) -> list[Any]:
+    """Read a file that holds one JSON list, likewise."""
+    value = _read(path)
+    if not isinstance(value, list):
+        raise CheckpointError(f"{path} holds no list")
+    return value
+
+
+def _read(path: Path) -> Any:
     content = read_file(path)
     try:
         value = json.loads(content)
@@ -21,8 +36,6 @@ def read_object(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
     except RecursionError as error:
         raise CheckpointError(f"{path} is nested too deeply") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path} is not a JSON object")
     if _HALF.search(content) and not _is_text(value):
         raise CheckpointError(f"{path} has half of a surrogate pair, which is no character")
     return value

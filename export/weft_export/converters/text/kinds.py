@@ -39,6 +39,9 @@ KINDS: Mapping[str, Kind] = {
     "XLMRobertaTokenizer": XLMR,
 }
 
+SEGMENTED = frozenset({"BertTokenizer", "DebertaV2Tokenizer", "ElectraTokenizer"})
+"""The classes that number two texts as segments unless model_input_names says otherwise."""
+
 # What is usual for a model_type. Where a directory names another class, that one goes, with two exceptions:
 # a type that usually is AS_IT_IS always is, and directories of _WRONGLY_NAMED ones often name a class not theirs.
 _USUAL = {

@@ -95,11 +95,14 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
     by_text = {str(token): token for token in added.values()}
     named = {name: _token(directory / CONFIG, said[name]) for name in _named(said)}
     extra = said["extra_special_tokens"]
+    # Tokens of one model have names. What the file calls so counts where nothing else names such a token.
+    own = said.get("model_specific_special_tokens") if set(named) <= set(NAMES) else None
+    if isinstance(extra, dict):
+        own, extra = extra, None
+    if isinstance(own, dict):
+        named |= {name: _token(directory / CONFIG, value) for name, value in own.items()}
     if extra is None:
         extra = said.get("additional_special_tokens")
-    if isinstance(extra, dict):
-        named |= {name: _token(directory / CONFIG, value) for name, value in extra.items()}
-        extra = None
     if extra is not None and not isinstance(extra, list):
         raise CheckpointError(f"{directory / CONFIG}: extra_special_tokens is no list")
     return Settings(

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 
 from weft_export.checkpoints.tokenizer import encode, tokenizer_of
+from weft_export.converters.keys import check_keys
 from weft_export.converters.text.chat import TEMPLATE_FILE, read_chat
 from weft_export.converters.text.fast import JSON_FILE, as_it_is, made, names_of, of_kind
 from weft_export.converters.text.kind import Names, text_of
-from weft_export.converters.text.kinds import KINDS, M2M_100, MARIAN, class_of
+from weft_export.converters.text.kinds import KINDS, M2M_100, MARIAN, SEGMENTED, class_of
 from weft_export.converters.text.languages import Languages, languages_of, marian_languages
-from weft_export.converters.text.settings import Settings, read_settings, read_tokenizer_json
+from weft_export.converters.text.option_keys import CLEANS, OPTION_KEYS
+from weft_export.converters.text.settings import CONFIG, Settings, read_settings, read_tokenizer_json
 from weft_export.converters.text.two_files import M2M_NAMES, MARIAN_NAMES, m2m_100, marian
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_READ_BYTES
@@ -42,6 +44,8 @@ class TextSide:
         unk_id: the token for what no other stands for.
         num_unknown: so many ids from the embedding's size on stand for unk_id as well, when spare ids were allowed.
         max_length: how many tokens the model's tokenizer says it takes; None where it does not say.
+        has_segments: whether a model with segments is told which token is of the second text (token_type_ids).
+        cleans_up: whether transformers takes spaces before marks out of decoded texts, which Weft does not.
         chat: how messages become a prompt; None where the directory has no template.
         languages: what the model is given for each of its languages.
         source_languages: BCP-47 tags of what it translates from.
@@ -58,6 +62,8 @@ class TextSide:
     unk_id: int | None
     num_unknown: int = 0
     max_length: int | None = None
+    has_segments: bool = False
+    cleans_up: bool = False
     chat: bundle_pb2.ChatSpec | None = None
     languages: tuple[bundle_pb2.Language, ...] = ()
     source_languages: tuple[str, ...] = ()
@@ -81,10 +87,11 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
     """
     content = read_tokenizer_json(directory)
     settings = read_settings(directory, content)
-    if settings.flag("split_special_tokens", default=False):
-        raise settings.wrong("split_special_tokens is not supported")
-    tokens = _tokens(class_of(config, settings.options, content), settings, content, vocab_size, spare=spare_ids)
-    notes = [tokens.note] if tokens.note else []
+    name = class_of(config, settings.options, content)
+    tokens = _tokens(name, settings, content, vocab_size, spare=spare_ids)
+    # A special token that only some models have, such as image_token, has a name of its own.
+    options = {name: value for name, value in settings.options.items() if not name.endswith("_token")}
+    notes = [*check_keys(CONFIG, options, OPTION_KEYS), *([tokens.note] if tokens.note else [])]
     spare = tokens.num_unknown if spare_ids else 0
     if tokens.num_unknown > spare:
         notes.append(f"{tokens.num_unknown} pieces are not in vocab.json, and are read as smaller ones")
@@ -103,7 +110,9 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         pad_id=ids[2],
         unk_id=ids[3],
         num_unknown=spare,
-        max_length=_max_length(settings),
+        max_length=length_of(settings.options.get("model_max_length")),
+        cleans_up=_cleans_up(settings, tokens),
+        has_segments=_has_segments(name, settings),
         chat=None if chat is None else chat[1],
         languages=tokens.languages.table,
         source_languages=tokens.languages.sources,
@@ -204,6 +213,19 @@ def _id(tokens: _Tokens, name: str) -> int | None:
     return None if token is None else tokens.ids.get(token)
 
 
-def _max_length(settings: Settings) -> int | None:
-    length = settings.options.get("model_max_length")
-    return int(length) if isinstance(length, int | float) and 0 < length < MAX_LENGTH else None
+def _cleans_up(settings: Settings, tokens: _Tokens) -> bool:
+    """Whether it is said, and of effect: transformers leaves it out for BPE, and WordPiece's decoder does it itself."""
+    kind = list(tokens.contents.values())[-1]["model"]["type"]
+    return settings.flag(CLEANS, default=False) and kind not in ("BPE", "WordPiece")
+
+
+def _has_segments(name: str, settings: Settings) -> bool:
+    said = settings.options.get("model_input_names")
+    return name in SEGMENTED if said is None else isinstance(said, list) and "token_type_ids" in said
+
+
+def length_of(said: object) -> int | None:
+    """Return a number of tokens that a file says, or None where it says none, or that it does not know."""
+    if not isinstance(said, int | float) or isinstance(said, bool):
+        return None
+    return int(said) if 0 < said < MAX_LENGTH else None

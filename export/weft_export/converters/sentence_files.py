@@ -1,0 +1,236 @@
+"""The files of sentence-transformers beside a body: its modules, and what is done with a text before and behind.
+
+The tables have the keys that version 6.2 reads, and those of before.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft_export.converters.converter import Foreign
+from weft_export.converters.keys import NEUTRAL, USED, Noted, Only, Table, check_keys
+from weft_export.converters.text.json_file import read_list, read_object, read_object_if_there
+from weft_export.converters.text.settings import CONFIG
+from weft_export.converters.text.side import length_of
+from weft_export.errors import CheckpointError
+
+MODULES, MODEL = "modules.json", "config_sentence_transformers.json"
+EMBEDDER, JUDGE = "SentenceTransformer", "CrossEncoder"
+# Of these files the first that is there counts.
+TRANSFORMERS = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_POOLED = "sentence_embedding"
+_MOST_MODULES = 16
+# Their classes are under this name. A class of somebody else is code, which is not run.
+_OWN = "sentence_transformers."
+
+MODEL_KEYS: Table = {
+    "model_type": USED,
+    "activation_fn": USED,
+    "prompts": USED,
+    "default_prompt_name": USED,
+    "similarity_fn_name": NEUTRAL,
+    "requirements": NEUTRAL,
+    "__version__": NEUTRAL,
+}
+MODULE_KEYS: Table = {"idx": NEUTRAL, "name": NEUTRAL, "path": USED, "type": USED, "kwargs": NEUTRAL}
+_BY_TASK = Noted((), "encode_query() and encode_document() cut texts there; texts of requests are not cut")
+TRANSFORMER_KEYS: Table = {
+    "max_seq_length": USED,
+    "do_lower_case": USED,
+    "transformer_task": USED,
+    "modality_config": USED,
+    "module_output_name": USED,
+    "processor_kwargs": USED,
+    "tokenizer_args": USED,
+    "model_kwargs": USED,
+    "model_args": USED,
+    "config_kwargs": Only(),
+    "config_args": Only(),
+    "processing_kwargs": Only(),
+    "tokenizer_name_or_path": Only(),
+    "query_expansion": Only(),
+    "query_length": _BY_TASK,
+    "document_length": _BY_TASK,
+    "unpad_inputs": NEUTRAL,
+}
+_PROCESSOR_KEYS: Table = {"model_max_length": USED, "padding_side": NEUTRAL, "use_fast": NEUTRAL}
+_MODEL_KWARGS: Table = {
+    "attn_implementation": NEUTRAL,
+    "torch_dtype": NEUTRAL,
+    "dtype": NEUTRAL,
+    "low_cpu_mem_usage": NEUTRAL,
+    "use_safetensors": NEUTRAL,
+    "add_pooling_layer": NEUTRAL,
+}
+POOLING_KEYS: Table = {
+    "pooling_mode": USED,
+    "pooling_mode_cls_token": USED,
+    "pooling_mode_max_tokens": USED,
+    "pooling_mode_mean_tokens": USED,
+    "pooling_mode_mean_sqrt_len_tokens": USED,
+    "pooling_mode_weightedmean_tokens": USED,
+    "pooling_mode_lasttoken": USED,
+    "include_prompt": USED,
+    "embedding_dimension": NEUTRAL,
+    "word_embedding_dimension": NEUTRAL,
+}
+DENSE_KEYS: Table = {
+    "in_features": NEUTRAL,
+    "out_features": USED,
+    "bias": USED,
+    "activation_function": USED,
+    "module_input_name": Only((_POOLED,)),
+    "module_output_name": Only((_POOLED,)),
+    "use_residual": Only((False,)),
+}
+NORMALIZE_KEYS: Table = {"module_input_name": Only((_POOLED,)), "module_output_name": Only((_POOLED,))}
+# What a Transformer gives to the modules behind it, by what it is part of.
+_TASKS = {
+    EMBEDDER: ("feature-extraction", "last_hidden_state", "token_embeddings"),
+    JUDGE: ("sequence-classification", "logits", "scores"),
+}
+
+
+@dataclass(frozen=True)
+class SentenceFiles:
+    """What the files say of texts.
+
+    longest: how many tokens a text has at most.
+    activation: what makes a score of a logit, as torch names it; None where no file says it.
+    """
+
+    longest: int | None
+    activation: str | None
+
+
+def is_judge(directory: Path) -> bool:
+    """Whether the files are of a CrossEncoder."""
+    return read_object_if_there(directory / MODEL).get("model_type") == JUDGE
+
+
+def read_sentence_files(foreign: Foreign, expected: str | None) -> SentenceFiles:
+    """Read the files of a model of an expected class, and note what a person has to do with texts. Any may be missing.
+
+    expected: EMBEDDER or JUDGE; None where it does not matter what a text became with theirs.
+
+    Raises:
+        CheckpointError: a file is of another class, or says what cannot be followed.
+    """
+    given = read_object_if_there(foreign.directory / MODEL)
+    has_modules = (foreign.directory / MODULES).exists()
+    # Before version 5 no file said the class, and all directories with modules were embedders.
+    model_type = given.get("model_type", EMBEDDER if has_modules else expected)
+    if expected is not None and model_type != expected:
+        raise CheckpointError(
+            f"{foreign.directory / MODEL}: model_type is {model_type!r:.60}, and config.json is of a {expected}"
+        )
+    transformer = _transformer(foreign.directory)
+    if expected is not None:
+        _check_task(transformer, expected)
+    foreign.fields.note(
+        *check_keys(MODEL, given, MODEL_KEYS),
+        *_of_prompts(given),
+        *check_keys(transformer.place, transformer.given, TRANSFORMER_KEYS),
+        *transformer.notes,
+    )
+    activation = given.get("activation_fn")
+    # Without its modules, sentence-transformers takes the directory for one of transformers.
+    counts = isinstance(activation, str) and has_modules
+    return SentenceFiles(longest=transformer.longest, activation=activation if counts else None)
+
+
+def modules_of(directory: Path) -> list[tuple[str, Path]]:
+    """Return the kind and the folder of each module.
+
+    Raises:
+        CheckpointError: the file is no such list, names a folder elsewhere, or a module that is code.
+    """
+    path = directory / MODULES
+    listed = read_list(path)
+    if not 1 <= len(listed) <= _MOST_MODULES or not all(isinstance(each, dict) for each in listed):
+        raise CheckpointError(f"{path} is no list of 1 to {_MOST_MODULES} modules")
+    return [_module(path, each) for each in listed]
+
+
+def _module(path: Path, module: dict[str, Any]) -> tuple[str, Path]:
+    check_keys(path, module, MODULE_KEYS)
+    place, kind = str(module.get("path", "")), str(module.get("type", ""))
+    # A folder of this directory, and nothing above or beside it.
+    if place and (Path(place).name != place or place.startswith(".")):
+        raise CheckpointError(f"{path} names the folder {place!r:.60}, which is not in the same directory")
+    if not kind.startswith(_OWN):
+        raise CheckpointError(f"{path} lists {kind!r:.80}, which is not of sentence-transformers: code is not run")
+    return kind.rpartition(".")[2], path.parent / place
+
+
+@dataclass(frozen=True)
+class _Transformer:
+    """The file of the first module; longest and notes are what follows from it and from the tokenizer's."""
+
+    place: str
+    given: Mapping[str, Any]
+    longest: int | None
+    notes: list[str]
+
+
+def _transformer(directory: Path) -> _Transformer:
+    place = next((name for name in TRANSFORMERS if (directory / name).exists()), TRANSFORMERS[0])
+    given = read_object_if_there(directory / place)
+    _part(place, given, ("model_args", "model_kwargs"), _MODEL_KWARGS)
+    of_tokenizer = _part(place, given, ("tokenizer_args", "processor_kwargs"), _PROCESSOR_KEYS)
+    lowers = given.get("do_lower_case") is True
+    notes = ["sentence-transformers lower-cases texts first; send them so"] if lowers else []
+    said = (of_tokenizer.get("model_max_length"), given.get("max_seq_length"))
+    if isinstance(said[1], bool):
+        raise CheckpointError(f"{place}: max_seq_length is {said[1]}, which is no number of tokens")
+    longest = next((length for each in said if (length := length_of(each)) is not None), None)
+    if longest is None:
+        longest = length_of(read_object_if_there(directory / CONFIG).get("model_max_length"))
+    return _Transformer(place, given, longest, notes)
+
+
+def _part(place: str, given: Mapping[str, Any], names: tuple[str, str], table: Table) -> dict[str, Any]:
+    """Return an object of an older and a newer name. The older counts where both are there."""
+    name = next((each for each in names if each in given), names[-1])
+    part = given.get(name) or {}
+    if not isinstance(part, dict) or check_keys(f"{place}: {name}", part, table):
+        raise CheckpointError(f"{place}: {name} is {part!r:.60}, which cannot be followed")
+    return part
+
+
+def _check_task(transformer: _Transformer, expected: str) -> None:
+    """Refuse what another module behind this one would be given, and texts that become messages of a chat."""
+    task, output, feature = _TASKS[expected]
+    known: dict[str, list[Any]] = {
+        "transformer_task": [task],
+        "module_output_name": [feature],
+        "modality_config": [{"text": {"method": "forward", "method_output_name": output}}],
+    }
+    for name, values in known.items():
+        value = transformer.given.get(name)
+        if value is not None and value not in values:
+            raise CheckpointError(f"{transformer.place}: {name} is {value!r:.80}, which cannot be followed")
+
+
+def _of_prompts(given: Mapping[str, Any]) -> list[str]:
+    prompts = given.get("prompts")
+    said = {name: text for name, text in prompts.items() if text} if isinstance(prompts, dict) else {}
+    default = given.get("default_prompt_name")
+    if default in said:
+        return [f"texts are to begin with {said[default]!r:.80}, which a request brings itself ({default})"]
+    if said:
+        shown = ", ".join(f"{name}: {text!r}" for name, text in list(said.items())[:4])
+        return [f"texts are to begin with a prompt, which a request brings itself ({shown})"]
+    return []
+
+
+def read_module(foreign: Foreign, folder: Path, table: Table) -> dict[str, Any]:
+    """Read a module's config.json, and note what is not followed. Raises CheckpointError as check_keys."""
+    path = folder / "config.json"
+    given = read_object(path)
+    foreign.fields.note(*check_keys(f"{folder.name}/config.json", given, table))
+    return given

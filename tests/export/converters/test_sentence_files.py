@@ -1,0 +1,297 @@
+"""What sentence-transformers saved is answered as it answers, or refused or noted by the name of the key."""
+
+import json
+import shutil
+import warnings
+
+import pytest
+import torch
+from config_changes import ABSENT, changed, others
+from encoder_kinds import EMBEDDERS
+from foreign import LOGITS, furthest, made
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from test_pairs import JUDGES, OTHER, joining
+
+from weft_export.checkpoints.tokenizer import tokenizer_of
+from weft_export.converters import sentence_files
+from weft_export.converters.convert import convert
+from weft_export.converters.converter import Choices
+from weft_export.errors import CheckpointError
+
+TEXT, PAIR = "we eat bread", ("a cat", "the house")
+LONGEST = 20
+WIDTH = 5
+IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    """What sentence-transformers saved: mean, a dense layer as wide as the body, a narrower one, length 1."""
+    path = tmp_path_factory.mktemp("embedder")
+    body = made(EMBEDDERS[0], 0, path / "body")
+    padded(path / "body")
+    width = body.config.hidden_size
+    torch.manual_seed(0)
+    modules = [
+        Transformer(str(path / "body"), max_seq_length=LONGEST),
+        Pooling(width, "mean"),
+        Dense(width, width),
+        Dense(width, WIDTH, activation_function=torch.nn.Identity()),
+        Normalize(),
+    ]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(path / "saved"))
+    return path / "saved"
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    """The same for a cross-encoder of one label."""
+    path = tmp_path_factory.mktemp("judge")
+    made(JUDGES[0], 1, path / "body")
+    joining(path / "body", separator=OTHER)
+    padded(path / "body")
+    CrossEncoder(str(path / "body"), device="cpu", max_length=LONGEST).save_pretrained(str(path / "saved"))
+    return path / "saved"
+
+
+def padded(directory):
+    """Give a tokenizer a token to pad with, which theirs always does."""
+    path = directory / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token": "<pad>"}))
+
+
+def attempted(make):
+    """What a function of theirs returns; None where it refuses, by whatever error."""
+    try:
+        with warnings.catch_warnings(), torch.inference_mode():
+            warnings.simplefilter("ignore")
+            return make()
+    except Exception:  # noqa: BLE001  theirs are of many kinds
+        return None
+
+
+def their_vector(directory):
+    """What encode() makes of a text."""
+    return SentenceTransformer(str(directory), device="cpu").encode([TEXT], convert_to_tensor=True)[0]
+
+
+def their_score(directory):
+    """What predict() makes of a pair."""
+    return CrossEncoder(str(directory), device="cpu").predict([PAIR], convert_to_tensor=True)[:1]
+
+
+def our_answer(checkpoint, *texts):
+    """Our vector of a text, or score of a pair; None where a server refuses the text as too long."""
+    name = checkpoint.text.source_tokenizer
+    ids = tokenizer_of(name, checkpoint.files[name]).encode(*texts).ids
+    if len(ids) > checkpoint.text.max_source_tokens:
+        return None
+    with torch.inference_mode():
+        answer = checkpoint.model(torch.tensor([ids]), torch.tensor([len(ids)], dtype=torch.int32))[0]
+    return answer.sigmoid() if getattr(checkpoint.model, "scoring", "") == "sigmoid" else answer
+
+
+def test_an_embedder_that_it_saved_embeds_as_it_does(embedder):
+    """Vectors within 1e-4; a text that encode() would cut is too long here."""
+    result = convert(embedder, Choices())
+    assert LOGITS >= furthest(our_answer(result.checkpoint, TEXT), their_vector(embedder))
+    assert LONGEST == result.checkpoint.text.max_source_tokens
+    assert LONGEST == SentenceTransformer(str(embedder), device="cpu").max_seq_length
+    assert () == result.notes
+
+
+@pytest.mark.parametrize("activation", [None, IDENTITY, "torch.nn.modules.activation.Sigmoid"])
+def test_a_cross_encoder_that_it_saved_scores_as_it_does(activation, judge, tmp_path):
+    """The score itself within 1e-4, whichever function makes it of the logit; a longer pair is too long."""
+    directory = edited(judge, tmp_path / "edited", sentence_files.MODEL, ("activation_fn",), activation or ABSENT)
+    result = convert(directory, Choices())
+    assert LOGITS >= furthest(our_answer(result.checkpoint, *PAIR), their_score(directory))
+    assert LONGEST == result.checkpoint.text.max_source_tokens
+
+
+@pytest.mark.parametrize("names", [["input_ids", "attention_mask"], ABSENT])
+def test_a_tokenizer_that_tells_no_segments_has_one(names, judge, tmp_path):
+    """A model with two segments is then told of the first alone, and a note says so."""
+    directory = edited(judge, tmp_path / "edited", "tokenizer_config.json", ("model_input_names",), names)
+    result = convert(directory, Choices())
+    assert LOGITS >= furthest(our_answer(result.checkpoint, *PAIR), their_score(directory))
+    assert any("token_type_ids" in note for note in result.notes)
+
+
+def test_its_own_file_counts_before_config_json(judge, tmp_path):
+    """As predict() takes it: its own file, then the newer place in config.json, then the older."""
+    older = "sbert_ce_default_activation_function"
+    directory = edited(judge, tmp_path / "one", "config.json", (older,), IDENTITY)
+    assert LOGITS >= furthest(our_answer(convert(directory, Choices()).checkpoint, *PAIR), their_score(directory))
+    (directory / sentence_files.MODEL).unlink()
+    (directory / "modules.json").unlink()
+    assert LOGITS >= furthest(our_answer(convert(directory, Choices()).checkpoint, *PAIR), their_score(directory))
+    newer = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    directory = edited(directory, tmp_path / "two", "config.json", ("sentence_transformers",), newer)
+    assert LOGITS >= furthest(our_answer(convert(directory, Choices()).checkpoint, *PAIR), their_score(directory))
+
+
+def test_a_cross_encoder_of_several_labels_judges_pairs_without_being_told(tmp_path):
+    """Its file says that it is one. Its logits are made probabilities, and a note says so."""
+    kind = JUDGES[0]
+    several = type(kind)(
+        kind.name, kind.architecture, lambda rng: kind.draw(rng) | {"id2label": {0: "a", 1: "b", 2: "c"}}
+    )
+    made(several, 1, tmp_path / "body")
+    joining(tmp_path / "body", separator=OTHER)
+    padded(tmp_path / "body")
+    CrossEncoder(str(tmp_path / "body"), device="cpu").save_pretrained(str(tmp_path / "saved"))
+    result = convert(tmp_path / "saved", Choices())
+    logits = CrossEncoder(str(tmp_path / "saved"), device="cpu").predict([PAIR], convert_to_tensor=True)[0]
+    assert LOGITS >= furthest(our_answer(result.checkpoint, *PAIR), logits)
+    assert (OTHER, "softmax") == (result.checkpoint.text.separator_id, result.checkpoint.model.scoring)
+    assert "sentence-transformers gives logits of several labels; scores are their softmax" in result.notes
+
+
+def edited(directory, to, file, path, value):
+    """A copy of a directory with one value changed. path: keys, or places of a list."""
+    shutil.copytree(directory, to, dirs_exist_ok=True)
+    given = json.loads((to / file).read_text()) if (to / file).exists() else {}
+    if isinstance(given, list):
+        given[path[0]] = changed(given[path[0]], path[1:], value)
+    else:
+        given = changed(given, path, value)
+    (to / file).write_text(json.dumps(given))
+    return to
+
+
+MODEL, TRANSFORMER = sentence_files.MODEL, sentence_files.TRANSFORMERS[0]
+REFUSED = [
+    (MODEL, ("model_type",), "CrossEncoder"),
+    (MODEL, ("model_type",), "SparseEncoder"),
+    ("1_Pooling/config.json", ("include_prompt",), False),
+    ("2_Dense/config.json", ("use_residual",), True),
+    ("2_Dense/config.json", ("module_output_name",), "token_embeddings"),
+    ("2_Dense/config.json", ("activation_function",), "mine.Tanh"),
+    ("4_Normalize/config.json", ("module_input_name",), "token_embeddings"),
+    ("modules.json", (0, "type"), "mine.Transformer"),
+    (TRANSFORMER, ("transformer_task",), "fill-mask"),
+    (TRANSFORMER, ("module_output_name",), "sentence_embedding"),
+    (TRANSFORMER, ("modality_config",), {"message": {"method": "forward", "method_output_name": "x"}}),
+    (TRANSFORMER, ("processing_kwargs",), {"text": {"add_special_tokens": False}}),
+    (TRANSFORMER, ("config_kwargs",), {"hidden_act": "relu"}),
+    (TRANSFORMER, ("query_expansion",), {"length": 8}),
+]
+
+
+@pytest.mark.parametrize(("file", "path", "value"), REFUSED, ids=lambda each: str(each)[:40])
+def test_what_cannot_be_followed_is_refused_by_name(file, path, value, embedder, tmp_path):
+    """No silently different vectors: the file, and the key or its value."""
+    directory = edited(embedder, tmp_path / "edited", file, path, value)
+    with pytest.raises(CheckpointError) as refused:
+        convert(directory, Choices(), filled=False)
+    assert path[-1] in str(refused.value) or str(value) in str(refused.value)
+
+
+NOTED = [
+    (MODEL, ("prompts",), {"query": "query: "}),
+    (MODEL, ("new_of_version_9",), 3),
+    (TRANSFORMER, ("do_lower_case",), True),
+    (TRANSFORMER, ("query_length",), 7),
+    ("1_Pooling/config.json", ("new_of_version_9",), [1]),
+]
+WORDS = {"prompts": "'query: '", "do_lower_case": "lower-cases"}
+
+
+@pytest.mark.parametrize(("file", "path", "value"), NOTED, ids=lambda each: str(each)[:40])
+def test_what_is_not_followed_is_noted(file, path, value, embedder, tmp_path):
+    """A person reads of it while there is time to stop, once."""
+    directory = edited(embedder, tmp_path / "edited", file, path, value)
+    (note,) = convert(directory, Choices(), filled=False).notes
+    assert WORDS.get(path[-1], path[-1]) in note
+
+
+TABLES = {
+    MODEL: sentence_files.MODEL_KEYS,
+    TRANSFORMER: sentence_files.TRANSFORMER_KEYS,
+    "1_Pooling/config.json": sentence_files.POOLING_KEYS,
+    "2_Dense/config.json": sentence_files.DENSE_KEYS,
+    "4_Normalize/config.json": sentence_files.NORMALIZE_KEYS,
+}
+
+
+def test_each_key_that_it_saves_or_reads_is_in_a_table(embedder, judge):
+    """A newer sentence-transformers that writes or reads more makes this fail."""
+    modules = dict(zip(list(TABLES)[1:], (Transformer, Pooling, Dense, Normalize), strict=True))
+    for file, table in TABLES.items():
+        keys = {*json.loads((embedder / file).read_text())}
+        if (judge / file).exists():
+            keys |= {*json.loads((judge / file).read_text())}
+        if file in modules:
+            keys |= {*modules[file].config_keys, *modules[file].config_key_renames}
+        assert set() == keys - {*table}
+    assert {key for each in json.loads((embedder / "modules.json").read_text()) for key in each} <= {
+        *sentence_files.MODULE_KEYS
+    }
+
+
+def fault(directory, work, file, path, value, theirs, texts):
+    """What is wrong with how we read a changed directory; None if nothing is."""
+    shutil.rmtree(work, ignore_errors=True)
+    edited(directory, work, file, path, value)
+    expected = attempted(lambda: theirs(work))
+    if expected is None:
+        return None
+    try:
+        result = convert(work, Choices())
+    except CheckpointError as error:
+        named = (str(path[-1]), "max_seq_length", "pools by", "model_type", "weights", "modules.json")
+        return None if any(name in str(error) for name in named) else f"refused without its name: {error}"
+    actual = our_answer(result.checkpoint, *texts)
+    # A text that theirs cut is refused here.
+    if actual is None or (actual.shape == expected.shape and furthest(actual, expected) <= LOGITS):
+        return None
+    return None if any(path[-1] in note for note in result.notes) else f"another answer; notes are {result.notes}"
+
+
+MORE = {
+    "activation_fn": [IDENTITY, "torch.nn.modules.activation.Tanh"],
+    "activation_function": ["torch.nn.modules.activation.ReLU", "torch.nn.modules.activation.ELU"],
+    "config_args": [{"hidden_act": "relu"}],
+    "config_kwargs": [{"hidden_act": "relu"}],
+    "default_prompt_name": ["query"],
+    "max_seq_length": [4, 12],
+    "model_type": [sentence_files.EMBEDDER, sentence_files.JUDGE],
+    "module_input_name": ["token_embeddings"],
+    "module_output_name": ["token_embeddings", "sentence_embedding"],
+    "pooling_mode": ["cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", ["cls", "mean"]],
+    "processing_kwargs": [{"text": {"max_length": 4}}, {"text": {"add_special_tokens": False}}],
+    "processor_kwargs": [{"model_max_length": 4}, {"truncation_side": "left"}],
+    "prompts": [{"query": "a bread: "}],
+    "query_expansion": [{"strategy": "fixed", "length": 16, "token": None}],
+    "tokenizer_args": [{"model_max_length": 4}],
+    "transformer_task": ["fill-mask", "sequence-classification", "text-generation"],
+}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", ["embedder", "judge"])
+def test_each_key_of_each_file_is_followed_or_told(kind, request, tmp_path):
+    """Whatever one key of one file says: their answer, or a refusal or a note that names the key."""
+    directory = request.getfixturevalue(kind)
+    theirs, texts = (their_vector, (TEXT,)) if kind == "embedder" else (their_score, PAIR)
+    faults, tried = {}, 0
+    for file, table in TABLES.items():
+        if not (directory / file).exists():
+            continue
+        given = json.loads((directory / file).read_text())
+        for name in sorted({*given, *table}):
+            for value in (*others(name, given.get(name)), *MORE.get(name, ())):
+                tried += 1
+                if found := fault(directory, tmp_path / "work", file, (name,), value, theirs, texts):
+                    faults[f"{file}: {name}: {'absent' if value is ABSENT else value!r}"] = found
+    for length in (4, 12, 10**30):
+        if found := fault(
+            directory, tmp_path / "work", "tokenizer_config.json", ("model_max_length",), length, theirs, texts
+        ):
+            faults[f"model_max_length: {length}"] = found
+    assert {} == faults
+    assert tried > 100
