@@ -43,7 +43,7 @@ from weft_proto.v1 import bundle_pb2
 def test_what_an_adapter_adds_is_scaled_as_in_peft(tmp_path, more, scale):
     """It is alpha / r, or alpha / sqrt(r) with rsLoRA. Of patterns the first counts that matches the end of a path."""
     write_adapter(tmp_path, {"layers.1.q": (4, 3)}, **more)
-    (change,) = read_adapter(tmp_path).values()
+    (change,) = read_adapter(tmp_path).changes.values()
     assert scale == pytest.approx(change.scale)
     assert torch.allclose(scale * (change.b @ change.a).double(), change.matrix())
 
@@ -53,7 +53,7 @@ def test_ranks_may_differ_by_module(tmp_path):
     shapes = {"layers.0.q": (4, 3), "layers.1.q": (4, 3)}
     write_adapter(tmp_path, shapes, ranks={"layers.1.q": 1}, rank_pattern={"1.q": 1})
     assert {"layers.0.q": (2, 3.0), "layers.1.q": (1, 6.0)} == {
-        module: (change.rank, change.scale) for module, change in read_adapter(tmp_path).items()
+        module: (change.rank, change.scale) for module, change in read_adapter(tmp_path).changes.items()
     }
 
 
@@ -129,7 +129,7 @@ def test_a_rank_of_none_is_refused(tmp_path):
 def test_what_float32_does_not_hold_is_refused(tmp_path):
     """The weight is named."""
     write_adapter(tmp_path, {"q": (4, 3)}, lora_alpha=1e300)
-    (change,) = read_adapter(tmp_path).values()
+    (change,) = read_adapter(tmp_path).changes.values()
     with pytest.raises(CheckpointError, match=r"adds so much to q\.weight"):
         with_change(torch.ones(4, 3), change, "q.weight")
 
