@@ -61,8 +61,8 @@ def test_ranks_may_differ_by_module(tmp_path):
     ("more", "why"),
     [
         ({"use_dora": True}, "use_dora"),
-        ({"bias": "lora_only"}, "bias"),
-        ({"modules_to_save": ["classifier"]}, "modules_to_save is"),
+        ({"lora_bias": True}, "lora_bias"),
+        ({"modules_to_save": ["head"]}, "modules_to_save names head"),
         ({"peft_type": "IA3"}, "peft_type"),
         ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights"),
         ({"layer_replication": [[0, 2]]}, "layer_replication"),
@@ -71,7 +71,7 @@ def test_ranks_may_differ_by_module(tmp_path):
         ({"lora_alpha": 10**400}, "lora_alpha"),
         ({"lora_alpha": float("nan")}, "lora_alpha"),
         ({"rank_pattern": {"(": 3}}, "rank_pattern"),
-        ({"rank_pattern": {"q": 3}}, "rank of 3"),
+        ({"rank_pattern": {"q": 3}}, "rank is 3"),
     ],
 )
 def test_what_is_more_than_lora_is_refused_by_name(tmp_path, more, why):
@@ -87,7 +87,7 @@ def test_what_is_more_than_lora_is_refused_by_name(tmp_path, more, why):
         ("layers.1.q.lora_magnitude_vector.weight", torch.ones(4), "DoRA"),
         ("words.lora_embedding_A", torch.ones(2, 3), "embedding"),
         ("layers.1.q.lora_B.bias", torch.ones(4), "bias"),
-        ("classifier.weight", torch.ones(2, 3), "saved whole"),
+        ("words.trainable_tokens_delta", torch.ones(2, 3), "no A or B"),
         ("layers.1.conv.lora_A.weight", torch.ones(2, 3, 1, 1), "4 axes"),
         ("layers.1.k.lora_A.weight", torch.ones(2, 3), "no lora_B"),
     ],
@@ -122,7 +122,7 @@ def test_a_module_has_one_a_and_one_b(tmp_path):
 def test_a_rank_of_none_is_refused(tmp_path):
     """Nothing divides alpha by 0."""
     write_adapter(tmp_path, {"layers.1.q": (4, 3)}, rank=0)
-    with pytest.raises(CheckpointError, match="says a rank of 0"):
+    with pytest.raises(CheckpointError, match="its rank is 0"):
         read_adapter(tmp_path)
 
 

@@ -4,7 +4,7 @@ Every key of PEFT 0.21's LoraConfig stands in one of these tables. A test holds 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,8 @@ REFUSED = {
 # Those that leave the weights of the base as they are.
 _INITIAL = (None, True, False, "gaussian", "eva", "orthogonal", "mica")
 _ALL_LINEAR = "all-linear"
+# PEFT writes down both for any classifier, which has one of them.
+_HEADS = ("classifier", "score")
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -150,6 +152,14 @@ def check_targeted(config: Mapping[str, Any], module: str) -> None:
                 f"{CONFIG}: by {name}, the adapter is not for {module}, and the weights have tensors for it. PEFT"
                 f" leaves these out: correct {name}, or take the tensors out"
             )
+
+
+def check_saved(config: Mapping[str, Any], whole: Collection[str]) -> None:
+    """Raise CheckpointError if a module was trained whole, and the file has no parameter of it."""
+    for module in config.get("modules_to_save") or []:
+        there = any(_matches("modules_to_save", rf"(^|.*\.){module}\.", name) for name in whole)
+        if not there and module not in _HEADS:
+            raise CheckpointError(f"{CONFIG}: modules_to_save names {module}, and the weights have nothing of it")
 
 
 def _is_targeted(config: Mapping[str, Any], module: str) -> bool:

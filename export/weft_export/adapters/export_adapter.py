@@ -100,7 +100,7 @@ def export_adapter(
     with tempfile.TemporaryDirectory(prefix="weft-adapter-") as scratch:
         by_weight = write_merged(checkpoint, read, Path(scratch))
         right = load(Path(scratch), choices).checkpoint
-        pairs = pairs_of(loaded.checkpoint.model, right.model, manifest.adapters)
+        pairs = pairs_of(loaded.checkpoint.model, right.model, manifest.adapters, loaded.made_of)
         check_layout(loaded.checkpoint.model, pairs, by_weight, loaded.made_of)
         pairs = smoothed(pairs, base)
         if manifest.precision in ROUNDED:

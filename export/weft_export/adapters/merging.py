@@ -5,7 +5,9 @@ to what an adapter adds to it: rows are put together, turned or reordered. Only 
 """
 
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import safetensors.torch
@@ -80,8 +82,15 @@ def _check_whole(adapter: Adapter, modules: Modules, stored: StoredTensors) -> N
             )
 
 
-def pairs_of(base: nn.Module, merged: nn.Module, spec: bundle_pb2.AdapterSpec) -> Pairs:
+def pairs_of(
+    base: nn.Module,
+    merged: nn.Module,
+    spec: bundle_pb2.AdapterSpec,
+    made_of: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Pairs:
     """Return A [inputs, rank] and B [rank, outputs] of each product whose weight differs.
+
+    made_of: the stored weights that each of ours is made of, where they have other names.
 
     Raises:
         CheckpointError: another weight differs, or the difference has a larger rank than the product takes.
@@ -96,7 +105,8 @@ def pairs_of(base: nn.Module, merged: nn.Module, spec: bundle_pb2.AdapterSpec) -
             continue
         if name not in layers:
             taken = ", ".join(sorted({layer.name.rpartition(".")[2] for layer in spec.layers}))
-            raise CheckpointError(f"the adapter changes {name}, and the bundle takes adapters of {taken} alone")
+            known = f" (of {', '.join(made_of[name])})" if name in made_of else ""
+            raise CheckpointError(f"the adapter changes {name}{known}, and the bundle takes adapters of {taken} alone")
         layer = layers[name]
         pairs[layer.name] = _factors(delta, layer, max(float(weight.norm()), float(sum_.norm())))
     if not pairs:

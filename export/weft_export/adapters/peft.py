@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft_export.adapters.adapter_config import CONFIG, MERGE, check_targeted, of_module, read_config
+from weft_export.adapters.adapter_config import CONFIG, MERGE, check_saved, check_targeted, of_module, read_config
 from weft_export.checkpoints.weights import DATA_TYPES
 from weft_export.converters.tensors import Readers, tensors_of
 from weft_export.errors import CheckpointError
@@ -91,6 +91,7 @@ def read_adapter(directory: Path) -> Adapter:
         known[part] = name
     if not parts:
         raise CheckpointError(f"{path} has no A and B of LoRA")
+    check_saved(config, whole)
     changes = {module: _change(config, path, module, names, tensors) for module, names in parts.items()}
     return Adapter(path, changes, whole)
 
@@ -117,7 +118,7 @@ def _change(config: Mapping[str, Any], path: Path, module: str, names: Mapping[s
     rank = of_module(config, "rank_pattern", module, config["r"])
     if not (isinstance(rank, int) and a.shape[0] == b.shape[1] == rank >= 1):
         shapes = f"A {list(a.shape)} and B {list(b.shape)}"
-        raise CheckpointError(f"{path}: {module} has {shapes}, and {CONFIG} says a rank of {rank}")
+        raise CheckpointError(f"{path}: {module} has {shapes}, and by r and rank_pattern of {CONFIG} its rank is {rank}")
     for part, matrix in (("A", a), ("B", b)):
         if not bool(matrix.isfinite().all()):
             raise CheckpointError(f"{path}: {module} has a number in lora_{part} that is not finite")
