@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tiny import CHECKPOINTS, save_tiny, with_outliers
 from tiny_adapters import linear_shapes, write_adapter
 from torch import nn
@@ -15,8 +15,8 @@ from torch import nn
 from weft_export.adapters.beside import beside, rounded_base, smoothed
 from weft_export.adapters.export_adapter import export_adapter
 from weft_export.adapters.merging import pairs_of, write_merged
+from weft_export.adapters.peft import PICKLE, WEIGHTS, read_adapter
 from weft_export.adapters.peft import changed as with_change
-from weft_export.adapters.peft import read_adapter
 from weft_export.checkpoints.sharing import sharing
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import PRECISIONS, adaptable, export_checkpoint, prepared
@@ -119,6 +119,13 @@ def test_a_module_has_one_a_and_one_b(tmp_path):
         write_merged(tmp_path / "model", read_adapter(tmp_path / "adapter"), tmp_path)
 
 
+def test_a_directory_without_weights_is_refused(tmp_path):
+    """Both names that PEFT gives them are said."""
+    (write_adapter(tmp_path, {"q": (4, 3)}) / WEIGHTS).unlink()
+    with pytest.raises(CheckpointError, match=r"neither adapter_model\.safetensors nor adapter_model\.bin"):
+        read_adapter(tmp_path)
+
+
 def test_a_rank_of_none_is_refused(tmp_path):
     """Nothing divides alpha by 0."""
     write_adapter(tmp_path, {"layers.1.q": (4, 3)}, rank=0)
@@ -212,7 +219,10 @@ def test_an_adapter_is_exported_and_agrees_with_merged_weights(tmp_path):
     names = ("qkv", "output", "outer")
     base = export_checkpoint(checkpoint, bundle, adapters=adaptable(2, ",".join(names)))
     adapter = write_adapter(tmp_path / "formal", linear_shapes(CHECKPOINTS["tiny-text"]().model, *names))
+    torch.save(load_file(adapter / WEIGHTS), adapter / PICKLE)
+    (adapter / WEIGHTS).unlink()
     report = export_adapter(adapter, bundle, checkpoint, golden="the dog finds")
+    assert ["adapter_model.bin is a pickle"] == [note.partition(",")[0] for note in report.notes]
     assert bundle.parent / "adapters" / "1" / "formal" == report.directory
     assert 1e-4 >= report.manifest.parity.max_abs_error
     assert {2} == {layer.rank for layer in report.manifest.layers}

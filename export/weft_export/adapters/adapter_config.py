@@ -56,7 +56,7 @@ REFUSED = {
     "use_qalora": "QALoRA is not supported",
     "monteclora_config": "MonteCLoRA is not supported",
     "layer_replication": "layers that are there several times are not supported",
-    "lora_bias": f"a bias of lora_B is not supported; {MERGE}",
+    "lora_bias": "a bias of lora_B is not supported",
     "target_parameters": "adapters of parameters are not supported, only those of modules are",
     "use_bdlora": "BD-LoRA is not supported",
     "arrow_config": "a router of several adapters (Arrow) is not supported",
@@ -64,6 +64,8 @@ REFUSED = {
 }
 # Those that leave the weights of the base as they are.
 _INITIAL = (None, True, False, "gaussian", "eva", "orthogonal", "mica")
+# Those that change them, and that PEFT can turn into plain LoRA.
+_CONVERTED = ("pissa", "olora", "corda", "lora_ga")
 _ALL_LINEAR = "all-linear"
 # PEFT writes down both for any classifier, which has one of them.
 _HEADS = ("classifier", "score")
@@ -96,10 +98,7 @@ def _complaints(config: Mapping[str, Any]) -> Iterator[str]:
         if name not in USED | TARGETS | HARMLESS | REFUSED.keys() and value:
             yield f"{name} is {value!r:.60}: no such key is known"
     if not any(config.get("init_lora_weights") == each for each in _INITIAL):
-        yield (
-            f"init_lora_weights {config['init_lora_weights']!r:.60} changes the base's own weights: not supported;"
-            " save_pretrained(path_initial_model_for_weight_conversion=...) makes a plain adapter of it"
-        )
+        yield _changes_base(config["init_lora_weights"])
     for name in ("r", "lora_alpha"):
         if not isinstance(config.get(name), int | float) or isinstance(config.get(name), bool):
             yield f"{name} must be a number, not {config.get(name)!r:.60}"
@@ -107,6 +106,15 @@ def _complaints(config: Mapping[str, Any]) -> Iterator[str]:
         if not isinstance(config.get(name) or {}, dict):
             yield f"{name} must be an object, not {config[name]!r:.60}"
     yield from _wrong_targets(config)
+
+
+def _changes_base(initial: object) -> str:
+    sentence = f"init_lora_weights {initial!r:.60} changes the base's own weights: not supported"
+    if str(initial).lower().startswith(_CONVERTED):
+        return (
+            f"{sentence}; PEFT's save_pretrained(path_initial_model_for_weight_conversion=...) makes plain LoRA of it"
+        )
+    return sentence
 
 
 def _wrong_targets(config: Mapping[str, Any]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from weft_export.adapters.beside import beside, rounded_base, smoothed
 from weft_export.adapters.layout import check_layout
 from weft_export.adapters.merging import pairs_of, write_merged
-from weft_export.adapters.peft import read_adapter
+from weft_export.adapters.peft import PICKLE, WEIGHTS, Adapter, read_adapter
 from weft_export.bundle import manifest_of, provenance_of
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import read_file
@@ -54,12 +54,13 @@ OnStage = Callable[[str], None]
 
 @dataclass(frozen=True)
 class AdapterReport:
-    """What was made."""
+    """What was made. notes: sentences for who exports it."""
 
     directory: Path
     manifest: bundle_pb2.AdapterManifest
     size_bytes: int
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 def export_adapter(
@@ -136,7 +137,7 @@ def export_adapter(
         provenance=_provenance(right, read.weights, len(content) // 4),
     )
     _write(place, made, content)
-    return AdapterReport(place, made, len(content), time.monotonic() - started)
+    return AdapterReport(place, made, len(content), time.monotonic() - started, _notes(read))
 
 
 def weights_of(pairs: Pairs) -> bytes:
@@ -213,6 +214,12 @@ def _provenance(checkpoint: Checkpoint, weights: Path, num_parameters: int) -> b
     provenance = provenance_of(checkpoint, [weights], runtime_version())
     provenance.num_parameters = num_parameters
     return provenance
+
+
+def _notes(read: Adapter) -> tuple[str, ...]:
+    if read.weights.name == PICKLE:
+        return (f"{PICKLE} is a pickle, read without running code; {WEIGHTS} would be safer to pass on",)
+    return ()
 
 
 def _write(place: Path, manifest: bundle_pb2.AdapterManifest, content: bytes) -> None:

@@ -45,5 +45,5 @@ def check_layout(
 
 def _beyond(rows: Tensor, others: Tensor) -> Tensor:
     """Return what rows have that no combination of others has."""
-    basis = torch.linalg.qr(others.t()).Q
+    basis: Tensor = torch.linalg.qr(others.t()).Q
     return rows - rows @ basis @ basis.t()

@@ -59,7 +59,7 @@ KINDS: Mapping[str, Kind] = {
     "gpt2": Kind(conv1d=_GPT2),
     "gpt_neox": Kind(((r"^embed_out\.", "lm_head."),)),
 }
-"""By model_type, those that differ in anything. The renamings are those of transformers 5.23, and tests hold them to it."""
+"""By model_type, those that differ in anything. The renamings are those of transformers 5.23; tests hold them to it."""
 
 
 class Modules:

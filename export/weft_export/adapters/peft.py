@@ -103,7 +103,7 @@ def _whole(path: Path, name: str) -> str:
     if "lora_embedding" in name:
         raise CheckpointError(f"{path}: {name} adapts an embedding, which is not supported; {MERGE}")
     if "lora_" in name and name.endswith(".bias"):
-        raise CheckpointError(f"{path}: {name} is a bias, which is not supported; {MERGE}")
+        raise CheckpointError(f"{path}: {name} is a bias, which is not supported")
     if "lora_" in name or "trainable_tokens" in name:
         raise CheckpointError(f"{path}: {name} is no A or B of LoRA, which is not supported; {MERGE}")
     return name.removeprefix(PREFIX).replace(_WRAPPED, ".")
@@ -118,7 +118,9 @@ def _change(config: Mapping[str, Any], path: Path, module: str, names: Mapping[s
     rank = of_module(config, "rank_pattern", module, config["r"])
     if not (isinstance(rank, int) and a.shape[0] == b.shape[1] == rank >= 1):
         shapes = f"A {list(a.shape)} and B {list(b.shape)}"
-        raise CheckpointError(f"{path}: {module} has {shapes}, and by r and rank_pattern of {CONFIG} its rank is {rank}")
+        raise CheckpointError(
+            f"{path}: {module} has {shapes}, and by r and rank_pattern of {CONFIG} its rank is {rank}"
+        )
     for part, matrix in (("A", a), ("B", b)):
         if not bool(matrix.isfinite().all()):
             raise CheckpointError(f"{path}: {module} has a number in lora_{part} that is not finite")

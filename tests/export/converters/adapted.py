@@ -147,17 +147,23 @@ def linears(model, *, inside=("layer", "block", ".h.")):
     ]
 
 
+def randomise(theirs, size):
+    """Draw A and B, as if they had been trained."""
+    with torch.no_grad():
+        for path, parameter in theirs.named_parameters():
+            if ".lora_" in path or "trainable_tokens" in path:
+                parameter.normal_(0, size * parameter[0].numel() ** -0.5)
+
+
 def adapted(model, directory, seed=0, *, size=1.0, name="default", **config):
-    """Return a model with a random adapter, which PEFT has saved."""
+    """Return a model with a random adapter, which PEFT has saved. size of None: it is as PEFT begins."""
     torch.manual_seed(seed)
     given = {"r": RANK, "lora_alpha": 6, "target_modules": linears(model), **config}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what it does not train, and of what it takes otherwise than the config
         theirs = peft.get_peft_model(model, peft.LoraConfig(**given), name).eval()
-        with torch.no_grad():
-            for path, parameter in theirs.named_parameters():
-                if ".lora_" in path:
-                    parameter.normal_(0, size * parameter[0].numel() ** -0.5)
+        if size is not None:
+            randomise(theirs, size)
         theirs.save_pretrained(directory)
     return theirs
 
@@ -173,4 +179,3 @@ def read_back(case: Case, checkpoint, adapter, merged, *, proved=True):
         check_layout(model, pairs, by_weight, base.made_of)
     with torch.inference_mode():
         return case.ours(right.checkpoint)
-

@@ -7,11 +7,12 @@ import re
 import peft
 import pytest
 import torch
-from adapted import KINDS, adapted, case_of, read_back
-from foreign import LOGITS, converted, furthest
+from adapted import KINDS, adapted, case_of, randomise, read_back
+from foreign import LOGITS, furthest
 from safetensors.torch import load_file, save_file
 
 from weft_export.adapters.peft import PICKLE, WEIGHTS
+from weft_export.converters.convert import convert
 from weft_export.errors import CheckpointError
 
 # What PEFT trains beside A and B, or otherwise, and what the refusal names.
@@ -43,6 +44,17 @@ def check(case, theirs, checkpoint, tmp_path):
         assert LOGITS >= furthest(
             read_back(case, checkpoint, tmp_path / "adapter", tmp_path / "merged"), case.theirs(theirs)
         )
+
+
+def check_merged(case, theirs, checkpoint, directory):
+    """Hold a model that PEFT merged, converted as any other, to PEFT's adapter."""
+    with torch.inference_mode():
+        expected = case.theirs(theirs)
+    theirs.merge_and_unload().save_pretrained(directory)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (directory / file).write_bytes((checkpoint / file).read_bytes())
+    with torch.inference_mode():
+        assert LOGITS >= furthest(case.ours(convert(directory, case.choices).checkpoint), expected)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +127,40 @@ def test_a_head_that_was_trained_is_refused_and_can_be_merged(name, tmp_path):
     theirs.save_pretrained(tmp_path / "trained")
     with pytest.raises(CheckpointError, match=r"classifier\.weight was saved whole.*merge_and_unload"):
         read_back(case, tmp_path / "model", tmp_path / "trained", tmp_path / "none")
+    check_merged(case, theirs, tmp_path / "model", tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"use_dora": True}, {"trainable_token_indices": [4, 5]}, {"target_modules": ["embed_tokens", "q_proj"]}],
+    ids=lambda each: next(iter(each)),
+)
+def test_what_is_to_be_merged_can_be(llama, config, tmp_path):
+    """The refusal says how, and the model that PEFT merges is read."""
+    case, checkpoint = llama
+    theirs = adapted(copy.deepcopy(case.model), tmp_path / "adapter", **config)
+    with pytest.raises(CheckpointError, match="merge_and_unload"):
+        read_back(case, checkpoint, tmp_path / "adapter", tmp_path / "none")
+    check_merged(case, theirs, checkpoint, tmp_path / "merged")
+
+
+@pytest.mark.filterwarnings("ignore:PiSSA changes the base weights")  # PEFT says it of the first adapter, at its end
+def test_what_began_by_changing_the_base_becomes_plain_lora(llama, tmp_path):
+    """As the refusal says."""
+    case, checkpoint = llama
+    theirs = adapted(copy.deepcopy(case.model), tmp_path / "first", size=None, init_lora_weights="pissa")
+    with pytest.raises(CheckpointError, match="path_initial_model_for_weight_conversion"):
+        read_back(case, checkpoint, tmp_path / "first", tmp_path / "none")
+    # As PEFT's manual says: the first adapter is kept as plain LoRA.
+    theirs.peft_config["default"].init_lora_weights = True
+    theirs.save_pretrained(tmp_path / "first")
+    theirs.peft_config["default"].init_lora_weights = "pissa"
+    randomise(theirs, 0.1)
+    theirs.save_pretrained(tmp_path / "adapter", path_initial_model_for_weight_conversion=tmp_path / "first")
     with torch.inference_mode():
         expected = case.theirs(theirs)
-    whole = theirs.merge_and_unload()
-    whole.save_pretrained(tmp_path / "merged")
-    for file in ("tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / "merged" / file).write_bytes((tmp_path / "model" / file).read_bytes())
-    with torch.inference_mode():
-        assert LOGITS >= furthest(case.ours(converted(tmp_path / "merged")), expected)
+    actual = read_back(case, checkpoint, tmp_path / "adapter", tmp_path / "merged")
+    assert LOGITS >= furthest(actual, expected)
 
 
 def test_a_bias_that_was_trained_is_refused(tmp_path):
@@ -144,7 +182,7 @@ def test_an_adapter_that_names_modules_as_files_do_is_read(tmp_path):
     theirs = adapted(case.model, tmp_path / "adapter")
     old = {"layers.": "encoder.layer.", "attention.o_proj": "attention.output.dense"}
     old |= {"mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}
-    old |= {f"attention.{new}_proj": f"attention.attention.{word}" for new, word in zip("qkv", ("query", "key", "value"))}
+    old |= {f"attention.{word[0]}_proj": f"attention.attention.{word}" for word in ("query", "key", "value")}
 
     def named(text):
         for new, name in old.items():

@@ -71,7 +71,7 @@ def test_so_are_adapters_of_every_kind(name, seed, tmp_path):
 @pytest.mark.parametrize("says", [False, True])
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_what_a_module_is_decides_how_it_is_stored(name, says, tmp_path):
-    """Whatever fan_in_fan_out says: PEFT takes it of the module. A square product would be added the wrong way round."""
+    """Whatever fan_in_fan_out says: PEFT takes it of the module. Of a square product no shape tells."""
     case = case_of(KINDS[name], tmp_path / "model", 0)
     targets = {"llama": ".*q_proj", "gpt2": ".*attn.c_proj"}[name]
     theirs = adapted(case.model, tmp_path / "adapter", target_modules=targets, fan_in_fan_out=says)
@@ -93,6 +93,21 @@ def test_a_product_that_is_added_the_wrong_way_round_is_found(name, tmp_path, mo
     monkeypatch.setattr(Modules, "is_turned", lambda self, stored: not is_turned(self, stored))
     with pytest.raises(ParityError, match="does not read what PEFT's reads"):
         read_back(case, tmp_path / "model", tmp_path / "adapter", tmp_path / "merged")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", ["llama", "gpt2", "bert", "vit", "deit", "beit", "dinov2", "t5", "vit-gpt2", "whisper"]
+)
+def test_a_bundle_takes_an_adapter_of_peft(name, tmp_path):
+    """From PEFT's directory to one beside a bundle: ONNX Runtime agrees with the merged weights in torch."""
+    case = case_of(KINDS[name], tmp_path / "model", 0)
+    adapted(case.model, tmp_path / "adapter", size=0.3)
+    bundle = tmp_path / "models" / "m" / "1"
+    export_checkpoint(tmp_path / "model", bundle, adapters=adaptable(RANK, None), choices=case.choices, explains=False)
+    report = export_adapter(tmp_path / "adapter", bundle, tmp_path / "model")
+    assert LOGITS >= report.manifest.parity.max_abs_error
+    assert len(read_adapter(tmp_path / "adapter").changes) >= len(report.manifest.layers)
 
 
 def exported(directory, tmp_path, choices):
