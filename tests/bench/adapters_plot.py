@@ -16,7 +16,7 @@ def plot(path):
     """Draw both panels."""
     model = load_checkpoint(CHECKPOINTS / "en-es").model
     weights = {name: weight.detach().numpy() for name, weight in model.named_parameters()}
-    changes = {name: each.matrix().numpy() for name, each in read_adapter(CHECKPOINTS / "en-es-formal").items()}
+    changes = {name: each.matrix().numpy() for name, each in read_adapter(CHECKPOINTS / "en-es-formal").changes.items()}
     shares = {name: np.linalg.norm(each) / np.linalg.norm(weights[f"{name}.weight"]) for name, each in changes.items()}
     largest = max(shares, key=shares.get)
 

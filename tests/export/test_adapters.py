@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tiny import CHECKPOINTS, save_tiny, with_outliers
 from tiny_adapters import linear_shapes, write_adapter
 from torch import nn
@@ -15,8 +15,8 @@ from torch import nn
 from weft_export.adapters.beside import beside, rounded_base, smoothed
 from weft_export.adapters.export_adapter import export_adapter
 from weft_export.adapters.merging import pairs_of, write_merged
+from weft_export.adapters.peft import PICKLE, WEIGHTS, read_adapter
 from weft_export.adapters.peft import changed as with_change
-from weft_export.adapters.peft import read_adapter
 from weft_export.checkpoints.sharing import sharing
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import PRECISIONS, adaptable, export_checkpoint, prepared
@@ -43,7 +43,7 @@ from weft_proto.v1 import bundle_pb2
 def test_what_an_adapter_adds_is_scaled_as_in_peft(tmp_path, more, scale):
     """It is alpha / r, or alpha / sqrt(r) with rsLoRA. Of patterns the first counts that matches the end of a path."""
     write_adapter(tmp_path, {"layers.1.q": (4, 3)}, **more)
-    (change,) = read_adapter(tmp_path).values()
+    (change,) = read_adapter(tmp_path).changes.values()
     assert scale == pytest.approx(change.scale)
     assert torch.allclose(scale * (change.b @ change.a).double(), change.matrix())
 
@@ -53,7 +53,7 @@ def test_ranks_may_differ_by_module(tmp_path):
     shapes = {"layers.0.q": (4, 3), "layers.1.q": (4, 3)}
     write_adapter(tmp_path, shapes, ranks={"layers.1.q": 1}, rank_pattern={"1.q": 1})
     assert {"layers.0.q": (2, 3.0), "layers.1.q": (1, 6.0)} == {
-        module: (change.rank, change.scale) for module, change in read_adapter(tmp_path).items()
+        module: (change.rank, change.scale) for module, change in read_adapter(tmp_path).changes.items()
     }
 
 
@@ -61,8 +61,8 @@ def test_ranks_may_differ_by_module(tmp_path):
     ("more", "why"),
     [
         ({"use_dora": True}, "use_dora"),
-        ({"bias": "lora_only"}, "bias"),
-        ({"modules_to_save": ["classifier"]}, "modules_to_save is"),
+        ({"lora_bias": True}, "lora_bias"),
+        ({"modules_to_save": ["head"]}, "modules_to_save names head"),
         ({"peft_type": "IA3"}, "peft_type"),
         ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights"),
         ({"layer_replication": [[0, 2]]}, "layer_replication"),
@@ -71,7 +71,7 @@ def test_ranks_may_differ_by_module(tmp_path):
         ({"lora_alpha": 10**400}, "lora_alpha"),
         ({"lora_alpha": float("nan")}, "lora_alpha"),
         ({"rank_pattern": {"(": 3}}, "rank_pattern"),
-        ({"rank_pattern": {"q": 3}}, "rank of 3"),
+        ({"rank_pattern": {"q": 3}}, "rank is 3"),
     ],
 )
 def test_what_is_more_than_lora_is_refused_by_name(tmp_path, more, why):
@@ -87,7 +87,7 @@ def test_what_is_more_than_lora_is_refused_by_name(tmp_path, more, why):
         ("layers.1.q.lora_magnitude_vector.weight", torch.ones(4), "DoRA"),
         ("words.lora_embedding_A", torch.ones(2, 3), "embedding"),
         ("layers.1.q.lora_B.bias", torch.ones(4), "bias"),
-        ("classifier.weight", torch.ones(2, 3), "saved whole"),
+        ("words.trainable_tokens_delta", torch.ones(2, 3), "no A or B"),
         ("layers.1.conv.lora_A.weight", torch.ones(2, 3, 1, 1), "4 axes"),
         ("layers.1.k.lora_A.weight", torch.ones(2, 3), "no lora_B"),
     ],
@@ -119,17 +119,24 @@ def test_a_module_has_one_a_and_one_b(tmp_path):
         write_merged(tmp_path / "model", read_adapter(tmp_path / "adapter"), tmp_path)
 
 
+def test_a_directory_without_weights_is_refused(tmp_path):
+    """Both names that PEFT gives them are said."""
+    (write_adapter(tmp_path, {"q": (4, 3)}) / WEIGHTS).unlink()
+    with pytest.raises(CheckpointError, match=r"neither adapter_model\.safetensors nor adapter_model\.bin"):
+        read_adapter(tmp_path)
+
+
 def test_a_rank_of_none_is_refused(tmp_path):
     """Nothing divides alpha by 0."""
     write_adapter(tmp_path, {"layers.1.q": (4, 3)}, rank=0)
-    with pytest.raises(CheckpointError, match="says a rank of 0"):
+    with pytest.raises(CheckpointError, match="its rank is 0"):
         read_adapter(tmp_path)
 
 
 def test_what_float32_does_not_hold_is_refused(tmp_path):
     """The weight is named."""
     write_adapter(tmp_path, {"q": (4, 3)}, lora_alpha=1e300)
-    (change,) = read_adapter(tmp_path).values()
+    (change,) = read_adapter(tmp_path).changes.values()
     with pytest.raises(CheckpointError, match=r"adds so much to q\.weight"):
         with_change(torch.ones(4, 3), change, "q.weight")
 
@@ -212,7 +219,10 @@ def test_an_adapter_is_exported_and_agrees_with_merged_weights(tmp_path):
     names = ("qkv", "output", "outer")
     base = export_checkpoint(checkpoint, bundle, adapters=adaptable(2, ",".join(names)))
     adapter = write_adapter(tmp_path / "formal", linear_shapes(CHECKPOINTS["tiny-text"]().model, *names))
+    torch.save(load_file(adapter / WEIGHTS), adapter / PICKLE)
+    (adapter / WEIGHTS).unlink()
     report = export_adapter(adapter, bundle, checkpoint, golden="the dog finds")
+    assert ["adapter_model.bin is a pickle"] == [note.partition(",")[0] for note in report.notes]
     assert bundle.parent / "adapters" / "1" / "formal" == report.directory
     assert 1e-4 >= report.manifest.parity.max_abs_error
     assert {2} == {layer.rank for layer in report.manifest.layers}

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "bias": "none", "target_modules": ["q"]}
+CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "bias": "none"}
 
 
 def write_adapter(directory, shapes, rank=2, seed=0, ranks=None, **more):
@@ -19,7 +19,9 @@ def write_adapter(directory, shapes, rank=2, seed=0, ranks=None, **more):
         tensors[f"base_model.model.{module}.lora_B.weight"] = torch.randn(outputs, own, generator=generator)
     directory.mkdir(parents=True, exist_ok=True)
     save_file(tensors, directory / "adapter_model.safetensors")
-    (directory / "adapter_config.json").write_text(json.dumps({**CONFIG, "r": rank, **more}))
+    (directory / "adapter_config.json").write_text(
+        json.dumps({**CONFIG, "r": rank, "target_modules": sorted(shapes), **more})
+    )
     return directory
 
 

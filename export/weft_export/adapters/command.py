@@ -62,6 +62,8 @@ def export_adapter(
             force=force,
             on_stage=lambda stage: say(0, 0, stage),
         )
+    for note in report.notes:
+        typer.echo(f"note: {note}", err=True)
     parity = report.manifest.parity
     ranks = sorted({layer.rank for layer in report.manifest.layers})
     typer.echo(

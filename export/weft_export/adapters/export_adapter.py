@@ -10,8 +10,9 @@ from pathlib import Path
 from google.protobuf import json_format
 
 from weft_export.adapters.beside import beside, rounded_base, smoothed
+from weft_export.adapters.layout import check_layout
 from weft_export.adapters.merging import pairs_of, write_merged
-from weft_export.adapters.peft import WEIGHTS, read_adapter
+from weft_export.adapters.peft import PICKLE, WEIGHTS, Adapter, read_adapter
 from weft_export.bundle import manifest_of, provenance_of
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import read_file
@@ -54,12 +55,13 @@ OnStage = Callable[[str], None]
 
 @dataclass(frozen=True)
 class AdapterReport:
-    """What was made."""
+    """What was made. notes: sentences for who exports it."""
 
     directory: Path
     manifest: bundle_pb2.AdapterManifest
     size_bytes: int
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 def export_adapter(
@@ -92,15 +94,17 @@ def export_adapter(
     if len(description) > most:
         raise ExportError(f"the description has {len(description)} characters; at most {most} are read")
     on_stage("reading the adapter")
-    changes = read_adapter(adapter)
+    read = read_adapter(adapter)
     on_stage("adding it to the checkpoint")
     choices = _choices(manifest, checkpoint, golden)
     loaded = load(checkpoint, choices)
     base = _base(loaded, manifest, held_out)
     with tempfile.TemporaryDirectory(prefix="weft-adapter-") as scratch:
-        write_merged(checkpoint, changes, Path(scratch))
+        by_weight = write_merged(checkpoint, read, Path(scratch))
         right = load(Path(scratch), choices).checkpoint
-        pairs = smoothed(pairs_of(loaded.checkpoint.model, right.model, manifest.adapters), base)
+        pairs = pairs_of(loaded.checkpoint.model, right.model, manifest.adapters, loaded.made_of)
+        check_layout(loaded.checkpoint.model, pairs, by_weight, loaded.made_of)
+        pairs = smoothed(pairs, base)
         if manifest.precision in ROUNDED:
             right = beside(base, pairs)
         del loaded, base
@@ -131,10 +135,10 @@ def export_adapter(
         layers=[bundle_pb2.AdapterLayer(name=layer, rank=a.shape[1]) for layer, (a, _) in pairs.items()],
         golden=answer,
         parity=parity,
-        provenance=_provenance(right, adapter / WEIGHTS, len(content) // 4),
+        provenance=_provenance(right, read.weights, len(content) // 4),
     )
     _write(place, made, content)
-    return AdapterReport(place, made, len(content), time.monotonic() - started)
+    return AdapterReport(place, made, len(content), time.monotonic() - started, _notes(read))
 
 
 def weights_of(pairs: Pairs) -> bytes:
@@ -211,6 +215,12 @@ def _provenance(checkpoint: Checkpoint, weights: Path, num_parameters: int) -> b
     provenance = provenance_of(checkpoint, [weights], runtime_version())
     provenance.num_parameters = num_parameters
     return provenance
+
+
+def _notes(read: Adapter) -> tuple[str, ...]:
+    if read.weights.name == PICKLE:
+        return (f"{PICKLE} is a pickle, read without running code; {WEIGHTS} would be safer to pass on",)
+    return ()
 
 
 def _write(place: Path, manifest: bundle_pb2.AdapterManifest, content: bytes) -> None:

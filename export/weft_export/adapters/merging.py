@@ -1,19 +1,22 @@
 """A checkpoint with an adapter added to its weights, and what that is of each product of ours.
 
 The merged checkpoint is written as a directory and read as any other. So whatever a converter does to a weight, it does
-to what an adapter adds to it: rows are put together, turned or reordered, and names need no table of their own.
+to what an adapter adds to it: rows are put together, turned or reordered. Only what PEFT calls them is told by a table.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from weft_export.adapters.peft import Change, changed
+from weft_export.adapters.adapter_config import MERGE
+from weft_export.adapters.modules import Modules
+from weft_export.adapters.peft import Adapter, Change, changed
 from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.converters.tensors import StoredTensors
 from weft_export.errors import CheckpointError
@@ -25,22 +28,25 @@ _NOISE = 2.0**-22
 _SMALL_FILE = 2**26
 
 
-def write_merged(checkpoint: Path, changes: Mapping[str, Change], directory: Path) -> None:
+def write_merged(checkpoint: Path, adapter: Adapter, directory: Path) -> dict[str, Change]:
     """Write a checkpoint's directory with an adapter added to its weights.
 
+    Returns:
+        What was added, by the names of the weights in the checkpoint's files.
+
     Raises:
-        CheckpointError: the adapter is for a module that the checkpoint has not, or has two changes of one weight.
+        CheckpointError: There are three cases:
+            1. The adapter is for a module that the checkpoint has not.
+            2. It has two changes of one weight.
+            3. It has a parameter that was saved whole and is not the checkpoint's.
     """
     stored = StoredTensors(checkpoint)
-    by_weight: dict[str, Change] = {}
-    for module, change in changes.items():
-        name = _weight_of(module, stored)
-        if name in by_weight:
-            raise CheckpointError(f"the adapter is for {module} and for another module that is {name} too")
-        by_weight[name] = change
+    modules = Modules(checkpoint, stored.entries)
+    _check_whole(adapter, modules, stored)
+    by_weight = _by_weight(adapter, modules)
     merged = {name: stored.read(name) for name in stored.entries}
     for name, change in by_weight.items():
-        merged[name] = changed(merged[name], change, name)
+        merged[name] = changed(merged[name], change, name, turned=modules.is_turned(name))
     content = safetensors.torch.save({name: tensor.clone().contiguous() for name, tensor in merged.items()})
     (directory / WEIGHTS_FILE).write_bytes(content)
     for path in checkpoint.iterdir():
@@ -50,21 +56,41 @@ def write_merged(checkpoint: Path, changes: Mapping[str, Change], directory: Pat
         elif path.is_dir():
             # sentence-transformers keeps in folders what is behind the body. No adapter changes that.
             (directory / path.name).symlink_to(path.resolve(), target_is_directory=True)
+    return by_weight
 
 
-def _weight_of(module: str, stored: StoredTensors) -> str:
-    """Return the name of a module's weight in the files. They may leave out, or add, what its path begins with."""
-    name = f"{module}.weight"
-    if name in stored.entries:
-        return name
-    near = [each for each in stored.entries if each.endswith(f".{name}") or name.endswith(f".{each}")]
-    if len(near) != 1:
-        raise CheckpointError(f"the adapter is for {module}, and the checkpoint has no weight of that name")
-    return near[0]
+def _by_weight(adapter: Adapter, modules: Modules) -> dict[str, Change]:
+    by_weight: dict[str, Change] = {}
+    for module, change in adapter.changes.items():
+        name = modules.stored(f"{module}.weight")
+        if name is None:
+            raise CheckpointError(f"the adapter is for {module}, and the checkpoint has no weight of that name")
+        if name in by_weight:
+            raise CheckpointError(f"the adapter is for {module} and for another module that is {name} too")
+        by_weight[name] = change
+    return by_weight
 
 
-def pairs_of(base: nn.Module, merged: nn.Module, spec: bundle_pb2.AdapterSpec) -> Pairs:
+def _check_whole(adapter: Adapter, modules: Modules, stored: StoredTensors) -> None:
+    """Let pass what was saved whole and never trained, as PEFT saves the heads of classifiers."""
+    for name, tensor in adapter.whole.items():
+        place = modules.stored(name)
+        if place is None or not torch.equal(stored.read(place), tensor.float()):
+            raise CheckpointError(
+                f"{adapter.weights}: {name} was saved whole, and is not the checkpoint's own. An adapter changes"
+                f" products of layers alone; {MERGE}"
+            )
+
+
+def pairs_of(
+    base: nn.Module,
+    merged: nn.Module,
+    spec: bundle_pb2.AdapterSpec,
+    made_of: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Pairs:
     """Return A [inputs, rank] and B [rank, outputs] of each product whose weight differs.
+
+    made_of: the stored weights that each of ours is made of, where they have other names.
 
     Raises:
         CheckpointError: another weight differs, or the difference has a larger rank than the product takes.
@@ -79,7 +105,8 @@ def pairs_of(base: nn.Module, merged: nn.Module, spec: bundle_pb2.AdapterSpec) -
             continue
         if name not in layers:
             taken = ", ".join(sorted({layer.name.rpartition(".")[2] for layer in spec.layers}))
-            raise CheckpointError(f"the adapter changes {name}, and the bundle takes adapters of {taken} alone")
+            known = f" (of {', '.join(made_of[name])})" if name in made_of else ""
+            raise CheckpointError(f"the adapter changes {name}{known}, and the bundle takes adapters of {taken} alone")
         layer = layers[name]
         pairs[layer.name] = _factors(delta, layer, max(float(weight.norm()), float(sum_.norm())))
     if not pairs:

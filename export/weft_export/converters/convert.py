@@ -2,7 +2,8 @@
 
 import difflib
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,14 @@ class Converted:
     weights: the files of weights that it was made of.
     held_out: where held-out examples may lie.
     notes: sentences for who exports it.
+    made_of: by weight of ours, the tensors of theirs that it is made of. A checkpoint of ours has none.
     """
 
     checkpoint: Checkpoint
     weights: tuple[Path, ...]
     held_out: Path
     notes: tuple[str, ...]
+    made_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Converted:
@@ -95,7 +98,11 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
         weights[converter.bias] = _with_bans(weights[converter.bias], foreign.generation.banned)
     model.load_state_dict(weights, assign=True)
     return Converted(
-        replace(checkpoint, model=model.eval()), tuple(stored.paths), directory / HELD_OUT_FILE, tuple(notes)
+        replace(checkpoint, model=model.eval()),
+        tuple(stored.paths),
+        directory / HELD_OUT_FILE,
+        tuple(notes),
+        {ours: source.names for ours, source in sources.items()},
     )
 
 

@@ -19,6 +19,8 @@ from weft_export.errors import CheckpointError
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 MAX_FILES = 1024
+Readers = dict[str, tuple[Entry, Callable[[], Tensor]]]
+"""Of each tensor what it is, and what reads it."""
 _TORCH_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 
@@ -37,13 +39,13 @@ class StoredTensors:
         self._readers: dict[str, Callable[[], Tensor]] = {}
         for path in _weight_files(directory):
             self.is_pickle = self.is_pickle or path.suffix == ".bin"
-            self._add(path, _pickled(path) if path.suffix == ".bin" else _mapped(path))
+            self._add(path, tensors_of(path))
 
     def read(self, name: str) -> Tensor:
         """Return a tensor in float32; one that is stored so stays in its mapped file."""
         return placed(self._readers[name](), torch.float32)
 
-    def _add(self, path: Path, tensors: dict[str, tuple[Entry, Callable[[], Tensor]]]) -> None:
+    def _add(self, path: Path, tensors: Readers) -> None:
         self.paths.append(path)
         for name, (entry, reader) in tensors.items():
             if name in self.entries:
@@ -85,7 +87,16 @@ def _listed(directory: Path, index: str) -> list[Path]:
     return [directory / name for name in names]
 
 
-def _mapped(path: Path) -> dict[str, tuple[Entry, Callable[[], Tensor]]]:
+def tensors_of(path: Path) -> Readers:
+    """Return what a file of weights has by name, by its suffix a pickle or safetensors. Nothing is read of the latter.
+
+    Raises:
+        CheckpointError: it is not such a file.
+    """
+    return _pickled(path) if path.suffix == ".bin" else _mapped(path)
+
+
+def _mapped(path: Path) -> Readers:
     header = read_header(path)
     file = open_weights(path)
 
@@ -95,7 +106,7 @@ def _mapped(path: Path) -> dict[str, tuple[Entry, Callable[[], Tensor]]]:
     return {name: (entry, reader(name)) for name, entry in header.items()}
 
 
-def _pickled(path: Path) -> dict[str, tuple[Entry, Callable[[], Tensor]]]:
+def _pickled(path: Path) -> Readers:
     def reader(tensor: Tensor) -> Callable[[], Tensor]:
         return tensor.contiguous
 

@@ -1,58 +1,113 @@
-"""Adapters of Hugging Face models: what PEFT writes of them is added to the weights that it is for."""
+"""Adapters of Hugging Face models: what PEFT writes of them, against what PEFT computes with them."""
+
+import json
 
 import pytest
 import torch
-from decoder_kinds import DECODERS
+import transformers
+from adapted import KINDS, RANK, adapted, case_of, read_back
 from encoder_kinds import CLASSIFIERS, EMBEDDERS
-from foreign import LOGITS, converted, furthest, made, token_rows
+from foreign import LOGITS, NUM_LONG, furthest, made
 from test_embedders import dense, described
 from test_pairs import joining, with_segments
 from tiny_adapters import write_adapter
 
 from weft_export.adapters.export_adapter import export_adapter
-from weft_export.adapters.merging import pairs_of, write_merged
+from weft_export.adapters.modules import Modules
 from weft_export.adapters.peft import read_adapter
 from weft_export.converters.converter import Choices
 from weft_export.converters.tensors import StoredTensors
+from weft_export.errors import ParityError
 from weft_export.export import adaptable, export_checkpoint
-from weft_export.graphs.adapting import adapter_spec
 
-KINDS = {kind.name: kind for kind in DECODERS}
-TARGETS = {"llama": ("q_proj", "v_proj", "down_proj"), "gpt2": ("c_attn", "c_fc")}
-RANK, ALPHA = 2, 6
-
-
-def targets(model, names):
-    """The products of a model with one of some names, by path."""
-    return {path: module for path, module in model.named_modules() if path.rpartition(".")[2] in names}
+# A kind for each way in which names or layouts differ, and for each task.
+QUICK = ("llama", "gpt2", "bert", "vit", "beit", "dinov2", "swin", "t5", "vit-gpt2", "whisper")
+# Bundles take no adapters of these, or none of their attention.
+APART = ("swin", "swin v2", "convnext", "debertav2", "debertav2-tags", "debertav2-body", "debertav2-words")
+# Its products are convolutions.
+WITHOUT = ("resnet",)
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_an_adapter_of_theirs_is_added_to_their_weights(name, tmp_path):
-    """Logits are those of transformers with alpha / r * B A added, also where a weight is stored turned."""
-    theirs = made(KINDS[name], 0, tmp_path / "model")
-    is_turned = name == "gpt2"
-    products = targets(theirs, TARGETS[name])
-    shapes = {path: tuple(product.weight.shape)[:: -1 if is_turned else 1] for path, product in products.items()}
-    adapter = write_adapter(tmp_path / "adapter", shapes, rank=RANK, lora_alpha=ALPHA, fan_in_fan_out=is_turned)
-    changes = read_adapter(adapter)
-    assert products.keys() == changes.keys()
-    with torch.no_grad():
-        for path, change in changes.items():
-            added = ALPHA / RANK * change.b @ change.a
-            products[path].weight += added.T if is_turned else added
-    (tmp_path / "merged").mkdir()
-    write_merged(tmp_path / "model", changes, tmp_path / "merged")
-    base, merged = (converted(tmp_path / each, max_tokens=96) for each in ("model", "merged"))
-    (row,) = token_rows(theirs.config.vocab_size, (48,))
+def check_names(model, directory):
+    """Hold the names of a model's parameters, and how they are stored, to the files that transformers wrote."""
+    stored = StoredTensors(directory)
+    modules = Modules(directory, stored.entries)
+    for path, module in model.named_modules():
+        is_conv1d = isinstance(module, transformers.pytorch_utils.Conv1D)
+        for own, parameter in module.named_parameters(recurse=False):
+            name = modules.stored(f"{path}.{own}".removeprefix("."))
+            # None: it is tied to another, which is there.
+            names = stored.entries if name is None else [name]
+            assert any(torch.equal(stored.read(each), parameter) for each in names), (path, own)
+            assert name is None or modules.is_turned(name) == (is_conv1d and own == "weight")
+
+
+def check(name, seed, tmp_path):
+    """Hold an adapter of all products of a model's layers to PEFT."""
+    case = case_of(KINDS[name], tmp_path / "model", seed)
+    check_names(case.model, tmp_path / "model")
     with torch.inference_mode():
-        expected = theirs(torch.tensor([row])).logits[0]
-        assert LOGITS >= furthest(merged.model.decode(torch.tensor([row]))[0], expected)
-        assert 100 * LOGITS < furthest(base.model.decode(torch.tensor([row]))[0], expected)
-    pairs = pairs_of(base.model, merged.model, adapter_spec(base.model, RANK))
-    # Of three products that ours has in one, each has a rank of its own.
-    fused = RANK * (1 if is_turned else 2)
-    assert {fused, RANK} == {a.shape[1] for a, _ in pairs.values()}
+        base = case.theirs(case.model)
+        expected = case.theirs(adapted(case.model, tmp_path / "adapter", seed, size=0.5))
+    actual = read_back(case, tmp_path / "model", tmp_path / "adapter", tmp_path / "merged", proved=name not in APART)
+    assert LOGITS >= furthest(actual, expected)
+    assert 100 * LOGITS < furthest(base, expected)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_an_adapter_of_peft_is_what_peft_computes(name, tmp_path):
+    """Its modules are found where files call them otherwise, and a Conv1D, stored as [inputs, outputs], is known."""
+    check(name, 0, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(NUM_LONG // 5))
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in WITHOUT])
+def test_so_are_adapters_of_every_kind(name, seed, tmp_path):
+    """The same law for all kinds."""
+    check(name, seed, tmp_path)
+
+
+@pytest.mark.parametrize("says", [False, True])
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_what_a_module_is_decides_how_it_is_stored(name, says, tmp_path):
+    """Whatever fan_in_fan_out says: PEFT takes it of the module. Of a square product no shape tells."""
+    case = case_of(KINDS[name], tmp_path / "model", 0)
+    targets = {"llama": ".*q_proj", "gpt2": ".*attn.c_proj"}[name]
+    theirs = adapted(case.model, tmp_path / "adapter", target_modules=targets, fan_in_fan_out=says)
+    path = tmp_path / "adapter" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"fan_in_fan_out": says}))
+    change, *_ = read_adapter(tmp_path / "adapter").changes.values()
+    assert change.a.shape[1] == change.b.shape[0]
+    with torch.inference_mode():
+        actual = read_back(case, tmp_path / "model", tmp_path / "adapter", tmp_path / "merged")
+        assert LOGITS >= furthest(actual, case.theirs(theirs))
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_a_product_that_is_added_the_wrong_way_round_is_found(name, tmp_path, monkeypatch):
+    """The proof has the adapter's own A, so an error of the merged weights is none of both."""
+    case = case_of(KINDS[name], tmp_path / "model", 0)
+    adapted(case.model, tmp_path / "adapter", target_modules={"llama": ".*q_proj", "gpt2": ".*attn.c_proj"}[name])
+    is_turned = Modules.is_turned
+    monkeypatch.setattr(Modules, "is_turned", lambda self, stored: not is_turned(self, stored))
+    with pytest.raises(ParityError, match="does not read what PEFT's reads"):
+        read_back(case, tmp_path / "model", tmp_path / "adapter", tmp_path / "merged")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", ["llama", "gpt2", "bert", "vit", "deit", "beit", "dinov2", "t5", "vit-gpt2", "whisper"]
+)
+def test_a_bundle_takes_an_adapter_of_peft(name, tmp_path):
+    """From PEFT's directory to one beside a bundle: ONNX Runtime agrees with the merged weights in torch."""
+    case = case_of(KINDS[name], tmp_path / "model", 0)
+    adapted(case.model, tmp_path / "adapter", size=0.3)
+    bundle = tmp_path / "models" / "m" / "1"
+    export_checkpoint(tmp_path / "model", bundle, adapters=adaptable(RANK, None), choices=case.choices, explains=False)
+    report = export_adapter(tmp_path / "adapter", bundle, tmp_path / "model")
+    assert LOGITS >= report.manifest.parity.max_abs_error
+    assert len(read_adapter(tmp_path / "adapter").changes) >= len(report.manifest.layers)
 
 
 def exported(directory, tmp_path, choices):

@@ -1,0 +1,93 @@
+"""The modules of a base as PEFT knows them, by what their weights are called in the base's files.
+
+PEFT names a module of the model in memory. transformers renames some when it reads a file, and gives them their old
+names again when it writes one. So an adapter of a ViT is for vit.layers.0.attention.q_proj, and the file has
+vit.encoder.layer.0.attention.attention.query.weight. Adapters of older versions have the names of the file.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from weft_export.converters.convert import is_foreign
+from weft_export.converters.text.json_file import read_object
+from weft_proto.bundle_rules import CONFIG_FILE
+
+Renamings = tuple[tuple[str, str], ...]
+
+
+class Kind(NamedTuple):
+    """What differs in one kind of model.
+
+    renamings: patterns of the names in a file, and what transformers makes of them, one after the other.
+    scope: what the names begin with that these are for.
+    conv1d: a pattern of the weights that are stored as [inputs, outputs]: transformers' Conv1D. All others are Linear.
+    """
+
+    renamings: Renamings = ()
+    scope: str = ""
+    conv1d: str = r"(?!)"
+
+
+_TABLE = "relative_position_bias_table"
+_HEADS: Renamings = (
+    (r"attention\.(?:attention|self)\.query", "attention.q_proj"),
+    (r"attention\.(?:attention|self)\.key", "attention.k_proj"),
+    (r"attention\.(?:attention|self)\.value", "attention.v_proj"),
+    (r"attention\.output\.dense", "attention.o_proj"),
+)
+_LAYERS: Renamings = (*_HEADS, (r"intermediate\.dense", "mlp.fc1"), (r"output\.dense", "mlp.fc2"))
+_VIT: Renamings = ((r"encoder\.layer\.", "layers."), *_LAYERS)
+_BEIT: Renamings = (
+    *_VIT,
+    (r"encoder\.relative_position_bias", "shared_position_bias"),
+    (rf"attention\.attention\.(relative_position_bias\.{_TABLE})", r"\1"),
+)
+_SWIN: Renamings = (*_LAYERS, (rf"attention\.self\.{_TABLE}", rf"attention.relative_position_bias.{_TABLE}"))
+# Of every kind: what old files call the two parts of a LayerNorm.
+_LEGACY: Renamings = ((r"LayerNorm\.gamma", "LayerNorm.weight"), (r"LayerNorm\.beta", "LayerNorm.bias"))
+_GPT2 = r"(.*\.)?h\.\d+\.(attn|crossattention|mlp)\.(c_attn|q_attn|c_proj|c_fc)\.weight"
+KINDS: Mapping[str, Kind] = {
+    "vit": Kind(_VIT),
+    "deit": Kind(_VIT),
+    "beit": Kind(_BEIT),
+    "dinov2": Kind(_HEADS),
+    "swin": Kind(_SWIN),
+    # It has a ViT or a DeiT, and a GPT-2 or TrOCR, whose names are those of their files.
+    "vision-encoder-decoder": Kind(_VIT, scope="encoder.", conv1d=_GPT2),
+    "gpt2": Kind(conv1d=_GPT2),
+    "gpt_neox": Kind(((r"^embed_out\.", "lm_head."),)),
+}
+"""By model_type, those that differ in anything. The renamings are those of transformers 5.23; tests hold them to it."""
+
+
+class Modules:
+    """The modules of a base, by the names of its stored weights."""
+
+    def __init__(self, checkpoint: Path, stored: Collection[str]) -> None:
+        """Read what kind of model it is. A checkpoint of ours has Linear modules, whose names are those of its file."""
+        kind = Kind()
+        if is_foreign(checkpoint):
+            kind = KINDS.get(read_object(checkpoint / CONFIG_FILE)["model_type"], kind)
+        self._conv1d = re.compile(kind.conv1d)
+        self._by_name = {renamed(name, kind): name for name in stored} | {name: name for name in stored}
+
+    def stored(self, name: str) -> str | None:
+        """Return what a file calls a parameter of the model. It may leave out, or add, what the path begins with."""
+        if name in self._by_name:
+            return self._by_name[name]
+        known = {file for each, file in self._by_name.items() if each.endswith(f".{name}") or name.endswith(f".{each}")}
+        return known.pop() if len(known) == 1 else None
+
+    def is_turned(self, stored: str) -> bool:
+        """Whether a weight is stored as [inputs, outputs]."""
+        return self._conv1d.fullmatch(stored) is not None
+
+
+def renamed(name: str, kind: Kind) -> str:
+    """Return what a parameter of a file is called in the model in memory."""
+    renamings = (*kind.renamings, *_LEGACY) if name.startswith(kind.scope) else _LEGACY
+    for pattern, replacement in renamings:
+        name = re.sub(pattern, replacement, name)
+    return name

@@ -1,0 +1,181 @@
+"""Models of transformers that PEFT adapts, and one question for each: what PEFT answers, and what ours does."""
+
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import peft
+import torch
+from captioner_kinds import CAPTIONERS
+from decoder_kinds import BODIES, DECODERS
+from encoder_kinds import CLASSIFIERS, EMBEDDERS, TAGGERS
+from foreign import VOCAB, Kind, made, token_rows
+from picture_kinds import DINOV2, PICTURES, VIT_BODY
+from seq2seq_kinds import SEQ2SEQ
+from test_captioners import their_logits, with_processor
+from test_pictures import made_with_processor
+from test_whisper import MELS, WHISPER, made_whisper
+from torch import Tensor
+
+from weft_export.adapters.layout import check_layout
+from weft_export.adapters.merging import pairs_of, write_merged
+from weft_export.adapters.peft import read_adapter
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.converters.convert import convert
+from weft_export.converters.converter import Choices
+from weft_export.graphs.adapting import adapter_spec
+
+RANK = 2
+POOLED = Choices(pooling="mean")
+
+
+class Case(NamedTuple):
+    """A random model on disk, and one question in two forms."""
+
+    model: torch.nn.Module
+    theirs: Callable[[torch.nn.Module], Tensor]
+    ours: Callable[[Checkpoint], Tensor]
+    choices: Choices = Choices()
+
+
+def case_of(kind: Kind, directory, seed: int = 0) -> Case:
+    """Write a random model of a kind, and return it with a question."""
+    for kinds, make in _MAKERS:
+        if kind in kinds:
+            return make(kind, directory, seed)
+    raise AssertionError(kind)
+
+
+def _decoder(kind, directory, seed):
+    model = made(kind, seed, directory)
+    tokens = torch.tensor(token_rows(model.config.vocab_size, (40,), seed))
+    choices = Choices(max_tokens=96)
+    return Case(model, lambda each: each(tokens).logits, lambda each: each.model.decode(tokens), choices)
+
+
+def _encoder(kind, directory, seed):
+    model = made(kind, seed, directory)
+    tokens = torch.tensor(token_rows(VOCAB, (40,), seed))
+    lengths = torch.tensor([40], dtype=torch.int32)
+    return Case(model, lambda each: each(input_ids=tokens).logits, lambda each: each.model(tokens, lengths))
+
+
+def _embedder(kind, directory, seed):
+    model = made(kind, seed, directory)
+    tokens = torch.tensor(token_rows(VOCAB, (40,), seed))
+    lengths = torch.tensor([40], dtype=torch.int32)
+
+    def theirs(each):
+        body = each.base_model.model if isinstance(each, peft.PeftModel) else each
+        if kind.name.endswith("-words"):
+            body = body.base_model
+        return torch.nn.functional.normalize(body(input_ids=tokens).last_hidden_state.mean(dim=1), dim=-1)
+
+    return Case(model, theirs, lambda each: each.model(tokens, lengths), POOLED)
+
+
+def _picture(kind, directory, seed):
+    model, pixels = made_with_processor(kind, seed, directory)
+    return Case(model, lambda each: each(pixel_values=pixels).logits, lambda each: each.model(pixels))
+
+
+def _picture_body(kind, directory, seed):
+    model, pixels = made_with_processor(kind, seed, directory)
+
+    def theirs(each):
+        places = each(pixel_values=pixels).last_hidden_state
+        return torch.nn.functional.normalize(places[:, 1:].mean(dim=1), dim=-1)
+
+    return Case(model, theirs, lambda each: each.model(pixels), POOLED)
+
+
+def _seq2seq(kind, directory, seed):
+    model = made(kind, seed, directory)
+    source, target = (torch.tensor([row]) for row in token_rows(VOCAB, (13, 30), seed))
+    lengths = torch.tensor([13], dtype=torch.int32)
+    return Case(
+        model,
+        lambda each: each(input_ids=source, decoder_input_ids=target).logits,
+        lambda each: each.model.decode(target, source, lengths),
+        Choices(max_tokens=80),
+    )
+
+
+def _captioner(kind, directory, seed):
+    model = made(kind, seed, directory)
+    pixels = with_processor(directory)
+    target = torch.tensor(token_rows(VOCAB, (30,), seed)).expand(len(pixels), -1)
+
+    def theirs(each):
+        return their_logits(each.base_model.model if isinstance(each, peft.PeftModel) else each, pixels, target)
+
+    return Case(model, theirs, lambda each: each.model.decode(target, pixels), Choices(max_tokens=80))
+
+
+def _whisper(_, directory, seed):
+    model = made_whisper(directory, seed)
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(1, MELS, 2 * model.config.max_source_positions, generator=generator)
+    target = torch.tensor(token_rows(200, (30,), seed))
+    return Case(
+        model,
+        lambda each: each(input_features=features, decoder_input_ids=target).logits,
+        lambda each: each.model.decode(target, features),
+    )
+
+
+_MAKERS = (
+    (DECODERS, _decoder),
+    ([*CLASSIFIERS, *TAGGERS], _encoder),
+    ([*EMBEDDERS, *BODIES], _embedder),
+    (PICTURES, _picture),
+    ([VIT_BODY, DINOV2], _picture_body),
+    (SEQ2SEQ, _seq2seq),
+    (CAPTIONERS, _captioner),
+    ([WHISPER], _whisper),
+)
+KINDS = {kind.name: kind for kinds, _ in _MAKERS for kind in kinds}
+
+
+def linears(model, *, inside=("layer", "block", ".h.")):
+    """The paths of the products of a model's layers, by PEFT's own names of modules."""
+    kinds = (torch.nn.Linear, peft.tuners.lora.layer.Conv1D)
+    return [
+        path
+        for path, module in model.named_modules()
+        if isinstance(module, kinds) and any(word in f".{path}." for word in inside)
+    ]
+
+
+def randomise(theirs, size):
+    """Draw A and B, as if they had been trained."""
+    with torch.no_grad():
+        for path, parameter in theirs.named_parameters():
+            if ".lora_" in path or "trainable_tokens" in path:
+                parameter.normal_(0, size * parameter[0].numel() ** -0.5)
+
+
+def adapted(model, directory, seed=0, *, size=1.0, name="default", **config):
+    """Return a model with a random adapter, which PEFT has saved. size of None: it is as PEFT begins."""
+    torch.manual_seed(seed)
+    given = {"r": RANK, "lora_alpha": 6, "target_modules": linears(model), **config}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what it does not train, and of what it takes otherwise than the config
+        theirs = peft.get_peft_model(model, peft.LoraConfig(**given), name).eval()
+        if size is not None:
+            randomise(theirs, size)
+        theirs.save_pretrained(directory)
+    return theirs
+
+
+def read_back(case: Case, checkpoint, adapter, merged, *, proved=True):
+    """Read an adapter's directory over its base, hold its products to PEFT's, and return our answer."""
+    merged.mkdir()
+    by_weight = write_merged(checkpoint, read_adapter(adapter), merged)
+    base, right = (convert(each, case.choices) for each in (checkpoint, merged))
+    if proved:
+        model = base.checkpoint.model
+        pairs = pairs_of(model, right.checkpoint.model, adapter_spec(model, 2 * RANK), base.made_of)
+        check_layout(model, pairs, by_weight, base.made_of)
+    with torch.inference_mode():
+        return case.ours(right.checkpoint)
