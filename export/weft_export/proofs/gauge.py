@@ -1,5 +1,6 @@
 """How far ONNX Runtime is from torch."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ PEAK = 10
 _LEAST_SPREAD = 1e-3
 # What is smaller is the difference of larger numbers, whose rounding it keeps.
 _LEAST_SIZE = 1e-1
+# How many standard deviations one rounded number may be off.
+_DEVIATIONS = 4
 # A row that is nearer to uniform than this counts as this far from it.
 _LEAST_DISTANCE = 1e-2
 
@@ -67,6 +70,9 @@ class SizeGauge(Gauge):
     """Differences as shares of the size: the root mean square of what is expected.
 
     Float32 rounds each number to a share of itself. So a model of large numbers differs by more, and is as right.
+
+    The tolerance is for a single number. Of many, the furthest may be off by more, and their root mean square by less:
+    see error_of_many.
     """
 
     unit: str = " of its size"
@@ -74,6 +80,26 @@ class SizeGauge(Gauge):
     def scale(self, expected: NDArray[Any]) -> float:
         """Return the root mean square of what is expected, and not less than what cancelling leaves."""
         return max(float(np.sqrt(np.square(expected, dtype=np.float64).mean())), _LEAST_SIZE)
+
+    def _error(self, expected: NDArray[Any], actual: NDArray[Any]) -> float:
+        difference = np.abs(expected - actual).astype(np.float64)
+        return error_of_many(float(np.sqrt(np.square(difference).mean())), float(difference.max()), difference.size)
+
+
+def error_of_many(root_mean_square: float, largest: float, count: int) -> float:
+    """Return the error of one rounded number that is as unlikely as these errors of `count` numbers are.
+
+    One number may be off by 4 deviations.
+
+    - The largest of N may be off by 4 + ln(N) / sqrt(2) deviations. Not all places are rounded alike. So errors have
+      the tails of Laplace's distribution, not of the normal one.
+    - The root mean square of N may be 1 + 3 / sqrt(N) deviations: 1, and what N draws leave open.
+
+    docs/decisions/parity-by-size.md derives both, and has figures.
+    """
+    furthest = _DEVIATIONS + math.log(count) / math.sqrt(2)
+    usual = 1 + (_DEVIATIONS - 1) / math.sqrt(count)
+    return _DEVIATIONS * max(largest / furthest, root_mean_square / usual)
 
 
 @dataclass
