@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft_export.errors import ParityError
+from weft_export.layers.words import BANNED
 
 PEAK = 10
 """Where a root mean square is held to the tolerance, a single value may differ by this many times as much."""
@@ -21,6 +22,24 @@ _LEAST_SIZE = 1e-1
 _DEVIATIONS = 4
 # A row that is nearer to uniform than this counts as this far from it.
 _LEAST_DISTANCE = 1e-2
+
+
+def allowed(logits: Tensor) -> Tensor:
+    """Return the logits [count] of tokens that are not banned.
+
+    A ban is -10,000. It would be nearly all of the size, or of the spread, and hide what the other logits differ by.
+    """
+    return logits[logits >= BANNED / 2]
+
+
+def both_allowed(what: str, expected: Tensor, actual: NDArray[Any]) -> tuple[Tensor, NDArray[Any]]:
+    """Return the logits [count] of tokens that are not banned, of both. Raises ParityError if others are banned."""
+    if expected.shape != actual.shape:  # it is told where they are compared
+        return expected, actual
+    banned = expected.detach().numpy() < BANNED / 2
+    if not np.array_equal(banned, actual < BANNED / 2):
+        raise ParityError(f"{what}: ONNX Runtime bans other tokens than torch")
+    return expected[torch.from_numpy(~banned)], actual[~banned]
 
 
 @dataclass
@@ -48,13 +67,13 @@ class Gauge:
             raise ParityError(f"{what} differs by {error:.2g}{self.unit} between torch and ONNX Runtime; {limit}")
         self.worst = max(self.worst, error)
 
-    def compare_logits(self, what: str, expected: Tensor, actual: NDArray[Any]) -> None:
-        """Compare the logits of one token, [vocab]."""
-        self.compare(what, expected, actual)
+    def compare_logits(self, what: str, expected: Tensor, actual: NDArray[Any], like: Tensor | None = None) -> None:
+        """Compare logits [...] of one token, or what was made of the logits `like`."""
+        self.compare(what, *both_allowed(what, expected, actual), None if like is None else allowed(like))
 
     def near_tie(self, logits: Tensor) -> Tensor:
         """Return how far below the best of logits [..., vocab] a token may lie that rounding may swap with it."""
-        scales = [self.scale(row.numpy()) for row in logits.detach().float().flatten(0, -2)]
+        scales = [self.scale(allowed(row).numpy()) for row in logits.detach().float().flatten(0, -2)]
         return 2 * self.tolerance * torch.tensor(scales).view(logits.shape[:-1])
 
     def scale(self, expected: NDArray[Any]) -> float:  # noqa: ARG002 - of what it is a share
@@ -112,9 +131,10 @@ class SpreadGauge(Gauge):
 
     unit: str = " of its spread"
 
-    def compare_logits(self, what: str, expected: Tensor, actual: NDArray[Any]) -> None:
+    def compare_logits(self, what: str, expected: Tensor, actual: NDArray[Any], like: Tensor | None = None) -> None:
         """Compare as Gauge does, but for a shift of all logits: no answer knows of it, and rounding moves it most."""
-        self.compare(what, expected - expected.mean(), actual - actual.mean())
+        right, other = both_allowed(what, expected, actual)
+        self.compare(what, right - right.mean(), other - other.mean(), None if like is None else allowed(like))
 
     def near_tie(self, logits: Tensor) -> Tensor:
         """Return as Gauge does. A single logit may well be off by twice the root mean square."""

@@ -17,7 +17,7 @@ from weft_export.graphs.answering import Row, Run, torch_run, values, write
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.views import scores_of
 from weft_export.proofs.bounds import gauge_of
-from weft_export.proofs.gauge import Gauge
+from weft_export.proofs.gauge import Gauge, allowed
 from weft_export.proofs.golden_inputs import made_files, made_for, parts_of
 from weft_export.proofs.passes import num_passes
 from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, MAX_PROBABILITIES, ROUNDED
@@ -309,7 +309,8 @@ def _step(logits: Tensor, gauge: Gauge) -> _Step:
     _check_finite(logits)
     best = logits.topk(min(2, len(logits)))
     distance = float(best.values[0] - best.values[-1])
-    return _Step(tuple(best.indices.tolist()), distance, float(logits.std(correction=0)), gauge.scale(logits.numpy()))
+    free = allowed(logits)
+    return _Step(tuple(best.indices.tolist()), distance, float(free.std(correction=0)), gauge.scale(free.numpy()))
 
 
 def clear_margin(spread: float, precision: bundle_pb2.Precision.ValueType, difference: float) -> float:
