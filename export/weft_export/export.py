@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from weft_export.bundle import manifest_of, provenance_of, write_manifest
+from weft_export.checkpoints.asked import with_golden
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.checkpoints.files import check_regular
@@ -83,7 +84,7 @@ def export_checkpoint(
     adapters says which products take adapters. The default is none.
     paged keeps keys and values in blocks, which sequences hold as they grow. It is for a model that generates, on CUDA.
     held_out is the file of examples that rounding is measured on. By default it is the checkpoint's held_out.jsonl.
-    choices are for a Hugging Face directory, which does not say them.
+    choices are for a Hugging Face directory, which does not say them. A golden request may be chosen for any.
     on_note gets what a person should know of the checkpoint as soon as it is read: what follows takes minutes.
 
     The bundle is made beside its place, and moved there once it has passed. On failure nothing is left behind.
@@ -129,14 +130,17 @@ def export_checkpoint(
 
 def load(directory: Path, choices: Choices | None, *, filled: bool = True) -> Converted:
     """Read a checkpoint of ours or a Hugging Face directory; if it is not filled, its weights stay on meta."""
+    choices = choices or Choices()
     if is_foreign(directory):
-        return convert(directory, choices or Choices(), filled=filled)
-    if choices is not None and choices != Choices():
-        stated = "lengths, a golden text, a description and labels"
-        raise ExportError(f"{stated} stand in config.json of a checkpoint of this kind")
-    return Converted(
-        load_checkpoint(directory, filled=filled), (directory / WEIGHTS_FILE,), directory / HELD_OUT_FILE, ()
-    )
+        loaded = convert(directory, choices, filled=filled)
+    elif replace(choices, golden=None) != Choices():
+        raise ExportError("lengths, a description and labels stand in config.json of a checkpoint of this kind")
+    else:
+        checkpoint = load_checkpoint(directory, filled=filled)
+        loaded = Converted(checkpoint, (directory / WEIGHTS_FILE,), directory / HELD_OUT_FILE, ())
+    if choices.golden is None:
+        return loaded
+    return replace(loaded, checkpoint=with_golden(loaded.checkpoint, choices.golden))
 
 
 def _build(
@@ -181,6 +185,7 @@ def _build(
     on_stage("checking parity", len(graphs) + 1, num_stages)
     parity = check_parity(checkpoint, work, precision, mixed_runs=mixed_runs, scores=scores)
     golden = request.answer(parity.max_abs_error)  # cut again, now that the error is known
+    checkpoint = replace(checkpoint, files=request.files, golden=golden)
     run = onnx_run(graphs, work)
     check_golden(checkpoint, golden, run, precision)
     quality = None

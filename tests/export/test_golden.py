@@ -12,7 +12,7 @@ from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
 from weft_export.proofs import golden as golden_module
 from weft_export.proofs.golden import GoldenRequest, check_golden, clear_margin, next_logits
-from weft_export.proofs.golden_texts import made_for, parts_of
+from weft_export.proofs.golden_inputs import made_files, made_for, parts_of
 from weft_proto.bundle_rules import GOLDEN_TOLERANCE
 from weft_proto.v1 import bundle_pb2
 
@@ -52,7 +52,7 @@ def test_golden_margin_grows_with_the_parity_error():
     complaint = (
         r"no clear first token \(nor have 8 parts of it, nor 32 texts of random tokens\): "
         r"token \d+ \(.+\) and token \d+ \(.+\) are .+ apart in"
-        r" their logits, more than \d+ is needed.*give another text as golden in config\.json"
+        r" their logits, more than \d+ is needed.*give another text with --golden"
     )
     with pytest.raises(ExportError, match=complaint):
         GoldenRequest(tiny_generate(), INT8).answer(parity_error=5.0)
@@ -86,11 +86,10 @@ def test_golden_margin_goes_with_the_scale_of_the_model(scale):
 def test_a_part_of_the_golden_text_stands_in_for_it(monkeypatch):
     """Where the whole text has no clear answer, the longest part that begins it and has one is the golden text."""
     checkpoint = tiny_generate()
-    whole = len(_encode(checkpoint))
     real = GoldenRequest._greedy
 
-    def greedy(request, asked, source, *more):
-        return ([], "two are close") if source[0].shape[1] == whole else real(request, asked, source, *more)
+    def greedy(request, asked, golden, *more):
+        return ([], "two are close") if golden.text == asked.golden.text else real(request, asked, golden, *more)
 
     monkeypatch.setattr(GoldenRequest, "_greedy", greedy)
     found = GoldenRequest(checkpoint, FP32).answer()
@@ -105,8 +104,8 @@ def test_random_tokens_stand_in_for_a_text_without_a_clear_part(name, monkeypatc
     made = [golden.text for golden in made_for(checkpoint)]
     real = GoldenRequest._greedy
 
-    def greedy(request, asked, *given):
-        return real(request, asked, *given) if asked in made else ([], "two are close")
+    def greedy(request, asked, golden, *given):
+        return real(request, asked, golden, *given) if golden.text in made else ([], "two are close")
 
     monkeypatch.setattr(GoldenRequest, "_greedy", greedy)
     found = GoldenRequest(checkpoint, FP32).answer()
@@ -114,6 +113,28 @@ def test_random_tokens_stand_in_for_a_text_without_a_clear_part(name, monkeypatc
     assert made == [golden.text for golden in made_for(checkpoint)]
     assert found.text.startswith(tuple(checkpoint.text.prefixes) or "")
     check_golden(checkpoint, found, torch_run(graphs_of(checkpoint, FP32)), FP32)
+
+
+@pytest.mark.parametrize(("name", "ending"), [("tiny-caption", "png"), ("tiny-answer", "png"), ("tiny-speech", "wav")])
+def test_the_clearest_of_made_files_stands_in_for_one_without_a_clear_answer(name, ending, monkeypatch):
+    """Of pictures and recordings that the exporter makes, the one with the most clear tokens is asked, and kept."""
+    checkpoint = CHECKPOINTS[name]()
+    own = checkpoint.golden.image_path or checkpoint.golden.audio_path
+    clear = {own: 0, **{made: number % 3 for number, (made, _) in enumerate(made_files(checkpoint))}}
+    real = GoldenRequest._greedy
+
+    def greedy(request, asked, golden, *given):
+        path = golden.image_path or golden.audio_path
+        return real(request, asked, golden, *given)[0][: clear[path]], "two are close"
+
+    monkeypatch.setattr(GoldenRequest, "_greedy", greedy)
+    request = GoldenRequest(checkpoint, FP32)
+    found = request.answer()
+    assert (f"golden-2.{ending}", 2) == (found.image_path or found.audio_path, len(found.token_ids))
+    assert (f"golden-2.{ending}" in request.files, own in request.files) == (True, False)
+    check_golden(replace(checkpoint, golden=found, files=request.files), found, torch_run(graphs_of(checkpoint, FP32)), FP32)
+    with pytest.raises(ExportError, match=r"give another (picture|question|recording) with --golden"):
+        GoldenRequest(checkpoint, FP32, may_make=False).answer()
 
 
 @pytest.mark.parametrize("name", ["tiny-generate", "tiny-translate", "tiny-caption", "tiny-rnn", "tiny-t5"])

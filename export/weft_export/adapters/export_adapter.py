@@ -111,7 +111,7 @@ def export_adapter(
         if golden is not None:
             right.golden.text = golden
         right = replace(right, explains=_has(manifest, bundle_pb2.GRAPH_ROLE_EXPLAIN))
-        request = GoldenRequest(right, manifest.precision)
+        request = GoldenRequest(right, manifest.precision, may_make=False)
         request.answer()
         on_stage("checking parity")
         parity = check_parity(
@@ -175,8 +175,8 @@ def _place(bundle: Path, name: str, *, force: bool) -> Path:
 
 def _choices(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str | None) -> Choices | None:
     """Return the choices that a bundle was made with, as far as its graphs show them."""
-    if golden is not None and TASKS[manifest.task].takes_image:
-        raise ExportError("a golden text is for a model that takes texts; the bundle's picture is asked")
+    if golden is not None and not TASKS[manifest.task].takes_text:
+        raise ExportError("a golden text is for a model that takes texts; the bundle's own file is asked")
     if not is_foreign(checkpoint):
         return None
     text, task = manifest.text, TASKS[manifest.task]

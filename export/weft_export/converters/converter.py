@@ -22,7 +22,7 @@ class Choices:
 
     max_tokens: the context: prompt and answer of a generator, the answer of a model with a source, else the text.
     max_source_tokens: of a source that is translated.
-    golden: the text that a server tries before it is ready.
+    golden: what a server tries before it is ready: see with_golden. Of a checkpoint of ours it can be chosen too.
     labels: of a model that compares pictures with texts.
     label_text: the text of a label, which takes the place of {}; DEFAULT_LABEL_TEXT unless there is one.
     description: one sentence for people.

@@ -1,14 +1,10 @@
 """The parts of a checkpoint beside its weights: texts, pictures, labels, and a request to try."""
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from PIL import Image
-
-from weft_export.checkpoints.sound import wav_of
+from weft_export.checkpoints.made_inputs import made_picture, made_sound
 from weft_export.converters.audio_processor import read_audio_spec, without_timestamps
 from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Foreign
 from weft_export.converters.pairs import separator_of, takes_pairs
@@ -19,7 +15,7 @@ from weft_export.converters.text.side import TextSide, read_text_side
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_LABELS
 from weft_proto.languages import Languages
-from weft_proto.sound import longest_prefix, window_samples
+from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
@@ -66,11 +62,11 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         notes = side.notes
         if side.cleans_up and row.writes_text:
             notes += (f"{CLEANS} is true: transformers takes spaces before marks out of a text, and answers have them",)
-    golden = bundle_pb2.Golden(text=foreign.choices.golden or GOLDEN_TEXT, **_languages_to_try(text))
+    golden = bundle_pb2.Golden(text=GOLDEN_TEXT, **_languages_to_try(text))
     if row.takes_image:
         image = _image_of(foreign, sizes.pictures if row.matches else sizes)
         golden = bundle_pb2.Golden(image_path=GOLDEN_PICTURE, labels=GOLDEN_LABELS if row.matches else ())
-        files[GOLDEN_PICTURE] = golden_picture(image)
+        files[GOLDEN_PICTURE] = made_picture(image)
     if row.takes_audio:
         assert text is not None
         audio = read_audio_spec(foreign)
@@ -78,7 +74,7 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         # A language, a task and that no times are wanted may stand before an answer.
         text.max_new_tokens -= longest_prefix(bundle_pb2.BundleManifest(task=task, audio=audio))
         golden = bundle_pb2.Golden(audio_path=GOLDEN_SOUND, source_language=_first_language(audio))
-        files[GOLDEN_SOUND] = golden_sound(audio)
+        files[GOLDEN_SOUND] = made_sound(audio)
     labels = () if not row.has_labels else foreign.choices.labels or _labels_of(config, sizes.num_labels)
     most, least = _new_tokens(foreign, text) if row.writes_text else (None, 0)
     return Wording(
@@ -239,25 +235,3 @@ def _told_apart(labels: tuple[str, ...]) -> tuple[str, ...]:
             distinct = f"{distinct} ({index})"
         known[distinct] = None
     return tuple(known)
-
-
-def golden_picture(image: bundle_pb2.ImageSpec) -> bytes:
-    """Return a PNG for a server to try: coloured noise in squares, the same at every export."""
-    generator = torch.Generator().manual_seed(0)
-    squares = torch.randint(256, (8, 8, image.channels), generator=generator, dtype=torch.uint8).numpy()
-    picture = Image.fromarray(squares[:, :, 0] if image.channels == 1 else squares)
-    out = io.BytesIO()
-    picture.resize((image.width, image.height), Image.Resampling.NEAREST).save(out, "PNG")
-    return out.getvalue()
-
-
-def golden_sound(audio: bundle_pb2.AudioSpec) -> bytes:
-    """Return a WAV for a server to try: tones that come and go, the same at every export."""
-    generator = torch.Generator().manual_seed(0)
-    num_samples = window_samples(audio) // 2
-    times = torch.arange(num_samples) / audio.sample_rate
-    sound = torch.zeros(num_samples)
-    for pitch, pace in zip(torch.rand(6, generator=generator), torch.rand(6, generator=generator), strict=True):
-        tone = (2 * torch.pi * (100 + pitch * audio.sample_rate / 8) * times).sin()
-        sound += 0.1 * tone * (2 * torch.pi * (1 + 3 * pace) * times).sin().clamp(min=0)
-    return wav_of(sound, audio.sample_rate)

@@ -1,5 +1,6 @@
 """How far ONNX Runtime is from torch."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft_export.errors import ParityError
+from weft_export.layers.words import BANNED
 
 PEAK = 10
 """Where a root mean square is held to the tolerance, a single value may differ by this many times as much."""
@@ -16,8 +18,28 @@ PEAK = 10
 _LEAST_SPREAD = 1e-3
 # What is smaller is the difference of larger numbers, whose rounding it keeps.
 _LEAST_SIZE = 1e-1
+# How many standard deviations one rounded number may be off.
+_DEVIATIONS = 4
 # A row that is nearer to uniform than this counts as this far from it.
 _LEAST_DISTANCE = 1e-2
+
+
+def allowed(logits: Tensor) -> Tensor:
+    """Return the logits [count] of tokens that are not banned.
+
+    A ban is -10,000. It would be nearly all of the size, or of the spread, and hide what the other logits differ by.
+    """
+    return logits[logits >= BANNED / 2]
+
+
+def both_allowed(what: str, expected: Tensor, actual: NDArray[Any]) -> tuple[Tensor, NDArray[Any]]:
+    """Return the logits [count] of tokens that are not banned, of both. Raises ParityError if others are banned."""
+    if expected.shape != actual.shape:  # it is told where they are compared
+        return expected, actual
+    banned = expected.detach().numpy() < BANNED / 2
+    if not np.array_equal(banned, actual < BANNED / 2):
+        raise ParityError(f"{what}: ONNX Runtime bans other tokens than torch")
+    return expected[torch.from_numpy(~banned)], actual[~banned]
 
 
 @dataclass
@@ -45,13 +67,13 @@ class Gauge:
             raise ParityError(f"{what} differs by {error:.2g}{self.unit} between torch and ONNX Runtime; {limit}")
         self.worst = max(self.worst, error)
 
-    def compare_logits(self, what: str, expected: Tensor, actual: NDArray[Any]) -> None:
-        """Compare the logits of one token, [vocab]."""
-        self.compare(what, expected, actual)
+    def compare_logits(self, what: str, expected: Tensor, actual: NDArray[Any], like: Tensor | None = None) -> None:
+        """Compare logits [...] of one token, or what was made of the logits `like`."""
+        self.compare(what, *both_allowed(what, expected, actual), None if like is None else allowed(like))
 
     def near_tie(self, logits: Tensor) -> Tensor:
         """Return how far below the best of logits [..., vocab] a token may lie that rounding may swap with it."""
-        scales = [self.scale(row.numpy()) for row in logits.detach().float().flatten(0, -2)]
+        scales = [self.scale(allowed(row).numpy()) for row in logits.detach().float().flatten(0, -2)]
         return 2 * self.tolerance * torch.tensor(scales).view(logits.shape[:-1])
 
     def scale(self, expected: NDArray[Any]) -> float:  # noqa: ARG002 - of what it is a share
@@ -67,6 +89,9 @@ class SizeGauge(Gauge):
     """Differences as shares of the size: the root mean square of what is expected.
 
     Float32 rounds each number to a share of itself. So a model of large numbers differs by more, and is as right.
+
+    The tolerance is for a single number. Of many, the furthest may be off by more, and their root mean square by less:
+    see error_of_many.
     """
 
     unit: str = " of its size"
@@ -74,6 +99,26 @@ class SizeGauge(Gauge):
     def scale(self, expected: NDArray[Any]) -> float:
         """Return the root mean square of what is expected, and not less than what cancelling leaves."""
         return max(float(np.sqrt(np.square(expected, dtype=np.float64).mean())), _LEAST_SIZE)
+
+    def _error(self, expected: NDArray[Any], actual: NDArray[Any]) -> float:
+        difference = np.abs(expected - actual).astype(np.float64)
+        return error_of_many(float(np.sqrt(np.square(difference).mean())), float(difference.max()), difference.size)
+
+
+def error_of_many(root_mean_square: float, largest: float, count: int) -> float:
+    """Return the error of one rounded number that is as unlikely as these errors of `count` numbers are.
+
+    One number may be off by 4 deviations.
+
+    - The largest of N may be off by 4 + ln(N) / sqrt(2) deviations. Not all places are rounded alike. So errors have
+      the tails of Laplace's distribution, not of the normal one.
+    - The root mean square of N may be 1 + 3 / sqrt(N) deviations: 1, and what N draws leave open.
+
+    docs/decisions/parity-by-size.md derives both, and has figures.
+    """
+    furthest = _DEVIATIONS + math.log(count) / math.sqrt(2)
+    usual = 1 + (_DEVIATIONS - 1) / math.sqrt(count)
+    return _DEVIATIONS * max(largest / furthest, root_mean_square / usual)
 
 
 @dataclass
@@ -86,9 +131,10 @@ class SpreadGauge(Gauge):
 
     unit: str = " of its spread"
 
-    def compare_logits(self, what: str, expected: Tensor, actual: NDArray[Any]) -> None:
+    def compare_logits(self, what: str, expected: Tensor, actual: NDArray[Any], like: Tensor | None = None) -> None:
         """Compare as Gauge does, but for a shift of all logits: no answer knows of it, and rounding moves it most."""
-        self.compare(what, expected - expected.mean(), actual - actual.mean())
+        right, other = both_allowed(what, expected, actual)
+        self.compare(what, right - right.mean(), other - other.mean(), None if like is None else allowed(like))
 
     def near_tie(self, logits: Tensor) -> Tensor:
         """Return as Gauge does. A single logit may well be off by twice the root mean square."""

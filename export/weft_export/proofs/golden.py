@@ -17,8 +17,8 @@ from weft_export.graphs.answering import Row, Run, torch_run, values, write
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.views import scores_of
 from weft_export.proofs.bounds import gauge_of
-from weft_export.proofs.gauge import Gauge
-from weft_export.proofs.golden_texts import made_for, parts_of
+from weft_export.proofs.gauge import Gauge, allowed
+from weft_export.proofs.golden_inputs import made_files, made_for, parts_of
 from weft_export.proofs.passes import num_passes
 from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, MAX_PROBABILITIES, ROUNDED
 from weft_proto.languages import Frame
@@ -52,15 +52,23 @@ class _Step:
 
 
 class GoldenRequest:
-    """A checkpoint's golden request. It may be answered again, and torch computes each token of the answer once."""
+    """A checkpoint's golden request. It may be answered again, and torch computes each token of the answer once.
 
-    def __init__(self, checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
+    files are those of the bundle. The last answer may be to another picture or recording than the checkpoint's.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, may_make: bool = True
+    ) -> None:
+        """Without may_make, no other picture or recording than the checkpoint's is asked."""
         # Torch keeps slots.
         self.checkpoint, self.precision = replace(checkpoint, paged=False), precision
+        self.files = checkpoint.files
+        self._may_make = may_make
         self._gauge = gauge_of(precision, checkpoint.model)
         self._longest = num_passes(checkpoint.model, _MAX_TOKENS)
         self._values: list[float] = []
-        # By the text that was asked: the golden one, or a part of it.
+        # By the text or the file that was asked: the golden one, or another.
         self._steps: dict[str, list[_Step]] = {}
 
     def answer(self, parity_error: float = 0.0) -> bundle_pb2.Golden:
@@ -71,6 +79,9 @@ class GoldenRequest:
 
         If the first token of a golden text is a close call, parts of the text are asked instead, and then texts of
         random tokens. The first one with a clear first token is taken.
+
+        If that of a golden picture or recording is one, some that the exporter makes are asked instead. The one with
+        the most clear tokens is taken.
 
         Raises:
             CheckpointError: the golden request is none that a server takes, or has an answer that is not finite.
@@ -88,30 +99,46 @@ class GoldenRequest:
             answer = golden.embedding if embeds else golden.scores if is_score else golden.probabilities
             answer.extend(found)
             return golden
+        self.files = self.checkpoint.files
         complaint = ""
         parts, others = parts_of(self.checkpoint), made_for(self.checkpoint)
         for golden in (self.checkpoint.golden, *parts, *others):
             try:
-                source = _source(self.checkpoint, golden)
-                prefix = _frame(self.checkpoint, golden).prefix
+                tokens, close_call = self._greedy(self.checkpoint, golden, parity_error)
             except CheckpointError:
                 if not complaint:  # it is the one that was given
                     raise
                 continue
-            tokens, close_call = self._greedy(golden.question or golden.text, source, prefix, parity_error)
             if tokens:
-                answered = _copy(golden)
-                answered.token_ids.extend(tokens)
-                return answered
+                return _answered(golden, tokens)
             complaint = complaint or close_call
+        made = self._of_made_files(parity_error) if self._may_make else []
+        if made:
+            clearest, golden, tokens = max(made, key=lambda each: len(each[2]))
+            if tokens:
+                self.files = clearest.files
+                return _answered(golden, tokens)
         tried = f" (nor have {len(parts)} parts of it, nor {len(others)} texts of random tokens)" if others else ""
         row = TASKS[self.checkpoint.task]
         other = "text" if row.takes_text else "picture" if row.takes_image else "recording"
+        tried = f" (nor have {len(made)} others)" if made else tried
         other = "question" if row.takes_question else other
         raise ExportError(
             f"the golden request has no clear first token{tried}: {complaint}. A server could not tell a wrong bundle"
-            f" from another rounding; give another {other} as golden in config.json"
+            f" from another rounding; give another {other} with --golden"
         )
+
+    def _of_made_files(self, parity_error: float) -> list[tuple[Checkpoint, bundle_pb2.Golden, list[int]]]:
+        """Return what is answered to each picture or recording that the exporter makes."""
+        asked = self.checkpoint.golden
+        own = {name: data for name, data in self.checkpoint.files.items() if name != asked.image_path + asked.audio_path}
+        answers = []
+        for name, content in made_files(self.checkpoint):
+            golden = _copy(asked)
+            setattr(golden, "image_path" if asked.image_path else "audio_path", name)
+            checkpoint = replace(self.checkpoint, golden=golden, files={**own, name: content})
+            answers.append((checkpoint, golden, self._greedy(checkpoint, golden, parity_error)[0]))
+        return answers
 
     @torch.inference_mode()
     def _classify(self, golden: bundle_pb2.Golden) -> list[float]:
@@ -145,14 +172,18 @@ class GoldenRequest:
         return self._values
 
     def _greedy(
-        self, asked: str, source: tuple[Tensor, ...], prefix: tuple[int, ...], parity_error: float
+        self, checkpoint: Checkpoint, golden: bundle_pb2.Golden, parity_error: float
     ) -> tuple[list[int], str]:
         """Return the tokens before the first close call, and what that call is between, if there is one.
+
+        The files that golden names are the checkpoint's.
 
         If the model has a forced end, it is the last of them. A server that is asked for so many tokens puts it there.
         """
         text = self.checkpoint.text
         assert text is not None
+        source, prefix = _source(checkpoint, golden), _frame(checkpoint, golden).prefix
+        asked = f"{golden.image_path}{golden.audio_path}:{golden.question or golden.text}"
         produced, close_call = self._chosen(asked, source, prefix, parity_error)
         if not text.HasField("forced_end_id"):
             return produced, close_call
@@ -278,7 +309,8 @@ def _step(logits: Tensor, gauge: Gauge) -> _Step:
     _check_finite(logits)
     best = logits.topk(min(2, len(logits)))
     distance = float(best.values[0] - best.values[-1])
-    return _Step(tuple(best.indices.tolist()), distance, float(logits.std(correction=0)), gauge.scale(logits.numpy()))
+    free = allowed(logits)
+    return _Step(tuple(best.indices.tolist()), distance, float(free.std(correction=0)), gauge.scale(free.numpy()))
 
 
 def clear_margin(spread: float, precision: bundle_pb2.Precision.ValueType, difference: float) -> float:
@@ -296,6 +328,12 @@ def _shown(checkpoint: Checkpoint, token: int) -> str:
 def _check_finite(values: Tensor) -> None:
     if not bool(values.isfinite().all()):
         raise CheckpointError("the model's answer to the golden request is not finite: look for NaN in its weights")
+
+
+def _answered(golden: bundle_pb2.Golden, tokens: list[int]) -> bundle_pb2.Golden:
+    answered = _copy(golden)
+    answered.token_ids.extend(tokens)
+    return answered
 
 
 def _copy(golden: bundle_pb2.Golden) -> bundle_pb2.Golden:

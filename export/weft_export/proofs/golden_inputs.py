@@ -1,8 +1,11 @@
-"""What is asked when a golden text or question has no clear answer: parts of it, then texts of random tokens."""
+"""What is asked when a golden request has no clear answer: parts of its text and random ones, or made files."""
+
+from collections.abc import Iterator
 
 import torch
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.made_inputs import NUM_PICTURES, NUM_SOUNDS, made_picture, made_sound
 from weft_export.checkpoints.tokenizer import read_tokenizer
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -43,6 +46,14 @@ def made_for(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
         places = torch.randint(len(ids), (length,), generator=generator).tolist()
         made.append(_asking(checkpoint, prefix + tokenizer.decode([ids[place] for place in places])))
     return made
+
+
+def made_files(checkpoint: Checkpoint) -> Iterator[tuple[str, bytes]]:
+    """Yield names and contents of pictures or recordings that the exporter makes, for a model that takes them."""
+    if checkpoint.image is not None:
+        yield from ((f"golden-{number}.png", made_picture(checkpoint.image, number)) for number in range(NUM_PICTURES))
+    elif checkpoint.audio is not None:
+        yield from ((f"golden-{number}.wav", made_sound(checkpoint.audio, number)) for number in range(NUM_SOUNDS))
 
 
 def _prefix(checkpoint: Checkpoint) -> str:
