@@ -25,7 +25,7 @@ from weft._decoding import (
     Sampling,
 )
 from weft._many import Many
-from weft._model import LabelScoring, Limits, Model, ModelState
+from weft._model import Limits, Model, ModelState
 from weft._questions import Answer
 from weft._recordings import Recording, Segment, Transcription, Word
 from weft._streams import AsyncStream, Stream
@@ -41,6 +41,7 @@ from weft._types import (
     Generation,
     Health,
     LabelScore,
+    LabelScoring,
     Messages,
     Output,
     Picture,

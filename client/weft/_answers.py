@@ -8,7 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from weft import _questions
 from weft._decoding_message import read_decoding
 from weft._fields import optional
-from weft._model import LabelScoring, Limits, Model, ModelState
+from weft._model import Limits, Model, ModelState
 from weft._recordings import Segment, Transcription, Word
 from weft._types import (
     Alignment,
@@ -19,6 +19,7 @@ from weft._types import (
     FinishReason,
     Generation,
     LabelScore,
+    LabelScoring,
     Output,
     ResolvedModel,
     Score,
@@ -165,7 +166,8 @@ def generation(message: generation_pb2.GenerateResponse) -> Generation:
 def classification(message: classification_pb2.ClassifyResponse) -> Classification:
     """Read labels and their scores."""
     labels = tuple(LabelScore(**_fields(each, LabelScore)) for each in message.labels)
-    return Classification(labels, alignment=_explanation(message), **_facts(message))
+    scoring = _name(LabelScoring, common_pb2.LabelScoring, "LABEL_SCORING_", message.scoring)
+    return Classification(labels, alignment=_explanation(message), scoring=scoring, **_facts(message))
 
 
 def tagging(message: classification_pb2.TagResponse) -> Tagging:

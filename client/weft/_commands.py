@@ -61,19 +61,32 @@ def classify(
         int | None,
         typer.Option("--top", min=1, help="How many labels to print with --scores or --json. By default at most 5."),
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            "--threshold",
+            show_default=False,
+            help="The least score of a label that is printed. By default 0.5 where several may be true at once.",
+        ),
+    ] = None,
     pictures: Annotated[
         bool, typer.Option("--pictures", help="With --file: each line is the path of a picture, and no text.")
     ] = False,
     files: Files,
     request: Request,
 ) -> None:
-    """Find the label of a picture or of a text."""
+    """Find the label of a picture or of a text.
+
+    If labels do not exclude each other, all are printed whose score is not below --threshold, one a line. Of a
+    regression, its values are printed.
+    """
     asked: ClassifyOptions = {
         **request.options(),
         "text_pair": pair,
         "labels": labels or (),
         "label_text": label_text,
         "top_k": top,
+        "threshold": threshold,
     }
     if files.is_asked({"a picture": picture, "--text": text}):
         files.run(
@@ -91,11 +104,9 @@ def classify(
     source = None if text is None else read_argument(text)
     with request.client() as client, show.patience("classifying"):
         answer = client.classify(source, image=picture, **asked)
-    lines = [f"{each.score:.4f}  {each.label}" for each in answer.labels]
-    show.whole(answer, "\n".join(lines) if request.scores else answer.labels[0].label, as_json=request.as_json)
+    show.labels(answer, scores=request.scores, as_json=request.as_json)
     show.more(answer, verbose=request.verbose)
-    title = f"{answer.labels[0].label} ({answer.labels[0].score:.1%})"
-    request.draw(answer.alignment, title=title, image=picture)
+    request.draw(answer.alignment, title=show.label_title(answer), image=picture)
 
 
 def tag(

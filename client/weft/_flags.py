@@ -63,6 +63,7 @@ _FLAGS = {
     "target_text": "TARGET",
     "text_pair": "--pair",
     "to_english": "--to-english",
+    "threshold": "--threshold",
     "top_k": "--top",
     "version_label": "the label",
 }

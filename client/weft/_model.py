@@ -4,15 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from weft._decoding import Decoding
-from weft._types import Task
-
-
-class LabelScoring(StrEnum):
-    """What a classifier's scores are: probabilities that sum to 1, one for each label by itself, or any numbers."""
-
-    UNSPECIFIED = "unspecified"
-    SIGMOID = "sigmoid"
-    IDENTITY = "identity"
+from weft._types import LabelScoring, Task
 
 
 class ModelState(StrEnum):

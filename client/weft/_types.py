@@ -203,9 +203,21 @@ class Generation(Completion):
     """The continuation of a prompt, without the prompt."""
 
 
+class LabelScoring(StrEnum):
+    """What a classifier's scores are.
+
+    Unspecified: probabilities that sum to 1. Sigmoid: each label has a probability of its own, so several may be true.
+    Identity: any numbers, as of a regression.
+    """
+
+    UNSPECIFIED = "unspecified"
+    SIGMOID = "sigmoid"
+    IDENTITY = "identity"
+
+
 @dataclass(frozen=True, slots=True)
 class LabelScore:
-    """One label, its place among the model's labels, and its probability in [0, 1]."""
+    """One label, its place among the model's labels, and its score: see `Classification.scoring`."""
 
     label: str
     index: int
@@ -214,7 +226,11 @@ class LabelScore:
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """The most probable labels, most probable first; `alignment` is None unless `explain` was asked for."""
+    """The labels that were chosen, highest score first; `alignment` is None unless `explain` was asked for.
+
+    `scoring` is what the scores are. Of several labels that are true or not each by itself, `labels` are all with a
+    score of `threshold` or more, 0.5 by default; there may be none.
+    """
 
     labels: tuple[LabelScore, ...]
     usage: Usage
@@ -222,6 +238,7 @@ class Classification:
     model: ResolvedModel
     request_id: str
     alignment: Alignment | None = None
+    scoring: LabelScoring = LabelScoring.UNSPECIFIED
 
 
 @dataclass(frozen=True, slots=True)

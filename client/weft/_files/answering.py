@@ -46,7 +46,7 @@ def json_line(outcome: Any, id_: Any, *, ascii_only: bool) -> str:
 
 
 def text_line(answer: Completion | Classification | Embeddings | Tagging | Score) -> str:
-    """Return the text of an answer as one line: the best label, spans or outputs with tabs between, numbers, a sum.
+    """Return the text of an answer as one line: labels, spans or outputs with tabs between, numbers, a sum.
 
     Line ends and tabs within a text are spaces.
     """
@@ -54,7 +54,7 @@ def text_line(answer: Completion | Classification | Embeddings | Tagging | Score
         case Completion():
             fields = [each.text for each in every_output(answer)]
         case Classification():
-            fields = [answer.labels[0].label]
+            fields = show.label_texts(answer)
         case Tagging():
             fields = [f"{each.label} {each.start} {each.end} {each.text}" for each in answer.spans]
         case Embeddings():

@@ -1,12 +1,14 @@
 """What configs and weights of encoder-only models have in common."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.label_scores import scoring_of
 from weft_export.converters.pairs import judge_sizes, segment_names
 from weft_export.converters.sentence import dense_names, embedder_sizes
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, first_of, from_row, layer_names
@@ -25,7 +27,6 @@ def read_sizes(foreign: Foreign, *, first_row: int = 0, activation: str = "gelu"
     choices: further fields of the family's config.
     """
     fields = foreign.fields
-    fields.only("problem_type", "single_label_classification")
     for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
         fields.only(name, False)
     fields.only("position_embedding_type", "absolute")
@@ -36,7 +37,7 @@ def read_sizes(foreign: Foreign, *, first_row: int = 0, activation: str = "gelu"
     longest = fields.whole("max_position_embeddings", 512) - first_row
     given: dict[str, Any] = {
         "vocab_size": fields.whole("vocab_size"),
-        "num_labels": fields.num_labels(1),
+        "num_labels": fields.num_labels(),
         "max_tokens": foreign.max_tokens(longest, DEFAULT_TEXT),
         "d_model": fields.whole("hidden_size"),
         "num_heads": fields.whole("num_attention_heads"),
@@ -123,7 +124,8 @@ def kinds(
     def sizes_of(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
         config = sizes(foreign, tags=tags)
         if not tags:
-            return judge_sizes(config, foreign, body)
+            scoring = scoring_of(foreign.fields, config.num_labels)
+            return judge_sizes(replace(config, scoring=scoring), foreign, body)
         if config.num_labels < 2:
             raise foreign.fields.wrong("id2label", "must be of 2 labels at least")
         return config

@@ -27,14 +27,14 @@ def judge_sizes(
 ) -> EncoderOnlyConfig:
     """Put to a classifier's sizes what a cross-encoder has: how it scores, and where its second segment begins.
 
-    Of several labels the scores are probabilities that sum to 1.
+    Of several labels the scores are those that the config has already.
 
     body makes the names of its body.
 
     Raises:
         CheckpointError: the scores are of a kind that is not supported, or the tokenizer numbers segments otherwise.
     """
-    scoring = _scoring(foreign)
+    scoring = _scoring(foreign) or config.scoring
     if not takes_pairs(config, foreign):
         return config
     words, places = config.words, body(config).get(_PLACES)
@@ -46,12 +46,14 @@ def judge_sizes(
     return replace(config, words=words, scoring=scoring if config.num_labels == 1 else config.scoring)
 
 
-def _scoring(foreign: Foreign) -> str:
-    """Return how sentence-transformers makes scores of logits: by the sigmoid unless it is said."""
+def _scoring(foreign: Foreign) -> str | None:
+    """Return how sentence-transformers makes scores of logits, if it says so."""
     said = foreign.fields.part("sentence_transformers").raw("activation_fn")
     said = foreign.fields.raw("sbert_ce_default_activation_function") or said
     foreign.fields.part("sentence_transformers").skip("version")
-    word = str(said or "Sigmoid").rpartition(".")[2]
+    if not said:
+        return None
+    word = str(said).rpartition(".")[2]
     known = {"Sigmoid": SIGMOID, "Identity": IDENTITY}
     if word not in known:
         raise foreign.fields.wrong(

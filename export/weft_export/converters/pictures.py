@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -10,6 +11,7 @@ from weft_export.checkpoints.files import read_file
 from weft_export.converters.converter import Foreign
 from weft_export.converters.fields import Fields
 from weft_export.converters.image_processor import FILE, read_image_spec
+from weft_export.converters.label_scores import scoring_of
 from weft_export.converters.sources import Names, Source, both, both_rows, computed
 from weft_export.errors import CheckpointError
 from weft_export.families.encoder_only import FIRST, MEAN
@@ -33,7 +35,7 @@ def read_picture_spec(foreign: Foreign, channels: int) -> bundle_pb2.ImageSpec:
     return read_image_spec(_read_json(foreign.directory / FILE), foreign.fields.word("model_type"), channels)
 
 
-def picture_sizes(foreign: Foreign, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, int]:
+def picture_sizes(foreign: Foreign, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, Any]:
     """Return labels, channels, and the sides of pictures and patches, as `picture_sides`."""
     return {**label_sizes(foreign), **picture_sides(foreign, fields, patch_size=patch_size)}
 
@@ -68,10 +70,10 @@ def picture_pooling(foreign: Foreign) -> str:
     return known[chosen]
 
 
-def label_sizes(foreign: Foreign) -> dict[str, int]:
-    """Return the number of labels. Labels that do not exclude each other are refused: probabilities sum to 1 here."""
-    foreign.fields.only("problem_type", "single_label_classification")
-    return {"num_labels": foreign.fields.num_labels()}
+def label_sizes(foreign: Foreign) -> dict[str, Any]:
+    """Return the number of labels, and what their scores are."""
+    num_labels = foreign.fields.num_labels()
+    return {"num_labels": num_labels, "scoring": scoring_of(foreign.fields, num_labels)}
 
 
 def skip_backbone(fields: Fields) -> None:

@@ -440,7 +440,9 @@ class BundleManifest(_message.Message):
     precision: Global___Precision.ValueType
     """precision is the type of the weights and of the state tensors; for PRECISION_INT8 and those behind it, see there."""
     scoring: _common_pb2.LabelScoring.ValueType
-    """scoring is what the scores of a classifier of texts are; its graph computes them. Unspecified for all other tasks."""
+    """scoring is what the scores of a classifier of texts or of pictures are; its graph computes them. Unspecified for all other
+    tasks.
+    """
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___BundleFile]:
         """files are all files of the bundle except bundle.json, at most 256. A file that is not listed is refused."""

@@ -35,10 +35,13 @@ class ClassifyRequest(_message.Message):
     TEXT_PAIR_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     LABEL_TEXT_FIELD_NUMBER: _builtins.int
+    THRESHOLD_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is the text; not empty, and at most Limits.max_source_tokens once tokenized."""
     top_k: _builtins.int
-    """top_k is how many labels to return; [1, number of labels], those of the request if it has any; default all of them up to 5."""
+    """top_k is how many labels to return at most; [1, number of labels], those of the request if it has any. Default: all of them up
+    to 5; all of them where Model.label_scoring is set, because such labels do not exclude each other.
+    """
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
     text_pair: _builtins.str
@@ -49,6 +52,10 @@ class ClassifyRequest(_message.Message):
     label_text: _builtins.str
     """label_text is the text that each label is put into, in the place of {}, which it holds once: `a photo of {}.` At most 1,024
     characters. It needs `labels`. Default Model.label_text.
+    """
+    threshold: _builtins.float
+    """threshold is the least score of a label that is returned; [0, 1], and any number for LABEL_SCORING_IDENTITY. Default: 0.5 where
+    Model.label_scoring is LABEL_SCORING_SIGMOID and the model has several labels, else none. It may leave no label at all.
     """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
@@ -86,15 +93,20 @@ class ClassifyRequest(_message.Message):
         text_pair: _builtins.str = ...,
         labels: _abc.Iterable[_builtins.str] | None = ...,
         label_text: _builtins.str = ...,
+        threshold: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "text", b"text", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_threshold", b"_threshold", "_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "text", b"text", "threshold", b"threshold", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "label_text", b"label_text", "labels", b"labels", "model", b"model", "request_id", b"request_id", "text", b"text", "text_pair", b"text_pair", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_threshold", b"_threshold", "_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "label_text", b"label_text", "labels", b"labels", "model", b"model", "request_id", b"request_id", "text", b"text", "text_pair", b"text_pair", "threshold", b"threshold", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__threshold: _TypeAlias = _typing.Literal["threshold"]  # noqa: Y015
+    _WhichOneofArgType__threshold: _TypeAlias = _typing.Literal["_threshold", b"_threshold"]  # noqa: Y015
     _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "token_ids", "image"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__threshold) -> _WhichOneofReturnType__threshold | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
     @_typing.overload
@@ -144,11 +156,14 @@ class ClassifyResponse(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ALIGNMENT_FIELD_NUMBER: _builtins.int
+    SCORING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """request_id is the request's, or one the server made when it was empty."""
+    scoring: _common_pb2.LabelScoring.ValueType
+    """scoring is what the scores are: Model.label_scoring."""
     @_builtins.property
     def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelScore]:
-        """labels are the top_k labels, most probable first; the lower index wins a tie."""
+        """labels are the top_k labels whose score is not below threshold, highest score first; the lower index wins a tie."""
 
     @_builtins.property
     def usage(self) -> _common_pb2.Usage:
@@ -164,7 +179,7 @@ class ClassifyResponse(_message.Message):
 
     @_builtins.property
     def alignment(self) -> _common_pb2.Alignment:
-        """alignment is set when explain was asked for."""
+        """alignment is set when explain was asked for. Its only target is the label of the highest score, be it above threshold or not."""
 
     def __init__(
         self,
@@ -175,10 +190,11 @@ class ClassifyResponse(_message.Message):
         model: _common_pb2.ResolvedModel | None = ...,
         request_id: _builtins.str = ...,
         alignment: _common_pb2.Alignment | None = ...,
+        scoring: _common_pb2.LabelScoring.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "model", b"model", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "labels", b"labels", "model", b"model", "request_id", b"request_id", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "labels", b"labels", "model", b"model", "request_id", b"request_id", "scoring", b"scoring", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

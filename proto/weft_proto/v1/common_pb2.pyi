@@ -99,9 +99,11 @@ class _LabelScoringEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LabelSco
     LABEL_SCORING_UNSPECIFIED: _LabelScoring.ValueType  # 0
     """LABEL_SCORING_UNSPECIFIED: probabilities that sum to 1 over all labels."""
     LABEL_SCORING_SIGMOID: _LabelScoring.ValueType  # 1
-    """LABEL_SCORING_SIGMOID: each label has a probability of its own, [0, 1]."""
+    """LABEL_SCORING_SIGMOID: each label has a probability of its own, [0, 1]. Of several labels any number may be true at once."""
     LABEL_SCORING_IDENTITY: _LabelScoring.ValueType  # 2
-    """LABEL_SCORING_IDENTITY: any number; a larger one is better."""
+    """LABEL_SCORING_IDENTITY: any number, as the model gives it: the value of a regression, or a cross-encoder's score, of which a
+    larger one is better.
+    """
 
 class LabelScoring(_LabelScoring, metaclass=_LabelScoringEnumTypeWrapper):
     """LabelScoring is what a classifier's scores are."""
@@ -109,9 +111,11 @@ class LabelScoring(_LabelScoring, metaclass=_LabelScoringEnumTypeWrapper):
 LABEL_SCORING_UNSPECIFIED: LabelScoring.ValueType  # 0
 """LABEL_SCORING_UNSPECIFIED: probabilities that sum to 1 over all labels."""
 LABEL_SCORING_SIGMOID: LabelScoring.ValueType  # 1
-"""LABEL_SCORING_SIGMOID: each label has a probability of its own, [0, 1]."""
+"""LABEL_SCORING_SIGMOID: each label has a probability of its own, [0, 1]. Of several labels any number may be true at once."""
 LABEL_SCORING_IDENTITY: LabelScoring.ValueType  # 2
-"""LABEL_SCORING_IDENTITY: any number; a larger one is better."""
+"""LABEL_SCORING_IDENTITY: any number, as the model gives it: the value of a regression, or a cross-encoder's score, of which a
+larger one is better.
+"""
 Global___LabelScoring: _TypeAlias = LabelScoring  # noqa: Y015
 
 class _EarlyStopping:

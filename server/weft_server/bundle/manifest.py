@@ -166,7 +166,8 @@ def _verify_pairs(manifest: bundle_pb2.BundleManifest) -> None:
     known = manifest.text.separator_id < max(1, manifest.text.source_vocab_size)
     require(known, f"text.separator_id {manifest.text.separator_id} is outside the source vocabulary")
     require(manifest.scoring in _SCORINGS, f"scoring {manifest.scoring} is unknown")
-    require(judges or not manifest.scoring, "scoring is for classify_text")
+    classifies = judges or manifest.task == common_pb2.TASK_CLASSIFY_IMAGE
+    require(classifies or not manifest.scoring, "scoring is for classify_text and classify_image")
 
 
 def _verify_words(text: bundle_pb2.TextSpec, task: Task) -> None:
