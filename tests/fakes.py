@@ -383,13 +383,18 @@ def generate(request):
 
 
 def classify(request):
-    """Named after the kind of the input; a picture is attended on a grid of 2 x 3 patches."""
+    """Named after the kind of the input; a picture is attended on a grid of 2 x 3 patches.
+
+    The models `flags` and `stars` have labels that hold each by itself, and values.
+    """
     kind = request.WhichOneof("input")
     labels = [
         classification.LabelScore(label=kind, index=3, score=0.75),
         classification.LabelScore(label="other", score=0.25),
     ]
+    labels = [each for each in labels if each.score >= request.threshold]
     answer = classification.ClassifyResponse(labels=labels[: request.top_k or 5], **_facts(request, "topics"))
+    answer.scoring = {"flags": 1, "stars": 2}.get(request.model.name, 0)
     source = {"grid_rows": 2, "grid_columns": 3} if kind == "image" else {"source_tokens": _words(request)}
     return _explain(request, answer, [kind], **source)
 

@@ -85,9 +85,9 @@ class TranslateOptions(WritingOptions, total=False):
 class ClassifyOptions(Options, total=False):
     """What a classification takes besides.
 
-    `top_k` is how many labels to return at most, by default all of them up to 5; all of them where labels do not exclude
-    each other. `threshold` is the least score of a label that is returned. By default it is 0.5 where several labels may
-    be true at once (`LabelScoring.SIGMOID`), and else there is none.
+    `top_k` is how many labels to return at most, by default all of them up to 5; all of them where they do not exclude
+    each other. `threshold` is the least score of a label that is returned. By default it is 0.5 where several labels
+    may be true at once (`LabelScoring.SIGMOID`), and else there is none.
     `text_pair` is a second text to judge beside the first, for models with `Model.takes_pairs`.
     `labels` are those to choose from for a picture, for models with `Model.takes_labels`. Each is put into `label_text`
     in the place of {}, by default into the model's own.

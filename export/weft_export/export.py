@@ -14,6 +14,7 @@ from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.checkpoints.files import check_regular
 from weft_export.checkpoints.held_out import HELD_OUT_FILE, Example, read_held_out
 from weft_export.checkpoints.sharing import sharing
+from weft_export.checkpoints.specs import DEMANDS
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.converters.convert import Converted, convert, is_foreign
@@ -250,9 +251,10 @@ def examples_of(
         if given is not None:
             raise ExportError("held-out examples are for int8 and the like, whose rounding they measure")
         return []
-    if TASKS[checkpoint.task].matches:
+    if not DEMANDS[checkpoint.task].metrics:
         if given is not None:
-            raise ExportError("held-out examples are not for models that match: nothing scores them")
+            name = TASKS[checkpoint.task].name
+            raise ExportError(f"held-out examples are not for the task {name}: nothing scores them")
         return []
     if given is None:
         if not default.exists():

@@ -206,6 +206,24 @@ def test_scores_show_what_was_likely(weft_command, picture):
     assert ["'b' 0 0.6065", "'a' 1 0.6065"] == [" ".join(line.split()) for line in error.rstrip().splitlines()][-2:]
 
 
+def test_labels_that_hold_each_by_itself_are_all_printed(weft_command, tmp_path):
+    """All of them, a line each, and none if none holds. Of a regression the values are printed, of one no name."""
+    several = ("classify", "--text", "a", "--model", "flags")
+    assert (0, "text\nother\n", "") == weft_command(*several)
+    assert (0, "text\n", "") == weft_command(*several, "--threshold", "0.5")
+    assert (0, "", "") == weft_command(*several, "--threshold", "0.9")
+    assert (0, "0.7500  text\n", "") == weft_command(*several, "--threshold", "0.5", "--scores")
+    values = ("classify", "--text", "a", "--model", "stars")
+    assert (0, "0.7500  text\n0.2500  other\n", "") == weft_command(*values)
+    assert (0, "0.7500\n", "") == weft_command(*values, "--top", "1")
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.write_text("a\nb\n")
+    for flags, lines in (([], ["text\tother"] * 2), (["--threshold", "0.9"], ["", ""])):
+        asked = ("classify", "--file", source, "--out", out, "--force", "--model", "flags", *flags)
+        assert 0 == weft_command(*asked)[0]
+        assert lines == out.read_text().splitlines()
+
+
 def test_tokens_are_lines_of_their_own(weft_command):
     """`tag --tokens` prints each token, in a span or not: label, start, end and text."""
     assert (0, "O\t0\t2\tin\nB-NAME\t3\t7\tLIMA\n", "") == weft_command("tag", "in LIMA", "--tokens")

@@ -55,6 +55,7 @@ VERBS = [
     ("classify", ("a text",), {"top_k": 1, **COMMON}),
     ("classify", ([5, 6],), {}),
     ("classify", ("a question",), {"text_pair": "a passage"}),
+    ("classify", ("a text",), {"threshold": 0.25}),
     ("classify", (), {"image": b"png", "labels": ["cat", "dog"], "label_text": "a {}"}),
     ("classify", (), {"image": b"12", "explain": True}),
     ("classify", ("a text",), {"explain": weft.Explain(layer=2)}),

@@ -123,7 +123,7 @@ MANIFESTS = [
     (embed_text, "m.golden.probabilities.append(1)", "golden.probabilities are for tasks that classify"),
     (tag, "m.text.separator_id = 1", "text.separator_id is for classify_text"),
     (classify_text, "m.text.separator_id = 20", "text.separator_id 20 is outside the source vocabulary"),
-    (tag, "m.scoring = 1", "scoring is for classify_text"),
+    (tag, "m.scoring = 1", "scoring is for classify_text and classify_image"),
     (classify_text, "m.scoring = 9", "scoring 9 is unknown"),
     (classify_text, "m.golden.scores.append(1)", "golden.scores are for LABEL_SCORING_IDENTITY"),
     (classify_text, "m.scoring = 2", "golden.probabilities are not for LABEL_SCORING_IDENTITY"),

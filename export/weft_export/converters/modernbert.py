@@ -106,4 +106,5 @@ MODERNBERT = kinds(
     (_HEAD, _HEAD),
     (r"decoder\.(weight|bias)",),
     prefix="model.",
+    spans=_HEAD,
 )

@@ -37,13 +37,25 @@ def judge_sizes(
     scoring = _scoring(foreign) or config.scoring
     if not takes_pairs(config, foreign):
         return config
-    words, places = config.words, body(config).get(_PLACES)
+    config = in_segments(config, foreign, body)
+    return replace(config, scoring=scoring if config.num_labels == 1 else config.scoring)
+
+
+def in_segments(
+    config: EncoderOnlyConfig, foreign: Foreign, body: Callable[[EncoderOnlyConfig], Names]
+) -> EncoderOnlyConfig:
+    """Put to a config where the second of two texts begins, if the model knows segments; body as in judge_sizes.
+
+    Raises:
+        CheckpointError: the tokenizer numbers segments otherwise.
+    """
+    places = body(config).get(_PLACES)
     # `of_segment` makes them of two tables.
-    if isinstance(places, Source) and len(places.names) == 2 and foreign.fields.whole("type_vocab_size", 2) > 1:
-        # Words' own: config.json says nothing that a tokenizer's class is found by but model_type.
-        side = read_text_side(foreign.directory, {"model_type": foreign.fields.raw("model_type")}, config.vocab_size)
-        words = replace(words, separator_id=separator_of(side, has_segments=True))
-    return replace(config, words=words, scoring=scoring if config.num_labels == 1 else config.scoring)
+    if not isinstance(places, Source) or len(places.names) != 2 or foreign.fields.whole("type_vocab_size", 2) < 2:
+        return config
+    # Words' own: config.json says nothing that a tokenizer's class is found by but model_type.
+    side = read_text_side(foreign.directory, {"model_type": foreign.fields.raw("model_type")}, config.vocab_size)
+    return replace(config, words=replace(config.words, separator_id=separator_of(side, has_segments=True)))
 
 
 def _scoring(foreign: Foreign) -> str | None:

@@ -187,7 +187,7 @@ class EncoderOnly(Classifier):
 
 
 class EncoderOnlyTagger(Classifier):
-    """Puts each token of a text into one of the labels."""
+    """Puts each token of a text into one of the labels; or says of each whether an answer starts or ends there."""
 
     def __init__(self, config: EncoderOnlyConfig) -> None:
         super().__init__()

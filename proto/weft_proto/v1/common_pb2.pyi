@@ -52,6 +52,8 @@ class _TaskEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Task.ValueType],
     """TASK_MATCH is an image to a distribution over labels that the request brings (ClassificationService), and texts and images to vectors
     of one space (EmbeddingService).
     """
+    TASK_EXTRACT: _Task.ValueType  # 12
+    """TASK_EXTRACT is a question and a context to spans of the context (ClassificationService.Extract)."""
 
 class Task(_Task, metaclass=_TaskEnumTypeWrapper):
     """What every request and answer of Weft shares. A comment on a field is its specification: unit, range, default, edge.
@@ -88,6 +90,8 @@ TASK_MATCH: Task.ValueType  # 11
 """TASK_MATCH is an image to a distribution over labels that the request brings (ClassificationService), and texts and images to vectors
 of one space (EmbeddingService).
 """
+TASK_EXTRACT: Task.ValueType  # 12
+"""TASK_EXTRACT is a question and a context to spans of the context (ClassificationService.Extract)."""
 Global___Task: _TypeAlias = Task  # noqa: Y015
 
 class _LabelScoring:

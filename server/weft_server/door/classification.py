@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft_proto.v1 import classification_pb2, classification_pb2_grpc, common_pb2
 from weft_server.content.tags import TagInput, spans_of
 from weft_server.door.alignment import explain_rows, reading_of
-from weft_server.door.messages import resolved_proto, timings_proto
+from weft_server.door.extraction import extracted
+from weft_server.door.messages import about, timings_proto
 from weft_server.errors import InvalidRequest
 from weft_server.serving.call import CALL, Call
 from weft_server.serving.completion import classify, finishing, input_of
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from weft_server.sequence import Sequence
     from weft_server.serving.completion import Read
     from weft_server.serving.model import Model
     from weft_server.serving.models import Models
@@ -50,12 +50,18 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         with reading_of(model, request) as reading:
             read = _pair_of(model, request, kind) or input_of(model, request, kind, model.languages.plain)
             sequence, reason, scores = await classify(call, model, read)
-            answer = classification_pb2.ClassifyResponse(labels=choice.of(scores), **_about(call, model, sequence))
+            answer = classification_pb2.ClassifyResponse(labels=choice.of(scores), **about(call, model, sequence))
             answer.scoring = model.manifest.scoring
             with finishing(model, (sequence,), reason):
                 if reading:
                     await explain_rows(answer.alignment, model, reading, sequence, [choice.best(scores)])
         return answer
+
+    async def Extract(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer a question with spans of a context."""
+        call = CALL.get()
+        call.name(request.request_id)
+        return await extracted(call, await self._models.take(call, request.model, common_pb2.TASK_EXTRACT), request)
 
     async def Tag(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
         """Answer with the most probable label of each token, and the spans they form."""
@@ -72,7 +78,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
             sequence, reason, probabilities = await classify(call, model, read)
             tokens = source.tokens(probabilities)
             spans = spans_of(tokens, request.text)
-            answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **_about(call, model, sequence))
+            answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **about(call, model, sequence))
             with finishing(model, (sequence,), reason):
                 if reading:
                     await explain_rows(answer.alignment, model, reading, sequence, source.pieces())
@@ -117,7 +123,7 @@ async def _matched(call: Call, model: Model, request: classification_pb2.Classif
     with reading_of(model, request) as reading:
         found = await match(call, model, request.image, texts)
         labels = choice.of(found.probabilities)
-        answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, found.picture))
+        answer = classification_pb2.ClassifyResponse(labels=labels, **about(call, model, found.picture))
         answer.usage.input_tokens, answer.usage.cached_tokens = found.num_input_tokens, found.num_cached_tokens
         answer.timings.CopyFrom(timings_proto(times_of([*found.texts, found.picture]), writes=False))
         with finishing(model, (*found.texts, found.picture), found.reason):
@@ -166,13 +172,3 @@ def _choice_of(
     elif not 0 <= request.threshold <= 1:  # said this way round, NaN is refused
         raise InvalidRequest("threshold", f"must be 0..1, not {request.threshold:g}")
     return _Choice(labels, top_k, request.threshold)
-
-
-def _about(call: Call, model: Model, sequence: Sequence) -> dict[str, Any]:
-    """What both answers say too: model, timings, usage and request id."""
-    return {
-        "usage": common_pb2.Usage(input_tokens=sequence.num_input_tokens),
-        "timings": timings_proto(sequence.times, writes=False),
-        "model": resolved_proto(model.name, model.version, call.adapter_name),
-        "request_id": call.request_id,
-    }

@@ -2,24 +2,24 @@
 
 import asyncio
 import io
-import json
-from dataclasses import replace
 
-import numpy as np
 import pytest
+import torch
 import transformers
 from encoder_kinds import CLASSIFIERS
-from foreign import change_config, converted, made_model
+from foreign import change_config, converted, made, made_model
 from picture_kinds import PICTURES
 from PIL import Image
+from test_pictures import made_with_processor
 from tokenizer_directories import word_piece
 
 from loaded import Loaded, ask
+from weft_export.converters.wording import golden_picture
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.families.classifier import IDENTITY, SIGMOID, SOFTMAX
-from weft_export.families.registry import FAMILIES
-from weft_proto.v1 import common_pb2
+from weft_export.graphs.views import scores_of
+from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import InvalidRequest
 
 TEXTS = ("a cat", "the house of a cat is here", "what is it, 10 years ago?", "no")
@@ -30,7 +30,7 @@ CLOSE = 1e-5
 
 def saved_bert(directory, num_labels, problem_type):
     """Save a random BERT and its tokenizer with transformers, as a user's training run does."""
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     (directory / "vocab.txt").write_text("\n".join(word_piece()))
     tokenizer = transformers.BertTokenizer.from_pretrained(directory)
     transformers.set_seed(0)
@@ -48,74 +48,66 @@ def saved_bert(directory, num_labels, problem_type):
     tokenizer.save_pretrained(directory)
 
 
-def their_scores(task, directory, inputs, **options):
-    """The pipeline's scores of all labels, by label, for each input."""
-    pipeline = transformers.pipeline(task, model=str(directory), device="cpu")
-    answers = pipeline(inputs, top_k=None if task == "text-classification" else 100, **options)
-    return [{each["label"]: each["score"] for each in answer} for answer in answers]
+def their_scores(directory, texts):
+    """What the pipeline scores each label, for each text."""
+    pipeline = transformers.pipeline("text-classification", model=str(directory), device="cpu")
+    return [{each["label"]: each["score"] for each in answer} for answer in pipeline(list(texts), top_k=None)]
 
 
-def asked(bundle, requests):
-    """The answers of a served bundle, together and alone; they are the same."""
-
-    async def run():
-        async with Loaded(bundle) as model:
-            together = await asyncio.gather(*(ask(model, **each) for each in requests))
-            alone = [await ask(model, **each) for each in requests]
-            return together, alone
-
-    together, alone = asyncio.run(run())
-    assert [each.labels for each in alone] == [each.labels for each in together]
-    return together
-
-
-def scores_of(answer):
-    """The scores of an answer, by label."""
+def by_label(answer):
+    """Return the scores of an answer."""
     return {each.label: each.score for each in answer.labels}
 
 
 KINDS = [
-    (3, MULTI, common_pb2.LABEL_SCORING_SIGMOID),
-    (1, MULTI, common_pb2.LABEL_SCORING_SIGMOID),
-    (1, None, common_pb2.LABEL_SCORING_SIGMOID),
-    (1, REGRESSION, common_pb2.LABEL_SCORING_IDENTITY),
-    (3, REGRESSION, common_pb2.LABEL_SCORING_IDENTITY),
-    (3, SINGLE, common_pb2.LABEL_SCORING_UNSPECIFIED),
-    (3, None, common_pb2.LABEL_SCORING_UNSPECIFIED),
+    (3, MULTI, SIGMOID),
+    (1, MULTI, SIGMOID),
+    (1, None, SIGMOID),
+    (1, REGRESSION, IDENTITY),
+    (3, REGRESSION, IDENTITY),
+    (3, SINGLE, SOFTMAX),
+    (3, None, SOFTMAX),
 ]
 
 
 @pytest.mark.parametrize(("num_labels", "problem", "scoring"), KINDS)
 def test_scores_are_those_of_the_pipeline(num_labels, problem, scoring, tmp_path):
-    """For each problem_type and number of labels, a served model gives the pipeline's scores, whatever the batch."""
-    saved_bert(tmp_path / "saved", num_labels, problem)
-    expected = their_scores("text-classification", tmp_path / "saved", list(TEXTS))
-    bundle = tmp_path / "models" / "m" / "1"
-    export_checkpoint(tmp_path / "saved", bundle, explains=False)
-    # Every label, be its score as it may.
-    everything = {} if scoring == common_pb2.LABEL_SCORING_IDENTITY else {"threshold": 0}
-    answers = asked(bundle, [{"text": text, **everything} for text in TEXTS])
-    for theirs, answer in zip(expected, answers, strict=True):
-        assert scoring == answer.scoring
-        assert pytest.approx(theirs, abs=CLOSE, rel=CLOSE) == scores_of(answer)
-        scores = [each.score for each in answer.labels]
-        assert sorted(scores, reverse=True) == scores
+    """For each problem_type and number of labels."""
+    saved_bert(tmp_path, num_labels, problem)
+    ours = converted(tmp_path).model
+    assert scoring == ours.scoring
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text, theirs in zip(TEXTS, their_scores(tmp_path, TEXTS), strict=True):
+        ids = torch.tensor([tokenizer(text)["input_ids"]])
+        with torch.inference_mode():
+            actual = scores_of(ours(ids, torch.tensor([ids.shape[1]], dtype=torch.int32)), scoring)[0].tolist()
+        assert pytest.approx(theirs, abs=CLOSE, rel=CLOSE) == dict(zip(NAMES, actual, strict=False))
 
 
-def test_labels_above_a_threshold_are_returned(tmp_path):
-    """By default those of at least one half, else of what is asked; there may be none, and explain says of the best."""
+def test_several_labels_are_served(tmp_path):
+    """Labels are the pipeline's of at least one half, or of the threshold asked for, whatever the batch.
+
+    There may be none, and explain then says of the best.
+    """
     saved_bert(tmp_path / "saved", 3, MULTI)
-    expected = their_scores("text-classification", tmp_path / "saved", list(TEXTS))
+    expected = their_scores(tmp_path / "saved", TEXTS)
     bundle = tmp_path / "models" / "m" / "1"
     export_checkpoint(tmp_path / "saved", bundle)
 
     async def run():
         async with Loaded(bundle) as model:
-            for text, theirs in zip(TEXTS, expected, strict=True):
+            together = await asyncio.gather(*(ask(model, text=text, threshold=0) for text in TEXTS))
+            for text, theirs, beside in zip(TEXTS, expected, together, strict=True):
+                alone = await ask(model, text=text, threshold=0)
+                assert beside.labels == alone.labels
+                assert common_pb2.LABEL_SCORING_SIGMOID == alone.scoring
+                assert pytest.approx(theirs, abs=CLOSE) == by_label(alone)
+                scores = [each.score for each in alone.labels]
+                assert sorted(scores, reverse=True) == scores
                 for threshold in (None, 0.25, 0.75, 1):
                     least = 0.5 if threshold is None else threshold
                     answer = await ask(model, text=text, threshold=threshold)
-                    assert {name for name, score in theirs.items() if score >= least} == set(scores_of(answer))
+                    assert {name for name, score in theirs.items() if score >= least} == set(by_label(answer))
                 assert 1 == len((await ask(model, text=text, threshold=0, top_k=1)).labels)
             nothing = await ask(model, text=TEXTS[0], threshold=1, explain=common_pb2.Explain())
             assert 0 == len(nothing.labels)
@@ -128,49 +120,80 @@ def test_labels_above_a_threshold_are_returned(tmp_path):
     asyncio.run(run())
 
 
-def test_a_regression_takes_any_threshold_that_is_a_number(tmp_path):
-    """All its values are returned by default, and none below a threshold, which may be negative."""
+def test_a_regression_is_served(tmp_path):
+    """Its values are the pipeline's, all by default, and none below a threshold, which is any number."""
     saved_bert(tmp_path / "saved", 3, REGRESSION)
-    (theirs,) = their_scores("text-classification", tmp_path / "saved", [TEXTS[0]])
+    (theirs,) = their_scores(tmp_path / "saved", TEXTS[:1])
     bundle = tmp_path / "models" / "m" / "1"
     export_checkpoint(tmp_path / "saved", bundle, explains=False)
 
     async def run():
         async with Loaded(bundle) as model:
-            assert set(theirs) == set(scores_of(await ask(model, text=TEXTS[0])))
+            answer = await ask(model, text=TEXTS[0])
+            assert common_pb2.LABEL_SCORING_IDENTITY == answer.scoring
+            assert pytest.approx(theirs, abs=CLOSE, rel=CLOSE) == by_label(answer)
             middle = sorted(theirs.values())[1]
             for threshold in (middle - 1e-3, middle + 1e-3):
                 answer = await ask(model, text=TEXTS[0], threshold=threshold)
-                assert {name for name, score in theirs.items() if score >= threshold} == set(scores_of(answer))
+                assert {name for name, score in theirs.items() if score >= threshold} == set(by_label(answer))
             with pytest.raises(InvalidRequest, match="must be a finite number"):
                 await ask(model, text="a", threshold=float("nan"))
 
     asyncio.run(run())
 
 
+def test_several_labels_of_a_picture_are_served(tmp_path):
+    """Labels of a ViT are those of the image-classification pipeline, of at least one half."""
+    directory = tmp_path / "saved"
+    transformers.set_seed(1)
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=20,
+        image_size=32,
+        patch_size=8,
+        id2label=dict(enumerate(NAMES)),
+        problem_type=MULTI,
+    )
+    made_model(transformers.ViTForImageClassification, config, directory)
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(directory)
+    picture = golden_picture(bundle_pb2.ImageSpec(channels=3, height=40, width=56))
+    pipeline = transformers.pipeline("image-classification", model=str(directory), device="cpu")
+    theirs = {each["label"]: each["score"] for each in pipeline(Image.open(io.BytesIO(picture)), top_k=3)}
+    bundle = tmp_path / "models" / "m" / "1"
+    export_checkpoint(directory, bundle, explains=False)
+
+    async def run():
+        async with Loaded(bundle) as model:
+            image = common_pb2.Image(data=picture)
+            # Their processor resizes with torchvision, ours with Pillow.
+            assert pytest.approx(theirs, abs=1e-2) == by_label(await ask(model, image=image, threshold=0))
+            held = {label for label, score in theirs.items() if score >= 0.5}
+            assert held == set(by_label(await ask(model, image=image)))
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("kind", PICTURES, ids=lambda kind: kind.name)
-@pytest.mark.parametrize(("problem", "scoring"), [(MULTI, SIGMOID), (REGRESSION, IDENTITY), (None, SOFTMAX)])
-def test_each_kind_of_picture_reads_it(kind, problem, scoring, tmp_path):
+def test_each_kind_of_picture_reads_it(kind, tmp_path):
     """Each family of pictures takes the scoring that problem_type says."""
-    converted_picture = picture_model(kind, tmp_path, problem)
-    assert scoring == converted_picture.model.scoring
+    made_with_processor(kind, 0, tmp_path)
+    change_config(tmp_path, problem_type=MULTI)
+    assert SIGMOID == converted(tmp_path).model.scoring
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS, ids=lambda kind: kind.name)
 def test_each_kind_of_text_reads_it(kind, tmp_path):
     """Each family of texts does too."""
-    from foreign import made
-
     made(kind, 0, tmp_path)
-    for problem, scoring in ((MULTI, SIGMOID), (REGRESSION, IDENTITY), (None, SOFTMAX)):
-        change_config(tmp_path, problem_type=problem)
-        assert scoring == converted(tmp_path).model.scoring
+    change_config(tmp_path, problem_type=REGRESSION)
+    assert IDENTITY == converted(tmp_path).model.scoring
 
 
-def picture_model(kind, directory, problem):
-    """Convert a random classifier of pictures."""
-    from test_pictures import made_with_processor
-
-    made_with_processor(kind, 0, directory)
-    change_config(directory, problem_type=problem)
-    return converted(directory)
+def test_another_problem_is_refused(tmp_path):
+    """Its name is told, and what is known."""
+    saved_bert(tmp_path, 3, None)
+    change_config(tmp_path, problem_type="ranking")
+    with pytest.raises(CheckpointError, match="problem_type is 'ranking': it is not supported; known are multi_label"):
+        converted(tmp_path)
