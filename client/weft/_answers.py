@@ -16,6 +16,8 @@ from weft._types import (
     Classification,
     Completion,
     Embeddings,
+    ExtractedAnswer,
+    Extraction,
     FinishReason,
     Generation,
     LabelScore,
@@ -175,6 +177,12 @@ def tagging(message: classification_pb2.TagResponse) -> Tagging:
     tokens = tuple(TokenLabel(**_fields(each, TokenLabel)) for each in message.tokens)
     spans = tuple(Span(**_fields(each, Span)) for each in message.spans)
     return Tagging(tokens, spans, alignment=_explanation(message), **_facts(message))
+
+
+def extraction(message: classification_pb2.ExtractResponse) -> Extraction:
+    """Read the answers to a question."""
+    answers = tuple(ExtractedAnswer(**_fields(each, ExtractedAnswer)) for each in message.answers)
+    return Extraction(answers, alignment=_explanation(message), **_facts(message))
 
 
 def embeddings(message: embedding_pb2.EmbedResponse) -> Embeddings:

@@ -27,6 +27,7 @@ from weft._types import (
     Caption,
     Classification,
     Embeddings,
+    Extraction,
     Generation,
     Health,
     Messages,
@@ -137,6 +138,17 @@ class AsyncClient(AsyncCalls):
     ) -> Tagging:
         """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
         return await self._ask(verbs.TAG, timeout, text, **options)
+
+    async def extract(
+        self,
+        context: str,
+        question: str,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ExtractOptions],
+    ) -> Extraction:
+        """Answer a question with spans of a context, best first; `ExtractOptions` lists the options."""
+        return await self._ask(verbs.EXTRACT, timeout, context, question, **options)
 
     async def generate(
         self,
@@ -301,6 +313,17 @@ class AsyncClient(AsyncCalls):
     ) -> AsyncMany[Tagging]:
         """Tag many texts, `concurrency` at a time; see `AsyncMany`."""
         return self._many(asking(verbs.TAG, options, texts=texts), concurrency, timeout)
+
+    def extract_many(
+        self,
+        questions: Iterable[tuple[str, str]] | AsyncIterable[tuple[str, str]],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ExtractOptions],
+    ) -> AsyncMany[Extraction]:
+        """Answer each of many pairs of a context and a question about it, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.EXTRACT_PAIR, options, questions=questions), concurrency, timeout)
 
     def generate_many(
         self,

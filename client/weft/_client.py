@@ -24,6 +24,7 @@ from weft._types import (
     Caption,
     Classification,
     Embeddings,
+    Extraction,
     Generation,
     Health,
     Messages,
@@ -141,6 +142,17 @@ class Client(Calls):
     def tag(self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TagOptions]) -> Tagging:
         """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
         return self._ask(verbs.TAG, timeout, text, **options)
+
+    def extract(
+        self,
+        context: str,
+        question: str,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ExtractOptions],
+    ) -> Extraction:
+        """Answer a question with spans of a context, best first; `ExtractOptions` lists the options."""
+        return self._ask(verbs.EXTRACT, timeout, context, question, **options)
 
     def generate(
         self,
@@ -309,6 +321,17 @@ class Client(Calls):
     ) -> Many[Tagging]:
         """Tag many texts, `concurrency` at a time; see `Many`."""
         return self._many(asking(verbs.TAG, options, texts=texts), concurrency, timeout)
+
+    def extract_many(
+        self,
+        questions: Iterable[tuple[str, str]],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ExtractOptions],
+    ) -> Many[Extraction]:
+        """Answer each of many pairs of a context and a question about it, `concurrency` at a time; see `Many`."""
+        return self._many(asking(verbs.EXTRACT_PAIR, options, questions=questions), concurrency, timeout)
 
     def generate_many(
         self,

@@ -20,7 +20,7 @@ from weft._streams import Stream
 from weft._tables import about, every_output, prompt_line, score_table, token_tables
 from weft._terminal import steerless
 from weft._tokenization import Tokenization
-from weft._types import Classification, Completion, Embeddings, LabelScore, LabelScoring, Score, Tagging
+from weft._types import Classification, Completion, Embeddings, Extraction, LabelScore, LabelScoring, Score, Tagging
 from weft.exceptions import Error
 
 Answer = TypeVar("Answer", bound=Completion)
@@ -174,6 +174,16 @@ def tags(answer: Tagging, *, tokens: bool, scores: bool, as_json: bool) -> None:
         emit("\t".join((*score, " ".join(each.label.split()), str(each.start), str(each.end), " ".join(text.split()))))
 
 
+def extracted(answer: Extraction, *, scores: bool, as_json: bool) -> None:
+    """Print a line for each answer: its text; with scores its score, start, end and text, between tabs."""
+    if as_json:
+        emit_json(answer)
+        return
+    for each in answer.answers:
+        text = " ".join(each.text.split())
+        emit("\t".join((f"{each.score:.4f}", str(each.start), str(each.end), text)) if scores else text)
+
+
 def tokens(answer: Tokenization, *, counts: bool, as_json: bool) -> None:
     """Print a line for each token: id, start, end and text, between tabs. Or print how many there are."""
     if as_json:
@@ -216,7 +226,9 @@ def scored(answer: Score, *, tokens: bool, verbose: bool, as_json: bool) -> None
         about(answer)
 
 
-def more(answer: Completion | Classification | Embeddings | Tagging, *, verbose: bool, tokens: bool = False) -> None:
+def more(
+    answer: Completion | Classification | Embeddings | Extraction | Tagging, *, verbose: bool, tokens: bool = False
+) -> None:
     """Print on stderr what was asked for besides the answer."""
     if isinstance(answer, Completion):
         if tokens:

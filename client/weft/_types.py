@@ -33,6 +33,7 @@ class Task(StrEnum):
     TRANSCRIBE = "transcribe"
     ANSWER = "answer"
     MATCH = "match"
+    EXTRACT = "extract"
 
 
 class FinishReason(StrEnum):
@@ -328,3 +329,29 @@ class Score:
     model: ResolvedModel
     request_id: str
     top_tokens: tuple[tuple[TopToken, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractedAnswer:
+    """A span of the context that answers the question: `context[start:end]`, in code points as Python's str counts.
+
+    `score` is the probability that an answer starts at its first token times that of ending at its last one. The answer
+    that there is none has an empty text, and both places are 0.
+    """
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The most probable answers to a question, best first; `alignment` is None unless `explain` was asked for."""
+
+    answers: tuple[ExtractedAnswer, ...]
+    usage: Usage
+    timings: Timings
+    model: ResolvedModel
+    request_id: str
+    alignment: Alignment | None = None

@@ -104,6 +104,18 @@ class TagOptions(Options, total=False):
     """What tagging takes: all that every request does."""
 
 
+class ExtractOptions(Options, total=False):
+    """What extracting an answer takes besides.
+
+    `top_k` is how many answers to return at most, by default 1 and at most 20. `max_answer_tokens` is how many tokens
+    an answer has at most, by default 15 and at most 128. With `allow_no_answer`, that there is none is an answer too.
+    """
+
+    top_k: int | None
+    max_answer_tokens: int | None
+    allow_no_answer: bool
+
+
 class EmbedOptions(Options, total=False):
     """What embedding takes besides: `dimensions` cuts each vector to its first numbers, by default to none.
 

@@ -224,6 +224,25 @@ def test_labels_that_hold_each_by_itself_are_all_printed(weft_command, tmp_path)
         assert lines == out.read_text().splitlines()
 
 
+def test_answers_out_of_a_text_are_printed(weft_command, tmp_path):
+    """A line each; with --scores its score and places. An empty line is the answer that there is none."""
+    asked = ("extract", "in LIMA", "where?")
+    assert (0, "in\n", "") == weft_command(*asked)
+    assert (0, "0.7500\t0\t2\tin\n0.7500\t3\t7\tLIMA\n", "") == weft_command(*asked, "--top", "2", "--scores")
+    assert (0, "in\n\n", "") == weft_command(*asked, "--allow-no-answer")
+    assert "LIMA" == json.loads(weft_command(*asked, "--top", "2", "--json")[1])["answers"][1]["text"]
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.write_text("in LIMA\twhere?\n")
+    assert 0 == weft_command("extract", "--file", source, "--out", out, "--top", "2")[0]
+    assert "in\tLIMA\n" == out.read_text()
+    source.write_text("in LIMA\n")
+    code, _, error = weft_command("extract", "--file", source)
+    assert (1, True) == (code, "must be a context and a question, with a tab between them" in error)
+    for wrong, said in ((["extract", "a"], "give a text and a question or --file"), ([*asked, "--top", "0"], "--top")):
+        code, _, error = weft_command(*wrong)
+        assert (2, True) == (code, said in error)
+
+
 def test_tokens_are_lines_of_their_own(weft_command):
     """`tag --tokens` prints each token, in a span or not: label, start, end and text."""
     assert (0, "O\t0\t2\tin\nB-NAME\t3\t7\tLIMA\n", "") == weft_command("tag", "in LIMA", "--tokens")
