@@ -105,7 +105,7 @@ class Asking:
             return {name: text}
         parts = text.split("\t")
         if len(parts) != 2:
-            first = {("image",): "picture", ("context",): "context"}.get(self.kind.inputs, "source")
+            first = {"image": "picture", "context": "context"}.get(name, "source")
             raise InvalidRequest(f"must be a {first} and a {self.kind.beside}, with a tab between them")
         return {name: parts[0], self.kind.beside: parts[1]}
 

@@ -30,7 +30,8 @@ class ExtractInput:
         """Return the token ids of both texts. Raises InvalidRequest."""
         source = self._reader.read_pair(*self._pair, ("question", "context"))
         self._ids = source.array.tolist()
-        self._places = known(self._tokenizer.places_of_second, self._pair, "context")
+        places = known(lambda pair: list(self._tokenizer.places_of_second(pair).items()), self._pair, "context")
+        self._places = dict(places)
         return source
 
     def pieces(self) -> list[str]:

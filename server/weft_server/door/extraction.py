@@ -23,11 +23,12 @@ MAX_ANSWER_TOKENS = 128
 
 async def extracted(call: Call, model: Model, request: classification_pb2.ExtractRequest) -> Any:
     """Answer with the most probable spans. Raises RequestError."""
-    assert model.source_tokenizer is not None, (
-        "an extractor without its tokenizer was accepted. This is a bug."
-    )
-    top_k = _within(request, "top_k", MAX_ANSWERS, 1)
-    max_answer_tokens = _within(request, "max_answer_tokens", MAX_ANSWER_TOKENS, DEFAULT_ANSWER_TOKENS)
+    assert model.source_tokenizer is not None, "an extractor without its tokenizer was accepted. This is a bug."
+    top_k = request.top_k if request.HasField("top_k") else 1
+    _check_within("top_k", top_k, MAX_ANSWERS)
+    given = request.HasField("max_answer_tokens")
+    max_answer_tokens = request.max_answer_tokens if given else DEFAULT_ANSWER_TOKENS
+    _check_within("max_answer_tokens", max_answer_tokens, MAX_ANSWER_TOKENS)
     source = ExtractInput(model.reader, model.source_tokenizer, request.question, request.context)
     with reading_of(model, request) as reading:
         sequence, reason, logits = await classify(call, model, lambda _: source.read())
@@ -41,10 +42,6 @@ async def extracted(call: Call, model: Model, request: classification_pb2.Extrac
     return answer
 
 
-def _within(request: classification_pb2.ExtractRequest, field: str, most: int, default: int) -> int:
-    if not request.HasField(field):
-        return default
-    value: int = getattr(request, field)
+def _check_within(field: str, value: int, most: int) -> None:
     if not 1 <= value <= most:
         raise InvalidRequest(field, f"must be 1..{most}, not {value}")
-    return value
