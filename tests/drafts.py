@@ -300,6 +300,17 @@ def tag(directory: Path) -> Draft:
     return _with_explain(draft, TEXT_IN, "seq", "seq", default_layer=None)
 
 
+def extract(directory: Path) -> Draft:
+    """Answers out of a context; logits of two tokens."""
+    draft = _with_text(Draft(directory, common_pb2.TASK_EXTRACT), max_source_tokens=12)
+    draft.manifest.text.separator_id = 2
+    draft.manifest.labels.extend(["start", "end"])
+    draft.manifest.scoring = common_pb2.LABEL_SCORING_IDENTITY
+    draft.manifest.golden.scores.extend([0.5, -2.0, 3.0, 0.0])
+    draft.graph(pb.GRAPH_ROLE_TAGGER, "model.onnx", TEXT_IN, {"probabilities": ("f", ["batch", "seq", 2])})
+    return draft
+
+
 def embed_text(directory: Path) -> Draft:
     """An embedder into three dimensions, explained by a summary of its layers."""
     draft = _with_text(Draft(directory, common_pb2.TASK_EMBED_TEXT), max_source_tokens=12)
@@ -344,6 +355,7 @@ MAKERS = [
     classify_text,
     classify_image,
     tag,
+    extract,
     embed_text,
     match,
 ]

@@ -212,6 +212,10 @@ class FakeServicer(
         self._enter("Tag", request, context)
         return self._finish(context, tag(request))
 
+    def Extract(self, request, context):
+        self._enter("Extract", request, context)
+        return self._finish(context, extract(request))
+
     def Generate(self, request, context):
         self._enter("Generate", request, context)
         answer = generate(request)
@@ -383,15 +387,33 @@ def generate(request):
 
 
 def classify(request):
-    """Named after the kind of the input; a picture is attended on a grid of 2 x 3 patches."""
+    """Named after the kind of the input; a picture is attended on a grid of 2 x 3 patches.
+
+    The models `flags` and `stars` have labels that hold each by itself, and values.
+    """
     kind = request.WhichOneof("input")
     labels = [
         classification.LabelScore(label=kind, index=3, score=0.75),
         classification.LabelScore(label="other", score=0.25),
     ]
+    labels = [each for each in labels if each.score >= request.threshold]
     answer = classification.ClassifyResponse(labels=labels[: request.top_k or 5], **_facts(request, "topics"))
+    answer.scoring = {"flags": 1, "stars": 2}.get(request.model.name, 0)
     source = {"grid_rows": 2, "grid_columns": 3} if kind == "image" else {"source_tokens": _words(request)}
     return _explain(request, answer, [kind], **source)
+
+
+def extract(request):
+    """The first words of the context, and that there is no answer."""
+    words = list(re.finditer(r"\S+", request.context))[: request.top_k or 1]
+    answers = [
+        classification.ExtractedAnswer(text=each.group(), start=each.start(), end=each.end(), score=0.75)
+        for each in words
+    ]
+    answers += [classification.ExtractedAnswer(score=0.25)] if request.allow_no_answer else []
+    answer = classification.ExtractResponse(answers=answers, **_facts(request, "squad"))
+    tokens = [*request.question.split(), *request.context.split()]
+    return _explain(request, answer, tokens, source_tokens=tokens)
 
 
 def tag(request):

@@ -25,7 +25,7 @@ from weft._decoding import (
     Sampling,
 )
 from weft._many import Many
-from weft._model import LabelScoring, Limits, Model, ModelState
+from weft._model import Limits, Model, ModelState
 from weft._questions import Answer
 from weft._recordings import Recording, Segment, Transcription, Word
 from weft._streams import AsyncStream, Stream
@@ -37,10 +37,13 @@ from weft._types import (
     Completion,
     Embeddings,
     Explain,
+    ExtractedAnswer,
+    Extraction,
     FinishReason,
     Generation,
     Health,
     LabelScore,
+    LabelScoring,
     Messages,
     Output,
     Picture,
@@ -61,6 +64,7 @@ from weft._verb_options import (
     CaptionOptions,
     ClassifyOptions,
     EmbedOptions,
+    ExtractOptions,
     GenerateOptions,
     ScoreOptions,
     TagOptions,
@@ -104,6 +108,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "DetokenizeOptions",
     "EarlyStopping",
     "EmbedOptions",
+    "ExtractOptions",
     "Explain",
     "GenerateOptions",
     "Greedy",
@@ -127,6 +132,8 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "Completion",
     "Detokenization",
     "Embeddings",
+    "ExtractedAnswer",
+    "Extraction",
     "FinishReason",
     "Generation",
     "Health",

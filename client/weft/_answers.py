@@ -8,7 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from weft import _questions
 from weft._decoding_message import read_decoding
 from weft._fields import optional
-from weft._model import LabelScoring, Limits, Model, ModelState
+from weft._model import Limits, Model, ModelState
 from weft._recordings import Segment, Transcription, Word
 from weft._types import (
     Alignment,
@@ -16,9 +16,12 @@ from weft._types import (
     Classification,
     Completion,
     Embeddings,
+    ExtractedAnswer,
+    Extraction,
     FinishReason,
     Generation,
     LabelScore,
+    LabelScoring,
     Output,
     ResolvedModel,
     Score,
@@ -165,7 +168,8 @@ def generation(message: generation_pb2.GenerateResponse) -> Generation:
 def classification(message: classification_pb2.ClassifyResponse) -> Classification:
     """Read labels and their scores."""
     labels = tuple(LabelScore(**_fields(each, LabelScore)) for each in message.labels)
-    return Classification(labels, alignment=_explanation(message), **_facts(message))
+    scoring = _name(LabelScoring, common_pb2.LabelScoring, "LABEL_SCORING_", message.scoring)
+    return Classification(labels, alignment=_explanation(message), scoring=scoring, **_facts(message))
 
 
 def tagging(message: classification_pb2.TagResponse) -> Tagging:
@@ -173,6 +177,12 @@ def tagging(message: classification_pb2.TagResponse) -> Tagging:
     tokens = tuple(TokenLabel(**_fields(each, TokenLabel)) for each in message.tokens)
     spans = tuple(Span(**_fields(each, Span)) for each in message.spans)
     return Tagging(tokens, spans, alignment=_explanation(message), **_facts(message))
+
+
+def extraction(message: classification_pb2.ExtractResponse) -> Extraction:
+    """Read the answers to a question."""
+    answers = tuple(ExtractedAnswer(**_fields(each, ExtractedAnswer)) for each in message.answers)
+    return Extraction(answers, alignment=_explanation(message), **_facts(message))
 
 
 def embeddings(message: embedding_pb2.EmbedResponse) -> Embeddings:

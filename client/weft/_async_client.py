@@ -2,8 +2,6 @@
 # ruff: noqa: ASYNC109 - the timeout is the deadline that the server is told, not only how long we wait
 
 import asyncio
-import math
-import time
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +15,7 @@ from weft._async_calls import AsyncCalls
 from weft._async_many import AsyncMany
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._home import LoopHome
+from weft._looks import Looks
 from weft._many import asking
 from weft._model import Model
 from weft._reach import Reach
@@ -27,6 +26,7 @@ from weft._types import (
     Caption,
     Classification,
     Embeddings,
+    Extraction,
     Generation,
     Health,
     Messages,
@@ -37,7 +37,6 @@ from weft._types import (
     Translation,
 )
 from weft._verbs import methods_on
-from weft.exceptions import DeadlineExceeded, Unavailable
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
 
@@ -137,6 +136,17 @@ class AsyncClient(AsyncCalls):
     ) -> Tagging:
         """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
         return await self._ask(verbs.TAG, timeout, text, **options)
+
+    async def extract(
+        self,
+        context: str,
+        question: str,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ExtractOptions],
+    ) -> Extraction:
+        """Answer a question with spans of a context, best first; `ExtractOptions` lists the options."""
+        return await self._ask(verbs.EXTRACT, timeout, context, question, **options)
 
     async def generate(
         self,
@@ -302,6 +312,17 @@ class AsyncClient(AsyncCalls):
         """Tag many texts, `concurrency` at a time; see `AsyncMany`."""
         return self._many(asking(verbs.TAG, options, texts=texts), concurrency, timeout)
 
+    def extract_many(
+        self,
+        questions: Iterable[tuple[str, str]] | AsyncIterable[tuple[str, str]],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ExtractOptions],
+    ) -> AsyncMany[Extraction]:
+        """Answer each of many pairs of a context and a question about it, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.EXTRACT_PAIR, options, questions=questions), concurrency, timeout)
+
     def generate_many(
         self,
         prompts: Iterable[Text] | AsyncIterable[Text] | None = None,
@@ -353,18 +374,13 @@ class AsyncClient(AsyncCalls):
 
     async def wait_until_ready(self, timeout: float | None = None) -> None:
         """Wait until a server is there and serves; DeadlineExceeded when that takes longer than `timeout` seconds."""
-        why = f"{self._settings.target}: no answer"
-        give_up = time.monotonic() + (self._settings.seconds(timeout) or math.inf)
-        while (left := give_up - time.monotonic()) > 0:
-            try:
+        looks = Looks(self._settings, timeout)
+        while (left := looks.left()) > 0:
+            with looks.look():
                 if await self.health(timeout=left) is Health.SERVING:
                     return
-                why = f"{self._settings.target}: it answers that it does not serve"
-            except (Unavailable, DeadlineExceeded) as error:
-                if isinstance(error, Unavailable):  # the last look runs out of time, and says less than those before
-                    why = error.message
-            await asyncio.sleep(min(0.1, max(0.0, give_up - time.monotonic())))
-        raise DeadlineExceeded(f"not ready in time: {why}")
+            await asyncio.sleep(looks.pause())
+        raise looks.too_late()
 
     async def close(self) -> None:
         """Cancel what is running and hang up."""

@@ -1,7 +1,5 @@
 """The client: one verb per call of the server, blocking."""
 
-import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +12,7 @@ from weft import _verbs as verbs
 from weft._calls import Calls
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._home import again_in_forks
+from weft._looks import Looks
 from weft._many import Many, asking
 from weft._model import Model
 from weft._reach import Reach
@@ -24,6 +23,7 @@ from weft._types import (
     Caption,
     Classification,
     Embeddings,
+    Extraction,
     Generation,
     Health,
     Messages,
@@ -33,8 +33,6 @@ from weft._types import (
     Text,
     Translation,
 )
-from weft._verbs import methods_on
-from weft.exceptions import DeadlineExceeded, Unavailable
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
 
@@ -93,7 +91,7 @@ class Client(Calls):
     def _connect(self) -> None:
         """Open the channels. They connect at the first call."""
         self._channel, self._control = open_channels(self._settings, grpc.insecure_channel, grpc.secure_channel)
-        self._methods, self._methods_of_all = methods_on(self._channel), methods_on(self._control)
+        self._methods, self._methods_of_all = verbs.methods_on(self._channel), verbs.methods_on(self._control)
         self._model = model_grpc.ModelServiceStub(self._control)
         self._check = health_check(self._control)
 
@@ -141,6 +139,17 @@ class Client(Calls):
     def tag(self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TagOptions]) -> Tagging:
         """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
         return self._ask(verbs.TAG, timeout, text, **options)
+
+    def extract(
+        self,
+        context: str,
+        question: str,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ExtractOptions],
+    ) -> Extraction:
+        """Answer a question with spans of a context, best first; `ExtractOptions` lists the options."""
+        return self._ask(verbs.EXTRACT, timeout, context, question, **options)
 
     def generate(
         self,
@@ -310,6 +319,17 @@ class Client(Calls):
         """Tag many texts, `concurrency` at a time; see `Many`."""
         return self._many(asking(verbs.TAG, options, texts=texts), concurrency, timeout)
 
+    def extract_many(
+        self,
+        questions: Iterable[tuple[str, str]],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ExtractOptions],
+    ) -> Many[Extraction]:
+        """Answer each of many pairs of a context and a question about it, `concurrency` at a time; see `Many`."""
+        return self._many(asking(verbs.EXTRACT_PAIR, options, questions=questions), concurrency, timeout)
+
     def generate_many(
         self,
         prompts: Iterable[Text] | None = None,
@@ -361,18 +381,11 @@ class Client(Calls):
 
     def wait_until_ready(self, timeout: float | None = None) -> None:
         """Wait until a server is there and serves; DeadlineExceeded when that takes longer than `timeout` seconds."""
-        why = f"{self._settings.target}: no answer"
-        give_up = time.monotonic() + (self._settings.seconds(timeout) or math.inf)
-        while (left := give_up - time.monotonic()) > 0:
-            try:
+        looks = Looks(self._settings, timeout)
+        for left in looks.one_by_one():
+            with looks.look():
                 if self.health(timeout=left) is Health.SERVING:
                     return
-                why = f"{self._settings.target}: it answers that it does not serve"
-            except (Unavailable, DeadlineExceeded) as error:
-                if isinstance(error, Unavailable):  # the last look runs out of time, and says less than those before
-                    why = error.message
-            time.sleep(min(0.1, max(0.0, give_up - time.monotonic())))
-        raise DeadlineExceeded(f"not ready in time: {why}")
 
     def close(self) -> None:
         """Cancel what is running and hang up."""

@@ -23,7 +23,7 @@ from weft._types import Health
 from weft.exceptions import InvalidRequest
 
 if TYPE_CHECKING:
-    from weft._verb_options import ClassifyOptions, EmbedOptions, ScoreOptions
+    from weft._verb_options import ClassifyOptions, EmbedOptions, ExtractOptions, ScoreOptions
 
 
 def classify(
@@ -61,19 +61,32 @@ def classify(
         int | None,
         typer.Option("--top", min=1, help="How many labels to print with --scores or --json. By default at most 5."),
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            "--threshold",
+            show_default=False,
+            help="The least score of a label that is printed. By default 0.5 where several may be true at once.",
+        ),
+    ] = None,
     pictures: Annotated[
         bool, typer.Option("--pictures", help="With --file: each line is the path of a picture, and no text.")
     ] = False,
     files: Files,
     request: Request,
 ) -> None:
-    """Find the label of a picture or of a text."""
+    """Find the label of a picture or of a text.
+
+    If labels do not exclude each other, all are printed whose score is not below --threshold, one a line. Of a
+    regression, its values are printed.
+    """
     asked: ClassifyOptions = {
         **request.options(),
         "text_pair": pair,
         "labels": labels or (),
         "label_text": label_text,
         "top_k": top,
+        "threshold": threshold,
     }
     if files.is_asked({"a picture": picture, "--text": text}):
         files.run(
@@ -93,11 +106,9 @@ def classify(
     source = None if text is None else read_argument(text)
     with request.client() as client, show.patience("classifying"):
         answer = client.classify(source, image=picture, **asked)
-    lines = [f"{each.score:.4f}  {each.label}" for each in answer.labels]
-    show.whole(answer, "\n".join(lines) if request.scores else answer.labels[0].label, as_json=request.as_json)
+    show.labels(answer, scores=request.scores, as_json=request.as_json)
     show.more(answer, verbose=request.verbose)
-    title = f"{answer.labels[0].label} ({answer.labels[0].score:.1%})"
-    request.draw(answer.alignment, title=title, image=picture)
+    request.draw(answer.alignment, title=show.label_title(answer), image=picture)
 
 
 def tag(
@@ -125,6 +136,53 @@ def tag(
     show.tags(answer, tokens=tokens, scores=request.scores, as_json=request.as_json)
     show.more(answer, verbose=request.verbose)
     request.draw(answer.alignment, title=source)
+
+
+def extract(
+    context: Annotated[
+        str | None,
+        typer.Argument(show_default=False, help="The text where the answer stands. A dash (-) reads it from stdin."),
+    ] = None,
+    question: Annotated[
+        str | None, typer.Argument(metavar="[QUESTION]", show_default=False, help="What is asked about it.")
+    ] = None,
+    *,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, max=20, help="How many answers at most.  [default: 1]")
+    ] = None,
+    max_answer_tokens: Annotated[
+        int | None,
+        typer.Option("--max-answer-tokens", min=1, max=128, help="How many tokens an answer has.  [default: 15]"),
+    ] = None,
+    allow_no_answer: Annotated[
+        bool, typer.Option("--allow-no-answer", help="An empty line is an answer too: that there is none.")
+    ] = False,
+    files: Files,
+    request: Request,
+) -> None:
+    """Find the answer to a question in a text.
+
+    Each answer is one line. With --scores it begins with its score, start and end, with tabs between them. Start and
+    end count the characters of the text (Unicode code points). A line of --file has a text and a question, with a tab
+    between them.
+    """
+    asked: ExtractOptions = {
+        **request.options(),
+        "top_k": top,
+        "max_answer_tokens": max_answer_tokens,
+        "allow_no_answer": allow_no_answer,
+    }
+    # A text alone is none, but is refused beside a file.
+    is_whole = question is not None or files.file is not None
+    if files.is_asked({"a text and a question": context if is_whole else None}):
+        wants_json, never = {"--scores": request.scores}, request.for_one()
+        files.run("extract", "extracting", request, asked, as_json=request.as_json, wants_json=wants_json, never=never)
+    elif context is not None and question is not None:
+        with request.client() as client, show.patience("extracting"):
+            answer = client.extract(read_argument(context), question, **asked)
+        show.extracted(answer, scores=request.scores, as_json=request.as_json)
+        show.more(answer, verbose=request.verbose)
+        request.draw(answer.alignment, title=question)
 
 
 def embed(

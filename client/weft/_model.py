@@ -5,15 +5,7 @@ from enum import StrEnum
 
 from weft._brief import Brief
 from weft._decoding import Decoding
-from weft._types import Task
-
-
-class LabelScoring(StrEnum):
-    """What a classifier's scores are: probabilities that sum to 1, one for each label by itself, or any numbers."""
-
-    UNSPECIFIED = "unspecified"
-    SIGMOID = "sigmoid"
-    IDENTITY = "identity"
+from weft._types import LabelScoring, Task
 
 
 class ModelState(StrEnum):

@@ -18,6 +18,7 @@ from weft._verb_options import (
     CaptionOptions,
     ClassifyOptions,
     EmbedOptions,
+    ExtractOptions,
     GenerateOptions,
     ScoreOptions,
     TagOptions,
@@ -137,7 +138,10 @@ def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # no
 
 
 # What a verb's own arguments say.
-_INPUTS = {"text", "token_ids", "image", "audio", "inputs", "messages", "target_text", "target_ids"}
+_INPUTS = {
+    *("text", "token_ids", "image", "audio", "inputs", "messages", "target_text", "target_ids"),
+    *("context", "question"),
+}
 
 
 def _fill_options(message: Message, options: dict[str, Any]) -> None:
@@ -254,6 +258,24 @@ def tag_request(text: Text, **options: Unpack[TagOptions]) -> classification_pb2
     _fill_text(message, text)
     _fill_options(message, {**options})
     return message
+
+
+def extract_request(
+    context: str, question: str, **options: Unpack[ExtractOptions]
+) -> classification_pb2.ExtractRequest:
+    """Ask a question whose answer stands in a context."""
+    message = classification_pb2.ExtractRequest()
+    fill(message, context=context, question=question)
+    _fill_options(message, {**options})
+    return message
+
+
+def extract_one_request(asked: tuple[str, str], **options: Unpack[ExtractOptions]) -> classification_pb2.ExtractRequest:
+    """Do as `extract_request` with a context and a question about it in one."""
+    if not isinstance(asked, tuple | list) or len(asked) != 2:
+        raise refusal("questions", "must each be a tuple of a context and a question")
+    context, question = asked
+    return extract_request(context, question, **options)
 
 
 def embed_request(

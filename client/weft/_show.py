@@ -20,7 +20,7 @@ from weft._streams import Stream
 from weft._tables import about, every_output, prompt_line, score_table, token_tables
 from weft._terminal import steerless
 from weft._tokenization import Tokenization
-from weft._types import Classification, Completion, Embeddings, Score, Tagging
+from weft._types import Classification, Completion, Embeddings, Extraction, LabelScore, LabelScoring, Score, Tagging
 from weft.exceptions import Error
 
 Answer = TypeVar("Answer", bound=Completion)
@@ -147,12 +147,34 @@ def timed(answer: Transcription) -> None:
         emit(f"{segment.start_s:.2f}\t{segment.end_s:.2f}\t{from_word(segment.text, heard=True)}")
 
 
-def whole(answer: Classification, text: str, *, as_json: bool) -> None:
-    """Print an answer that came at once."""
+def held(answer: Classification) -> tuple[LabelScore, ...]:
+    """Return the labels that hold: the first one, or all where labels do not exclude each other."""
+    return answer.labels[:1] if answer.scoring is LabelScoring.UNSPECIFIED else answer.labels
+
+
+def label_texts(answer: Classification) -> list[str]:
+    """Return what a person reads of each label that holds: its name, or the value of a regression."""
+    if answer.scoring is not LabelScoring.IDENTITY:
+        return [each.label for each in held(answer)]
+    if len(answer.labels) == 1:  # its name says nothing
+        return [f"{answer.labels[0].score:.4f}"]
+    return [f"{each.score:.4f}  {each.label}" for each in answer.labels]
+
+
+def label_title(answer: Classification) -> str:
+    """Return the labels that hold with their scores, as one line above a picture."""
+    figure = ".4f" if answer.scoring is LabelScoring.IDENTITY else ".1%"
+    return ", ".join(f"{each.label} ({each.score:{figure}})" for each in held(answer))
+
+
+def labels(answer: Classification, *, scores: bool, as_json: bool) -> None:
+    """Print the labels that hold, a line each; with scores all that came, and of a regression its values."""
     if as_json:
         emit_json(answer)
-    else:
-        emit(text)
+        return
+    lines = [f"{each.score:.4f}  {each.label}" for each in answer.labels] if scores else label_texts(answer)
+    if lines:
+        emit("\n".join(lines))
 
 
 def tags(answer: Tagging, *, tokens: bool, scores: bool, as_json: bool) -> None:
@@ -164,6 +186,16 @@ def tags(answer: Tagging, *, tokens: bool, scores: bool, as_json: bool) -> None:
     for each, text in found:
         score = [f"{each.score:.4f}"] if scores else []
         emit("\t".join((*score, " ".join(each.label.split()), str(each.start), str(each.end), " ".join(text.split()))))
+
+
+def extracted(answer: Extraction, *, scores: bool, as_json: bool) -> None:
+    """Print a line for each answer: its text; with scores its score, start, end and text, between tabs."""
+    if as_json:
+        emit_json(answer)
+        return
+    for each in answer.answers:
+        text = " ".join(each.text.split())
+        emit("\t".join((f"{each.score:.4f}", str(each.start), str(each.end), text)) if scores else text)
 
 
 def tokens(answer: Tokenization, *, counts: bool, as_json: bool) -> None:
@@ -208,7 +240,9 @@ def scored(answer: Score, *, tokens: bool, verbose: bool, as_json: bool) -> None
         about(answer)
 
 
-def more(answer: Completion | Classification | Embeddings | Tagging, *, verbose: bool, tokens: bool = False) -> None:
+def more(
+    answer: Completion | Classification | Embeddings | Extraction | Tagging, *, verbose: bool, tokens: bool = False
+) -> None:
     """Print on stderr what was asked for besides the answer."""
     if isinstance(answer, Completion):
         if tokens:

@@ -34,6 +34,7 @@ class Task(StrEnum):
     TRANSCRIBE = "transcribe"
     ANSWER = "answer"
     MATCH = "match"
+    EXTRACT = "extract"
 
 
 class FinishReason(StrEnum):
@@ -204,9 +205,21 @@ class Generation(Completion):
     """The continuation of a prompt, without the prompt."""
 
 
+class LabelScoring(StrEnum):
+    """What a classifier's scores are.
+
+    Unspecified: probabilities that sum to 1. Sigmoid: each label has a probability of its own, so several may be true.
+    Identity: any numbers, as of a regression.
+    """
+
+    UNSPECIFIED = "unspecified"
+    SIGMOID = "sigmoid"
+    IDENTITY = "identity"
+
+
 @dataclass(frozen=True, slots=True)
 class LabelScore:
-    """One label, its place among the model's labels, and its probability in [0, 1]."""
+    """One label, its place among the model's labels, and its score: see `Classification.scoring`."""
 
     label: str
     index: int
@@ -215,7 +228,11 @@ class LabelScore:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Classification(Brief):
-    """The most probable labels, most probable first; `alignment` is None unless `explain` was asked for."""
+    """The labels that were chosen, highest score first; `alignment` is None unless `explain` was asked for.
+
+    `scoring` is what the scores are. Of several labels that are true or not each by itself, `labels` are all with a
+    score of `threshold` or more, 0.5 by default; there may be none.
+    """
 
     labels: tuple[LabelScore, ...]
     usage: Usage
@@ -223,6 +240,7 @@ class Classification(Brief):
     model: ResolvedModel
     request_id: str
     alignment: Alignment | None = None
+    scoring: LabelScoring = LabelScoring.UNSPECIFIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,3 +330,29 @@ class Score(Brief):
     model: ResolvedModel
     request_id: str
     top_tokens: tuple[tuple[TopToken, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractedAnswer:
+    """A span of the context that answers the question: `context[start:end]`, in code points as Python's str counts.
+
+    `score` is the probability that an answer starts at its first token times that of ending at its last one. The answer
+    that there is none has an empty text, and both places are 0.
+    """
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Extraction(Brief):
+    """The most probable answers to a question, best first; `alignment` is None unless `explain` was asked for."""
+
+    answers: tuple[ExtractedAnswer, ...]
+    usage: Usage
+    timings: Timings
+    model: ResolvedModel
+    request_id: str
+    alignment: Alignment | None = None

@@ -84,14 +84,18 @@ class TranslateOptions(WritingOptions, total=False):
 
 
 class ClassifyOptions(Options, total=False):
-    """What a classification takes besides: how many labels to return, by default all of them up to 5.
+    """What a classification takes besides.
 
+    `top_k` is how many labels to return at most, by default all of them up to 5; all of them where they do not exclude
+    each other. `threshold` is the least score of a label that is returned. By default it is 0.5 where several labels
+    may be true at once (`LabelScoring.SIGMOID`), and else there is none.
     `text_pair` is a second text to judge beside the first, for models with `Model.takes_pairs`.
     `labels` are those to choose from for a picture, for models with `Model.takes_labels`. Each is put into `label_text`
     in the place of {}, by default into the model's own.
     """
 
     top_k: int | None
+    threshold: float | None
     text_pair: str | None
     labels: Iterable[str]
     label_text: str
@@ -99,6 +103,18 @@ class ClassifyOptions(Options, total=False):
 
 class TagOptions(Options, total=False):
     """What tagging takes: all that every request does."""
+
+
+class ExtractOptions(Options, total=False):
+    """What extracting an answer takes besides.
+
+    `top_k` is how many answers to return at most, by default 1 and at most 20. `max_answer_tokens` is how many tokens
+    an answer has at most, by default 15 and at most 128. With `allow_no_answer`, that there is none is an answer too.
+    """
+
+    top_k: int | None
+    max_answer_tokens: int | None
+    allow_no_answer: bool
 
 
 class EmbedOptions(Options, total=False):

@@ -12,7 +12,7 @@ from weft_proto.v1.answer_pb2 import AnswerResponse, StreamAnswerRequest, Stream
 from weft_proto.v1.answer_pb2_grpc import AnswerServiceStub
 from weft_proto.v1.caption_pb2 import CaptionResponse, StreamCaptionRequest, StreamCaptionResponse
 from weft_proto.v1.caption_pb2_grpc import CaptionServiceStub
-from weft_proto.v1.classification_pb2 import ClassifyResponse, TagResponse
+from weft_proto.v1.classification_pb2 import ClassifyResponse, ExtractResponse, TagResponse
 from weft_proto.v1.classification_pb2_grpc import ClassificationServiceStub
 from weft_proto.v1.embedding_pb2 import EmbedResponse
 from weft_proto.v1.embedding_pb2_grpc import EmbeddingServiceStub
@@ -147,6 +147,15 @@ TAG = Verb(
     TagResponse,
     _answers.tagging,
 )
+EXTRACT = Verb(
+    ClassificationServiceStub,
+    "ClassificationService",
+    "Extract",
+    frozenset({Task.EXTRACT}),
+    _requests.extract_request,
+    ExtractResponse,
+    _answers.extraction,
+)
 EMBED = Verb(
     EmbeddingServiceStub,
     "EmbeddingService",
@@ -175,6 +184,16 @@ CLASSIFY_ONE = Verb(
     _requests.classify_one_request,
     CLASSIFY.response,
     CLASSIFY.read,
+)
+# The same as EXTRACT, asked about a context and a question in one.
+EXTRACT_PAIR = Verb(
+    EXTRACT.stub,
+    EXTRACT.service,
+    EXTRACT.method,
+    EXTRACT.tasks,
+    _requests.extract_one_request,
+    EXTRACT.response,
+    EXTRACT.read,
 )
 # The same as EMBED, asked about one input.
 EMBED_ONE = Verb(
@@ -209,7 +228,7 @@ DETOKENIZE = Verb(
 )
 
 _WRITING = (TRANSLATE, CAPTION, ANSWER, TRANSCRIBE, GENERATE)
-VERBS: tuple[Verb[..., Any], ...] = (*_WRITING, CLASSIFY, TAG, EMBED, SCORE, TOKENIZE, DETOKENIZE)
+VERBS: tuple[Verb[..., Any], ...] = (*_WRITING, CLASSIFY, TAG, EXTRACT, EMBED, SCORE, TOKENIZE, DETOKENIZE)
 STREAM_PATHS = tuple(verb.stream_path for verb in _WRITING)
 
 

@@ -17,6 +17,7 @@ from weft_export.checkpoints.files import check_regular
 from weft_export.checkpoints.formats import is_foreign
 from weft_export.checkpoints.held_out import HELD_OUT_FILE, Example, read_held_out
 from weft_export.checkpoints.sharing import sharing
+from weft_export.checkpoints.specs import DEMANDS
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.converters.convert import Converted, convert
@@ -230,9 +231,10 @@ def examples_of(
     """Return the held-out examples that rounding is measured on: those of a file that was given, or of the default."""
     if precision not in ROUNDED:
         return []
-    if TASKS[checkpoint.task].matches:
+    if not DEMANDS[checkpoint.task].metrics:
         if given is not None:
-            raise ExportError("held-out examples are not for models that match: nothing scores them")
+            name = TASKS[checkpoint.task].name
+            raise ExportError(f"held-out examples are not for the task {name}: nothing scores them")
         return []
     if given is None:
         if not default.exists():

@@ -35,6 +35,9 @@ MAX_TOP_TOKENS = 20
 # In a MIXED graph it stands before the name of a state's port when the state is the prompt's.
 PROMPT = "prompt."
 
+# What a graph of TASK_EXTRACT says of each token: that an answer starts there, and that it ends there.
+EXTRACT_LABELS = ("start", "end")
+
 # Inputs of graphs that take adapters: which rows are in which group, and which of them have an adapter, and where.
 ADAPTER_PORTS = ("adapter_members", "adapter_rows", "adapter_places")
 

@@ -26,6 +26,7 @@ class Task:
         takes_audio: its input is a recording.
         takes_prefix: a text may have to begin with one of text.prefixes.
         takes_question: it takes a text besides, which the decoder reads behind its start token.
+        takes_context: its input is two texts: a question, and a context in which the answers stand.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Task:
     takes_audio: bool = False
     takes_prefix: bool = False
     takes_question: bool = False
+    takes_context: bool = False
 
     @property
     def takes_text(self) -> bool:
@@ -68,8 +70,13 @@ class Task:
 
     @property
     def labels_tokens(self) -> bool:
-        """Its answer is a label for each token."""
+        """Its answer is made of labels for each token."""
         return _TAGGER in self.needs
+
+    @property
+    def takes_pair(self) -> bool:
+        """Its input is two texts, or can be."""
+        return self.takes_context or (_CLASSIFIER in self.needs and not self.takes_image)
 
     @property
     def embeds(self) -> bool:
@@ -107,6 +114,7 @@ TASKS = {
         "transcribe", frozenset({_ENCODER, _DECODER}), may_have=frozenset({_SCORE}), takes_audio=True
     ),
     common_pb2.TASK_TAG: Task("tag", frozenset({_TAGGER})),
+    common_pb2.TASK_EXTRACT: Task("extract", frozenset({_TAGGER}), takes_context=True),
     common_pb2.TASK_EMBED_TEXT: Task("embed_text", frozenset({_EMBEDDER})),
     common_pb2.TASK_EMBED_IMAGE: Task("embed_image", frozenset({_IMAGE_EMBEDDER}), takes_image=True),
     common_pb2.TASK_MATCH: Task("match", frozenset({_EMBEDDER, _IMAGE_EMBEDDER}), takes_image=True),

@@ -27,7 +27,8 @@ GROUPS = {
     ],
     "What goes in": [
         "Text", "Messages", "Picture", "Recording", "Options", "WritingOptions", "TranslateOptions", "CaptionOptions",
-        "AnswerOptions", "TranscribeOptions", "GenerateOptions", "ClassifyOptions", "TagOptions", "EmbedOptions",
+        "AnswerOptions", "TranscribeOptions", "GenerateOptions", "ClassifyOptions", "TagOptions",
+        "ExtractOptions", "EmbedOptions",
         "ScoreOptions", "TokenizeOptions", "DetokenizeOptions", "Decoding", "Phrase", "Greedy",
         "Sampling", "Beams", "EarlyStopping", "Alternatives", "PhraseBias", "LengthDecay", "Explain",
     ],
@@ -35,7 +36,7 @@ GROUPS = {
         "Completion", "Translation", "Caption", "Answer", "Transcription", "Segment", "Word", "Generation", "Output",
         "TopToken", "Classification",
         "LabelScore", "Tagging", "TokenLabel",
-        "Span", "Embeddings", "Score", "Tokenization", "Token", "Detokenization",
+        "Span", "Extraction", "ExtractedAnswer", "Embeddings", "Score", "Tokenization", "Token", "Detokenization",
         "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
         "LabelScoring",
         "ModelState", "Health",

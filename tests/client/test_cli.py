@@ -214,6 +214,43 @@ def test_scores_show_what_was_likely(weft_command, picture):
     assert ["'b' 0 0.6065", "'a' 1 0.6065"] == [" ".join(line.split()) for line in error.rstrip().splitlines()][-2:]
 
 
+def test_labels_that_hold_each_by_itself_are_all_printed(weft_command, tmp_path):
+    """All of them, a line each, and none if none holds. Of a regression the values are printed, of one no name."""
+    several = ("classify", "--text", "a", "--model", "flags")
+    assert (0, "text\nother\n", "") == weft_command(*several)
+    assert (0, "text\n", "") == weft_command(*several, "--threshold", "0.5")
+    assert (0, "", "") == weft_command(*several, "--threshold", "0.9")
+    assert (0, "0.7500  text\n", "") == weft_command(*several, "--threshold", "0.5", "--scores")
+    values = ("classify", "--text", "a", "--model", "stars")
+    assert (0, "0.7500  text\n0.2500  other\n", "") == weft_command(*values)
+    assert (0, "0.7500\n", "") == weft_command(*values, "--top", "1")
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.write_text("a\nb\n")
+    for flags, lines in (([], ["text\tother"] * 2), (["--threshold", "0.9"], ["", ""])):
+        asked = ("classify", "--file", source, "--out", out, "--force", "--model", "flags", *flags)
+        assert 0 == weft_command(*asked)[0]
+        assert lines == out.read_text().splitlines()
+
+
+def test_answers_out_of_a_text_are_printed(weft_command, tmp_path):
+    """A line each; with --scores its score and places. An empty line is the answer that there is none."""
+    asked = ("extract", "in LIMA", "where?")
+    assert (0, "in\n", "") == weft_command(*asked)
+    assert (0, "0.7500\t0\t2\tin\n0.7500\t3\t7\tLIMA\n", "") == weft_command(*asked, "--top", "2", "--scores")
+    assert (0, "in\n\n", "") == weft_command(*asked, "--allow-no-answer")
+    assert "LIMA" == json.loads(weft_command(*asked, "--top", "2", "--json")[1])["answers"][1]["text"]
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.write_text("in LIMA\twhere?\n")
+    assert 0 == weft_command("extract", "--file", source, "--out", out, "--top", "2")[0]
+    assert "in\tLIMA\n" == out.read_text()
+    source.write_text("in LIMA\n")
+    code, _, error = weft_command("extract", "--file", source)
+    assert (1, True) == (code, "must be a context and a question, with a tab between them" in error)
+    for wrong, said in ((["extract", "a"], "give a text and a question or --file"), ([*asked, "--top", "0"], "--top")):
+        code, _, error = weft_command(*wrong)
+        assert (2, True) == (code, said in error)
+
+
 def test_tokens_are_lines_of_their_own(weft_command):
     """`tag --tokens` prints each token, in a span or not: label, start, end and text."""
     assert (0, "O\t0\t2\tin\nB-NAME\t3\t7\tLIMA\n", "") == weft_command("tag", "in LIMA", "--tokens")

@@ -25,6 +25,7 @@ VERBS = [
     ("classify", {"texts": ["a", "b"]}, {"top_k": 1}),
     ("classify", {"images": [b"1", b"22"]}, {}),
     ("tag", {"texts": ["in LIMA", "x"]}, {"request_id": "r"}),
+    ("extract", {"questions": [("a b", "c"), ("d", "e")]}, {"top_k": 2}),
     ("embed", {"texts": ["a b", "c"]}, {"dimensions": 3}),
     ("embed", {"images": [b"1", b"22"]}, {}),
     ("generate", {"prompts": ["a b", "c d"]}, {"decoding": weft.Decoding(max_new_tokens=3)}),

@@ -13,9 +13,9 @@ from weft_export.errors import ExportError, ParityError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
+from weft_export.layers.words import BANNED
 from weft_export.proofs import bounds
 from weft_export.proofs.bounds import TOLERANCE
-from weft_export.layers.words import BANNED
 from weft_export.proofs.gauge import PEAK, Gauge, SizeGauge, SpreadGauge, error_of_many
 from weft_export.proofs.parity import check_parity
 from weft_export.rounding.quantising import quantised

@@ -86,7 +86,7 @@ def _source(workload: Workload, model: Model, random: Random) -> tuple[Source, i
         given: list[Any] = read_texts(workload.paths) if kind is Kind.TEXTS else read_files(workload.paths)
         turn = cycle(given)
         return lambda _: next(turn), len(given), 1
-    if kind is not Kind.TEXTS:
+    if kind is not Kind.TEXTS or model.task is Task.EXTRACT:  # which takes no token ids
         raise InvalidRequest(f"--input: {model.name} takes {kind}; give files or a folder")
     return _drawn(workload, model, random)
 

@@ -47,7 +47,7 @@ class Asking:
     ] = None
     question: Annotated[
         str,
-        typer.Option("--question", metavar="TEXT", show_default=False, help="What to ask about each picture."),
+        typer.Option("--question", metavar="TEXT", show_default=False, help="What to ask about each picture or text."),
     ] = ""
     input_tokens: Annotated[
         str | None,

@@ -10,13 +10,16 @@ from weft._model import Model, ModelState
 from weft._types import Task
 from weft.exceptions import InvalidRequest
 
+# Their models are asked something about each input.
+_ASKED = frozenset({Task.ANSWER, Task.EXTRACT})
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """Without `paths`, token ids are drawn; without `output_tokens`, the model decides how long an answer is.
 
     `streams` is None for a stream wherever text is produced. `forced` answers have exactly the length that was drawn;
-    others may end before. `question` is asked about each picture.
+    others may end before. `question` is asked about each picture, or each text.
     """
 
     model: str = ""
@@ -63,7 +66,7 @@ class Workload:
             return False
         given = kind_of(self.paths) if self.paths else Kind.TEXTS
         writes = model.task in WRITES_TEXT
-        if (model.task is Task.ANSWER) is not bool(self.question):
+        if (model.task in _ASKED) is not bool(self.question):
             return False
         return reads(model.task) is given and (writes or not (self.output_tokens or self.streams))
 
@@ -71,9 +74,9 @@ class Workload:
         """Return what is called; refuses options that mean nothing to the model."""
         if model.task not in TASKS:
             raise InvalidRequest(f"--model: this client is too old to know what {model.name} does")
-        if model.task is Task.ANSWER and not self.question:
-            raise InvalidRequest(f"--question: {model.name} answers questions about pictures; give one")
-        if self.question and model.task is not Task.ANSWER:
+        if model.task in _ASKED and not self.question:
+            raise InvalidRequest(f"--question: {model.name} answers questions about its inputs; give one")
+        if self.question and model.task not in _ASKED:
             raise InvalidRequest(f"--question: {model.name} answers none")
         if writes := model.task in WRITES_TEXT:
             return Method(model.task, streams=self.streams is not False)

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from weft import _show as show
-from weft._types import Classification, Completion, Embeddings, Score, Tagging
+from weft._types import Classification, Completion, Embeddings, Extraction, Score, Tagging
 from weft.exceptions import (
     AccessDenied,
     Cancelled,
@@ -44,8 +44,8 @@ def json_line(outcome: Any, id_: Any, *, ascii_only: bool) -> str:
     return show.json_text(own, ascii_only=ascii_only)
 
 
-def text_line(answer: Completion | Classification | Embeddings | Tagging | Score) -> str:
-    """Return the text of an answer as one line: the best label, spans or outputs with tabs between, numbers, a sum.
+def text_line(answer: Completion | Classification | Embeddings | Extraction | Tagging | Score) -> str:
+    """Return the text of an answer as one line: labels, spans, outputs with tabs between, numbers, a sum.
 
     Line ends and tabs within a text are spaces.
     """
@@ -53,9 +53,11 @@ def text_line(answer: Completion | Classification | Embeddings | Tagging | Score
         case Completion():
             fields = show.texts_of(answer)
         case Classification():
-            fields = [answer.labels[0].label]
+            fields = show.label_texts(answer)
         case Tagging():
             fields = [f"{each.label} {each.start} {each.end} {each.text}" for each in answer.spans]
+        case Extraction():
+            fields = [each.text for each in answer.answers]
         case Embeddings():
             fields = [show.numbers(vector) for vector in answer.vectors]
         case Score():

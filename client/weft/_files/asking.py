@@ -12,7 +12,7 @@ from weft import _verb_options
 from weft._decoding import Decoding
 from weft._decoding_json import decoding_from, over
 from weft._files.lines import Line
-from weft._verbs import ANSWER, CAPTION, CLASSIFY, EMBED_ONE, GENERATE, SCORE, TAG, TRANSCRIBE, TRANSLATE, Verb
+from weft._verbs import ANSWER, CAPTION, CLASSIFY, EMBED_ONE, EXTRACT, GENERATE, SCORE, TAG, TRANSCRIBE, TRANSLATE, Verb
 from weft.exceptions import Error, InvalidRequest
 
 
@@ -48,6 +48,7 @@ KINDS = {
     "transcribe": _kind(TRANSCRIBE, ("audio",), _verb_options.TranscribeOptions),
     "classify": _kind(CLASSIFY, (*_TEXT, "image"), _verb_options.ClassifyOptions),
     "tag": _kind(TAG, _TEXT, _verb_options.TagOptions),
+    "extract": _kind(EXTRACT, ("context",), _verb_options.ExtractOptions, "question"),
     "embed": _kind(EMBED_ONE, (*_TEXT, "image"), _verb_options.EmbedOptions),
     "generate": _kind(GENERATE, (*_TEXT, "messages"), _verb_options.GenerateOptions),
     "score": _kind(SCORE, (*_TEXT, "image", "audio"), _verb_options.ScoreOptions, "target"),
@@ -104,7 +105,7 @@ class Asking:
             return {name: text}
         parts = text.split("\t")
         if len(parts) != 2:
-            first = "picture" if self.kind.inputs == ("image",) else "source"
+            first = {"image": "picture", "context": "context"}.get(name, "source")
             raise InvalidRequest(f"must be a {first} and a {self.kind.beside}, with a tab between them")
         return {name: parts[0], self.kind.beside: parts[1]}
 

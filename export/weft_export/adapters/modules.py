@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from weft_export.converters.convert import is_foreign
+from weft_export.checkpoints.formats import is_foreign
 from weft_export.converters.text.json_file import read_object
 from weft_proto.bundle_rules import CONFIG_FILE
 

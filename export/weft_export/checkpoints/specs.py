@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from weft_export.checkpoints.bounds import check_spec, check_value
 from weft_export.families.state import KV_CACHE, State
-from weft_proto.bundle_rules import LIMITS, MAX_GRID, MAX_IMAGE_SIDE, label_text_fault, resizing_fault
+from weft_proto.bundle_rules import EXTRACT_LABELS, LIMITS, MAX_GRID, MAX_IMAGE_SIDE, label_text_fault, resizing_fault
 from weft_proto.languages import check_languages
 from weft_proto.questions import picture_places, question_fault
 from weft_proto.sound import audio_fault
@@ -59,6 +59,7 @@ DEMANDS = {
     common_pb2.TASK_CLASSIFY_TEXT: Demand(metrics=("accuracy",), sizes=_READS_TEXT),
     common_pb2.TASK_CLASSIFY_IMAGE: Demand(metrics=("accuracy",)),
     common_pb2.TASK_TAG: Demand(metrics=("span_f1",), sizes=_READS_TEXT),
+    common_pb2.TASK_EXTRACT: Demand(metrics=(), sizes=_READS_TEXT),
     common_pb2.TASK_EMBED_TEXT: Demand(metrics=("nearest",), sizes=_READS_TEXT),
     common_pb2.TASK_EMBED_IMAGE: Demand(metrics=("nearest",)),
     common_pb2.TASK_MATCH: Demand(metrics=()),
@@ -87,8 +88,9 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     _require(len(set(prefixes)) == len(prefixes) and all(prefixes), "text.prefixes must be distinct and not empty")
     _require(row.takes_prompt or not text.HasField("chat"), "text.chat is for generate only")
     _require(not text.HasField("chat") or bool(text.chat.template), "text.chat.template is missing")
-    pairs = task == common_pb2.TASK_CLASSIFY_TEXT or not text.HasField("separator_id")
-    _require(pairs, "text.separator_id is for classifiers of texts only")
+    divided = text.HasField("separator_id")
+    _require(row.takes_pair or not divided, "text.separator_id is for models that take two texts only")
+    _require(divided or not row.takes_context, "text.separator_id is missing")
     fits = not text.HasField("separator_id") or text.separator_id < text.source_vocab_size
     _require(fits, "text.separator_id is outside text.source_vocab_size")
     has_target = bool(text.target_tokenizer)
@@ -183,6 +185,8 @@ def check_labels(task: common_pb2.Task.ValueType, config: Any, labels: tuple[str
         return
     _require_equal("the number of labels", len(labels), "model.num_labels", config.num_labels)
     _require(len(set(labels)) == len(labels), "labels are not distinct")
+    expected = not TASKS[task].takes_context or labels == EXTRACT_LABELS
+    _require(expected, f"labels must be {' and '.join(EXTRACT_LABELS)}")
     check_value("labels", labels, LIMITS["BundleManifest"]["labels"])
 
 

@@ -20,7 +20,6 @@ def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     """Version 3 has no positions in its words. Large models of version 2 have a convolution, which ours has not."""
     fields = foreign.fields
     d_model, eps = fields.whole("hidden_size"), fields.number("layer_norm_eps", 1e-7)
-    fields.only("problem_type", "single_label_classification")
     fields.only("relative_attention", True)
     if "relative_attention" not in fields:
         raise fields.wrong("relative_attention", "must be true")
@@ -37,7 +36,7 @@ def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     pooled = fields.among("pooler_hidden_act", {**ACTIVATIONS, "tanh": "tanh"}, "gelu")
     return EncoderOnlyConfig(
         vocab_size=fields.whole("vocab_size"),
-        num_labels=fields.num_labels(1),
+        num_labels=fields.num_labels(),
         max_tokens=foreign.max_tokens(longest, DEFAULT_TEXT),
         d_model=d_model,
         num_heads=fields.whole("num_attention_heads"),

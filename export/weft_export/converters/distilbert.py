@@ -14,11 +14,10 @@ _EPS = 1e-12
 def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     """The sizes have names of their own."""
     fields = foreign.fields
-    fields.only("problem_type", "single_label_classification")
     fields.skip("tie_weights_", "tie_word_embeddings", "sinusoidal_pos_embds")  # such positions are stored like others
     return EncoderOnlyConfig(
         vocab_size=fields.whole("vocab_size"),
-        num_labels=fields.num_labels(1),
+        num_labels=fields.num_labels(),
         max_tokens=foreign.max_tokens(fields.whole("max_position_embeddings", 512), DEFAULT_TEXT),
         d_model=fields.whole("dim"),
         num_heads=fields.whole("n_heads"),

@@ -1,15 +1,18 @@
 """What configs and weights of encoder-only models have in common."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, Foreign
-from weft_export.converters.pairs import judge_sizes, segment_names
+from weft_export.converters.label_scores import scoring_of
+from weft_export.converters.pairs import in_segments, judge_sizes, segment_names
 from weft_export.converters.sentence import dense_names, embedder_sizes
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, first_of, from_row, layer_names
+from weft_export.families.classifier import IDENTITY
 from weft_export.families.encoder_only import EncoderOnlyConfig
 from weft_export.layers.style import Style
 from weft_export.layers.words import WordStyle
@@ -25,7 +28,6 @@ def read_sizes(foreign: Foreign, *, first_row: int = 0, activation: str = "gelu"
     choices: further fields of the family's config.
     """
     fields = foreign.fields
-    fields.only("problem_type", "single_label_classification")
     for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
         fields.only(name, False)
     fields.only("position_embedding_type", "absolute")
@@ -36,7 +38,7 @@ def read_sizes(foreign: Foreign, *, first_row: int = 0, activation: str = "gelu"
     longest = fields.whole("max_position_embeddings", 512) - first_row
     given: dict[str, Any] = {
         "vocab_size": fields.whole("vocab_size"),
-        "num_labels": fields.num_labels(1),
+        "num_labels": fields.num_labels(),
         "max_tokens": foreign.max_tokens(longest, DEFAULT_TEXT),
         "d_model": fields.whole("hidden_size"),
         "num_heads": fields.whole("num_attention_heads"),
@@ -102,6 +104,12 @@ _HEADS = (
 )
 
 
+LABELS = both("head.labels", "classifier")
+"""The one layer of most taggers."""
+SPANS = both("head.labels", "qa_outputs")
+"""The one layer of most models that extract answers."""
+
+
 def kinds(
     model_type: str,
     classes: tuple[str, str],
@@ -112,18 +120,21 @@ def kinds(
     computed_names: Callable[[Any, Foreign], Names] | None = None,
     *,
     prefix: str | None = None,
-) -> tuple[Converter, Converter, Converter]:
-    """Return the classifier, the tagger and the embedder of one kind of body.
+    spans: Names = SPANS,
+) -> tuple[Converter, ...]:
+    """Return the classifier, the tagger, the extractor of answers and the embedder of one kind of body.
 
-    sizes takes the directory, and `tags`: whether they are the tagger's. heads are the names of both heads. The body's
-    names begin with prefix, the model_type unless it is given, where it is not saved alone.
+    sizes takes the directory, and `tags`: whether they are the tagger's. heads are the names of both heads, and spans
+    those of the extractor's. The body's names begin with prefix, the model_type unless it is given, where it is not
+    saved alone.
     """
     stem = classes[0].removesuffix("ForSequenceClassification")
 
     def sizes_of(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
         config = sizes(foreign, tags=tags)
         if not tags:
-            return judge_sizes(config, foreign, body)
+            scoring = scoring_of(foreign.fields, config.num_labels)
+            return judge_sizes(replace(config, scoring=scoring), foreign, body)
         if config.num_labels < 2:
             raise foreign.fields.wrong("id2label", "must be of 2 labels at least")
         return config
@@ -139,6 +150,17 @@ def kinds(
             computed_names=computed_names,
         )
 
+    extractor = Converter(
+        model_type=model_type,
+        architectures=(f"{stem}ForQuestionAnswering",),
+        family="encoder_only_extractor",
+        # Its head is the tagger's, over two labels.
+        sizes=lambda foreign: extractor_sizes(sizes(foreign, tags=True), foreign, body),
+        names=lambda config: {**segment_names(config, body(config)), **spans},
+        ignored=(r".*\.position_ids", r".*\.token_type_ids", *ignored),
+        computed_names=computed_names,
+    )
+
     def computed(config: Any, foreign: Foreign) -> Names:
         return {**(computed_names(config, foreign) if computed_names else {}), **dense_names(config, foreign)}
 
@@ -153,13 +175,18 @@ def kinds(
         ignored=(r".*\.position_ids", r".*\.token_type_ids", *_HEADS, *ignored),
         computed_names=computed,
     )
-    return made(0), made(1), embedder
+    return made(0), made(1), extractor, embedder
+
+
+def extractor_sizes(
+    config: EncoderOnlyConfig, foreign: Foreign, body: Callable[[EncoderOnlyConfig], Names]
+) -> EncoderOnlyConfig:
+    """Return what a tagger's sizes are as those of an extractor: logits, of two texts."""
+    if config.num_labels != 2:
+        raise foreign.fields.wrong("id2label", "must be of 2 labels: where an answer starts, and where it ends")
+    return in_segments(replace(config, scoring=IDENTITY), foreign, body)
 
 
 def no_layer(*, tags: bool) -> Mapping[str, Any]:
     """Return the choice of a tagger that has one linear layer as its head; of a classifier, none."""
     return {"head_activation": None} if tags else {}
-
-
-LABELS = both("head.labels", "classifier")
-"""The one layer of most taggers."""

@@ -173,12 +173,12 @@ class Fields:
             raise self.wrong(name, "must be a whole number, or height and width")
         return sides[0], sides[1]
 
-    def num_labels(self, least: int = 2) -> int:
+    def num_labels(self) -> int:
         """Return how many labels id2label names, or else num_labels says. transformers makes two where nothing does."""
         said = "id2label" if isinstance(self._config.get("id2label"), dict) else "num_labels"
         number = len(self._config[said]) if said == "id2label" else self.whole(said, 2)
-        if number < least:
-            raise self.wrong(said, f"must be of {least} labels at least")
+        if number < 1:
+            raise self.wrong(said, "must be of 1 label at least")
         return number
 
     def part(self, name: str) -> "Fields":

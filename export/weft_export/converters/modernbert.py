@@ -17,7 +17,6 @@ _LOCAL, _GLOBAL = "sliding_attention", "full_attention"
 def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     """The first layer has no norm before its attention, because words are normed."""
     fields = foreign.fields
-    fields.only("problem_type", "single_label_classification")
     fields.only("position_embedding_type", "absolute", "rope")  # a word that changes nothing
     fields.skip("decoder_bias", "initializer_cutoff_factor", "layer_norm_eps", "sparse_prediction")
     fields.skip("sparse_pred_ignore_index", "reference_compile", "repad_logits_with_grad", "deterministic_flash_attn")
@@ -33,7 +32,7 @@ def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     norm_eps, norm_bias = fields.number("norm_eps", 1e-5), fields.flag("norm_bias", default=False)
     return EncoderOnlyConfig(
         vocab_size=fields.whole("vocab_size"),
-        num_labels=fields.num_labels(1),
+        num_labels=fields.num_labels(),
         max_tokens=max_tokens,
         d_model=d_model,
         num_heads=num_heads,
@@ -107,4 +106,5 @@ MODERNBERT = kinds(
     (_HEAD, _HEAD),
     (r"decoder\.(weight|bias)",),
     prefix="model.",
+    spans=_HEAD,
 )

@@ -24,7 +24,7 @@ from weft_export.families.encoder_only import EncoderOnlyConfig
 
 _TORCH = "torch."
 _SCORINGS = {"Sigmoid": SIGMOID, "Identity": IDENTITY}
-_OF_SEVERAL = {"Identity": SOFTMAX, "Softmax": SOFTMAX}
+_OF_SEVERAL = {"Identity": SOFTMAX, "Softmax": SOFTMAX, "Sigmoid": SIGMOID}
 _PLACES = "body.words.positions.weight"
 
 
@@ -39,7 +39,7 @@ def judge_sizes(
 ) -> EncoderOnlyConfig:
     """Put to a classifier's sizes what a cross-encoder has: how it scores, and where its second segment begins.
 
-    Of several labels the scores are probabilities that sum to 1.
+    Of several labels the scores are those that the config has already.
 
     body makes the names of its body.
 
@@ -47,22 +47,33 @@ def judge_sizes(
         CheckpointError: the scores are of a kind that is not supported, or the tokenizer numbers segments otherwise.
     """
     files = _judge_files(foreign)
-    scoring = _scoring(foreign, files.activation, config.num_labels)
+    scoring = _scoring(foreign, files.activation, config.num_labels) or config.scoring
     if not takes_pairs(config, foreign):
         return config
     longest = config.max_tokens
     if files.longest is not None and foreign.choices.max_tokens is None:
         longest = min(longest, files.longest)
-    words, places = config.words, body(config).get(_PLACES)
+    return replace(in_segments(config, foreign, body), max_tokens=longest, scoring=scoring)
+
+
+def in_segments(
+    config: EncoderOnlyConfig, foreign: Foreign, body: Callable[[EncoderOnlyConfig], Names]
+) -> EncoderOnlyConfig:
+    """Put to a config where the second of two texts begins, if the model knows segments; body as in judge_sizes.
+
+    Raises:
+        CheckpointError: the tokenizer numbers segments otherwise.
+    """
+    places = body(config).get(_PLACES)
     # `of_segment` makes them of two tables.
-    if isinstance(places, Source) and len(places.names) == 2 and foreign.fields.whole("type_vocab_size", 2) > 1:
-        # Words' own: config.json says nothing that a tokenizer's class is found by but model_type.
-        side = read_text_side(foreign.directory, {"model_type": foreign.fields.raw("model_type")}, config.vocab_size)
-        if side.has_segments:
-            words = replace(words, separator_id=separator_of(side, has_segments=True))
-        else:
-            foreign.fields.note("its tokenizer gives no token_type_ids, so both texts of a pair are the first segment")
-    return replace(config, words=words, max_tokens=longest, scoring=scoring)
+    if not isinstance(places, Source) or len(places.names) != 2 or foreign.fields.whole("type_vocab_size", 2) < 2:
+        return config
+    # Words' own: config.json says nothing that a tokenizer's class is found by but model_type.
+    side = read_text_side(foreign.directory, {"model_type": foreign.fields.raw("model_type")}, config.vocab_size)
+    if not side.has_segments:
+        foreign.fields.note("its tokenizer gives no token_type_ids, so both texts of a pair are the first segment")
+        return config
+    return replace(config, words=replace(config.words, separator_id=separator_of(side, has_segments=True)))
 
 
 def _judge_files(foreign: Foreign) -> SentenceFiles:
@@ -74,8 +85,8 @@ def _judge_files(foreign: Foreign) -> SentenceFiles:
     return files
 
 
-def _scoring(foreign: Foreign, said: str | None, num_labels: int) -> str:
-    """Return how sentence-transformers makes scores of logits: of one by the sigmoid unless it is said.
+def _scoring(foreign: Foreign, said: str | None, num_labels: int) -> str | None:
+    """Return how sentence-transformers makes scores of logits, if it says so.
 
     said: by a file of its own, which counts before config.json.
     """
@@ -83,13 +94,15 @@ def _scoring(foreign: Foreign, said: str | None, num_labels: int) -> str:
     older = foreign.fields.raw("sbert_ce_default_activation_function")
     said = said or part.raw("activation_fn") or older
     part.skip("version")
+    if said is None:
+        return None
     known = _SCORINGS if num_labels == 1 else _OF_SEVERAL
     # A name of somebody else's is code, which is not run.
-    word = next(iter(known)) if said is None else str(said).removeprefix(_TORCH).rpartition(".")[2]
-    if word not in known or (said is not None and not str(said).startswith(_TORCH)):
+    word = str(said).removeprefix(_TORCH).rpartition(".")[2]
+    if word not in known or not str(said).startswith(_TORCH):
         wanted = f"torch's {' and '.join(known)} are supported"
         raise CheckpointError(f"activation_fn of sentence-transformers is {said!r:.60}; {wanted}")
-    if said is not None and num_labels > 1 and word == "Identity":
+    if num_labels > 1 and word == "Identity":
         foreign.fields.note("sentence-transformers gives logits of several labels; scores are their softmax")
     return known[word]
 

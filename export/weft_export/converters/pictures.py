@@ -1,12 +1,14 @@
 """What configs and weights of classifiers of pictures have in common."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from weft_export.converters.converter import Foreign
 from weft_export.converters.fields import Fields
 from weft_export.converters.image_processor import read_image_spec
+from weft_export.converters.label_scores import scoring_of
 from weft_export.converters.processor_file import FILE, read_processor
 from weft_export.converters.sources import Names, Source, both, both_rows, computed
 from weft_export.errors import CheckpointError
@@ -23,7 +25,7 @@ def read_picture_spec(foreign: Foreign, channels: int) -> bundle_pb2.ImageSpec:
     return read_image_spec(read_processor(foreign, "image_processor"), foreign.fields.word("model_type"), channels)
 
 
-def picture_sizes(foreign: Foreign, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, int]:
+def picture_sizes(foreign: Foreign, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, Any]:
     """Return labels, channels, and the sides of pictures and patches, as `picture_sides`."""
     return {**label_sizes(foreign), **picture_sides(foreign, fields, patch_size=patch_size)}
 
@@ -58,10 +60,10 @@ def picture_pooling(foreign: Foreign) -> str:
     return known[chosen]
 
 
-def label_sizes(foreign: Foreign) -> dict[str, int]:
-    """Return the number of labels. Labels that do not exclude each other are refused: probabilities sum to 1 here."""
-    foreign.fields.only("problem_type", "single_label_classification")
-    return {"num_labels": foreign.fields.num_labels()}
+def label_sizes(foreign: Foreign) -> dict[str, Any]:
+    """Return the number of labels, and what their scores are."""
+    num_labels = foreign.fields.num_labels()
+    return {"num_labels": num_labels, "scoring": scoring_of(foreign.fields, num_labels)}
 
 
 def skip_backbone(fields: Fields) -> None:

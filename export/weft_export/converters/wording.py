@@ -13,7 +13,7 @@ from weft_export.converters.text.languages import started
 from weft_export.converters.text.option_keys import CLEANS
 from weft_export.converters.text.side import TextSide, read_text_side
 from weft_export.errors import CheckpointError
-from weft_proto.bundle_rules import MAX_LABELS
+from weft_proto.bundle_rules import EXTRACT_LABELS, MAX_LABELS
 from weft_proto.languages import Languages
 from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
@@ -76,6 +76,7 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         golden = bundle_pb2.Golden(audio_path=GOLDEN_SOUND, source_language=_first_language(audio))
         files[GOLDEN_SOUND] = made_sound(audio)
     labels = () if not row.has_labels else foreign.choices.labels or _labels_of(config, sizes.num_labels)
+    labels = EXTRACT_LABELS if row.takes_context else labels
     most, least = _new_tokens(foreign, text) if row.writes_text else (None, 0)
     return Wording(
         golden=golden,
@@ -99,12 +100,12 @@ def _vocab_size(sizes: Any) -> int:
     return size
 
 
-def _put_separator(text: bundle_pb2.TextSpec, foreign: Foreign, side: TextSide) -> None:
+def _put_separator(text: bundle_pb2.TextSpec, side: TextSide, *, is_needed: bool) -> None:
     separator = separator_of(side)
     if separator is not None:
         text.separator_id = separator
-    elif foreign.choices.pairs:
-        raise CheckpointError("pairs are chosen, and its tokenizer puts no token between two texts")
+    elif is_needed:
+        raise CheckpointError("it takes two texts, and its tokenizer puts no token between them")
 
 
 def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side: TextSide) -> bundle_pb2.TextSpec:
@@ -115,8 +116,8 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side
         text.source_vocab_size = getattr(sizes, "source_vocab_size", None) or sizes.vocab_size
     if not row.writes_text:
         text.max_source_tokens = sizes.max_tokens
-        if not row.labels_tokens and takes_pairs(sizes, foreign):
-            _put_separator(text, foreign, side)
+        if row.takes_context or (not row.labels_tokens and takes_pairs(sizes, foreign)):
+            _put_separator(text, side, is_needed=row.takes_context or foreign.choices.pairs)
         return text
     text.target_tokenizer = side.target_tokenizer
     text.target_vocab_size = getattr(sizes, "target_vocab_size", None) or sizes.vocab_size

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft_export.families.classifier import Classifier
+from weft_export.families.classifier import SCORINGS, SOFTMAX, Classifier
 from weft_export.families.sizes import require_among, require_divisible, require_sizes
 from weft_export.layers.encoder import EncoderLayer
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
@@ -36,9 +36,11 @@ class BeitConfig:
     absolute_positions: bool = False
     norm_eps: float = 1e-12
     activation: str = "gelu"  # of ACTIVATIONS
+    scoring: str = SOFTMAX  # of SCORINGS
 
     def __post_init__(self) -> None:
         require_sizes(self)
+        require_among("scoring", self.scoring, SCORINGS)
         require_among("activation", self.activation, tuple(ACTIVATIONS))
         require_divisible("d_model", self.d_model, "num_heads", self.num_heads)
         require_divisible("image_height", self.image_height, "patch_size", self.patch_size)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from weft_export.layers.explaining import Explanation
 
-SOFTMAX, SIGMOID, IDENTITY = "softmax", "sigmoid", "identity"
+SOFTMAX, SIGMOID, IDENTITY = SCORINGS = "softmax", "sigmoid", "identity"
 
 
 class Classifier(nn.Module):
@@ -21,8 +21,11 @@ class Classifier(nn.Module):
     summarises: bool = True
     """Whether explain has a summary of all layers. Without one, the checkpoint names the layer that explains."""
 
-    scoring: str = SOFTMAX
-    """What scores are made of logits by."""
+    @property
+    def scoring(self) -> str:
+        """What makes scores of logits: SOFTMAX over the labels, or of each by itself the SIGMOID or the IDENTITY."""
+        scoring: str = getattr(self.config, "scoring", SOFTMAX)
+        return scoring
 
     @property
     def towers(self) -> "dict[str, Classifier]":

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from weft_export.families.classifier import Classifier
+from weft_export.families.classifier import SCORINGS, SOFTMAX, Classifier
 from weft_export.families.sizes import require_among, require_divisible, require_sizes
 from weft_export.layers.encoder import EncoderLayer
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
@@ -48,9 +48,14 @@ class _TowerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ClipVisionConfig(_TowerConfig):
-    """A tower under a head of num_labels."""
+    """A tower under a head of num_labels. scoring: of SCORINGS."""
 
     num_labels: int
+    scoring: str = SOFTMAX
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_among("scoring", self.scoring, SCORINGS)
 
 
 @dataclass(frozen=True, kw_only=True)

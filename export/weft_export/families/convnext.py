@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from weft_export.families.classifier import Classifier
+from weft_export.families.classifier import SCORINGS, SOFTMAX, Classifier
 from weft_export.families.sizes import require_among, require_sizes
 from weft_export.layers.feed_forward import ACTIVATIONS, FeedForward
 from weft_export.layers.pooling import mean_over_positions
@@ -26,9 +26,11 @@ class ConvNextConfig:
     depths: tuple[int, ...]  # blocks of each stage
     norm_eps: float = 1e-12  # of the last norm
     activation: str = "gelu"  # of ACTIVATIONS
+    scoring: str = SOFTMAX  # of SCORINGS
 
     def __post_init__(self) -> None:
         require_sizes(self)
+        require_among("scoring", self.scoring, SCORINGS)
         require_among("activation", self.activation, tuple(ACTIVATIONS))
         if len(self.widths) != len(self.depths):
             raise ValueError("widths and depths must have one entry for each stage")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from weft_export.families.classifier import IDENTITY, SIGMOID, SOFTMAX, Classifier
+from weft_export.families.classifier import SCORINGS, SOFTMAX, Classifier
 from weft_export.families.sizes import require_among, require_divisible, require_each_layer, require_sizes
 from weft_export.layers.disentangled import Disentangled, DisentangledAttention
 from weft_export.layers.encoder import Encoder
@@ -79,7 +79,7 @@ class EncoderOnlyConfig(EncoderConfig):
     pooling: a text is read from its FIRST token, or from the MEAN of all.
     head_activation: what follows the linear layer before the last one. None: there is no such layer.
     head_bias, head_norm: that layer has a bias, and a norm behind its activation.
-    scoring: SOFTMAX over the labels, or of each by itself the SIGMOID or the IDENTITY.
+    scoring: of SCORINGS.
     """
 
     num_labels: int
@@ -92,7 +92,7 @@ class EncoderOnlyConfig(EncoderConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_among("pooling", self.pooling, (FIRST, MEAN))
-        require_among("scoring", self.scoring, (SOFTMAX, SIGMOID, IDENTITY))
+        require_among("scoring", self.scoring, SCORINGS)
         require_among("head_activation", self.head_activation or "tanh", tuple(ACTIVATIONS))
 
 
@@ -168,7 +168,6 @@ class EncoderOnly(Classifier):
         self.config = config
         self.body = Body(config)
         self.head = Head(config)
-        self.scoring = config.scoring
         self.attention_heads = (config.num_heads,) * config.num_layers
 
     def forward(self, *source: Tensor) -> Tensor:
@@ -188,7 +187,7 @@ class EncoderOnly(Classifier):
 
 
 class EncoderOnlyTagger(Classifier):
-    """Puts each token of a text into one of the labels."""
+    """Puts each token of a text into one of the labels; or says of each whether an answer starts or ends there."""
 
     def __init__(self, config: EncoderOnlyConfig) -> None:
         super().__init__()

@@ -66,6 +66,7 @@ FAMILIES = {
     "bert": Family(Bert, BertConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "encoder_only": Family(EncoderOnly, EncoderOnlyConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "encoder_only_tagger": Family(EncoderOnlyTagger, EncoderOnlyConfig, common_pb2.TASK_TAG),
+    "encoder_only_extractor": Family(EncoderOnlyTagger, EncoderOnlyConfig, common_pb2.TASK_EXTRACT),
     "text_embedder": Family(TextEmbedder, TextEmbedderConfig, common_pb2.TASK_EMBED_TEXT),
     "decoder_embedder": Family(DecoderEmbedder, DecoderEmbedderConfig, common_pb2.TASK_EMBED_TEXT),
     "vit_embedder": Family(VitEmbedder, VitEmbedderConfig, common_pb2.TASK_EMBED_IMAGE),

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from weft_export.families.classifier import Classifier
-from weft_export.families.sizes import require_sizes
+from weft_export.families.classifier import SCORINGS, SOFTMAX, Classifier
+from weft_export.families.sizes import require_among, require_sizes
 from weft_export.layers.pooling import mean_over_positions
 from weft_export.layers.residual import BasicBlock, Bottleneck, Projection
 
@@ -23,9 +23,11 @@ class ResnetConfig:
     bottleneck: bool = True  # blocks of three convolutions, and not of two
     halves_first: bool = False  # a bottleneck's first convolution has its stride, as in the paper
     first_stage_halves: bool = False
+    scoring: str = SOFTMAX  # of SCORINGS
 
     def __post_init__(self) -> None:
         require_sizes(self)
+        require_among("scoring", self.scoring, SCORINGS)
         if len(self.widths) != len(self.depths) + 1:
             raise ValueError("widths must have one entry for the stem, and one for each of depths")
         if self.bottleneck and min(self.widths[1:]) < 4:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft_export.families.classifier import Classifier
+from weft_export.families.classifier import SCORINGS, SOFTMAX, Classifier
 from weft_export.families.sizes import require_among, require_divisible, require_sizes
 from weft_export.layers.explaining import Explanation, over_source, pick_layer
 from weft_export.layers.feed_forward import ACTIVATIONS, FeedForward
@@ -32,9 +32,11 @@ class SwinConfig:
     expansion: int = 4  # alpha, the feed-forward layer's width over the stage's
     norm_eps: float = 1e-5  # of the layers' norms and the last one
     activation: str = "gelu"  # of ACTIVATIONS
+    scoring: str = SOFTMAX  # of SCORINGS
 
     def __post_init__(self) -> None:
         require_sizes(self)
+        require_among("scoring", self.scoring, SCORINGS)
         require_among("activation", self.activation, tuple(ACTIVATIONS))
         if len(self.depths) != len(self.num_heads):
             raise ValueError("depths and num_heads must have one entry for each stage")

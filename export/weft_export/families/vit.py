@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from weft_export.families.classifier import Classifier
+from weft_export.families.classifier import SCORINGS, SOFTMAX, Classifier
 from weft_export.families.sizes import require_among, require_divisible, require_sizes
 from weft_export.layers.encoder import Encoder
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
@@ -56,6 +56,13 @@ class VitConfig(VitSizes):
     num_labels: int
     distillation: bool = False  # DeiT's second token and head
     mean_of_logits: bool = False  # how distillation's two answers become one: see Vit.forward
+    scoring: str = SOFTMAX  # of SCORINGS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_among("scoring", self.scoring, SCORINGS)
+        if self.distillation and not self.mean_of_logits and self.scoring != SOFTMAX:
+            raise ValueError("distillation adds probabilities that sum to 1: scoring needs mean_of_logits")
 
 
 class VitBody(Classifier):

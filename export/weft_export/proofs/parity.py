@@ -64,9 +64,10 @@ def check_parity(
     gauge = gauge_of(precision, checkpoint.model)
     shares = share_gauge_of(precision, checkpoint.model)
     vectors = vector_gauge_of(precision, checkpoint.model)
+    of_labels = gauge if getattr(checkpoint.model, "scoring", "") == IDENTITY else shares
     stateless = {
-        bundle_pb2.GRAPH_ROLE_CLASSIFIER: gauge if getattr(checkpoint.model, "scoring", "") == IDENTITY else shares,
-        bundle_pb2.GRAPH_ROLE_TAGGER: shares,
+        bundle_pb2.GRAPH_ROLE_CLASSIFIER: of_labels,
+        bundle_pb2.GRAPH_ROLE_TAGGER: of_labels,
         bundle_pb2.GRAPH_ROLE_EMBEDDER: vectors,
         bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: vectors,
     }

@@ -160,7 +160,9 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     [rows, source] summing to 1, `source_mass` float32 [rows].
     """
     GRAPH_ROLE_TAGGER: _GraphRole.ValueType  # 5
-    """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]."""
+    """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]. Of TASK_EXTRACT they are
+    logits of two labels: that an answer starts at a token, and that it ends there.
+    """
     GRAPH_ROLE_MIXED: _GraphRole.ValueType  # 6
     """GRAPH_ROLE_MIXED is DECODER's decode run and a prefill run of one more sequence in one, for TASK_GENERATE without a
     RECURRENT state; nothing may show in the bits of either. Inputs: `input_ids` [batch, 1] and `past_lengths` [batch] of the
@@ -236,7 +238,9 @@ heads. Outputs, a row for each row of Alignment, which follow one for each token
 [rows, source] summing to 1, `source_mass` float32 [rows].
 """
 GRAPH_ROLE_TAGGER: GraphRole.ValueType  # 5
-"""GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]."""
+"""GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]. Of TASK_EXTRACT they are
+logits of two labels: that an answer starts at a token, and that it ends there.
+"""
 GRAPH_ROLE_MIXED: GraphRole.ValueType  # 6
 """GRAPH_ROLE_MIXED is DECODER's decode run and a prefill run of one more sequence in one, for TASK_GENERATE without a
 RECURRENT state; nothing may show in the bits of either. Inputs: `input_ids` [batch, 1] and `past_lengths` [batch] of the
@@ -440,7 +444,9 @@ class BundleManifest(_message.Message):
     precision: Global___Precision.ValueType
     """precision is the type of the weights and of the state tensors; for PRECISION_INT8 and those behind it, see there."""
     scoring: _common_pb2.LabelScoring.ValueType
-    """scoring is what the scores of a classifier of texts are; its graph computes them. Unspecified for all other tasks."""
+    """scoring is what the scores of a classifier of texts or of pictures are; its graph computes them. For extract it is
+    LABEL_SCORING_IDENTITY. Unspecified for all other tasks.
+    """
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___BundleFile]:
         """files are all files of the bundle except bundle.json, at most 256. A file that is not listed is refused."""
@@ -1032,7 +1038,7 @@ class TextSpec(_message.Message):
     4,194,303, and one of end_ids. Unset: the last token is chosen as all others are.
     """
     separator_id: _builtins.int
-    """separator_id is the token that the source tokenizer puts between two texts (classify); set when a request may bring two. A
+    """separator_id is the token that the source tokenizer puts between two texts (classify, extract); set when a request brings two. A
     model that knows segments counts the second from behind the first such token. At most 4,194,303.
     """
     @_builtins.property
@@ -1480,7 +1486,8 @@ class Golden(_message.Message):
 
     @_builtins.property
     def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """scores are the answer over all labels in place of probabilities, where BundleManifest.scoring is LABEL_SCORING_IDENTITY. At most
+        """scores are the answer over all labels in place of probabilities, where BundleManifest.scoring is LABEL_SCORING_IDENTITY (extract:
+        row-major [tokens, labels], of the context `text` alone). At most
         65,536, each from -1,000,000 to 1,000,000; within the tolerance of probabilities, or that share of a score over 1.
         """
 

@@ -35,10 +35,13 @@ class ClassifyRequest(_message.Message):
     TEXT_PAIR_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     LABEL_TEXT_FIELD_NUMBER: _builtins.int
+    THRESHOLD_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is the text; not empty, and at most Limits.max_source_tokens once tokenized."""
     top_k: _builtins.int
-    """top_k is how many labels to return; [1, number of labels], those of the request if it has any; default all of them up to 5."""
+    """top_k is how many labels to return at most; [1, number of labels], those of the request if it has any. Default: all of them up
+    to 5; all of them where Model.label_scoring is set, because such labels do not exclude each other.
+    """
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
     text_pair: _builtins.str
@@ -49,6 +52,10 @@ class ClassifyRequest(_message.Message):
     label_text: _builtins.str
     """label_text is the text that each label is put into, in the place of {}, which it holds once: `a photo of {}.` At most 1,024
     characters. It needs `labels`. Default Model.label_text.
+    """
+    threshold: _builtins.float
+    """threshold is the least score of a label that is returned; [0, 1], and any number for LABEL_SCORING_IDENTITY. Default: 0.5 where
+    Model.label_scoring is LABEL_SCORING_SIGMOID and the model has several labels, else none. It may leave no label at all.
     """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
@@ -86,15 +93,20 @@ class ClassifyRequest(_message.Message):
         text_pair: _builtins.str = ...,
         labels: _abc.Iterable[_builtins.str] | None = ...,
         label_text: _builtins.str = ...,
+        threshold: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "text", b"text", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_threshold", b"_threshold", "_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "text", b"text", "threshold", b"threshold", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "label_text", b"label_text", "labels", b"labels", "model", b"model", "request_id", b"request_id", "text", b"text", "text_pair", b"text_pair", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_threshold", b"_threshold", "_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "label_text", b"label_text", "labels", b"labels", "model", b"model", "request_id", b"request_id", "text", b"text", "text_pair", b"text_pair", "threshold", b"threshold", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__threshold: _TypeAlias = _typing.Literal["threshold"]  # noqa: Y015
+    _WhichOneofArgType__threshold: _TypeAlias = _typing.Literal["_threshold", b"_threshold"]  # noqa: Y015
     _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "token_ids", "image"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__threshold) -> _WhichOneofReturnType__threshold | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
     @_typing.overload
@@ -144,11 +156,14 @@ class ClassifyResponse(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ALIGNMENT_FIELD_NUMBER: _builtins.int
+    SCORING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """request_id is the request's, or one the server made when it was empty."""
+    scoring: _common_pb2.LabelScoring.ValueType
+    """scoring is what the scores are: Model.label_scoring."""
     @_builtins.property
     def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelScore]:
-        """labels are the top_k labels, most probable first; the lower index wins a tie."""
+        """labels are the top_k labels whose score is not below threshold, highest score first; the lower index wins a tie."""
 
     @_builtins.property
     def usage(self) -> _common_pb2.Usage:
@@ -164,7 +179,7 @@ class ClassifyResponse(_message.Message):
 
     @_builtins.property
     def alignment(self) -> _common_pb2.Alignment:
-        """alignment is set when explain was asked for."""
+        """alignment is set when explain was asked for. Its only target is the label of the highest score, be it above threshold or not."""
 
     def __init__(
         self,
@@ -175,10 +190,11 @@ class ClassifyResponse(_message.Message):
         model: _common_pb2.ResolvedModel | None = ...,
         request_id: _builtins.str = ...,
         alignment: _common_pb2.Alignment | None = ...,
+        scoring: _common_pb2.LabelScoring.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "model", b"model", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "labels", b"labels", "model", b"model", "request_id", b"request_id", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "labels", b"labels", "model", b"model", "request_id", b"request_id", "scoring", b"scoring", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -373,3 +389,156 @@ class TagResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TagResponse: _TypeAlias = TagResponse  # noqa: Y015
+
+@_typing.final
+class ExtractRequest(_message.Message):
+    """ExtractRequest is one question, and the text in which its answer stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
+    TOP_K_FIELD_NUMBER: _builtins.int
+    MAX_ANSWER_TOKENS_FIELD_NUMBER: _builtins.int
+    ALLOW_NO_ANSWER_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    EXPLAIN_FIELD_NUMBER: _builtins.int
+    question: _builtins.str
+    """question is what is asked; not empty."""
+    context: _builtins.str
+    """context is where the answer stands; not empty. The two, joined by the model's tokenizer, have at most Limits.max_source_tokens: a
+    longer context is refused (INPUT_TOO_LONG), and never cut. Neither text may spell the token that stands between them.
+    """
+    top_k: _builtins.int
+    """top_k is how many answers to return at most; [1, 20], default 1."""
+    max_answer_tokens: _builtins.int
+    """max_answer_tokens is how many tokens of the context an answer has at most; [1, 128], default 15."""
+    allow_no_answer: _builtins.bool
+    """allow_no_answer lets the answer that there is none be one of the answers: its text is empty. Models that were trained on questions
+    without an answer know it (SQuAD 2.0, Rajpurkar et al. 2018).
+    """
+    request_id: _builtins.str
+    """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
+    @_builtins.property
+    def model(self) -> _common_pb2.ModelSelector:
+        """model names the model; default: the server's only model that extracts."""
+
+    @_builtins.property
+    def explain(self) -> _common_pb2.Explain:
+        """explain asks for the alignment. It costs one more pass over the input; other requests don't pay."""
+
+    def __init__(
+        self,
+        *,
+        model: _common_pb2.ModelSelector | None = ...,
+        question: _builtins.str = ...,
+        context: _builtins.str = ...,
+        top_k: _builtins.int | None = ...,
+        max_answer_tokens: _builtins.int | None = ...,
+        allow_no_answer: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+        explain: _common_pb2.Explain | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_answer_tokens", b"_max_answer_tokens", "_top_k", b"_top_k", "explain", b"explain", "max_answer_tokens", b"max_answer_tokens", "model", b"model", "top_k", b"top_k"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_answer_tokens", b"_max_answer_tokens", "_top_k", b"_top_k", "allow_no_answer", b"allow_no_answer", "context", b"context", "explain", b"explain", "max_answer_tokens", b"max_answer_tokens", "model", b"model", "question", b"question", "request_id", b"request_id", "top_k", b"top_k"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_answer_tokens: _TypeAlias = _typing.Literal["max_answer_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_answer_tokens: _TypeAlias = _typing.Literal["_max_answer_tokens", b"_max_answer_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
+    _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_answer_tokens) -> _WhichOneofReturnType__max_answer_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
+
+Global___ExtractRequest: _TypeAlias = ExtractRequest  # noqa: Y015
+
+@_typing.final
+class ExtractedAnswer(_message.Message):
+    """ExtractedAnswer is a span of the context. It is widened to whole words, where the tokenizer knows words."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """text is what stands there; empty for the answer that there is none."""
+    start: _builtins.int
+    """start is where the answer begins in the context, in Unicode code points from 0; see TokenLabel.start. 0 if there is none."""
+    end: _builtins.int
+    """end is the first code point after it; 0 if there is none."""
+    score: _builtins.float
+    """score is the probability that an answer starts at its first token times that of ending at its last one, [0, 1]. Both are over the
+    tokens of the context and the first token of the input, which stands for no answer.
+    """
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+        score: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "score", b"score", "start", b"start", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExtractedAnswer: _TypeAlias = ExtractedAnswer  # noqa: Y015
+
+@_typing.final
+class ExtractResponse(_message.Message):
+    """ExtractResponse is the most probable answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    TIMINGS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """request_id is the request's, or one the server made when it was empty."""
+    @_builtins.property
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExtractedAnswer]:
+        """answers are the most probable ones, each at another place, most probable first. At equal scores the earlier one is first."""
+
+    @_builtins.property
+    def usage(self) -> _common_pb2.Usage:
+        """usage counts tokens of both texts, special ones included; output_tokens is 0."""
+
+    @_builtins.property
+    def timings(self) -> _common_pb2.Timings:
+        """timings is where the time went."""
+
+    @_builtins.property
+    def model(self) -> _common_pb2.ResolvedModel:
+        """model is the model that answered."""
+
+    @_builtins.property
+    def alignment(self) -> _common_pb2.Alignment:
+        """alignment is set when explain was asked for; its rows and columns are all tokens of both texts, special ones included."""
+
+    def __init__(
+        self,
+        *,
+        answers: _abc.Iterable[Global___ExtractedAnswer] | None = ...,
+        usage: _common_pb2.Usage | None = ...,
+        timings: _common_pb2.Timings | None = ...,
+        model: _common_pb2.ResolvedModel | None = ...,
+        request_id: _builtins.str = ...,
+        alignment: _common_pb2.Alignment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "model", b"model", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "answers", b"answers", "model", b"model", "request_id", b"request_id", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExtractResponse: _TypeAlias = ExtractResponse  # noqa: Y015

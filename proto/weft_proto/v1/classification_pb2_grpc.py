@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ClassificationServiceStub(object):
-    """ClassificationService puts a text or a picture, or each token of a text, into one of a model's labels.
+    """ClassificationService puts a text or a picture, or each token of a text, into labels of a model.
     """
 
     def __init__(self, channel):
@@ -45,10 +45,15 @@ class ClassificationServiceStub(object):
                 request_serializer=weft__proto_dot_v1_dot_classification__pb2.TagRequest.SerializeToString,
                 response_deserializer=weft__proto_dot_v1_dot_classification__pb2.TagResponse.FromString,
                 _registered_method=True)
+        self.Extract = channel.unary_unary(
+                '/weft.v1.ClassificationService/Extract',
+                request_serializer=weft__proto_dot_v1_dot_classification__pb2.ExtractRequest.SerializeToString,
+                response_deserializer=weft__proto_dot_v1_dot_classification__pb2.ExtractResponse.FromString,
+                _registered_method=True)
 
 
 class ClassificationServiceServicer(object):
-    """ClassificationService puts a text or a picture, or each token of a text, into one of a model's labels.
+    """ClassificationService puts a text or a picture, or each token of a text, into labels of a model.
     """
 
     def Classify(self, request, context):
@@ -61,6 +66,14 @@ class ClassificationServiceServicer(object):
 
     def Tag(self, request, context):
         """Tag answers with the most probable label of each token, and the spans they form. Its models are those of TASK_TAG.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Extract(self, request, context):
+        """Extract answers a question with spans of a context (extractive question answering; "SQuAD", Rajpurkar et al. 2016). Its models are
+        those of TASK_EXTRACT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -79,6 +92,11 @@ def add_ClassificationServiceServicer_to_server(servicer, server):
                     request_deserializer=weft__proto_dot_v1_dot_classification__pb2.TagRequest.FromString,
                     response_serializer=weft__proto_dot_v1_dot_classification__pb2.TagResponse.SerializeToString,
             ),
+            'Extract': grpc.unary_unary_rpc_method_handler(
+                    servicer.Extract,
+                    request_deserializer=weft__proto_dot_v1_dot_classification__pb2.ExtractRequest.FromString,
+                    response_serializer=weft__proto_dot_v1_dot_classification__pb2.ExtractResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'weft.v1.ClassificationService', rpc_method_handlers)
@@ -88,7 +106,7 @@ def add_ClassificationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ClassificationService(object):
-    """ClassificationService puts a text or a picture, or each token of a text, into one of a model's labels.
+    """ClassificationService puts a text or a picture, or each token of a text, into labels of a model.
     """
 
     @staticmethod
@@ -135,6 +153,33 @@ class ClassificationService(object):
             '/weft.v1.ClassificationService/Tag',
             weft__proto_dot_v1_dot_classification__pb2.TagRequest.SerializeToString,
             weft__proto_dot_v1_dot_classification__pb2.TagResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Extract(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.ClassificationService/Extract',
+            weft__proto_dot_v1_dot_classification__pb2.ExtractRequest.SerializeToString,
+            weft__proto_dot_v1_dot_classification__pb2.ExtractResponse.FromString,
             options,
             channel_credentials,
             insecure,

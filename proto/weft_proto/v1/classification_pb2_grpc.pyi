@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ClassificationServiceStub:
-    """ClassificationService puts a text or a picture, or each token of a text, into one of a model's labels."""
+    """ClassificationService puts a text or a picture, or each token of a text, into labels of a model."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -39,10 +39,14 @@ class ClassificationServiceStub:
     """
     Tag: _grpc.UnaryUnaryMultiCallable[_classification_pb2.TagRequest, _classification_pb2.TagResponse]
     """Tag answers with the most probable label of each token, and the spans they form. Its models are those of TASK_TAG."""
+    Extract: _grpc.UnaryUnaryMultiCallable[_classification_pb2.ExtractRequest, _classification_pb2.ExtractResponse]
+    """Extract answers a question with spans of a context (extractive question answering; "SQuAD", Rajpurkar et al. 2016). Its models are
+    those of TASK_EXTRACT.
+    """
 
 @_typing.type_check_only
 class ClassificationServiceAsyncStub(ClassificationServiceStub):
-    """ClassificationService puts a text or a picture, or each token of a text, into one of a model's labels."""
+    """ClassificationService puts a text or a picture, or each token of a text, into labels of a model."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Classify: _aio.UnaryUnaryMultiCallable[_classification_pb2.ClassifyRequest, _classification_pb2.ClassifyResponse]  # type: ignore[assignment]
@@ -51,9 +55,13 @@ class ClassificationServiceAsyncStub(ClassificationServiceStub):
     """
     Tag: _aio.UnaryUnaryMultiCallable[_classification_pb2.TagRequest, _classification_pb2.TagResponse]  # type: ignore[assignment]
     """Tag answers with the most probable label of each token, and the spans they form. Its models are those of TASK_TAG."""
+    Extract: _aio.UnaryUnaryMultiCallable[_classification_pb2.ExtractRequest, _classification_pb2.ExtractResponse]  # type: ignore[assignment]
+    """Extract answers a question with spans of a context (extractive question answering; "SQuAD", Rajpurkar et al. 2016). Its models are
+    those of TASK_EXTRACT.
+    """
 
 class ClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """ClassificationService puts a text or a picture, or each token of a text, into one of a model's labels."""
+    """ClassificationService puts a text or a picture, or each token of a text, into labels of a model."""
 
     @_abc_1.abstractmethod
     def Classify(
@@ -72,5 +80,15 @@ class ClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_classification_pb2.TagResponse, _abc.Awaitable[_classification_pb2.TagResponse]]:
         """Tag answers with the most probable label of each token, and the spans they form. Its models are those of TASK_TAG."""
+
+    @_abc_1.abstractmethod
+    def Extract(
+        self,
+        request: _classification_pb2.ExtractRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_classification_pb2.ExtractResponse, _abc.Awaitable[_classification_pb2.ExtractResponse]]:
+        """Extract answers a question with spans of a context (extractive question answering; "SQuAD", Rajpurkar et al. 2016). Its models are
+        those of TASK_EXTRACT.
+        """
 
 def add_ClassificationServiceServicer_to_server(servicer: ClassificationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -52,6 +52,8 @@ class _TaskEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Task.ValueType],
     """TASK_MATCH is an image to a distribution over labels that the request brings (ClassificationService), and texts and images to vectors
     of one space (EmbeddingService).
     """
+    TASK_EXTRACT: _Task.ValueType  # 12
+    """TASK_EXTRACT is a question and a context to spans of the context (ClassificationService.Extract)."""
 
 class Task(_Task, metaclass=_TaskEnumTypeWrapper):
     """What every request and answer of Weft shares. A comment on a field is its specification: unit, range, default, edge.
@@ -88,6 +90,8 @@ TASK_MATCH: Task.ValueType  # 11
 """TASK_MATCH is an image to a distribution over labels that the request brings (ClassificationService), and texts and images to vectors
 of one space (EmbeddingService).
 """
+TASK_EXTRACT: Task.ValueType  # 12
+"""TASK_EXTRACT is a question and a context to spans of the context (ClassificationService.Extract)."""
 Global___Task: _TypeAlias = Task  # noqa: Y015
 
 class _LabelScoring:
@@ -99,9 +103,11 @@ class _LabelScoringEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LabelSco
     LABEL_SCORING_UNSPECIFIED: _LabelScoring.ValueType  # 0
     """LABEL_SCORING_UNSPECIFIED: probabilities that sum to 1 over all labels."""
     LABEL_SCORING_SIGMOID: _LabelScoring.ValueType  # 1
-    """LABEL_SCORING_SIGMOID: each label has a probability of its own, [0, 1]."""
+    """LABEL_SCORING_SIGMOID: each label has a probability of its own, [0, 1]. Of several labels any number may be true at once."""
     LABEL_SCORING_IDENTITY: _LabelScoring.ValueType  # 2
-    """LABEL_SCORING_IDENTITY: any number; a larger one is better."""
+    """LABEL_SCORING_IDENTITY: any number, as the model gives it: the value of a regression, or a cross-encoder's score, of which a
+    larger one is better.
+    """
 
 class LabelScoring(_LabelScoring, metaclass=_LabelScoringEnumTypeWrapper):
     """LabelScoring is what a classifier's scores are."""
@@ -109,9 +115,11 @@ class LabelScoring(_LabelScoring, metaclass=_LabelScoringEnumTypeWrapper):
 LABEL_SCORING_UNSPECIFIED: LabelScoring.ValueType  # 0
 """LABEL_SCORING_UNSPECIFIED: probabilities that sum to 1 over all labels."""
 LABEL_SCORING_SIGMOID: LabelScoring.ValueType  # 1
-"""LABEL_SCORING_SIGMOID: each label has a probability of its own, [0, 1]."""
+"""LABEL_SCORING_SIGMOID: each label has a probability of its own, [0, 1]. Of several labels any number may be true at once."""
 LABEL_SCORING_IDENTITY: LabelScoring.ValueType  # 2
-"""LABEL_SCORING_IDENTITY: any number; a larger one is better."""
+"""LABEL_SCORING_IDENTITY: any number, as the model gives it: the value of a regression, or a cross-encoder's score, of which a
+larger one is better.
+"""
 Global___LabelScoring: _TypeAlias = LabelScoring  # noqa: Y015
 
 class _EarlyStopping:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from weft_proto.bundle_rules import (
+    EXTRACT_LABELS,
     FLOAT_TYPE,
     HOST_PRECISIONS,
     MAX_GRID,
@@ -57,7 +58,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     if task.takes_text:
         _verify_source(manifest.text, files, task)
     _verify_words(manifest.text, task)
-    _verify_pairs(manifest)
+    _verify_pairs(manifest, task)
     if manifest.text.HasField("chat"):
         require(task.takes_prompt, "text.chat is for generate")
         template = manifest.text.chat.template
@@ -160,13 +161,19 @@ def _verify_source(text: bundle_pb2.TextSpec, files: set[str], task: Task) -> No
     require(task.takes_prompt or text.max_source_tokens > 0, "text.max_source_tokens is missing")
 
 
-def _verify_pairs(manifest: bundle_pb2.BundleManifest) -> None:
-    judges = manifest.task == common_pb2.TASK_CLASSIFY_TEXT
-    require(judges or not manifest.text.HasField("separator_id"), "text.separator_id is for classify_text")
+def _verify_pairs(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
+    divided = manifest.text.HasField("separator_id")
+    require(task.takes_pair or not divided, "text.separator_id is for classify_text and extract")
+    require(divided or not task.takes_context, "text.separator_id is missing")
     known = manifest.text.separator_id < max(1, manifest.text.source_vocab_size)
     require(known, f"text.separator_id {manifest.text.separator_id} is outside the source vocabulary")
     require(manifest.scoring in _SCORINGS, f"scoring {manifest.scoring} is unknown")
-    require(judges or not manifest.scoring, "scoring is for classify_text")
+    scores = task.takes_pair or manifest.task == common_pb2.TASK_CLASSIFY_IMAGE
+    require(scores or not manifest.scoring, "scoring is for classify_text, classify_image and extract")
+    if task.takes_context:
+        is_identity = manifest.scoring == common_pb2.LABEL_SCORING_IDENTITY
+        require(is_identity, "scoring must be LABEL_SCORING_IDENTITY for extract")
+        require(tuple(manifest.labels) == EXTRACT_LABELS, f"labels must be {' and '.join(EXTRACT_LABELS)} for extract")
 
 
 def _verify_words(text: bundle_pb2.TextSpec, task: Task) -> None:
@@ -264,22 +271,21 @@ def _verify_tokens(golden: bundle_pb2.Golden, text: bundle_pb2.TextSpec) -> None
 
 
 def _verify_distributions(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
-    values = list(manifest.golden.probabilities)
-    width = len(manifest.labels)
     is_score = manifest.scoring == common_pb2.LABEL_SCORING_IDENTITY
     require(is_score or not manifest.golden.scores, "golden.scores are for LABEL_SCORING_IDENTITY")
-    if is_score:
-        require(not values, "golden.probabilities are not for LABEL_SCORING_IDENTITY")
-        count = len(manifest.golden.scores)
-        require(count == width, f"golden has {count} scores for {width} labels")
-        return
+    unwanted = is_score and manifest.golden.probabilities
+    require(not unwanted, "golden.probabilities are not for LABEL_SCORING_IDENTITY")
+    values = list(manifest.golden.scores if is_score else manifest.golden.probabilities)
+    what, width = "scores" if is_score else "probabilities", len(manifest.labels)
     if task.labels_tokens:
         whole = values and len(values) % width == 0
-        require(whole, f"golden has {len(values)} probabilities, which are no rows of {width} labels")
+        require(whole, f"golden has {len(values)} {what}, which are no rows of {width} labels")
         fits = len(values) // width <= manifest.text.max_source_tokens
-        require(fits, "golden has probabilities of more tokens than text.max_source_tokens")
+        require(fits, f"golden has {what} of more tokens than text.max_source_tokens")
     else:
-        require(len(values) == width, f"golden has {len(values)} probabilities for {width} labels")
+        require(len(values) == width, f"golden has {len(values)} {what} for {width} labels")
+    if is_score:
+        return
     one_each = manifest.scoring == common_pb2.LABEL_SCORING_SIGMOID
     for start in range(0, len(values), width):
         row = values[start : start + width]

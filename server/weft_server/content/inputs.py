@@ -87,22 +87,22 @@ class InputReader:
             self._check_separator([each for each, is_added in zip(ids, added, strict=True) if not is_added], field)
         return Ids(np.array([*frame.before, *ids, *frame.after], np.int64))
 
-    def read_pair(self, text: str, other: str) -> Ids:
-        """Return the token ids of two texts, as the tokenizer joins them.
+    def read_pair(self, text: str, other: str, fields: tuple[str, str] = ("text", "text_pair")) -> Ids:
+        """Return the token ids of two texts, as the tokenizer joins them. `fields` are those they stand in.
 
         Raises InvalidRequest when one of them is not one that the model takes, or when they are too long together.
         """
         assert self._tokenizer is not None
-        for field, each in (("text", text), ("text_pair", other)):
+        for field, each in zip(fields, (text, other), strict=True):
             self._check_text(each, field)
             framed = known(self._tokenizer.encode_framed, each, field)
             if not framed:
                 raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
             self._check_separator(framed, field)
-        ids = known(self._tokenizer.encode_pair, (text, other), "text_pair")
+        ids = known(self._tokenizer.encode_pair, (text, other), fields[1])
         if len(ids) > self.max_tokens:
-            why = f"and text are {len(ids)} tokens together; the model takes {self.max_tokens} tokens"
-            raise InvalidRequest("text_pair", why, "INPUT_TOO_LONG")
+            why = f"and {fields[0]} are {len(ids)} tokens together; the model takes {self.max_tokens} tokens"
+            raise InvalidRequest(fields[1], why, "INPUT_TOO_LONG")
         return Ids(np.array(ids, np.int64))
 
     @property

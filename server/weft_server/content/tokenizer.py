@@ -12,7 +12,7 @@ import tokenizers
 from weft_proto.first_line import first_line
 from weft_proto.tokenizer_rules import is_panic, tokenizer_fault
 from weft_server.content.detokenizer import Detokenizer
-from weft_server.content.places import Places
+from weft_server.content.places import Place, Places
 from weft_server.content.vocabulary import Vocabulary
 from weft_server.errors import BundleError
 
@@ -99,6 +99,31 @@ class Tokenizer:
             Piece(id_, *self._place(id_, text, *place), bool(added))
             for id_, place, added in zip(encoding.ids, places, encoding.special_tokens_mask, strict=True)
         ]
+
+    def places_of_second(self, pair: tuple[str, str]) -> dict[int, Place]:
+        """Return where the tokens of the second of two texts stand in it, by their index in `encode_pair`.
+
+        Each place is that of the word which the token is a part of, if the tokenizer knows words: what its
+        pre-tokenizer keeps together. Raises as `encode` does.
+        """
+        joined = _one(self._tokenizer.encode_batch, pair)
+        indices = [index for index, which in enumerate(joined.sequence_ids) if which == 1]
+        words = _one(self._tokenizer.encode_batch, pair[1]).word_ids
+        pieces = [(piece, word) for piece, word in zip(self.split(pair[1]), words, strict=True) if not piece.added]
+        if [joined.ids[index] for index in indices] != [piece.id for piece, _ in pieces]:
+            raise TokenizerFailed("a text has other tokens beside another one")
+        spans: dict[int, Place] = {}
+        for piece, word in pieces:
+            if word is not None and piece.start < piece.end:
+                start, end = spans.get(word, (piece.start, piece.end))
+                spans[word] = min(start, piece.start), max(end, piece.end)
+        places = [spans.get(word, piece[1:3]) if word is not None else piece[1:3] for piece, word in pieces]
+        return dict(zip(indices, places, strict=True))
+
+    @property
+    def begins_added(self) -> bool:
+        """Whether the post-processor puts a token before every text, such as [CLS]."""
+        return bool(self._before)
 
     def added(self, ids: list[int]) -> list[bool]:
         """Whether each id is one of those that the post-processor puts before and behind every text."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft_proto.v1 import classification_pb2, classification_pb2_grpc, common_pb2
 from weft_server.content.tags import TagInput, spans_of
 from weft_server.door.alignment import explain_rows, reading_of
-from weft_server.door.messages import resolved_proto, timings_proto
+from weft_server.door.extraction import extracted
+from weft_server.door.messages import about, timings_proto
 from weft_server.errors import InvalidRequest
 from weft_server.serving.call import CALL, Call
 from weft_server.serving.completion import classify, finishing, input_of
@@ -19,12 +21,12 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from weft_server.sequence import Sequence
     from weft_server.serving.completion import Read
     from weft_server.serving.model import Model
     from weft_server.serving.models import Models
 
 DEFAULT_TOP_K = 5
+DEFAULT_THRESHOLD = 0.5
 
 
 class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServicer):
@@ -44,16 +46,22 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         if model.manifest.HasField("matching"):
             return await _matched(call, model, request)
         _check_own(request, model)
-        top_k = _top_k(request, len(model.manifest.labels))
+        choice = _choice_of(request, model.manifest.labels, model.manifest.scoring)
         with reading_of(model, request) as reading:
             read = _pair_of(model, request, kind) or input_of(model, request, kind, model.languages.plain)
-            sequence, reason, probabilities = await classify(call, model, read)
-            labels = _most_probable(model.manifest.labels, probabilities, top_k)
-            answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, sequence))
+            sequence, reason, scores = await classify(call, model, read)
+            answer = classification_pb2.ClassifyResponse(labels=choice.of(scores), **about(call, model, sequence))
+            answer.scoring = model.manifest.scoring
             with finishing(model, (sequence,), reason):
                 if reading:
-                    await explain_rows(answer.alignment, model, reading, sequence, [labels[0].label])
+                    await explain_rows(answer.alignment, model, reading, sequence, [choice.best(scores)])
         return answer
+
+    async def Extract(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer a question with spans of a context."""
+        call = CALL.get()
+        call.name(request.request_id)
+        return await extracted(call, await self._models.take(call, request.model, common_pb2.TASK_EXTRACT), request)
 
     async def Tag(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
         """Answer with the most probable label of each token, and the spans they form."""
@@ -70,7 +78,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
             sequence, reason, probabilities = await classify(call, model, read)
             tokens = source.tokens(probabilities)
             spans = spans_of(tokens, request.text)
-            answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **_about(call, model, sequence))
+            answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **about(call, model, sequence))
             with finishing(model, (sequence,), reason):
                 if reading:
                     await explain_rows(answer.alignment, model, reading, sequence, source.pieces())
@@ -111,41 +119,56 @@ async def _matched(call: Call, model: Model, request: classification_pb2.Classif
     if request.text_pair:
         raise InvalidRequest("text_pair", "needs text beside it")
     texts = texts_of(model, request)
-    top_k = _top_k(request, len(request.labels))
+    choice = _choice_of(request, request.labels)
     with reading_of(model, request) as reading:
         found = await match(call, model, request.image, texts)
-        labels = _most_probable(request.labels, found.probabilities, top_k)
-        answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, found.picture))
+        labels = choice.of(found.probabilities)
+        answer = classification_pb2.ClassifyResponse(labels=labels, **about(call, model, found.picture))
         answer.usage.input_tokens, answer.usage.cached_tokens = found.num_input_tokens, found.num_cached_tokens
         answer.timings.CopyFrom(timings_proto(times_of([*found.texts, found.picture]), writes=False))
         with finishing(model, (*found.texts, found.picture), found.reason):
             if reading:
-                await explain_rows(answer.alignment, model, reading, found.picture, [labels[0].label])
+                await explain_rows(answer.alignment, model, reading, found.picture, [choice.best(found.probabilities)])
     return answer
 
 
-def _most_probable(labels: Many[str], probabilities: np.ndarray, top_k: int) -> list[classification_pb2.LabelScore]:
-    """Return the `top_k` of labels with probabilities [labels], most probable first. The lower index wins a tie."""
-    order = (-probabilities).argsort(kind="stable")[:top_k]
-    return [
-        classification_pb2.LabelScore(label=labels[index], index=index, score=score)
-        for index, score in zip(order.tolist(), probabilities[order].tolist(), strict=True)
-    ]
+class _Choice(NamedTuple):
+    """Which of the labels are in an answer: at most `top_k`, and none whose score is below `threshold`."""
+
+    labels: Many[str]
+    top_k: int
+    threshold: float
+
+    def of(self, scores: np.ndarray) -> list[classification_pb2.LabelScore]:
+        """Return those of scores [labels], highest score first. The lower index wins a tie."""
+        order = (-scores).argsort(kind="stable")[: self.top_k]
+        return [
+            classification_pb2.LabelScore(label=self.labels[index], index=index, score=score)
+            for index, score in zip(order.tolist(), scores[order].tolist(), strict=True)
+            if not score < self.threshold
+        ]
+
+    def best(self, scores: np.ndarray) -> str:
+        """Return the label of the highest score, be it in the answer or not."""
+        return self.labels[int(scores.argmax())]
 
 
-def _about(call: Call, model: Model, sequence: Sequence) -> dict[str, Any]:
-    """What both answers say too: model, timings, usage and request id."""
-    return {
-        "usage": common_pb2.Usage(input_tokens=sequence.num_input_tokens),
-        "timings": timings_proto(sequence.times, writes=False),
-        "model": resolved_proto(model.name, model.version, call.adapter_name),
-        "request_id": call.request_id,
-    }
-
-
-def _top_k(request: classification_pb2.ClassifyRequest, num_labels: int) -> int:
-    if not request.HasField("top_k"):
-        return min(DEFAULT_TOP_K, num_labels)
-    if not 1 <= request.top_k <= num_labels:
-        raise InvalidRequest("top_k", f"must be 1..{num_labels}, not {request.top_k}")
-    return request.top_k
+def _choice_of(
+    request: classification_pb2.ClassifyRequest,
+    labels: Many[str],
+    scoring: common_pb2.LabelScoring.ValueType = common_pb2.LABEL_SCORING_UNSPECIFIED,
+) -> _Choice:
+    """Return what a request asks for, with the defaults that its model has. Raises InvalidRequest."""
+    by_default = len(labels) if scoring else min(DEFAULT_TOP_K, len(labels))
+    top_k = request.top_k if request.HasField("top_k") else by_default
+    if not 1 <= top_k <= len(labels):
+        raise InvalidRequest("top_k", f"must be 1..{len(labels)}, not {top_k}")
+    if not request.HasField("threshold"):
+        are_several = scoring == common_pb2.LABEL_SCORING_SIGMOID and len(labels) > 1
+        return _Choice(labels, top_k, DEFAULT_THRESHOLD if are_several else -math.inf)
+    if scoring == common_pb2.LABEL_SCORING_IDENTITY:
+        if not math.isfinite(request.threshold):
+            raise InvalidRequest("threshold", f"must be a finite number, not {request.threshold:g}")
+    elif not 0 <= request.threshold <= 1:  # said this way round, NaN is refused
+        raise InvalidRequest("threshold", f"must be 0..1, not {request.threshold:g}")
+    return _Choice(labels, top_k, request.threshold)

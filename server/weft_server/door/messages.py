@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft_server.content.tokenizer import Tokenizer
-    from weft_server.sequence import Decoding, Times
+    from weft_server.sequence import Decoding, Sequence, Times
     from weft_server.serving.call import Call
     from weft_server.serving.completion import Completed, Other
     from weft_server.serving.model import Model
@@ -116,6 +116,16 @@ def timings_proto(times: Times, *, writes: bool = True) -> common_pb2.Timings:
         prefill=_duration(times.first_token - times.admitted),
         decode=_duration(max(0.0, finished - times.first_token)),
     )
+
+
+def about(call: Call, model: Model, sequence: Sequence) -> dict[str, Any]:
+    """What each answer that came with one run says of itself: usage, timings, model and request id."""
+    return {
+        "usage": common_pb2.Usage(input_tokens=sequence.num_input_tokens),
+        "timings": timings_proto(sequence.times, writes=False),
+        "model": resolved_proto(model.name, model.version, call.adapter_name),
+        "request_id": call.request_id,
+    }
 
 
 @lru_cache(64)

@@ -46,7 +46,9 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.takes_messages = model.reader.takes_messages
     card.takes_constraints = model.grammars.takes_constraints and not TASKS[manifest.task].takes_audio
     card.dimensions, card.normalized = manifest.embedding.dimensions, manifest.embedding.normalized
-    card.takes_pairs, card.label_scoring = text.HasField("separator_id"), manifest.scoring
+    # A context is no second text to judge.
+    card.takes_pairs = text.HasField("separator_id") and not TASKS[manifest.task].takes_context
+    card.label_scoring = manifest.scoring
     card.takes_labels, card.label_text = TASKS[manifest.task].matches, manifest.matching.label_text
     card.vocab_size = text.source_vocab_size or text.target_vocab_size
     if text.max_new_tokens:

@@ -107,6 +107,11 @@ def deberta(rng):
     }
 
 
+def spans(draw):
+    """Draw a model with two labels, where an answer starts and where it ends."""
+    return lambda rng: {**draw(rng), "id2label": {0: "LABEL_0", 1: "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}
+
+
 _STEMS = [
     ("Bert", bert),
     ("Roberta", roberta),
@@ -121,6 +126,7 @@ _STEMS = [
 ]
 CLASSIFIERS = [Kind(stem.lower(), f"{stem}ForSequenceClassification", draw) for stem, draw in _STEMS]
 TAGGERS = [Kind(f"{stem.lower()}-tags", f"{stem}ForTokenClassification", draw) for stem, draw in _STEMS]
+EXTRACTORS = [Kind(f"{stem.lower()}-spans", f"{stem}ForQuestionAnswering", spans(draw)) for stem, draw in _STEMS]
 EMBEDDERS = [
     *(Kind(f"{stem.lower()}-body", f"{stem}Model", draw) for stem, draw in _STEMS),
     *(Kind(f"{stem.lower()}-words", f"{stem}ForMaskedLM", draw) for stem, draw in _STEMS),

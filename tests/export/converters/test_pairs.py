@@ -123,7 +123,7 @@ def test_pairs_need_a_token_between_two_texts(tmp_path):
     """Chosen for a tokenizer that puts none, they are refused, and not forgotten."""
     (kind,) = (each for each in CLASSIFIERS if each.name == "distilbert")
     made(kind, 1, tmp_path)
-    with pytest.raises(CheckpointError, match="pairs are chosen, and its tokenizer puts no token between two texts"):
+    with pytest.raises(CheckpointError, match="it takes two texts, and its tokenizer puts no token between them"):
         converted(tmp_path, pairs=True)
 
 

@@ -81,7 +81,7 @@ def test_so_do_random_classifiers(kind, seed, tmp_path):
 
 KINDS = {kind.name: kind for kind in PICTURES}
 REFUSED = [
-    ("vit", {"problem_type": "multi_label_classification"}, "problem_type is 'multi_label_classification'"),
+    ("vit", {"problem_type": "ranking"}, "problem_type is 'ranking': it is not supported; known are multi_label"),
     ("vit", {"hidden_act": "selu"}, "hidden_act is 'selu': it is not supported; known are gelu"),
     ("vit", {"patch_size": [2, 3]}, r"patch_size is \[2, 3\]: it must be the same"),
     ("vit", {"image_size": 1000}, "image_size is 1000 x 1000, and preprocessor_config.json makes pictures of"),

@@ -1,0 +1,184 @@
+"""Extractive question answering: spans, scores and places are those of transformers' models and its former pipeline.
+
+transformers 5 has no pipeline for it any more. `their_answers` does what that of version 4 did, in its own words: see
+its QuestionAnsweringPipeline. There scores of spans with the same text are added, and here none are.
+"""
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from encoder_kinds import EXTRACTORS
+from foreign import LOGITS, VOCAB, change_config, converted, furthest, made, made_model, token_rows
+from test_pairs import OTHER, joining
+from tokenizer_directories import OLDER, reference, write
+
+from loaded import Loaded, ask
+from weft_export.errors import CheckpointError
+from weft_export.export import export_checkpoint
+from weft_proto.v1 import common_pb2
+from weft_server.errors import InvalidRequest
+
+LENGTHS = (7, 2, 40, 12)
+ASKED = (
+    ("what is it", "The house of a cat is here, and its garden is behind it."),
+    ("def f(x)?", "print(cat) 10 years ago"),
+    ("a cat", "no"),
+)
+
+
+@pytest.mark.parametrize("kind", EXTRACTORS, ids=lambda kind: kind.name)
+def test_an_extractor_says_what_transformers_says(kind, tmp_path):
+    """Logits of starts and ends are within 1e-4 for texts of other lengths in one batch."""
+    theirs = made(kind, 0, tmp_path)
+    joining(tmp_path, separator=OTHER)
+    ours = converted(tmp_path)
+    texts = [torch.tensor(row) for row in token_rows(VOCAB, LENGTHS)]
+    # Where each has its second segment.
+    texts = [torch.where(text == OTHER, OTHER + 1, text) for text in texts]
+    for text in texts:
+        text[len(text) // 2] = OTHER
+    lengths = torch.tensor(LENGTHS, dtype=torch.int32)
+    with torch.inference_mode():
+        together = ours.model(torch.nn.utils.rnn.pad_sequence(texts, batch_first=True), lengths)
+        for text, row in zip(texts, together, strict=True):
+            segments = {}
+            if getattr(theirs.config, "type_vocab_size", 0) > 1:
+                segments = {"token_type_ids": (torch.arange(len(text)) > len(text) // 2).long()[None]}
+            said = theirs(input_ids=text[None], **segments)
+            expected = torch.stack((said.start_logits[0], said.end_logits[0]), dim=1)
+            assert LOGITS >= furthest(row[: len(text)], expected)
+    assert ("start", "end") == ours.labels
+
+
+def saved(directory, name, kind_of_files):
+    """Save a random extractor and a tokenizer of its class with transformers; return both as loaded again."""
+    model_type, options, files = OLDER[kind_of_files]()
+    write(directory, model_type, options, files)
+    tokenizer = reference(directory)
+    for path in directory.iterdir():
+        path.unlink()
+    tokenizer.save_pretrained(directory)
+    transformers.set_seed(3)
+    model_class = getattr(transformers, f"{name}ForQuestionAnswering")
+    config = model_class.config_class(
+        vocab_size=max(tokenizer.get_vocab().values()) + 1,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=40,
+        max_position_embeddings=68,
+        pad_token_id=tokenizer.pad_token_id,
+        **({} if name == "Bert" else {"type_vocab_size": 1}),
+    )
+    return made_model(model_class, config, directory), tokenizer
+
+
+def their_answers(model, tokenizer, question, context, *, top_k=1, max_answer_len=15, handle_impossible_answer=False):
+    """Do what the pipeline of transformers 4 does with one window, but that no scores are added."""
+    encoded = tokenizer(question, context, return_tensors="pt")
+    encoding = encoded.encodings[0]
+    with torch.inference_mode():
+        said = model(**encoded)
+    of_context = np.array([which == 1 for which in encoding.sequence_ids])
+    allowed = of_context | (np.array(encoding.ids) == tokenizer.cls_token_id)
+    start, end = (
+        torch.where(torch.tensor(allowed), logits[0], torch.tensor(-10000.0)).double().softmax(dim=0).numpy()
+        for logits in (said.start_logits, said.end_logits)
+    )
+    none = start[0] * end[0]
+    start[0] = end[0] = 0
+    scores = np.tril(np.triu(np.outer(start, end)), max_answer_len - 1)
+    answers = {}
+    for index in np.argsort(-scores, axis=None, kind="stable"):
+        first, last = np.unravel_index(index, scores.shape)
+        if not (of_context[first] and of_context[last] and scores[first, last] > 0):
+            continue
+        # The whole words that both tokens are of. Where a tokenizer counts white space to a word, we leave it out.
+        begin = encoding.word_to_chars(encoding.token_to_word(first), 1)[0]
+        stop = encoding.word_to_chars(encoding.token_to_word(last), 1)[1]
+        begin = stop - len(context[begin:stop].lstrip())
+        answers.setdefault((begin, stop), scores[first, last])
+    found = [(score, context[begin:stop], begin, stop) for (begin, stop), score in answers.items()]
+    if handle_impossible_answer:
+        found.append((none, "", 0, 0))
+    return sorted(found, key=lambda answer: -answer[0])[:top_k]
+
+
+# A tokenizer that knows words, one of bytes, and one of SentencePiece.
+SERVED = [
+    ("Bert", "bert"),
+    ("Roberta", "roberta"),
+    pytest.param("XLMRoberta", "xlm-roberta", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize(("name", "files"), SERVED)
+def test_answers_are_those_of_the_pipeline(name, files, tmp_path):
+    """Texts and places are theirs and scores within 1e-5, for each option; the same bits alone and together.
+
+    Refused by name: options out of range, an empty text, texts that are too long, and what spells their divider.
+    """
+    theirs, tokenizer = saved(tmp_path / "saved", name, files)
+    bundle = tmp_path / "models" / "m" / "1"
+    export_checkpoint(tmp_path / "saved", bundle, explains=name == "Bert")
+
+    async def run():
+        async with Loaded(bundle) as model:
+            for options in ({}, {"top_k": 20}, {"top_k": 3, "max_answer_tokens": 2, "allow_no_answer": True}):
+                requests = [{"question": question, "context": context, **options} for question, context in ASKED]
+                together = await asyncio.gather(*(ask(model, **each) for each in requests))
+                for request, answer in zip(requests, together, strict=True):
+                    assert answer.answers == (await ask(model, **request)).answers
+                    expected = their_answers(
+                        theirs,
+                        tokenizer,
+                        request["question"],
+                        request["context"],
+                        top_k=options.get("top_k", 1),
+                        max_answer_len=options.get("max_answer_tokens", 15),
+                        handle_impossible_answer="allow_no_answer" in options,
+                    )
+                    found = [(each.text, each.start, each.end) for each in answer.answers]
+                    assert [each[1:] for each in expected] == found
+                    scores = [each.score for each in answer.answers]
+                    assert pytest.approx([each[0] for each in expected], abs=1e-5) == scores
+            await check_refusals(model, tokenizer.sep_token)
+            if name == "Bert":
+                explained = await ask(model, question="a", context="b", explain=common_pb2.Explain())
+                assert explained.usage.input_tokens == len(explained.alignment.target_tokens)
+
+    asyncio.run(run())
+
+
+async def check_refusals(model, separator):
+    """What a request may not be."""
+    asked = {"question": "a", "context": "b"}
+    for wrong, field, why in (
+        ({"top_k": 0}, "top_k", r"must be 1\.\.20, not 0"),
+        ({"top_k": 21}, "top_k", "not 21"),
+        ({"max_answer_tokens": 0}, "max_answer_tokens", r"must be 1\.\.128"),
+        ({"max_answer_tokens": 129}, "max_answer_tokens", "not 129"),
+        ({"question": " "}, "question", "must not be empty"),
+        ({"context": ""}, "context", "must not be empty"),
+        ({"context": f"b {separator} c"}, "context", "spells the token that stands between"),
+        ({"question": separator}, "question", "spells the token that stands between"),
+        ({"context": "b a " * 60}, "context", "tokens together; the model takes"),
+    ):
+        with pytest.raises(InvalidRequest, match=why) as refused:
+            await ask(model, **asked | wrong)
+        assert field == refused.value.field
+
+
+def test_what_is_no_extractor_is_refused(tmp_path):
+    """A head of other than two labels, and a tokenizer that puts nothing between two texts."""
+    made(EXTRACTORS[4], 0, tmp_path)
+    with pytest.raises(CheckpointError, match="it takes two texts, and its tokenizer puts no token between them"):
+        converted(tmp_path)
+    joining(tmp_path, separator=OTHER)
+    converted(tmp_path)
+    change_config(tmp_path, id2label={"0": "a", "1": "b", "2": "c"})
+    with pytest.raises(CheckpointError, match="must be of 2 labels: where an answer starts, and where it ends"):
+        converted(tmp_path)
