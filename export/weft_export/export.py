@@ -18,6 +18,7 @@ from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.converters.convert import Converted, convert, is_foreign
 from weft_export.converters.converter import Choices
+from weft_export.converters.gguf.convert_file import convert_file, is_gguf
 from weft_export.errors import ExportError
 from weft_export.estimate import estimate, told
 from weft_export.families.writer import Writer
@@ -134,7 +135,9 @@ def export_checkpoint(
 
 
 def load(directory: Path, choices: Choices | None, *, filled: bool = True) -> Converted:
-    """Read a checkpoint of ours or a Hugging Face directory; if it is not filled, its weights stay on meta."""
+    """Read a checkpoint of ours, a Hugging Face directory or a GGUF file; if it is not filled, its weights stay on meta."""
+    if is_gguf(directory):
+        return convert_file(directory, choices or Choices(), filled=filled)
     if is_foreign(directory):
         return convert(directory, choices or Choices(), filled=filled)
     if choices is not None and choices != Choices():

@@ -8,7 +8,7 @@ from weft_export.converters.text.settings import Settings
 from weft_export.converters.text.vocabulary import Vocabulary
 
 # How Qwen cuts a text into words, as its own tokenizer.json states it.
-_QWEN_WORDS = (
+QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -36,7 +36,7 @@ def _assemble_qwen(vocabulary: Vocabulary, settings: Settings, names: Names) -> 
     prefix = settings.flag("add_prefix_space", default=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_QWEN_WORDS), behavior="isolated", invert=False),
+            pre_tokenizers.Split(Regex(QWEN_WORDS), behavior="isolated", invert=False),
             pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False),
         ]
     )
