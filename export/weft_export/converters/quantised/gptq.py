@@ -16,9 +16,9 @@ from weft_export.errors import CheckpointError
 # How the weights were found, or what a kernel does with them.
 _HARMLESS = (
     "act_group_aware backend batch_size block_name_to_quantize cache_block_outputs damp_auto_increment damp_percent"
-    " dataset desc_act disable_exllama exllama_config is_marlin_format max_input_length meta model_file_base_name"
+    " dataset disable_exllama exllama_config is_marlin_format max_input_length meta model_file_base_name"
     " model_name_or_path model_seqlen module_name_preceding_first_block modules_in_block_to_quantize mse"
-    " pad_token_id parallel_packing quant_method static_groups sym tokenizer true_sequential use_cuda_fp16"
+    " pad_token_id parallel_packing quant_method static_groups tokenizer true_sequential use_cuda_fp16"
     " use_exllama quantizer version"
 ).split()
 _FORMATS = {"gptq": "gptq", "gptq_v2": "gptq_v2"}
@@ -43,10 +43,12 @@ def gptq_products(said: Fields, stored: NamedTensors) -> list[Product]:
     named = said.among("format", _FORMATS, "gptq")
     # The first layout stores each zero less 1.
     less = int(said.among("checkpoint_format", _FORMATS, named) == "gptq")
-    return [_product(Parts(stored, layer), bits, group, less) for layer in layers_with(stored, "qweight")]
+    # Then each block of 32 inputs has one scale, and levels on both sides of 0.
+    even = said.flag("sym", default=True) and not said.flag("desc_act", default=False) and bits == 4
+    return [_product(Parts(stored, layer), bits, group, less, even=even) for layer in layers_with(stored, "qweight")]
 
 
-def _product(parts: Parts, bits: int, group: int, less: int) -> Product:
+def _product(parts: Parts, bits: int, group: int, less: int, *, even: bool) -> Product:
     each = WORD // bits
     num_words, num_outputs = parts.shape_of("qweight")
     num_inputs = num_words * each
@@ -70,7 +72,7 @@ def _product(parts: Parts, bits: int, group: int, less: int) -> Product:
         level = unpacked(levels(), bits, 0).int()
         return ((level - (zero + less)[of]).float() * scales().float()[of]).t().contiguous()
 
-    even = bits == 4 and size % 32 == 0 and groups is None
+    even = even and size % 32 == 0
     return Product(f"{parts.layer}.weight", (num_outputs, num_inputs), tuple(parts.used), read, even)
 
 
