@@ -43,7 +43,7 @@ class Pooling(StrEnum):
 
 @export_app.command()
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="Directory of the checkpoint.")],
+    checkpoint: Annotated[Path, typer.Argument(help="Directory of the checkpoint, or a GGUF file.")],
     bundle: Annotated[
         Path | None,
         typer.Argument(
@@ -185,7 +185,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is already there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
 ) -> None:
-    """Export a checkpoint of Weft or a Hugging Face directory to a bundle, and prove it.
+    """Export a checkpoint of Weft, a Hugging Face directory or a GGUF file to a bundle, and prove it.
 
     Torch and ONNX Runtime answer the same requests. If they disagree, nothing is written.
     """

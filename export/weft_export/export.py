@@ -18,7 +18,8 @@ from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.converters.convert import Converted, convert, is_foreign
 from weft_export.converters.converter import Choices
-from weft_export.converters.gguf.convert_file import convert_file, is_gguf
+from weft_export.converters.gguf.convert_file import convert_file
+from weft_export.converters.gguf.names import is_gguf
 from weft_export.errors import ExportError
 from weft_export.estimate import estimate, told
 from weft_export.families.writer import Writer
@@ -85,14 +86,14 @@ def export_checkpoint(
     on_stage: OnStage = lambda *_: None,
     on_note: OnNote = lambda _: None,
 ) -> Report:
-    """Export a checkpoint of ours, or a Hugging Face directory, to the bundle directory <repository>/<name>/<version>.
+    """Export a checkpoint of ours, a Hugging Face directory or a GGUF file to the bundle directory <repository>/<name>/<version>.
 
     mixed_runs adds a graph that reads a prompt beside decoding rows. It is for a model that generates.
     Without explains, no graph says what an answer attended to. Without scores, none says how probable a given one is.
     adapters says which products take adapters. The default is none.
     paged keeps keys and values in blocks, which sequences hold as they grow. It is for a model that generates, on CUDA.
     held_out is the file of examples that rounding is measured on. By default it is the checkpoint's held_out.jsonl.
-    choices are for a Hugging Face directory, which does not say them.
+    choices are for a checkpoint of others, which does not say them.
     on_note gets what a person should know of the checkpoint as soon as it is read: what follows takes minutes.
 
     The bundle is made beside its place, and moved there once it has passed. On failure nothing is left behind.

@@ -13,6 +13,7 @@ from weft_export.__main__ import Precision, say_note
 from weft_export.checkpoints.files import check_directory
 from weft_export.console.failing import plain_errors
 from weft_export.console.progress import shown
+from weft_export.converters.gguf.names import is_gguf, title_of
 from weft_export.errors import ExportError
 from weft_export.up.hub import download, is_hub_name
 from weft_export.up.kept import alone, default_home, key_of, model_name
@@ -25,7 +26,9 @@ up_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @up_app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def up(
     ctx: typer.Context,
-    checkpoint: Annotated[str, typer.Argument(help="Directory of the checkpoint, or ORG/NAME of a model on the hub.")],
+    checkpoint: Annotated[
+        str, typer.Argument(help="Directory of the checkpoint, a GGUF file, or ORG/NAME of a model on the hub.")
+    ],
     precision: Annotated[Precision, typer.Option(metavar="PRECISION", help="As of weft export.")] = Precision.FP32,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="As of weft export.", show_default=False)] = None,
     max_source_tokens: Annotated[int | None, typer.Option(min=1, help="As of weft export.", show_default=False)] = None,
@@ -64,12 +67,14 @@ def _become(command: list[str]) -> None:
 
 
 def _found(checkpoint: str) -> tuple[Path, str]:
-    """Return the checkpoint's directory, and what its model is called."""
+    """Return the checkpoint's directory or file, and what its model is called."""
     if checkpoint.startswith("-"):
         raise ExportError(f"the checkpoint comes first, then the flags of weft serve: weft up CHECKPOINT {checkpoint}")
     path = Path(checkpoint)
     if not path.exists() and is_hub_name(checkpoint):
         return download(checkpoint), model_name(checkpoint.rpartition("/")[2])
+    if is_gguf(path):
+        return path, model_name(title_of(path))
     check_directory(path)
     return path, model_name(path.absolute().name)
 

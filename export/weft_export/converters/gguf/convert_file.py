@@ -11,19 +11,14 @@ from weft_export.converters.converter import Choices
 from weft_export.converters.generation import GENERATION_FILE
 from weft_export.converters.gguf.config import USED_HERE, architecture_of, config_of
 from weft_export.converters.gguf.header import Header, read_header
+from weft_export.converters.gguf.names import title_of
 from weft_export.converters.gguf.tokens import write_tokenizer
 from weft_export.converters.gguf.weights import gguf_tensors
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import CONFIG_FILE
 
-SUFFIX = ".gguf"
 # Of the model's name, its author, and how the file was made.
 _HARMLESS = ("general.", "split.", "quantize.")
-
-
-def is_gguf(path: Path) -> bool:
-    """Whether a path is that of a GGUF file."""
-    return path.suffix == SUFFIX and not path.is_dir()
 
 
 def convert_file(path: Path, choices: Choices, *, filled: bool = True) -> Converted:
@@ -38,7 +33,7 @@ def convert_file(path: Path, choices: Choices, *, filled: bool = True) -> Conver
     config, heads = config_of(header)
     stored = gguf_tensors(header, architecture, heads, USED_HERE)
     with tempfile.TemporaryDirectory() as scratch:
-        directory = Path(scratch) / path.stem
+        directory = Path(scratch) / title_of(path)
         directory.mkdir()
         try:
             generation, notes = write_tokenizer(header, name, directory)

@@ -4,7 +4,6 @@ The format is that of ggml's docs/gguf.md, versions 2 and 3. A file is believed 
 """
 
 import mmap
-import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from weft_export.checkpoints.files import check_regular
 from weft_export.converters.gguf.block_types import BLOCK_TYPES, OTHER_TYPES, BlockType
+from weft_export.converters.gguf.names import parts_of
 from weft_export.errors import CheckpointError
 
 MAX_HEADER_BYTES = 2**27
@@ -21,7 +21,6 @@ MAX_KEYS = 2**12
 MAX_ITEMS = 2**21
 """Of one list: tokens, or merges of them."""
 MAX_TENSORS = 2**16
-MAX_PARTS = 2**10
 _MAX_NAME = 256
 
 _MAGIC = b"GGUF"
@@ -30,7 +29,6 @@ _STRING, _LIST = 8, 9
 # The numbers that values have, as struct writes them.
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _ALIGNMENT = 32
-_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def read_header(path: Path) -> Header:
     Raises:
         CheckpointError: a part is missing, is no GGUF file, or does not have the bytes that it says.
     """
-    paths = _parts(path)
+    paths = parts_of(path)
     values: dict[str, Any] = {}
     tensors: dict[str, Place] = {}
     for part in paths:
@@ -83,20 +81,6 @@ def read_header(path: Path) -> Header:
             " and so on"
         )
     return Header(tuple(paths), values, tensors)
-
-
-def _parts(path: Path) -> list[Path]:
-    found = _PART.fullmatch(path.name)
-    if found is None:
-        return [path]
-    count = int(found[3])
-    if not 1 <= count <= MAX_PARTS:
-        raise CheckpointError(f"{path} is named as one of {count} parts; 1 to {MAX_PARTS} are read")
-    paths = [path.with_name(f"{found[1]}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
-    for part in paths:
-        if not part.exists():
-            raise CheckpointError(f"{part} is missing: {path.name} is one of {count} parts")
-    return paths
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Place]]:

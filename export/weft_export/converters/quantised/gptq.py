@@ -43,8 +43,9 @@ def gptq_products(said: Fields, stored: NamedTensors) -> list[Product]:
     named = said.among("format", _FORMATS, "gptq")
     # The first layout stores each zero less 1.
     less = int(said.among("checkpoint_format", _FORMATS, named) == "gptq")
-    # Then each block of 32 inputs has one scale, and levels on both sides of 0.
-    even = said.flag("sym", default=True) and not said.flag("desc_act", default=False) and bits == 4
+    # Where both say so, each block of 32 inputs has one scale, and levels on both sides of 0.
+    symmetric, scattered = said.flag("sym", default=True), said.flag("desc_act", default=False)
+    even = symmetric and not scattered and bits == 4
     return [_product(Parts(stored, layer), bits, group, less, even=even) for layer in layers_with(stored, "qweight")]
 
 
