@@ -86,7 +86,9 @@ def export_checkpoint(
     on_stage: OnStage = lambda *_: None,
     on_note: OnNote = lambda _: None,
 ) -> Report:
-    """Export a checkpoint of ours, a Hugging Face directory or a GGUF file to the bundle directory <repository>/<name>/<version>.
+    """Export a checkpoint to the bundle directory <repository>/<name>/<version>.
+
+    The checkpoint is one of ours, a Hugging Face directory or a GGUF file.
 
     mixed_runs adds a graph that reads a prompt beside decoding rows. It is for a model that generates.
     Without explains, no graph says what an answer attended to. Without scores, none says how probable a given one is.
@@ -136,7 +138,7 @@ def export_checkpoint(
 
 
 def load(directory: Path, choices: Choices | None, *, filled: bool = True) -> Converted:
-    """Read a checkpoint of ours, a Hugging Face directory or a GGUF file; if it is not filled, its weights stay on meta."""
+    """Read a checkpoint of ours, a Hugging Face directory or a GGUF file; not filled, its weights stay on meta."""
     if is_gguf(directory):
         return convert_file(directory, choices or Choices(), filled=filled)
     if is_foreign(directory):

@@ -42,8 +42,8 @@ def quantise_blocks(weight: Tensor, blocks: Blocks, *, odd: bool = False) -> tup
     """Round weights [n, width] to levels uint8 [n, num_blocks, size], and scales float16 [n, num_blocks].
 
     odd asks for blocks whose largest level is odd, on either side.
-    A weight is (level - 2^(bits - 1)) * scale. Weights that are such numbers of 4 bits already stay what they are, unless
-    odd is asked for. A last block that is not full has weights of 0 behind its own.
+    A weight is (level - 2^(bits - 1)) * scale. Weights that are such numbers of 4 bits already stay what they are,
+    unless odd is asked for. A last block that is not full has weights of 0 behind its own.
     """
     step = max(1, _AT_ONCE // weight.shape[1])
     parts = [_quantise(weight[first : first + step], blocks, odd=odd) for first in range(0, len(weight), step)]

@@ -8,11 +8,11 @@ from pathlib import Path
 import gguf
 import numpy as np
 import torch
+import transformers
 from foreign import END, VOCAB, made_model
 from gguf import GGMLQuantizationType as Type
 from gguf import TokenType
 from tiny_parts import byte_tokenizer
-import transformers
 
 IDS = {"vocab_size": VOCAB, "eos_token_id": END, "pad_token_id": 0, "bos_token_id": 2}
 SIZES = {
@@ -45,7 +45,12 @@ KINDS = [
     Kind("llama", "LlamaForCausalLM", {**SIZES, **NORM, **ROPE}),
     Kind("qwen2", "Qwen2ForCausalLM", {**SIZES, **NORM, **ROPE, "tie_word_embeddings": True}),
     Kind("qwen3", "Qwen3ForCausalLM", {**SIZES, **NORM, **ROPE, "head_dim": 32}, same=False),
-    Kind("gemma2", "Gemma2ForCausalLM", {**SIZES, **NORM, "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 8}, same=False),
+    Kind(
+        "gemma2",
+        "Gemma2ForCausalLM",
+        {**SIZES, **NORM, "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 8},
+        same=False,
+    ),
     Kind(
         "gemma3",
         "Gemma3ForCausalLM",
@@ -54,7 +59,12 @@ KINDS = [
     ),
     Kind("phi3", "Phi3ForCausalLM", {**SIZES, **NORM, **ROPE, "sliding_window": 128}),
     Kind("gpt2", "GPT2LMHeadModel", GPT2, same=False),
-    Kind("starcoder2", "Starcoder2ForCausalLM", {**SIZES, **ROPE, "norm_epsilon": 1e-4, "sliding_window": None}, same=False),
+    Kind(
+        "starcoder2",
+        "Starcoder2ForCausalLM",
+        {**SIZES, **ROPE, "norm_epsilon": 1e-4, "sliding_window": None},
+        same=False,
+    ),
 ]
 BY_NAME = {kind.name: kind for kind in KINDS}
 
@@ -187,7 +197,8 @@ def write_bytes(writer: gguf.GGUFWriter) -> None:
 def write_words(writer: gguf.GGUFWriter) -> None:
     """Write a tokenizer of SentencePiece's kind: special tokens, all bytes, letters, and what is made of them."""
     special = ["<pad>", "<eos>", "<bos>", "<unk>"]
-    tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), "  ", "▁", *"abdehlort", "he", "ll", "hell", "hello", "▁hello"]
+    tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), "  ", "▁", *"abdehlort"]
+    tokens += ["he", "ll", "hell", "hello", "▁hello"]
     kinds = {"  ": TokenType.USER_DEFINED, **dict.fromkeys(special[:3], TokenType.CONTROL), "<unk>": TokenType.UNKNOWN}
     tokens += [f"<unused{number}>" for number in range(VOCAB - len(tokens))]
     writer.add_tokenizer_model("llama")

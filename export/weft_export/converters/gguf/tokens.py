@@ -4,7 +4,7 @@ The file has the pieces, and names how texts are cut (tokenizer.ggml.pre). It do
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def _by_digits() -> PreTokenizer:
 
 # Values of tokenizer.ggml.pre. Of the second group, a word that is a piece is taken whole, whatever the merges say, and
 # a text begins with a token unless the file says otherwise.
-_CUTS = {
+_CUTS: Mapping[str, Callable[[], PreTokenizer]] = {
     **dict.fromkeys(("gpt-2", "phi-2", "olmo"), _by_gpt2),
     **dict.fromkeys(("smollm", "starcoder"), _by_digits),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), lambda: _cut_by(QWEN_WORDS)),
@@ -75,7 +75,9 @@ def write_tokenizer(header: Header, architecture: str, directory: Path) -> tuple
     Raises:
         CheckpointError: the tokenizer is of a kind that is not read, or its parts do not fit each other.
     """
-    said = {key.removeprefix("tokenizer."): value for key, value in header.values.items() if key.startswith("tokenizer.")}
+    said = {
+        key.removeprefix("tokenizer."): value for key, value in header.values.items() if key.startswith("tokenizer.")
+    }
     fields = Fields(said, f"{header.paths[0]}: tokenizer")
     fields.skip(*_UNUSED)
     for key, harmless in (("ggml.remove_extra_whitespaces", False), ("ggml.add_sep_token", False)):
@@ -96,7 +98,9 @@ def write_tokenizer(header: Header, architecture: str, directory: Path) -> tuple
     (directory / CONFIG).write_text(json.dumps(config), encoding="utf-8")
     more = [key for key in said if key.startswith(("chat_template.", "chat_templates"))]
     fields.skip(*more)
-    notes = [f"of several chat templates only the default one is taken; the others are {', '.join(more)}"] if more else []
+    notes = (
+        [f"of several chat templates only the default one is taken; the others are {', '.join(more)}"] if more else []
+    )
     generation = _generation(fields, len(tokens))
     fields.check_all_read()
     return generation, notes

@@ -1,4 +1,4 @@
-"""The weights of a GGUF file under the names of a Hugging Face directory, in float32. None is read before it is asked."""
+"""The weights of a GGUF file in float32, by their names in a Hugging Face directory. Each is read when it is asked."""
 
 import mmap
 from collections.abc import Callable
@@ -39,7 +39,9 @@ def read_place(place: Place) -> Tensor:
         if place.first + place.num_bytes > len(content):
             raise CheckpointError(f"{place.path} has become shorter while it was read")
         return widened(
-            torch.frombuffer(content, dtype=torch.uint8, count=place.num_bytes, offset=place.first), place.shape, place.kind
+            torch.frombuffer(content, dtype=torch.uint8, count=place.num_bytes, offset=place.first),
+            place.shape,
+            place.kind,
         )
 
 

@@ -11,9 +11,15 @@ from weft_export.converters.quantised.product import FLOATS, WORD, Parts, Produc
 from weft_export.converters.tensors import NamedTensors
 from weft_export.errors import CheckpointError
 
-_HARMLESS = (
-    "backend do_fuse exllama_config fuse_max_seq_len modules_to_fuse modules_to_not_convert quant_method"
-).split()
+_HARMLESS = [
+    "backend",
+    "do_fuse",
+    "exllama_config",
+    "fuse_max_seq_len",
+    "modules_to_fuse",
+    "modules_to_not_convert",
+    "quant_method",
+]
 _BITS = 4
 _EACH = WORD // _BITS
 # In a word lie the outputs 0, 2, 4, 6, 1, 3, 5, 7. So each output is found here:

@@ -14,13 +14,37 @@ from weft_export.converters.tensors import NamedTensors
 from weft_export.errors import CheckpointError
 
 # How the weights were found, or what a kernel does with them.
-_HARMLESS = (
-    "act_group_aware backend batch_size block_name_to_quantize cache_block_outputs damp_auto_increment damp_percent"
-    " dataset disable_exllama exllama_config is_marlin_format max_input_length meta model_file_base_name"
-    " model_name_or_path model_seqlen module_name_preceding_first_block modules_in_block_to_quantize mse"
-    " pad_token_id parallel_packing quant_method static_groups tokenizer true_sequential use_cuda_fp16"
-    " use_exllama quantizer version"
-).split()
+_HARMLESS = [
+    "act_group_aware",
+    "backend",
+    "batch_size",
+    "block_name_to_quantize",
+    "cache_block_outputs",
+    "damp_auto_increment",
+    "damp_percent",
+    "dataset",
+    "disable_exllama",
+    "exllama_config",
+    "is_marlin_format",
+    "max_input_length",
+    "meta",
+    "model_file_base_name",
+    "model_name_or_path",
+    "model_seqlen",
+    "module_name_preceding_first_block",
+    "modules_in_block_to_quantize",
+    "mse",
+    "pad_token_id",
+    "parallel_packing",
+    "quant_method",
+    "static_groups",
+    "tokenizer",
+    "true_sequential",
+    "use_cuda_fp16",
+    "use_exllama",
+    "quantizer",
+    "version",
+]
 _FORMATS = {"gptq": "gptq", "gptq_v2": "gptq_v2"}
 
 
@@ -66,8 +90,8 @@ def _product(parts: Parts, bits: int, group: int, less: int, *, even: bool) -> P
         zero = unpacked(zeros(), bits, 1)[:, :num_outputs].int()
         if less and bool((zero == (1 << bits) - 1).any()):
             raise CheckpointError(
-                f"{parts.layer}.qzeros has a zero that its format cannot hold: readers of it differ. GPTQModel can write"
-                " it anew as gptq_v2"
+                f"{parts.layer}.qzeros has a zero that its format cannot hold, and readers of it differ: GPTQModel"
+                " can write gptq_v2"
             )
         of = _groups(parts.layer, groups() if groups else torch.arange(num_inputs) // size, num_groups)
         level = unpacked(levels(), bits, 0).int()
