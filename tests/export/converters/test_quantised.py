@@ -236,6 +236,7 @@ COMPRESSED = {
         (COMPRESSED | {"config_groups": {"a": SCHEMES[0][1], "b": SCHEMES[1][1]}}, "config_groups"),
         (COMPRESSED | {"config_groups": {"a": scheme_of(4, "block")}}, "strategy is 'block'"),
         (COMPRESSED | {"config_groups": {"a": scheme_of(6, "group", size=GROUP)}}, "num_bits is 6"),
+        (COMPRESSED | {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme"),
         (COMPRESSED, "the files have none such"),
     ],
 )

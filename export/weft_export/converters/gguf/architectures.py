@@ -3,9 +3,9 @@
 llama.cpp's convert_hf_to_gguf.py makes such files. It changes some weights on its way, which is undone here.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from torch import Tensor
 
@@ -27,7 +27,7 @@ class Architecture:
 
     model_type, class_name: what config.json of the same model says.
     names: theirs by those of the file. {} stands for the number of a layer.
-    undo: what is done to a tensor, by a pattern of its name in the file.
+    undo: what is done to a tensor, by a pattern of its name in the file, with * for anything.
     called: fields of config.json by keys of the file, where they differ from the usual ones.
     tokenizers: the values of tokenizer.ggml.model that such a model can have.
     """
@@ -42,13 +42,15 @@ class Architecture:
     def name_of(self, name: str) -> str:
         """Return what a tensor of the file is called in a directory; its own name where the table has none."""
         module, _, part = name.rpartition(".")
-        numbers = re.findall(r"(?<=blk\.)\d+", module)
-        theirs = self.names.get(re.sub(r"(?<=blk\.)\d+", "{}", module))
-        return name if theirs is None else f"{theirs.format(*numbers)}.{part}"
+        first, _, rest = module.partition(".")
+        number, _, rest = rest.partition(".")
+        in_layer = first == "blk" and number.isdecimal()
+        theirs = self.names.get(f"blk.{{}}.{rest}" if in_layer else module)
+        return name if theirs is None else f"{theirs.format(number)}.{part}"
 
     def undone(self, name: str) -> Undo | None:
         """Return what is done to a tensor of the file, if anything is."""
-        return next((undo for pattern, undo in self.undo.items() if re.fullmatch(pattern, name)), None)
+        return next((undo for pattern, undo in self.undo.items() if fnmatchcase(name, pattern)), None)
 
 
 def _by_halves(count: Callable[[Heads], int]) -> Undo:
@@ -82,7 +84,7 @@ _GEMMA = {**_LLAMA, **_layers({**_SANDWICH, **_HEAD_NORMS})}
 _GPT2 = {"attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
 
 # The gains of Gemma's norms are stored there as they are, and in a directory as what they are above 1.
-_ABOVE_ONE: Mapping[str, Undo] = {r".*norm\.weight": lambda gain, _: gain - 1.0}
+_ABOVE_ONE: Mapping[str, Undo] = {"*norm.weight": lambda gain, _: gain - 1.0}
 
 ARCHITECTURES = {
     "llama": Architecture(
@@ -90,8 +92,8 @@ ARCHITECTURES = {
         "LlamaForCausalLM",
         _LLAMA,
         undo={
-            r"blk\.\d+\.attn_q\..*": _by_halves(lambda heads: heads.queries),
-            r"blk\.\d+\.attn_k\..*": _by_halves(lambda heads: heads.keys),
+            "blk.*.attn_q.*": _by_halves(lambda heads: heads.queries),
+            "blk.*.attn_k.*": _by_halves(lambda heads: heads.keys),
         },
     ),
     "qwen2": Architecture("qwen2", "Qwen2ForCausalLM", _LLAMA, tokenizers=("gpt2",)),
@@ -117,7 +119,7 @@ ARCHITECTURES = {
             },
         },
         # A directory has these matrices as [inputs, outputs].
-        undo={rf"blk\.\d+\.({'|'.join(_GPT2)})\.weight": lambda matrix, _: matrix.t()},
+        undo={f"blk.*.{module}.weight": lambda matrix, _: matrix.t() for module in _GPT2},
         called={
             "context_length": "n_positions",
             "embedding_length": "n_embd",

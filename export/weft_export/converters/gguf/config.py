@@ -1,6 +1,5 @@
 """config.json of the model that a GGUF file describes. Every key is used, known to change nothing, or refused."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -27,8 +26,8 @@ _CALLED = {
 }
 # Of models that do not read a window, such as Qwen's, converters write the key as the directory has it.
 _UNREAD = {"qwen2": ("attention.sliding_window",), "qwen3": ("attention.sliding_window",)}
-# Sizes of Gemma at which queries are scaled by another number than the root of a head: by layers, what is under it.
-_SCALED = {("gemma2", 46): "width", ("gemma3", 62): "width"}
+# The largest Gemmas, known by their layers: their queries are scaled by the width for each head, and not by a head.
+_SCALED = {("gemma2", 46), ("gemma3", 62)}
 _ROPE_FREQS, _ROPE_LONG, _ROPE_SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 USED_HERE = (_ROPE_FREQS, _ROPE_LONG, _ROPE_SHORT)
 """Tensors that become fields of config.json."""
@@ -158,6 +157,3 @@ def _numbers(header: Header, name: str) -> list[float]:
     if len(place.shape) != 1 or place.shape[0] > 2**16:
         raise CheckpointError(f"{header.paths[0]}: the tensor {name} has the shape {list(place.shape)}")
     return [float(each) for each in read_place(place).to(torch.float64)]
-
-
-Config = Mapping[str, Any]

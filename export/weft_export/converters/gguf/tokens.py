@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import PreTokenizer
 
 from weft_export.converters.fields import Fields
 from weft_export.converters.gguf.header import Header
-from weft_export.converters.text.byte_level import QWEN_WORDS, bos_and_eos
+from weft_export.converters.text.byte_level import bos_and_eos, cut_as_qwen, cut_by
 from weft_export.converters.text.fast import JSON_FILE, made
 from weft_export.converters.text.kind import Kind
 from weft_export.converters.text.kinds import AS_IT_IS
@@ -44,11 +44,6 @@ _TEKKEN_WORDS = (
 )
 
 
-def _cut_by(words: str) -> PreTokenizer:
-    split = pre_tokenizers.Split(Regex(words), behavior="isolated", invert=False)
-    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-
 def _by_gpt2() -> PreTokenizer:
     return pre_tokenizers.ByteLevel(add_prefix_space=False)
 
@@ -62,9 +57,9 @@ def _by_digits() -> PreTokenizer:
 _CUTS: Mapping[str, Callable[[], PreTokenizer]] = {
     **dict.fromkeys(("gpt-2", "phi-2", "olmo"), _by_gpt2),
     **dict.fromkeys(("smollm", "starcoder"), _by_digits),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), lambda: _cut_by(QWEN_WORDS)),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3"), lambda: _cut_by(_LLAMA3_WORDS)),
-    "tekken": lambda: _cut_by(_TEKKEN_WORDS),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), cut_as_qwen),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3"), lambda: cut_by(Regex(_LLAMA3_WORDS))),
+    "tekken": lambda: cut_by(Regex(_TEKKEN_WORDS)),
 }
 _WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "tekken")
 

@@ -18,7 +18,6 @@ _PACKED = "pack-quantized"
 _PLAIN = ("int-quantized", "float-quantized", "naive-quantized")
 # What a layer has of inputs and outputs that are rounded while a model runs.
 _BESIDE = ("input_scale", "input_zero_point", "output_scale", "output_zero_point")
-_CACHES = ("k_scale", "v_scale", "k_zero_point", "v_zero_point")
 _NUMBER_TYPES = {("int", 8): "I8", ("float", 8): "F8_E4M3"}
 
 
@@ -29,6 +28,7 @@ def compressed_products(said: Fields, stored: NamedTensors) -> list[Product]:
         CheckpointError: the config asks for another layout, or tensors do not fit each other.
     """
     said.skip(*_HARMLESS)
+    said.only("kv_cache_scheme", None)
     said.only("quantization_status", "compressed", "frozen")
     for name in ("sparsity_config", "transform_config"):
         if any(said.part(name).raw(key) not in (None, "dense", {}, []) for key in ("format", "config_groups")):
@@ -67,8 +67,6 @@ def compressed_products(said: Fields, stored: NamedTensors) -> list[Product]:
 def _note_unrounded(said: Fields, scheme: Fields) -> None:
     """Note what is rounded there while the model runs, and not here."""
     rounded = [name for name in ("input_activations", "output_activations") if scheme.raw(name) is not None]
-    if said.raw("kv_cache_scheme") is not None:
-        rounded.append("kv_cache_scheme")
     if rounded:
         said.notes.append(f"{' and '.join(rounded)} of its quantization_config are not followed: only weights are")
 
@@ -87,7 +85,7 @@ def _product(parts: Parts, part: str, kind: tuple[str, int], *, even: bool) -> P
     if not even:
         zeros = _zeros(parts, part, rows, num_groups, bits)
     groups = parts.taken("weight_g_idx", ("I32", "I64"), (width,)) if "weight_g_idx" in parts else None
-    for name in (*_BESIDE, *_CACHES):
+    for name in _BESIDE:
         parts.left(name)
 
     def read() -> Tensor:
