@@ -200,6 +200,7 @@ def write_words(writer: gguf.GGUFWriter) -> None:
     tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), "  ", "▁", *"abdehlort"]
     tokens += ["he", "ll", "hell", "hello", "▁hello"]
     kinds = {"  ": TokenType.USER_DEFINED, **dict.fromkeys(special[:3], TokenType.CONTROL), "<unk>": TokenType.UNKNOWN}
+    kinds |= {"<unused0>": TokenType.CONTROL, "<unused1>": TokenType.USER_DEFINED}
     tokens += [f"<unused{number}>" for number in range(VOCAB - len(tokens))]
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")

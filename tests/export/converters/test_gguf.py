@@ -17,7 +17,16 @@ from weft_export.converters.gguf.convert_file import convert_file
 from weft_export.errors import CheckpointError
 from weft_export.layers.block_linear import FOUR_BITS, BlockLinear
 
-TEXTS = ["hello hello", "  two  spaces", "a\nb\n\n\nc", "don't 12345", "漢字 é ﬁ", "<bos>x<end>y", "", " "]
+TEXTS = [
+    "hello hello",
+    "  two  spaces",
+    "a\nb\n\n\nc",
+    "don't 12345",
+    "漢字 é ﬁ",
+    "<bos>x<end>y<unused0>a<unused1>",
+    "",
+    " ",
+]
 
 
 def read(path, **choices) -> Checkpoint:
