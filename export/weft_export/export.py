@@ -14,7 +14,7 @@ from weft_export.checkpoints.asked import with_golden
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.checkpoints.files import check_regular
-from weft_export.checkpoints.formats import is_foreign
+from weft_export.checkpoints.formats import is_foreign, is_gguf
 from weft_export.checkpoints.held_out import HELD_OUT_FILE, Example, read_held_out
 from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.specs import DEMANDS
@@ -22,6 +22,7 @@ from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.converters.convert import Converted, convert
 from weft_export.converters.converter import Choices
+from weft_export.converters.gguf.convert_file import convert_file
 from weft_export.errors import ExportError
 from weft_export.estimate import estimate, told
 from weft_export.families.writer import Writer
@@ -78,14 +79,16 @@ def export_checkpoint(
     on_stage: OnStage = lambda *_: None,
     on_note: OnNote = lambda _: None,
 ) -> Report:
-    """Export a checkpoint of ours, or a Hugging Face directory, to the bundle directory <repository>/<name>/<version>.
+    """Export a checkpoint to the bundle directory <repository>/<name>/<version>.
+
+    The checkpoint is one of ours, a Hugging Face directory or a GGUF file.
 
     mixed_runs adds a graph that reads a prompt beside decoding rows. It is for a model that generates.
     Without explains, no graph says what an answer attended to. Without scores, none says how probable a given one is.
     adapters says which products take adapters. The default is none.
     paged keeps keys and values in blocks, which sequences hold as they grow. It is for a model that generates, on CUDA.
     held_out is the file of examples that rounding is measured on. By default it is the checkpoint's held_out.jsonl.
-    choices are for a Hugging Face directory, which does not say them. A golden request may be chosen for any.
+    choices are for a checkpoint of others, which does not say them. A golden request may be chosen for any.
     on_note gets what a person should know of the checkpoint as soon as it is read: what follows takes minutes.
 
     The bundle is made beside its place, and moved there once it has passed. On failure nothing is left behind.
@@ -130,9 +133,11 @@ def export_checkpoint(
 
 
 def load(directory: Path, choices: Choices | None, *, filled: bool = True) -> Converted:
-    """Read a checkpoint of ours or a Hugging Face directory; if it is not filled, its weights stay on meta."""
+    """Read a checkpoint of ours, a Hugging Face directory or a GGUF file; not filled, its weights stay on meta."""
     choices = choices or Choices()
-    if is_foreign(directory):
+    if is_gguf(directory):
+        loaded = convert_file(directory, choices, filled=filled)
+    elif is_foreign(directory):
         loaded = convert(directory, choices, filled=filled)
     elif replace(choices, golden=None) != Choices():
         raise ExportError("lengths, a description and labels stand in config.json of a checkpoint of this kind")

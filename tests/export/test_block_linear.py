@@ -57,6 +57,22 @@ class _Several(nn.Module):
         return (*products, *logits, *vectors)
 
 
+@pytest.mark.parametrize("largest", [8, 6, 3, 1])
+def test_weights_that_were_rounded_to_4_bits_before_stay_what_they_are(largest):
+    """Any levels and scales are found again, whatever the largest level of a block is: the weights have the same bits.
+
+    So weights of 4 bits that others made (Q4_0 of ggml, symmetric GPTQ) lose nothing. Among their blocks some have the
+    level 8; a block without it may have any other as its largest.
+    """
+    generator = torch.Generator().manual_seed(largest)
+    levels = torch.randint(-largest, min(largest, 7) + 1, (40, 3, 32), generator=generator)
+    levels[0] = torch.randint(-8, 8, (3, 32), generator=generator)
+    scales = (torch.randn(40, 3, 1, generator=generator) / 100).half().float()
+    weight = (levels * scales).flatten(1)[:, :90].contiguous()
+
+    assert torch.equal(weight, BlockLinear(weight, None, FOUR_BITS).wide)
+
+
 def opened(module, example, directory, num_threads=1):
     """Write a module's graph as an export does, and open it."""
     count = len(module(example))

@@ -8,7 +8,7 @@ from weft_export.errors import CheckpointError
 BASE = '{"model_type": "gpt2"}'
 FOLDERS = {
     "config.json: {}, model.bin, shared_vocabulary.json": "is of CTranslate2",
-    "model-q4_k.gguf": "is of GGUF, which is not read: give the directory that it was made from",
+    "model-q4_k.gguf": "has files of GGUF, each a model or a part of one: give the file",
     f"config.json: {BASE}, model.onnx": "is of ONNX: `weft wrap",
     f"config.json: {BASE}, onnx/model.onnx": "is of ONNX: `weft wrap",
     f"config.json: {BASE}, tf_model.h5": "is of TensorFlow or Flax",
@@ -56,7 +56,6 @@ def test_a_checkpoint_may_have_other_formats_beside_it(files, tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("model.gguf", "is of GGUF"),
         ("model.onnx", "is of ONNX: `weft wrap"),
         ("model.h5", "is of TensorFlow"),
         ("model.safetensors", "is a file; give its directory"),

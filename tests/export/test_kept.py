@@ -36,6 +36,19 @@ def test_another_content_name_or_option_is_another_bundle(checkpoint):
     assert key != key_of(moved, "a", {"precision": "fp32"})
 
 
+def test_all_parts_of_a_gguf_file_count_and_nothing_beside_them(tmp_path):
+    """A file of weights in one folder with others is known by its own bytes, and those of its other parts."""
+    first, second = (tmp_path / f"a-0000{number}-of-00002.gguf" for number in (1, 2))
+    first.write_bytes(b"1")
+    second.write_bytes(b"2")
+    key = key_of(first, "a", {})
+
+    (tmp_path / "b.gguf").write_bytes(b"3")
+    assert key == key_of(first, "a", {})
+    second.write_bytes(b"3")
+    assert key != key_of(first, "a", {})
+
+
 def test_another_version_of_what_exports_is_another_bundle(checkpoint, monkeypatch):
     """Another torch or ONNX Runtime may make other graphs. One that is not installed is no error."""
     key = key_of(checkpoint, "a", {})

@@ -10,6 +10,7 @@ from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import CONFIG_FILE, MANIFEST_FILE, VERSION
 
 _ADAPTER_CONFIG = "adapter_config.json"
+_GGUF = ".gguf"
 _ORIGINAL = "give the directory that it was made from: its config.json has model_type"
 
 
@@ -32,6 +33,8 @@ def check_format(path: Path) -> None:
     A directory that has a config.json of ours or of transformers, and weights, may be one. What is wrong with it, the
     reading of it says.
     """
+    if is_gguf(path) and path.is_file():
+        return
     if path.is_file():
         for each in _FORMATS:
             if each.suffix and path.name.endswith(each.suffix):
@@ -52,6 +55,11 @@ def check_format(path: Path) -> None:
             raise CheckpointError(each.told.format(path))
     if CONFIG_FILE not in names:
         raise CheckpointError(f"{path} has no {CONFIG_FILE}; a checkpoint is a directory with it and model.safetensors")
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a path is that of a GGUF file."""
+    return path.suffix == _GGUF and not path.is_dir()
 
 
 def is_foreign(directory: Path) -> bool:
@@ -101,7 +109,7 @@ _FORMATS = (
         "{} is of CTranslate2, whose weights have names and forms of their own: " + _ORIGINAL,
         lambda _, names, config: "model.bin" in names and "model_type" not in config,
     ),
-    _Format("{} is of GGUF, which is not read: " + _ORIGINAL, _ends(".gguf"), ".gguf"),
+    _Format("{0} has files of GGUF, each a model or a part of one: give the file, {0}/NAME.gguf", _ends(_GGUF)),
     _Format(
         "{} is of diffusers: such models make pictures, which is no task of Weft",
         lambda _, names, __: "model_index.json" in names,

@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from weft_export.converters.converter import Choices, Converter, Foreign
 from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
 from weft_export.converters.generation import Generation, read_generation
+from weft_export.converters.quantised.reading import unquantised
 from weft_export.converters.registry import CONVERTERS
 from weft_export.converters.sentence_files import MODULES
-from weft_export.converters.tensors import StoredTensors
+from weft_export.converters.tensors import NamedTensors, StoredTensors
 from weft_export.converters.wording import Wording, wording_of
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import family_of
@@ -64,11 +65,31 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     """
     check_directory(directory)
     config = _read_config(directory)
+
+    def tensors(fields: Fields) -> NamedTensors:
+        return unquantised(config, fields, StoredTensors(directory))
+
+    return convert_tensors(directory, config, tensors, choices, filled=filled)
+
+
+def convert_tensors(
+    directory: Path,
+    config: dict[str, Any],
+    tensors: Callable[[Fields], NamedTensors],
+    choices: Choices,
+    *,
+    filled: bool = True,
+) -> Converted:
+    """Do the same for a directory whose weights may lie elsewhere. Raises as convert.
+
+    tensors: returns them; it gets config.json, of which it may read fields too.
+    """
     embeds = choices.pooling is not None or (directory / MODULES).exists()
     converter = converter_of(config, has_labels=bool(choices.labels), embeds=embeds)
-    stored = StoredTensors(directory)
+    fields = Fields(config)
+    stored = tensors(fields)
     names = frozenset(stored.entries)
-    foreign = Foreign(directory, Fields(config), _generation(directory, converter, config), names, choices)
+    foreign = Foreign(directory, fields, _generation(directory, converter, config), names, choices)
     family = family_of(converter.family)
     _check_choices(converter, choices)
     try:
@@ -215,7 +236,7 @@ def _with_bans(bias: Tensor, banned: tuple[int, ...]) -> Tensor:
     return bias
 
 
-def _notes(foreign: Foreign, converter: Converter, stored: StoredTensors) -> list[str]:
+def _notes(foreign: Foreign, converter: Converter, stored: NamedTensors) -> list[str]:
     notes = []
     if stored.is_pickle:
         notes.append("the weights are pickles, read without running code; model.safetensors would be safer to pass on")

@@ -90,7 +90,8 @@ class Fields:
 
     def __init__(self, config: Mapping[str, Any], place: str = "config.json") -> None:
         self._config = dict(config)
-        self._place = place
+        self.place = place
+        """What an error calls it."""
         self._read: set[str] = set()
         self._parts: dict[str, Fields] = {}
         self.notes: list[str] = []
@@ -187,7 +188,7 @@ class Fields:
         self._read.add(name)
         if value is not None and not isinstance(value, dict):
             raise self.wrong(name, "must be an object")
-        return self._parts.setdefault(name, Fields(value or {}, f"{self._place}: {name}"))
+        return self._parts.setdefault(name, Fields(value or {}, f"{self.place}: {name}"))
 
     def only(self, name: str, *allowed: Any) -> None:
         """Refuse any value of a field but these. A field that is absent or null is fine."""
@@ -224,14 +225,14 @@ class Fields:
         if unknown:
             fields = ", ".join(f"{name} ({self._config[name]!r:.40})" for name in sorted(unknown)[:8])
             raise CheckpointError(
-                f"{self._place} has fields that are not known here, and that may change the arithmetic: {fields}"
+                f"{self.place} has fields that are not known here, and that may change the arithmetic: {fields}"
             )
         for part in self._parts.values():
             part.check_all_read()
 
     def wrong(self, name: str, complaint: str) -> CheckpointError:
         """Make the error of a field."""
-        return CheckpointError(f"{self._place}: {name} is {self._config.get(name)!r:.60}: it {complaint}")
+        return CheckpointError(f"{self.place}: {name} is {self._config.get(name)!r:.60}: it {complaint}")
 
     def _is_null(self, name: str, default: float | None) -> bool:
         self._read.add(name)
@@ -243,5 +244,5 @@ class Fields:
         if value is not None:
             return value
         if default is None:
-            raise CheckpointError(f"{self._place} has no {name}")
+            raise CheckpointError(f"{self.place} has no {name}")
         return default

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from weft_export.converters.converter import Converter, Foreign
 from weft_export.converters.sources import Source, source_of
-from weft_export.converters.tensors import StoredTensors, check_type
+from weft_export.converters.tensors import NamedTensors, check_type
 from weft_export.errors import CheckpointError
 
 _SHOWN = 8
 
 
 def plan(
-    converter: Converter, config: Any, foreign: Foreign, shell: nn.Module, stored: StoredTensors
+    converter: Converter, config: Any, foreign: Foreign, shell: nn.Module, stored: NamedTensors
 ) -> dict[str, Source]:
     """Return where each weight of ours comes from. shell is our model on meta: nothing is read.
 
@@ -51,7 +51,7 @@ def plan(
     return sources
 
 
-def fill(sources: Mapping[str, Source], stored: StoredTensors) -> dict[str, Tensor]:
+def fill(sources: Mapping[str, Source], stored: NamedTensors) -> dict[str, Tensor]:
     """Return our weights. What only changes its name stays in its mapped file; two of ours may share one of theirs."""
     read = functools.cache(stored.read)
     return {
@@ -59,7 +59,7 @@ def fill(sources: Mapping[str, Source], stored: StoredTensors) -> dict[str, Tens
     }
 
 
-def _there(source: Source, stored: StoredTensors) -> list[str]:
+def _there(source: Source, stored: NamedTensors) -> list[str]:
     return [name for name in source.names if name in stored.entries]
 
 
@@ -72,7 +72,7 @@ def _made(source: Source, tensors: Mapping[str, Tensor]) -> Tensor:
     return source.make(*parts).contiguous()
 
 
-def _check_shape(ours: str, expected: Tensor, source: Source, stored: StoredTensors) -> None:
+def _check_shape(ours: str, expected: Tensor, source: Source, stored: NamedTensors) -> None:
     """Make the weight of tensors without memory, and compare."""
     entries = {name: stored.entries[name] for name in _there(source, stored)}
     for name, entry in entries.items():
@@ -98,7 +98,7 @@ def _without(prefix: str, source: Source) -> Source:
     return replace(source, names=tuple(short.values()), optional=frozenset(short[name] for name in source.optional))
 
 
-def _refuse(stored: StoredTensors, missing: list[str], unused: list[str]) -> None:
+def _refuse(stored: NamedTensors, missing: list[str], unused: list[str]) -> None:
     complaints = [
         f"{len(names)} {what}: {', '.join(names[:_SHOWN])}{' ...' if len(names) > _SHOWN else ''}"
         for what, names in (("weights are missing", missing), ("tensors of the files are not used", unused))

@@ -24,8 +24,33 @@ Readers = dict[str, tuple[Entry, Callable[[], Tensor]]]
 _TORCH_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 
-class StoredTensors:
-    """All tensors of a directory by name. None is read before it is asked for."""
+class NamedTensors:
+    """Tensors by name, out of the files of `paths`. None is read before it is asked for."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.paths: list[Path] = []
+        self.is_pickle = False
+        self._readers: dict[str, Callable[[], Tensor]] = {}
+
+    def read(self, name: str) -> Tensor:
+        """Return a tensor in float32; one that is stored so stays in its mapped file."""
+        return placed(self._readers[name](), torch.float32)
+
+    def reader(self, name: str) -> Callable[[], Tensor]:
+        """Return what reads a tensor as it is stored."""
+        return self._readers[name]
+
+    def add(self, path: Path, name: str, entry: Entry, reader: Callable[[], Tensor]) -> None:
+        """Take a tensor of a file: what is said of it, and what reads it. CheckpointError where the name is taken."""
+        if name in self.entries:
+            raise CheckpointError(f"{path}: the tensor {name} is in another file too")
+        self.entries[name] = entry
+        self._readers[name] = reader
+
+
+class StoredTensors(NamedTensors):
+    """All tensors of a directory."""
 
     def __init__(self, directory: Path) -> None:
         """Read the headers.
@@ -33,25 +58,12 @@ class StoredTensors:
         Raises:
             CheckpointError: There are no weights, or they are not what they say.
         """
-        self.entries: dict[str, Entry] = {}
-        self.paths: list[Path] = []
-        self.is_pickle = False
-        self._readers: dict[str, Callable[[], Tensor]] = {}
-        for path in _weight_files(directory):
+        super().__init__()
+        self.paths = _weight_files(directory)
+        for path in self.paths:
             self.is_pickle = self.is_pickle or path.suffix == ".bin"
-            self._add(path, tensors_of(path))
-
-    def read(self, name: str) -> Tensor:
-        """Return a tensor in float32; one that is stored so stays in its mapped file."""
-        return placed(self._readers[name](), torch.float32)
-
-    def _add(self, path: Path, tensors: Readers) -> None:
-        self.paths.append(path)
-        for name, (entry, reader) in tensors.items():
-            if name in self.entries:
-                raise CheckpointError(f"{path}: the tensor {name} is in another file too")
-            self.entries[name] = entry
-            self._readers[name] = reader
+            for name, (entry, reader) in tensors_of(path).items():
+                self.add(path, name, entry, reader)
 
 
 def _weight_files(directory: Path) -> list[Path]:

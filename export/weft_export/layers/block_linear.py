@@ -31,6 +31,8 @@ _SPANS = {4: (8.0, 7.5, 7.0, 8.5, 9.0, 6.5), 8: (127.0,)}
 # Those of an embedding. Where the largest level is even, the level of half its size lies between two of the 127 levels
 # that the first product rounds to, and one last bit of a norm would decide about many. So it is always 7.
 _ODD_SPANS = {4: (7.0, 7.2, 7.4, 6.8, 6.6), 8: (127.0,)}
+# And lower ones, for weights that were rounded so before: their scale is found again, whatever their largest level is.
+_LOWER_SPANS = {4: (6.0, 5.0, 4.0, 3.0, 2.0, 1.0), 8: ()}
 _LEVELS = 127
 # So many weights are rounded at a time: what that needs of memory does not grow with a model's tables.
 _AT_ONCE = 1 << 22
@@ -40,7 +42,8 @@ def quantise_blocks(weight: Tensor, blocks: Blocks, *, odd: bool = False) -> tup
     """Round weights [n, width] to levels uint8 [n, num_blocks, size], and scales float16 [n, num_blocks].
 
     odd asks for blocks whose largest level is odd, on either side.
-    A weight is (level - 2^(bits - 1)) * scale. A last block that is not full has weights of 0 behind its own.
+    A weight is (level - 2^(bits - 1)) * scale. Weights that are such numbers of 4 bits already stay what they are,
+    unless odd is asked for. A last block that is not full has weights of 0 behind its own.
     """
     step = max(1, _AT_ONCE // weight.shape[1])
     parts = [_quantise(weight[first : first + step], blocks, odd=odd) for first in range(0, len(weight), step)]
@@ -54,7 +57,10 @@ def _quantise(weight: Tensor, blocks: Blocks, *, odd: bool) -> tuple[Tensor, Ten
     zero = 1 << blocks.bits - 1
     best = torch.full_like(extreme, torch.inf)
     levels, scales = torch.zeros_like(values, dtype=torch.uint8), torch.ones_like(extreme, dtype=torch.float16)
-    for span in (_ODD_SPANS if odd else _SPANS)[blocks.bits]:
+    spans = (_ODD_SPANS if odd else _SPANS)[blocks.bits]
+    for index, span in enumerate((*spans, *_LOWER_SPANS[blocks.bits])):
+        if index == len(spans) and not bool(((best == 0) & (extreme != 0)).any()):
+            break  # not one block lies on a grid: a coarser one would only lose more
         # The largest weight has a negative level, of which there is one more.
         scale = (extreme / -span).half()
         scale = torch.where(scale == 0, 1, scale)

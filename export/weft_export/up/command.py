@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from weft_export.__main__ import say_note
+from weft_export.checkpoints.formats import is_gguf
 from weft_export.console.failing import plain_errors
 from weft_export.console.progress import shown
+from weft_export.converters.gguf.names import title_of
 from weft_export.errors import ExportError
 from weft_export.options.flags import read_options, takes_options
 from weft_export.options.judging import Judged, judge
@@ -25,7 +27,9 @@ up_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 def up(
     ctx: typer.Context,
-    checkpoint: Annotated[str, typer.Argument(help="Directory of the checkpoint, or ORG/NAME of a model on the hub.")],
+    checkpoint: Annotated[
+        str, typer.Argument(help="Directory of the checkpoint, a GGUF file, or ORG/NAME of a model on the hub.")
+    ],
     *,
     keep: Annotated[Path | None, typer.Option(help="Where bundles are kept.", show_default="~/.cache/weft")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show the export's progress.")] = False,
@@ -61,12 +65,14 @@ def _become(command: list[str]) -> None:
 
 
 def _found(checkpoint: str) -> tuple[Path, str]:
-    """Return the checkpoint's directory, and what its model is called."""
+    """Return the checkpoint's directory or file, and what its model is called."""
     if checkpoint.startswith("-"):
         raise ExportError(f"the checkpoint comes first, then the flags of weft serve: weft up CHECKPOINT {checkpoint}")
     path = Path(checkpoint)
     if not path.exists() and is_hub_name(checkpoint):
         return download(checkpoint), model_name(checkpoint.rpartition("/")[2])
+    if is_gguf(path):
+        return path, model_name(title_of(path))
     return path, model_name(path.absolute().name)
 
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from weft_export.checkpoints.files import check_regular
+from weft_export.checkpoints.formats import is_gguf
+from weft_export.converters.gguf.names import parts_of
 from weft_export.up.exporter import sources, versions
 from weft_proto.bundle_rules import MODEL_NAME
 
@@ -38,10 +40,13 @@ def key_of(checkpoint: Path, name: str, options: Mapping[str, object]) -> str:
     digest.update(repr((name, versions(), sorted(options.items()))).encode())
     for source, path in sources(checkpoint):
         _add(digest, source, path)
-    for path in sorted((*checkpoint.iterdir(), *checkpoint.glob("[0-9]*/*"))):
+    folder, paths = checkpoint, [*checkpoint.glob("*"), *checkpoint.glob("[0-9]*/*")]
+    if is_gguf(checkpoint):
+        folder, paths = checkpoint.parent, parts_of(checkpoint)
+    for path in sorted(paths):
         if not path.is_dir() and not path.name.startswith(".") and path.suffix != ".md":
             check_regular(path)
-            _add(digest, str(path.relative_to(checkpoint)), path)
+            _add(digest, str(path.relative_to(folder)), path)
     return digest.hexdigest()[:_DIGITS]
 
 

@@ -56,7 +56,7 @@ def refused(directory, complaint):
         ("llama", {"architectures": ["LlamaForTokenClassification"]}, "of llama, LlamaForCausalLM, LlamaModel are"),
         ("llama", {"model_type": ["llama"]}, "model_type must be a string"),
         ("llama", {"new_trick": 3}, r"may change the arithmetic: new_trick \(3\)"),
-        ("llama", {"quantization_config": {"bits": 4}}, "may change the arithmetic: quantization_config"),
+        ("llama", {"quantization_config": {"bits": 4}}, "quant_method is None: it is not read"),
         ("llama", {"hidden_act": "mish"}, "hidden_act is 'mish': it is not supported; known are"),
         ("llama", {"rope_interleaved": True}, "rope_interleaved is True"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),

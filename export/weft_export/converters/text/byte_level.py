@@ -1,6 +1,7 @@
 """Byte-level BPE (Radford et al., 2019): the tokenizers of GPT-2 and its kin."""
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import PostProcessor, RobertaProcessing, TemplateProcessing
 
 from weft_export.converters.text.kind import Kind, Names
@@ -34,13 +35,19 @@ def _assemble_neox(vocabulary: Vocabulary, settings: Settings, names: Names) -> 
 def _assemble_qwen(vocabulary: Vocabulary, settings: Settings, names: Names) -> Tokenizer:
     tokenizer = _assemble_neox(vocabulary, settings, names)
     prefix = settings.flag("add_prefix_space", default=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_QWEN_WORDS), behavior="isolated", invert=False),
-            pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False),
-        ]
-    )
+    tokenizer.pre_tokenizer = cut_by(Regex(_QWEN_WORDS), prefix=prefix)
     return tokenizer
+
+
+def cut_as_qwen() -> PreTokenizer:
+    """Return what cuts a text into words as Qwen does."""
+    return cut_by(Regex(_QWEN_WORDS))
+
+
+def cut_by(words: Regex, *, prefix: bool = False) -> PreTokenizer:
+    """Return what cuts a text into words, and each of them into bytes. prefix: a space comes before the first."""
+    split = pre_tokenizers.Split(words, behavior="isolated", invert=False)
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False)])
 
 
 def _frame_roberta(tokenizer: Tokenizer, _: Vocabulary, settings: Settings, names: Names) -> PostProcessor:
