@@ -33,14 +33,9 @@ def check_format(path: Path) -> None:
     A directory that has a config.json of ours or of transformers, and weights, may be one. What is wrong with it, the
     reading of it says.
     """
-    if is_gguf(path) and path.is_file():
-        return
     if path.is_file():
-        for each in _FORMATS:
-            if each.suffix and path.name.endswith(each.suffix):
-                raise CheckpointError(each.told.format(path))
-        if path.suffix in {".safetensors", ".bin", ".json"}:
-            raise CheckpointError(f"{path} is a file; give its directory, {path.parent}")
+        _check_file(path)
+        return
     check_directory(path)
     try:
         names = frozenset(each.name for each in path.iterdir())
@@ -55,6 +50,18 @@ def check_format(path: Path) -> None:
             raise CheckpointError(each.told.format(path))
     if CONFIG_FILE not in names:
         raise CheckpointError(f"{path} has no {CONFIG_FILE}; a checkpoint is a directory with it and model.safetensors")
+
+
+def _check_file(path: Path) -> None:
+    """Raise CheckpointError for a file, but of GGUF."""
+    if is_gguf(path):
+        return
+    for each in _FORMATS:
+        if each.suffix and path.name.endswith(each.suffix):
+            raise CheckpointError(each.told.format(path))
+    if path.suffix in {".safetensors", ".bin", ".json"}:
+        raise CheckpointError(f"{path} is a file; give its directory, {path.parent}")
+    check_directory(path)
 
 
 def is_gguf(path: Path) -> bool:
