@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import weft_proto
-from weft_export.up import exporter
+from weft_export.checkpoints import exporter
 from weft_export.up.command import up_app
 from weft_export.up.kept import key_of, model_name
 

@@ -95,6 +95,7 @@ def _export(
             precision,
             mixed_runs=mixed_runs,
             choices=Choices(*lengths, labels=labels),
+            failed_in=bundle.parents[2],
             on_stage=lambda name, done, total: say(done, total, name),
             on_note=say_note,
         )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from weft_export.checkpoints.files import check_regular
-from weft_export.up.exporter import sources, versions
+from weft_export.checkpoints.exporter import sources, versions
 from weft_proto.bundle_rules import MODEL_NAME
 
 _DIGITS = 16
