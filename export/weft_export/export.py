@@ -210,7 +210,9 @@ def _build(
         directory, home = places
         place = kept or failed.place_of(home, directory, checkpoint, precision, graphs)
         failed.leave(work, place, figures)
-        stay = f"The graphs and {failed.FIGURES_FILE} stay in {place}, where the next export of the same takes them from"
+        stay = (
+            f"The graphs and {failed.FIGURES_FILE} stay in {place}: the next export of the same takes them from there"
+        )
         raise type(error)(f"{error}. {stay}") from error
     on_stage("writing the bundle", num_stages - 1, num_stages)
     for name, content in checkpoint.files.items():

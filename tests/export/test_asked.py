@@ -70,7 +70,12 @@ def test_a_question_is_asked_of_the_picture_that_is_there():
     ("name", "file", "content", "complaint"),
     [
         ("tiny-caption", "a.png", b"no picture", r"a\.png is not a PNG"),
-        ("tiny-speech", "a.wav", wav_of(torch.zeros(800), 2 * RATE), rf"a\.wav must have one channel, 16 bits and {RATE}"),
+        (
+            "tiny-speech",
+            "a.wav",
+            wav_of(torch.zeros(800), 2 * RATE),
+            rf"a\.wav must have one channel, 16 bits and {RATE}",
+        ),
         ("tiny-speech", "a.wav", wav_of(torch.zeros(10**6), RATE), r"a\.wav has 1000000 samples; a window has"),
         ("tiny-speech", "missing", None, r"cannot read .*missing: No such file"),
     ],

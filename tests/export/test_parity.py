@@ -271,7 +271,7 @@ def test_graphs_of_other_weights_are_traced_anew(tmp_path):
     checkpoint, other = CHECKPOINTS["tiny-image"](), CHECKPOINTS["tiny-image"]()
     (tmp_path / "config.json").write_text("{}")
 
-    def place(checkpoint, explains=True, precision=FP32):
+    def place(checkpoint, *, explains=True, precision=FP32):
         graphs = graphs_of(replace(checkpoint, explains=explains), FP32)
         return place_of(tmp_path, tmp_path, checkpoint, precision, graphs)
 

@@ -131,7 +131,8 @@ class GoldenRequest:
     def _of_made_files(self, parity_error: float) -> list[tuple[Checkpoint, bundle_pb2.Golden, list[int]]]:
         """Return what is answered to each picture or recording that the exporter makes."""
         asked = self.checkpoint.golden
-        own = {name: data for name, data in self.checkpoint.files.items() if name != asked.image_path + asked.audio_path}
+        replaced = asked.image_path or asked.audio_path
+        own = {name: data for name, data in self.checkpoint.files.items() if name != replaced}
         answers = []
         for name, content in made_files(self.checkpoint):
             golden = _copy(asked)
@@ -171,9 +172,7 @@ class GoldenRequest:
         self._values = vector.tolist()
         return self._values
 
-    def _greedy(
-        self, checkpoint: Checkpoint, golden: bundle_pb2.Golden, parity_error: float
-    ) -> tuple[list[int], str]:
+    def _greedy(self, checkpoint: Checkpoint, golden: bundle_pb2.Golden, parity_error: float) -> tuple[list[int], str]:
         """Return the tokens before the first close call, and what that call is between, if there is one.
 
         The files that golden names are the checkpoint's.

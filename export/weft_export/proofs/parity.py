@@ -65,13 +65,11 @@ def check_parity(
         """Open a graph's session. No two are kept at a time: each holds the weights in memory of its own."""
         return open_session(directory / graphs[role].file_name, adapter=adapter)
 
-    gauge = gauge_of(precision, checkpoint.model)
-    shares = share_gauge_of(precision, checkpoint.model)
-    vectors = vector_gauge_of(precision, checkpoint.model)
-    explained = attention_gauge_of(precision, checkpoint.model)
-    if figures is not None:
-        for each in (gauge, shares, vectors, explained):
-            each.figures = figures
+    figures = figures or Figures()
+    gauge, shares, vectors, explained = (
+        replace(held_to(precision, checkpoint.model), figures=figures)
+        for held_to in (gauge_of, share_gauge_of, vector_gauge_of, attention_gauge_of)
+    )
     stateless = {
         bundle_pb2.GRAPH_ROLE_CLASSIFIER: gauge if getattr(checkpoint.model, "scoring", "") == IDENTITY else shares,
         bundle_pb2.GRAPH_ROLE_TAGGER: shares,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from weft_export.checkpoints.files import check_regular
 from weft_export.checkpoints.exporter import sources, versions
+from weft_export.checkpoints.files import check_regular
 from weft_proto.bundle_rules import MODEL_NAME
 
 _DIGITS = 16
