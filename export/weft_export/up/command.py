@@ -84,7 +84,9 @@ def _export(path: Path, bundle: Path, judged: Judged, *, quiet: bool) -> None:
         def on_stage(name: str, done: int, total: int) -> None:
             say(done, total, name)
 
-        export_checkpoint(path, bundle, **judged.arguments(), on_stage=on_stage, on_note=say_note)
+        export_checkpoint(
+            path, bundle, **judged.arguments(), failed_in=bundle.parents[2], on_stage=on_stage, on_note=say_note
+        )
 
 
 # What is no option here is one of weft serve.

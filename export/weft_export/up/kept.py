@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from weft_export.checkpoints.exporter import sources, versions
 from weft_export.checkpoints.files import check_regular
 from weft_export.checkpoints.formats import is_gguf
 from weft_export.converters.gguf.names import parts_of
-from weft_export.up.exporter import sources, versions
 from weft_proto.bundle_rules import MODEL_NAME
 
 _DIGITS = 16
