@@ -86,11 +86,12 @@ serve-all: models families ## the same for every family; a request names its mod
 	@cd build/all && ln -s ../models/* ../families/* .
 	@exec $(BIN)/weft serve --repository build/all
 
-# Lint, exports and downloads two at a time: some use one core, some wait for the network. Then two workers, each with whole
-# files: most tests of a file share what they started. Tests start hundreds of processes; who compiles for one, does for all.
+# Lint, exports and downloads two at a time: some use one core, some wait for the network. Then three workers for two cores: a
+# worker waits a quarter of its time, for servers and for clocks. Each has whole files: most tests of a file share what they
+# started. Tests start hundreds of processes; who compiles for one, does for all.
 test: $(READY) ## everything that CI runs
 	@$(TWO) lint bundles family-bundles real envoy
-	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(READY) ## the unit tests alone
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not e2e and not long" tests/client tests/server tests/export
@@ -158,8 +159,9 @@ $(REAL)/whisper-tiny.en/model.safetensors: tests/real/whisper.py tests/real/fetc
 demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkpoint to an answer
 	@$(BIN)/python deploy/local/demo_real.py $(REAL)/smollm2
 
-test-precisions: $(READY) ## weights in blocks, and adapters, ten minutes
-	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py
+test-precisions: models families ## weights in blocks, adapters, long prompts, 15 minutes
+	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py \
+		tests/server/test_recall.py
 
 test-pages: $(READY) ## do what the manual's longest pages say, two minutes
 	@$(BIN)/python -m pytest -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py

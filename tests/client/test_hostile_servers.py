@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -134,13 +135,24 @@ def in_a_loop(target, timeout_s):
     return asyncio.run(run())
 
 
+def asked(ask, server):
+    """What comes of asking one of SERVERS."""
+    with served(SERVERS[server][0]) as target:
+        return ask(target, SHORT_S.get(server, 60.0))
+
+
+@pytest.fixture(scope="module")
+def all_asked():
+    """Whoever asks each server, all at once: most of the time, a client waits before it asks again."""
+    with ThreadPoolExecutor(len(SERVERS) * 2) as pool:
+        yield {(ask, server): pool.submit(asked, ask, server) for ask in (blocking, in_a_loop) for server in SERVERS}
+
+
 @pytest.mark.parametrize("ask", [blocking, in_a_loop])
 @pytest.mark.parametrize("server", SERVERS)
-def test_each_answer_that_is_none_is_an_error_in_time(server, ask):
+def test_each_answer_that_is_none_is_an_error_in_time(all_asked, server, ask):
     """Nothing of gRPC, of protobuf or of Python comes through, and nothing hangs."""
-    handle, kind = SERVERS[server]
-    with served(handle) as target:
-        outcomes = ask(target, SHORT_S.get(server, 60.0))
+    outcomes, kind = all_asked[ask, server].result(), SERVERS[server][1]
 
     assert {"call", "stream", "many", "models"} == set(outcomes)
     assert dict.fromkeys(outcomes, True) == {name: isinstance(each, kind) for name, each in outcomes.items()}, outcomes
@@ -150,22 +162,19 @@ CRASHES = """
 import sys, weft
 from contextlib import suppress
 target, = sys.argv[1:]
-for _ in range(2):
-    with weft.Client(target, timeout=4.0) as client, weft.Client(target, timeout=4.0) as other:
-        for _ in range(2):
-            for call in (lambda: client.translate("a"), lambda: other.translate("a"), client.list_models):
-                with suppress(weft.Error):
-                    call()
+with weft.Client(target, timeout=4.0) as client, weft.Client(target, timeout=4.0) as other:
+    for call in (lambda: client.translate("a"), lambda: other.translate("a"), client.list_models):
+        with suppress(weft.Error):
+            call()
 print("alive")
 """
 
 
-@pytest.mark.slow
 def test_connections_that_end_at_once_do_not_end_the_process():
     """A server says SETTINGS and hangs up, as one that is killed: two clients get errors, and live on."""
     with served(close_behind_settings) as target:
-        asked = [sys.executable, "-c", CRASHES, target]
-        run = subprocess.run(asked, capture_output=True, text=True, timeout=300, check=False, env=dict(os.environ))
+        command = [sys.executable, "-c", CRASHES, target]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=dict(os.environ))
 
     assert (0, "alive\n") == (run.returncode, run.stdout), run.stderr
 

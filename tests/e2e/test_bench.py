@@ -75,9 +75,17 @@ def test_cancelled_streams_leave_nothing_behind(server):
         server.wait_until(lambda name=gauge: server.metric(name) == 0, timeout=5, what=f"{gauge} at 0")
 
 
-def test_more_in_flight_than_the_queue_holds(demo_repository):
+@pytest.fixture
+def generator(demo_repository, tmp_path):
+    """A repository of one generator."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/pydocs").symlink_to(demo_repository / "pydocs")
+    return tmp_path / "models"
+
+
+def test_more_in_flight_than_the_queue_holds(generator):
     """A small queue refuses some: they are counted with their reason, and the others complete."""
-    with ServerProcess(demo_repository, slots=2, max_queued_requests=2) as server:
+    with ServerProcess(generator, slots=2, max_queued_requests=2) as server:
         server.wait_for("ready")
         options = ["--model", "pydocs", "--output-tokens", "48", "-c", "24", "--requests", "96"]
         code, (report,) = bench(server.target, *options)
@@ -88,9 +96,9 @@ def test_more_in_flight_than_the_queue_holds(demo_repository):
     assert report["completed"] > 0
 
 
-def test_a_server_that_drains_is_no_end(demo_repository):
+def test_a_server_that_drains_is_no_end(generator):
     """SIGTERM in mid-run: what was admitted completes, what comes after is unavailable, counted, and a failure."""
-    with ServerProcess(demo_repository) as server:
+    with ServerProcess(generator) as server:
         server.wait_for("ready")
         options = ["--model", "pydocs", "--output-tokens", "32", "-c", "4", "--duration", "8", "--warmup", "0"]
         command = [WEFT, "bench", "--json", "--target", server.target, *options]

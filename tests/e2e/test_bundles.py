@@ -217,10 +217,10 @@ def test_a_bundle_without_an_end_is_refused_in_time(tiny_repository, tmp_path):
     shutil.copytree(tiny_repository / "tiny-text", tmp_path / "a-endless")
     run_for_ever(tmp_path / "a-endless" / "1")
     shutil.copytree(tiny_repository / "tiny-text", tmp_path / "b")
-    with ServerProcess(tmp_path, load_timeout_s=20) as server, weft.Client(server.target, timeout=5) as client:
+    with ServerProcess(tmp_path, load_timeout_s=10) as server, weft.Client(server.target, timeout=5) as client:
         server.wait_until(lambda: client.get_model("b").state is weft.ModelState.READY)
         refused = server.wait_for("bundle refused")
-        assert ("a-endless", True) == (refused["model"], "it is not ready after 20 s" in refused["why"])
+        assert ("a-endless", True) == (refused["model"], "it is not ready after 10 s" in refused["why"])
         assert client.classify(text="the cat", model="b").labels
         assert client.get_model("a-endless").state is weft.ModelState.FAILED
         assert 200 == server.get("/livez")[0]

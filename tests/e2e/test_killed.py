@@ -19,13 +19,19 @@ NUM_MANY = 500
 TEXTS = [f"{SENTENCES[number % 3]}{' and' * (number % 7)}" for number in range(NUM_MANY)]
 
 
-@contextmanager
-def port_and_answers(repository):
-    """A port that is free, and the answers that a server gives there."""
-    port = free_port()
-    with running(repository, port) as server, weft.Client(server.target) as client:
-        answers = {text: client.translate(text).text for text in set(TEXTS)}
-    yield port, answers
+@pytest.fixture(scope="module")
+def repository(demo_repository, tmp_path_factory):
+    """The translator alone: each test starts servers."""
+    folder = tmp_path_factory.mktemp("translator")
+    (folder / "en-es").symlink_to(demo_repository / "en-es")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answers(repository):
+    """By text the answer that a server gives which nobody kills."""
+    with running(repository, free_port()) as server, weft.Client(server.target) as client:
+        return {text: client.translate(text).text for text in set(TEXTS)}
 
 
 @contextmanager
@@ -84,10 +90,9 @@ def many_from_the_first_call(target, answered):
 
 
 @pytest.mark.parametrize("ask", [many, many_async, many_from_the_first_call])
-def test_many_inputs_outlast_a_killed_server(demo_repository, ask):
+def test_many_inputs_outlast_a_killed_server(repository, answers, ask):
     """Each has its answer, in its place, whoever asks."""
-    with port_and_answers(demo_repository) as (port, answers):
-        found = killed_in_the_middle(demo_repository, port, ask)
+    found = killed_in_the_middle(repository, free_port(), ask)
 
     assert [answers[text] for text in TEXTS] == [
         str(each) if isinstance(each, weft.Error) else each.text for each in found
@@ -95,7 +100,7 @@ def test_many_inputs_outlast_a_killed_server(demo_repository, ask):
 
 
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
-def test_a_second_time_remembers_that_there_was_a_server(demo_repository, kind):
+def test_a_second_time_remembers_that_there_was_a_server(repository, answers, kind):
     """What one client asks while the server is away waits, if the client has had an answer before."""
 
     async def again_async(target, asked, found):
@@ -116,18 +121,17 @@ def test_a_second_time_remembers_that_there_was_a_server(demo_repository, kind):
         else:
             asyncio.run(again_async(*given))
 
-    found, gone = [], threading.Event()
-    with port_and_answers(demo_repository) as (port, answers):
-        with running(demo_repository, port) as server:
-            asking = threading.Thread(target=ask, args=(server.target, gone, found), daemon=True)
-            asking.start()
-            asyncio.run(until(lambda: len(found) == 3, 60))
-            server.process.send_signal(signal.SIGKILL)
-            server.process.wait()
-            gone.set()
-        asking.join(4)  # in which nobody is there
-        with running(demo_repository, port):
-            asking.join(120)
+    found, gone, port = [], threading.Event(), free_port()
+    with running(repository, port) as server:
+        asking = threading.Thread(target=ask, args=(server.target, gone, found), daemon=True)
+        asking.start()
+        asyncio.run(until(lambda: len(found) == 3, 60))
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait()
+        gone.set()
+    asking.join(4)  # in which nobody is there
+    with running(repository, port):
+        asking.join(120)
 
     assert [answers[text] for text in TEXTS[:40]] == [
         str(each) if isinstance(each, weft.Error) else each.text for each in found
@@ -167,19 +171,18 @@ def calls_and_streams(target, answered):
     return found
 
 
-def test_calls_and_streams_that_wait_outlast_a_killed_server(demo_repository):
+def test_calls_and_streams_that_wait_outlast_a_killed_server(repository, answers):
     """With `wait`, eight callers lose no call, and no stream that had not begun."""
-    with port_and_answers(demo_repository) as (port, answers):
-        found = killed_in_the_middle(demo_repository, port, calls_and_streams)
+    found = killed_in_the_middle(repository, free_port(), calls_and_streams)
 
     assert 200 == len(found)
     assert [] == [(text, given) for text, given in found if given not in (None, answers[text])]
 
 
-def test_streams_end_with_their_server(demo_repository):
+def test_streams_end_with_their_server(repository):
     """Each of eight that are read when it is killed is an error at once, and hangs beyond no deadline."""
     ends, read_some = [], threading.Event()
-    with running(demo_repository, free_port()) as server, weft.Client(server.target, timeout=30.0) as client:
+    with running(repository, free_port()) as server, weft.Client(server.target, timeout=30.0) as client:
 
         def read_on():
             for number in range(10**6):

@@ -1,7 +1,6 @@
 """A thousand mixed requests at once: no error, nothing left behind, and memory stays where it is."""
 
 import asyncio
-import itertools
 import random
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 import weft
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-NUM_REQUESTS, CONCURRENCY, ROUNDS = 1000, 64, 3
+NUM_REQUESTS, CONCURRENCY, ROUNDS = 1000, 64, 2
 WORDS = ("we", "you", "they", "are", "eating", "reading", "the", "a", "big", "red", "bread", "book", "not", "in", "my")
 # Growth that a round may show over the one before: allocators round up, leaks of this many requests do not hide in it.
 MAX_GROWTH_BYTES = 12 << 20
@@ -53,7 +52,7 @@ async def round_of(target, scene, digit, seed):
 
 
 def test_a_thousand_mixed_requests_leave_nothing_behind(server, scene, digit):
-    """Three rounds at concurrency 64: zero errors, all slots free, the queue empty, RSS flat after the first round."""
+    """Two rounds at concurrency 64: zero errors, all slots free, the queue empty, and in the second RSS is flat."""
     memory = []
     for seed in range(ROUNDS):
         asyncio.run(round_of(server.target, scene, digit[0], seed))
@@ -65,5 +64,5 @@ def test_a_thousand_mixed_requests_leave_nothing_behind(server, scene, digit):
     codes = {dict(labels)["code"] for name, labels in samples if name == "weft_requests_total"}
     assert codes <= {"OK", "CANCELLED"}
     assert sum(v for (name, _), v in samples.items() if name == "weft_requests_total") >= ROUNDS * NUM_REQUESTS
-    growth = [after - before for before, after in itertools.pairwise(memory)]
-    assert all(each < MAX_GROWTH_BYTES for each in growth), f"RSS after each round: {memory}"
+    first, second = memory
+    assert second - first < MAX_GROWTH_BYTES, f"RSS after each round: {memory}"

@@ -104,8 +104,10 @@ def test_a_full_queue_and_a_killed_server_lose_no_line(demo_repository, tmp_path
     """A run over a server with room for one waiting request, which is killed and comes back: each line, once."""
     source, out = tmp_path / "in.txt", tmp_path / "out.jsonl"
     source.write_text("".join(f"{text}\n" for text in MANY))
-    settings = {"max_queued_requests": 1, "slots": 4}
-    with ServerProcess(demo_repository, **settings) as server:
+    repository, settings = tmp_path / "models", {"max_queued_requests": 1, "slots": 4}
+    repository.mkdir()
+    (repository / "en-es").symlink_to(demo_repository / "en-es")
+    with ServerProcess(repository, **settings) as server:
         server.wait_for("ready")
         port = server.target.rpartition(":")[2]
         with weft.Client(server.target) as client:
@@ -114,7 +116,7 @@ def test_a_full_queue_and_a_killed_server_lose_no_line(demo_repository, tmp_path
         process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
         asyncio.run(until(lambda: out.exists() and 5 <= out.read_bytes().count(b"\n")))
         server.process.send_signal(signal.SIGKILL)
-    with ServerProcess(demo_repository, port=port, **settings):
+    with ServerProcess(repository, port=port, **settings):
         _, error = process.communicate(timeout=120)
 
     assert 0 == process.returncode, error

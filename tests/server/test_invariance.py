@@ -57,10 +57,11 @@ def test_weights_in_blocks_for_every_kind_of_product(name, precision, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", TRAINED)
-def test_trained_models_answer_the_same_alone_and_crowded(name):
+def test_trained_models_answer_the_same_alone_and_crowded(name, count):
     """Trained weights: tokens, scores, probabilities and alignments are bit-identical."""
     found = [ROOT / "build" / folder / name / "1" for folder in ("models", "families")]
     directory = next((path for path in found if path.is_dir()), None)
     assert directory, "run `make models families` first"
-    check(directory, 200 if directory.parts[-3] == "models" else 50)
+    check(directory, count)

@@ -189,15 +189,22 @@ def long_prompts(request, tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        pytest.param((PIECE, 224, 512, 544), id="few"),
+        pytest.param(range(PIECE, 620, PIECE), id="every", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("mixes", [False, True])
-def test_prompts_of_over_512_tokens_answer_the_same_at_every_cut(long_prompts, mixes):
+def test_prompts_of_over_512_tokens_answer_the_same_at_every_cut(long_prompts, mixes, cuts):
     """In pieces of 32, alone and beside a stream, whose run reads them: no bit changes, and so at both precisions."""
     rng = np.random.default_rng(6)
     ids, other = (rng.integers(2, 300, 620).tolist() for _ in range(2))
 
     def run():
         alone = Lane(long_prompts).answer(ids)
-        for cut in range(PIECE, len(ids), PIECE):
+        for cut in cuts:
             cold = Lane(long_prompts, budget=32, mixes=mixes)
             warm = Lane(long_prompts, cache_of(long_prompts, PIECE), budget=32, mixes=mixes)
             for _ in range(2):

@@ -2,6 +2,7 @@
 
 import ssl
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -30,20 +31,29 @@ def _wait_for_unread(server, count=1):
     server.wait_until(lambda: server.metric("weft_answers_sending") >= count, 60, "answers on their way")
 
 
-@pytest.mark.parametrize(
-    ("method", "message"),
-    [(GENERATE, large_answer()), (STREAM_GENERATE, long_stream()), (CLASSIFY, picture()), (CHECK, b""), (WATCH, b"")],
-)
-def test_who_does_not_read_loses_the_connection(hasty, method, message):
+UNREAD = [
+    (GENERATE, large_answer()),
+    (STREAM_GENERATE, long_stream()),
+    (CLASSIFY, picture()),
+    (CHECK, b""),
+    (WATCH, b""),
+]
+
+
+def test_who_does_not_read_loses_the_connection(hasty):
     """Answers of each kind that nobody reads are given up in time, and nothing of them stays. Others are answered."""
     before = hasty.metric("weft_connections_given_up_total")
-    with RawCaller(hasty.target, window=0) as hostile, RawCaller(hasty.target) as honest:
-        for _ in range(3):
-            hostile.call(method, message)
+    with ExitStack() as stack:
+        honest, *hostile = (
+            stack.enter_context(RawCaller(hasty.target, **more)) for more in ({}, *[{"window": 0}] * len(UNREAD))
+        )
+        for caller, (method, message) in zip(hostile, UNREAD, strict=True):
+            for _ in range(3):
+                caller.call(method, message)
         _wait_for_unread(hasty, 3)
-        assert hostile.wait_until(lambda: hostile.closed, 60)
+        assert [] == [caller for caller in hostile if not caller.wait_until(lambda at=caller: at.closed, 60)]
         hasty.wait_until(lambda: at_rest(hasty))
-        assert before + 1 == hasty.metric("weft_connections_given_up_total")
+        assert before + len(UNREAD) == hasty.metric("weft_connections_given_up_total")
         # A caller's fault does not look like one of the server's.
         assert [] == [event for event in hasty.log if event.get("level") == "error"]
         assert (OK, "") == honest.status(honest.call(CLASSIFY, picture()))

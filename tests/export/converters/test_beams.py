@@ -259,7 +259,9 @@ def verify(model, bundle, seed, num):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["t5", "gpt2", "llama", pytest.param("marian", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["t5", "llama", *(pytest.param(each, marks=pytest.mark.long) for each in ("gpt2", "marian"))]
+)
 def test_searches_are_those_of_generate(name, exported):
     """Tokens, scores and order, in a crowd: 2 to 8 beams, all kinds of stopping, lengths and penalties."""
     assert verify(*exported(name, 1), 1, 16) <= 3
@@ -297,7 +299,7 @@ def behind(model, ids, prefix, asked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["marian", "t5", "llama"])
+@pytest.mark.parametrize("name", ["t5", "llama", pytest.param("marian", marks=pytest.mark.long)])
 def test_a_prefix_counts_in_no_score(name, exported):
     """As with generate(), whose decoder is given it: its tokens are neither in the sum nor in the length."""
     model, bundle = exported(name, 1)

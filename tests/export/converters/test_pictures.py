@@ -163,7 +163,7 @@ SERVED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", ["clip", pytest.param("deit", marks=pytest.mark.long)])
 def test_a_served_picture_gets_the_probabilities_of_transformers(name, tmp_path):
     """From an odd picture's file to probabilities: their processor and model in torch, our bundle in our server."""
     theirs, _ = made_with_processor(KINDS[name], 3, tmp_path / "theirs")

@@ -294,7 +294,7 @@ async def served(bundle, rows):
         pytest.param(
             "bart", 1, [*BEAMS, "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"], {}, True, id="bart-beams"
         ),
-        pytest.param("llama", 2, [*BEAMS, "repetition_penalty"], {}, True, id="llama-beams"),
+        pytest.param("llama", 2, [*BEAMS, "repetition_penalty"], {}, True, id="llama-beams", marks=pytest.mark.long),
         pytest.param("t5", 1, [], {}, True, marks=pytest.mark.long, id="t5-bans"),
         pytest.param("bart", 1, BEAMS, {"renormalize_logits": True}, False, marks=pytest.mark.long, id="bart-sums"),
     ],
