@@ -15,10 +15,11 @@ from torch import nn
 from weft_export.adapters.beside import beside, rounded_base, smoothed
 from weft_export.adapters.export_adapter import export_adapter
 from weft_export.adapters.merging import pairs_of, write_merged
+from weft_export.adapters.modules import Modules
 from weft_export.adapters.peft import PICKLE, WEIGHTS, read_adapter
 from weft_export.adapters.peft import changed as with_change
 from weft_export.checkpoints.sharing import sharing
-from weft_export.errors import CheckpointError, ExportError
+from weft_export.errors import CheckpointError, ExportError, ParityError
 from weft_export.export import PRECISIONS, adaptable, export_checkpoint, prepared
 from weft_export.graphs.adapting import adapter_spec
 from weft_export.layers.adapted_linear import AdaptedLinear, Adapters, adapting
@@ -212,7 +213,7 @@ def test_a_bundle_without_adapters_is_untouched():
     assert any(isinstance(each, AdaptedLinear) for each in prepared(replace(checkpoint, adapters=spec)).model.modules())
 
 
-def test_an_adapter_is_exported_and_agrees_with_merged_weights(tmp_path):
+def test_an_adapter_is_exported_and_agrees_with_merged_weights(tmp_path, monkeypatch):
     """Logits, states, probabilities and attentions are those of torch with merged weights, within 1e-4."""
     checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
     bundle = tmp_path / "models" / "topics" / "1"
@@ -236,6 +237,10 @@ def test_an_adapter_is_exported_and_agrees_with_merged_weights(tmp_path):
     write_adapter(tmp_path / "wrong", {"layers.7.qkv": (4, 4)})
     with pytest.raises(CheckpointError, match=r"layers\.7\.qkv"):
         export_adapter(tmp_path / "wrong", bundle, checkpoint)
+    square = write_adapter(tmp_path / "square", linear_shapes(CHECKPOINTS["tiny-text"]().model, "output"))
+    monkeypatch.setattr(Modules, "is_turned", lambda *_: True)
+    with pytest.raises(ParityError, match="does not read what PEFT's reads"):
+        export_adapter(square, bundle, checkpoint)
 
 
 @pytest.fixture

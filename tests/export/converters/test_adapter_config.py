@@ -10,6 +10,7 @@ import pytest
 import torch
 from adapted import KINDS, RANK, adapted, case_of, read_back
 from foreign import LOGITS, furthest
+from safetensors.torch import load_file, save_file
 
 from weft_export.adapters import adapter_config
 from weft_export.errors import CheckpointError
@@ -79,7 +80,7 @@ REFUSED = [
     {"layers_to_transform": [0]},
     {"layers_to_transform": 1},
     {"layers_to_transform": [0, 1], "layers_pattern": "h"},
-    {"layers_to_transform": [0], "target_modules": ".*_proj"},
+    {"layers_to_transform": [0, 1], "target_modules": ".*_proj"},
     {"megatron_config": {"tensor_model_parallel_size": 1}},
     {"trainable_token_indices": [3]},
     {"trainable_token_indices": {"embed_tokens": [3]}},
@@ -141,4 +142,19 @@ def test_what_is_not_followed_is_refused_by_name(saved, change, tmp_path):
     case, directory = saved
     changed(directory, change, tmp_path)
     with pytest.raises(CheckpointError, match=rf"\b{next(iter(change))}\b"):
+        read_back(case, directory / "model", tmp_path, tmp_path / "merged")
+
+
+def test_what_was_saved_whole_has_no_adapter_beside_it(saved, tmp_path):
+    """PEFT leaves an A and B out, where modules_to_save names the module too."""
+    case, directory = saved
+    changed(directory, {"modules_to_save": ["v_proj"]}, tmp_path)
+    path = tmp_path / "adapter_model.safetensors"
+    tensors = load_file(path)
+    for name, tensor in load_file(directory / "model" / "model.safetensors").items():
+        if "v_proj" in name:
+            tensors[f"base_model.model.{name}"] = tensor
+    path.unlink()
+    save_file(tensors, path)
+    with pytest.raises(CheckpointError, match=r"by modules_to_save, the adapter is not for .*v_proj"):
         read_back(case, directory / "model", tmp_path, tmp_path / "merged")

@@ -176,6 +176,19 @@ def test_a_bias_that_was_trained_is_refused(tmp_path):
         read_back(case, tmp_path / "model", tmp_path / "trained", tmp_path / "none")
 
 
+def test_old_names_of_norms_are_known(tmp_path):
+    """PEFT saves all biases where one trains them, by their names in memory; old files have a beta."""
+    case = case_of(KINDS["bert"], tmp_path / "model", 0)
+    theirs = adapted(case.model, tmp_path / "adapter", bias="all")
+    path = tmp_path / "model" / "model.safetensors"
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    tensors = {
+        re.sub(r"LayerNorm\.\w+", lambda found: old[found[0]], name): each for name, each in load_file(path).items()
+    }
+    save_file(tensors, path)
+    check(case, theirs, tmp_path / "model", tmp_path)
+
+
 def test_an_adapter_that_names_modules_as_files_do_is_read(tmp_path):
     """As those are that were trained before transformers renamed modules."""
     case = case_of(KINDS["vit"], tmp_path / "model", 0)
