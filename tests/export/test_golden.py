@@ -131,7 +131,7 @@ def test_the_clearest_of_made_files_stands_in_for_one_without_a_clear_answer(nam
     request = GoldenRequest(checkpoint, FP32)
     found = request.answer()
     assert (f"golden-2.{ending}", 2) == (found.image_path or found.audio_path, len(found.token_ids))
-    assert (f"golden-2.{ending}" in request.files, own in request.files) == (True, False)
+    assert (True, False) == (f"golden-2.{ending}" in request.files, own in request.files)
     asked = replace(checkpoint, golden=found, files=request.files)
     check_golden(asked, found, torch_run(graphs_of(checkpoint, FP32)), FP32)
     with pytest.raises(ExportError, match=r"give another (picture|question|recording) with --golden"):

@@ -138,7 +138,10 @@ RECIPES = {
 OURS = {
     "client/weft/_bench/arrivals.py number",
     "export/weft_export/converters/filling.py pattern",
-    r"export/weft_export/adapters/peft.py f'(.*\\.)?({pattern})$'",
+    "export/weft_export/adapters/modules.py kind.conv1d",
+    "export/weft_export/adapters/modules.py pattern",
+    # What the adapter's own config writes, over names of modules.
+    "export/weft_export/adapters/adapter_config.py pattern",
     "export/weft_export/converters/text/spm_text.py edges",
     "export/weft_export/converters/text/spm_text.py between",
     r"export/weft_recipes/speech/phrases.py '{(\\w+)}'",
