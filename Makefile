@@ -32,7 +32,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix wire fuzz soak real envoy demo-real test-real test-precisions check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-gpu-standin test-gpu-families
+.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -162,6 +162,9 @@ demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkp
 test-precisions: models families ## weights in blocks, adapters, long prompts, 15 minutes
 	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py \
 		tests/server/test_recall.py
+
+test-measures: $(READY) ## a large export's memory, and bench-gpu without a GPU
+	@$(BIN)/python -m pytest -q -m long tests/export/test_memory.py tests/gpu/test_bench.py
 
 test-pages: $(READY) ## do what the manual's longest pages say, two minutes
 	@$(BIN)/python -m pytest -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py

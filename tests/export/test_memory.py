@@ -81,7 +81,7 @@ def test_writing_to_mapped_weights_leaves_the_file_alone(tmp_path):
     assert torch.equal(expected, read_weights(path, {"weight": expected})["weight"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_large_model_is_not_copied_for_each_use(tmp_path):
     """Each megabyte of weights adds at most 3.5 to an export's peak memory, and one to its bundle.
 

@@ -27,7 +27,7 @@ def test_without_cuda_it_says_so():
     assert output.startswith("bench-gpu needs a CUDA device, and there is none: ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_ends_in_time(tmp_path):
     """A run that has time for one piece does one, and says what is left."""
     status, output = bench("--rehearse", "--out", str(tmp_path), "--minutes", "0")
