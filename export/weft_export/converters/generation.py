@@ -27,12 +27,14 @@ class Generation:
     max_length, min_length: the same, with what generate() begins with.
     decoding: the settings that a request may have too; what it leaves unset is as here.
     not_carried: "guidance_scale is 1.5", ...: settings that our answers do not follow.
+    says_start: whether a file says decoder_start_token_id.
     notes: what else a person should know, a sentence each.
     """
 
     end_ids: tuple[int, ...] = ()
     pad_id: int | None = None
     start_id: int | None = None
+    says_start: bool = False
     bos_id: int | None = None
     forced_id: int | None = None
     forced_end_id: int | None = None
@@ -86,15 +88,13 @@ def read_generation(
     if banned and not in_head:
         in_head = not settings.suppress(banned) and has_bias
     # generate() begins with this where the file says no start, whatever config.json says.
-    starts = (
-        _one(given, "decoder_start_token_id"),
-        _one(given, "bos_token_id"),
-        _one(config, "decoder_start_token_id"),
-    )
+    said, of_config = _one(given, "decoder_start_token_id"), _one(config, "decoder_start_token_id")
+    starts = (said, _one(given, "bos_token_id"), of_config)
     return Generation(
         end_ids=ends,
         pad_id=_one(given, "pad_token_id", _one(config, "pad_token_id")),
         start_id=next((each for each in starts if each is not None), None),
+        says_start=said is not None or of_config is not None,
         bos_id=_one(given, "bos_token_id", _one(config, "bos_token_id")),
         forced_id=_one(given, "forced_bos_token_id"),
         forced_end_id=_one(given, "forced_eos_token_id"),

@@ -136,7 +136,8 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side
     if start is None:
         raise CheckpointError("neither generation_config.json nor config.json says decoder_start_token_id")
     text.start_id = start
-    languages, targets = started(side.languages, side.target_languages, generation.start_id)
+    said = generation.start_id if generation.says_start else None
+    languages, targets = started(side.languages, side.target_languages, said)
     text.languages.extend(languages)
     text.source_languages.extend(side.source_languages)
     text.target_languages.extend(targets)
