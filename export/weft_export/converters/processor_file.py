@@ -3,12 +3,17 @@
 transformers 5 saves the first for a processor with a tokenizer, and the second for one of pictures or sounds alone.
 """
 
-from typing import Any
+from __future__ import annotations
 
-from weft_export.converters.converter import Foreign
+from typing import TYPE_CHECKING, Any
+
 from weft_export.converters.keys import NEUTRAL, USED, Table, check_keys
 from weft_export.converters.text.json_file import read_object, read_object_if_there
 from weft_export.errors import CheckpointError
+
+if TYPE_CHECKING:
+    # It loads torch, and the reading of pictures' options does not.
+    from weft_export.converters.converter import Foreign
 
 FILE, PROCESSOR_FILE = "preprocessor_config.json", "processor_config.json"
 PROCESSOR_KEYS: Table = {

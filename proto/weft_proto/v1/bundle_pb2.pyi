@@ -1266,10 +1266,10 @@ class ImageSpec(_message.Message):
 
     @_builtins.property
     def padding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """padding is a colour, 0 to 255 for each channel. If set, a picture keeps its aspect: it is made as large as fits into height and
-        width, each side rounded to the nearest pixel and at least 1, and stands in the middle of this colour. What cannot be halved of
-        the colour is below and to the right. Not together with shortest_edge, resize_height or resize_width, nor in a model that
-        explains.
+        """padding is a colour, 0 to 255 for each channel, of which there are at most 3. If set, a picture keeps its aspect: it is made as
+        large as fits into height and width, each side rounded to the nearest pixel and at least 1, and stands in the middle of this
+        colour. What cannot be halved of the colour is below and to the right. Not together with shortest_edge, resize_height or
+        resize_width, nor in a model that explains.
         """
 
     def __init__(

@@ -40,6 +40,7 @@ _TASKS: dict[str, tuple[common_pb2.Task.ValueType, ...]] = {
         common_pb2.TASK_MATCH,
     ),
     "/weft.v1.ClassificationService/Tag": (common_pb2.TASK_TAG,),
+    "/weft.v1.ClassificationService/Extract": (common_pb2.TASK_EXTRACT,),
     "/weft.v1.EmbeddingService/Embed": (
         common_pb2.TASK_EMBED_TEXT,
         common_pb2.TASK_EMBED_IMAGE,

@@ -14,7 +14,7 @@ from test_pictures import made_with_processor
 from tokenizer_directories import word_piece
 
 from loaded import Loaded, ask
-from weft_export.converters.wording import golden_picture
+from weft_export.checkpoints.made_inputs import made_picture
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.families.classifier import IDENTITY, SIGMOID, SOFTMAX
@@ -158,7 +158,7 @@ def test_several_labels_of_a_picture_are_served(tmp_path):
     )
     made_model(transformers.ViTForImageClassification, config, directory)
     transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(directory)
-    picture = golden_picture(bundle_pb2.ImageSpec(channels=3, height=40, width=56))
+    picture = made_picture(bundle_pb2.ImageSpec(channels=3, height=40, width=56))
     pipeline = transformers.pipeline("image-classification", model=str(directory), device="cpu")
     theirs = {each["label"]: each["score"] for each in pipeline(Image.open(io.BytesIO(picture)), top_k=3)}
     bundle = tmp_path / "models" / "m" / "1"
