@@ -135,8 +135,8 @@ def export(
     golden: Annotated[
         str | None,
         typer.Option(
-            help="What a server tries before it is ready: a text, or the file of a picture, a recording (WAV) or a text "
-            "(.txt).",
+            help="What a server tries before it is ready: a text, or the file of a picture, a recording (WAV) or a "
+            "text (.txt).",
             show_default="the checkpoint's, or one of the exporter's",
         ),
     ] = None,
