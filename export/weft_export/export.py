@@ -125,6 +125,7 @@ def export_checkpoint(
                 PRECISIONS[precision],
                 held_out,
                 on_stage,
+                on_note,
                 mixed_runs=mixed_runs,
                 explains=explains,
                 scores=scores,
@@ -162,6 +163,7 @@ def _build(
     precision: bundle_pb2.Precision.ValueType,
     held_out: Path | None,
     on_stage: OnStage,
+    on_note: OnNote,
     *,
     mixed_runs: bool,
     explains: bool,
@@ -213,6 +215,8 @@ def _build(
             f"The graphs and {failed.FIGURES_FILE} stay in {place}: the next export of the same takes them from there"
         )
         raise type(error)(f"{error}. {stay}") from error
+    if request.files != original.files:
+        on_note("the golden request has no clear answer: the bundle has one that the exporter made")
     on_stage("writing the bundle", num_stages - 1, num_stages)
     for name, content in checkpoint.files.items():
         (work / name).write_bytes(content)

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import CHECKPOINTS, tiny_generate
+from tiny import CHECKPOINTS, save_tiny, tiny_generate
 from tokenizers import Tokenizer, models
 
 from weft_export.errors import CheckpointError, ExportError
+from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
 from weft_export.proofs import golden as golden_module
@@ -186,6 +187,22 @@ def test_golden_answer_of_other_graphs_is_refused(name):
         golden.token_ids[0] += 1
     with pytest.raises(ExportError, match="the golden answer of the graphs differs"):
         check_golden(checkpoint, golden, run, FP32)
+
+
+def test_a_bundle_has_the_file_that_was_asked(tmp_path, monkeypatch):
+    """Where a made picture stands in for the golden one, the bundle holds it in its place, and the export says so."""
+    real = GoldenRequest._greedy
+
+    def greedy(request, asked, golden, *given):
+        return real(request, asked, golden, *given) if golden.image_path == "golden-3.png" else ([], "two are close")
+
+    monkeypatch.setattr(GoldenRequest, "_greedy", greedy)
+    bundle, notes = tmp_path / "models" / "m" / "1", []
+    source = save_tiny("tiny-caption", tmp_path / "checkpoint")
+    manifest = export_checkpoint(source, bundle, explains=False, scores=False, on_note=notes.append).manifest
+    assert ["golden-3.png"] == [path.name for path in bundle.glob("golden*")]
+    assert "golden-3.png" == manifest.golden.image_path
+    assert ["the golden request has no clear answer: the bundle has one that the exporter made"] == notes
 
 
 def test_golden_text_must_fit():

@@ -48,6 +48,12 @@ def without_a_bias(model):
     nn.init.zeros_(model.layers[1].attention.qkv.bias)
 
 
+def another_projection(model):
+    """Logits are 0.1 % larger."""
+    with torch.no_grad():
+        model.words.projection.weight *= 1.001
+
+
 def another_window(model):
     """In the last layer, a token sees one position less."""
     model.layers[-1].attention.window -= 1
@@ -63,6 +69,7 @@ def another_window(model):
         ("tiny-gpt", another_scale),
         ("tiny-gpt", without_a_bias),
         ("tiny-window", another_window),
+        ("tiny-decoder", another_projection),  # it bans a token, whose logit is -10,000
     ],
 )
 def test_another_wiring_is_found(name, rewire, tiny_repository):

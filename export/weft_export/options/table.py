@@ -109,7 +109,11 @@ class ExportOptions:
     ] = None
     golden: Annotated[
         str | None,
-        typer.Option(help="Of a Hugging Face directory: the text that a server tries before it is ready."),
+        typer.Option(
+            help="What a server tries before it is ready: a text, or the file of a picture, a recording (WAV) or a "
+            "text (.txt).",
+            show_default="the checkpoint's, or one of the exporter's",
+        ),
     ] = None
     description: Annotated[str | None, typer.Option(help="Of a Hugging Face directory: one sentence for people.")] = (
         None
