@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import jsonschema_specifications
@@ -164,3 +165,34 @@ def test_schemas_that_mean_the_same(index):
 def test_what_nobody_refers_to_is_not_read():
     """A definition may be of another tool's making."""
     assert {"type": "null"} == made('{"type": "null", "$defs": {"a": {"not": {}}}, "x-mine": {"not": {}}}')
+
+
+def test_an_index_has_one_spelling():
+    """Another one would be another copy of what it points to (RFC 6901)."""
+    with pytest.raises(Unheld, match="nothing is at '/anyOf/00'"):
+        matcher_schema('{"anyOf": [{"$ref": "#/anyOf/00"}, {"type": "null"}]}')
+
+
+def test_what_references_copy_is_bounded():
+    """Each place that is referred to is written once more, with all that is in it."""
+    inner = {"properties": {f"p{number}": {} for number in range(300)}}
+    for depth in range(60):
+        inner = {"$anchor": f"a{depth}", "items": inner}
+    nested = {"properties": {"x": inner}, "anyOf": [{"$ref": f"#a{depth}"} for depth in range(60)]}
+    with pytest.raises(Unheld, match="it has over 10,000 schemas, with a copy for each place that a reference names"):
+        matcher_schema(json.dumps(nested))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" + ",".join(f'"{name:04x}":1' for name in range(9000)) + ',"0000":1}',
+        json.dumps({"allOf": [{"multipleOf": 3e-307}, *({"multipleOf": number} for number in range(1, 3000))]}),
+    ],
+)
+def test_a_refusal_takes_little(text):
+    """Names that come twice, and factors of one multiple: seconds of a quadratic look would be a caller's to spend."""
+    began = time.process_time()
+    with pytest.raises(Unheld, match=r"has the name '0000' twice|the least common multiple"):
+        matcher_schema(text)
+    assert time.process_time() - began < 0.5

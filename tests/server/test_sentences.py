@@ -42,6 +42,7 @@ def test_a_text_is_cut_where_its_sentences_end(marked):
     """Behind marks that end a sentence, with what closes behind them, and at ends of lines, where it is clear."""
     parts = sentences(marked.replace("|", ""))
     assert [each.strip() for each in marked.split("|")] == [part.text for part in parts]
+    assert [part.text for part in parts] == [part.text for part in sentences("  " + marked.replace("|", ""))]
 
 
 @given(st.text(st.one_of(st.sampled_from("aB. !?。」\"') \n\t1،؟…"), st.characters(exclude_categories=["Cs"]))))

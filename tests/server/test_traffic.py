@@ -37,6 +37,15 @@ def test_messages_are_held_up_to_a_bound():
     incoming.hold(second, 6 * MEBIBYTE)
 
 
+def test_an_empty_message_leaves_no_name_behind():
+    """Who holds it is a stranger's connection, of which there are ever new ones."""
+    incoming = Incoming(Connections())
+    call = _call(peer="ipv4:127.0.0.1:7")
+    incoming.hold(call, 0)
+    incoming.let_go(call)
+    assert {} == incoming._held_by
+
+
 @pytest.mark.parametrize("who", [{"tenant": "a"}, {"peer": "ipv4:127.0.0.1:7"}])
 def test_one_caller_does_not_hold_all(who):
     """A tenant, or a stranger's connection, holds four fifths. The rest is for others, and what is let go is free."""

@@ -78,11 +78,11 @@ def best_spans(
             break
         last = first + more
         found.append((first, last, float(scores[first, more])))
-        same_start = np.flatnonzero(places[:, 0] == places[first, 0])[:, None]
-        more_to_same_end = np.flatnonzero(places[:, 1] == places[last, 1]) - same_start
-        is_span = (more_to_same_end >= 0) & (more_to_same_end < scores.shape[1])
-        rows = np.broadcast_to(same_start, is_span.shape)[is_span]
-        scores[rows, more_to_same_end[is_span]] = 0
+        # All tokens of a long word are at one place. So each start is seen with the ends in its reach, and no others.
+        same_start = np.flatnonzero(places[:, 0] == places[first, 0])
+        reach = np.minimum(same_start[:, None] + np.arange(scores.shape[1]), num_tokens - 1)
+        rows, mores = np.nonzero(places[reach, 1] == places[last, 1])
+        scores[same_start[rows], mores] = 0
     return found
 
 

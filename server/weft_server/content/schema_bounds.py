@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor, prod
+from math import floor
 from typing import Any
 
 from weft_server.content.schema_numbers import MOST_MULTIPLE, scaled
@@ -45,8 +45,11 @@ class Bounds:
         _check(self._found, "")
         steps = [scaled(each) for each in self._found.get("multipleOf", ())]
         most = max((exponent for _, exponent in steps), default=0)
-        if len(steps) > 1 and prod(number * 10 ** (most - exponent) for number, exponent in steps) > MOST_MULTIPLE:
-            raise Unheld("multipleOf: the least common multiple of all of them is not held, as it is beyond 2^32")
+        multiple = 1
+        for number, exponent in steps if len(steps) > 1 else ():
+            multiple *= number * 10 ** (most - exponent)
+            if multiple > MOST_MULTIPLE:
+                raise Unheld("multipleOf: the least common multiple of all of them is not held, as it is beyond 2^32")
 
 
 def _check(found: dict[str, set[int | float]], pointer: str) -> None:

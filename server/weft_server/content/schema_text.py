@@ -72,12 +72,17 @@ class References:
             key = word.replace("~1", "/").replace("~0", "~")
             if isinstance(found, dict) and key in found:
                 found = found[key]
-            elif isinstance(found, list) and key.isascii() and key.isdigit() and int(key) < len(found):
+            elif isinstance(found, list) and _is_index(key) and int(key) < len(found):
                 found = found[int(key)]
             else:
                 raise ValueError(f"nothing is at {_shown(pointer)}")
             is_embedded = is_embedded or has_id(found)
         return found, is_embedded
+
+
+def _is_index(key: str) -> bool:
+    """Whether a word of a pointer is an index. One has one spelling (RFC 6901)."""
+    return key == "0" or (key.isascii() and key.isdigit() and not key.startswith("0"))
 
 
 def has_id(schema: Any) -> bool:

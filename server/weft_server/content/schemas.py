@@ -7,6 +7,7 @@ given a schema of our own, of 2020-12, that has nothing but what it follows.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ from weft_server.content.schema_values import VALUES, must
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# What each reference points to is written once more, and that may be what holds others.
+MAX_SCHEMAS = 10_000
 # Without a bound on white space, a model that likes it may never go on. And an answer writes no \u: "r\u006fle" would
 # be another way to spell the name "role", and would pass for another name.
 _OPTIONS = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}", "json_allowed_escapes": 'nrbtf\\"'}
@@ -88,6 +91,7 @@ class _Reading:
         self._defs: dict[str, Any] = {}
         self._names: dict[str, str] = {}
         self._bounds = Bounds()
+        self._count = 0
 
     def written(self) -> dict[str, Any]:
         """Return the schema for a matcher."""
@@ -107,6 +111,9 @@ class _Reading:
         """Return what a matcher is told of a schema."""
         if isinstance(said, bool):
             return said
+        self._count += 1
+        if self._count > MAX_SCHEMAS:
+            raise Unheld(f"it has over {MAX_SCHEMAS:,} schemas, with a copy for each place that a reference names")
         if not isinstance(said, dict):
             raise Unheld(f"there is no schema{at(pointer)}, which is an object, true or false")
         schema = _Schema(said, pointer, is_embedded or (bool(pointer) and has_id(said)))
@@ -192,7 +199,7 @@ class _Reading:
     def unevaluated(self, schema: _Schema, word: str, value: Any) -> None:
         """What no other schema looks at is what no keyword beside it looks at, where no other schema applies."""
         same = "items" if word == "unevaluatedItems" else "additionalProperties"
-        if value is not True and not schema.said.keys().isdisjoint((*IN_PLACE, "$dynamicRef", "$recursiveRef")):
+        if value is not True and not schema.said.keys().isdisjoint(IN_PLACE):
             raise ValueError("it is not held beside a schema that applies to the same value. Take " + same)
         if same not in schema.said:
             schema.made[same] = self._inside(schema, value, word)
@@ -233,8 +240,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of a schema. What a name that comes twice means is up to its reader."""
     made = dict(pairs)
     if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise Unheld(f"an object has the name {next(name for name in names if names.count(name) > 1)!r} twice")
+        counts = Counter(name for name, _ in pairs)
+        raise Unheld(f"an object has the name {next(name for name in counts if counts[name] > 1)!r} twice")
     return made
 
 

@@ -75,7 +75,7 @@ def sentences(text: str) -> list[Part]:
     """Return the sentences of a text. Joined with their gaps they are the text, without white space around it."""
     end = len(text.rstrip())
     start = len(text) - len(text.lstrip())
-    return list(_parts(text, start, end, _ends(text)))
+    return list(_parts(text, start, end, _ends(text, start)))
 
 
 def divided(sentence: Part, fits: Callable[[str], bool], most_chars: int) -> Iterator[Part]:
@@ -102,10 +102,9 @@ def divided(sentence: Part, fits: Callable[[str], bool], most_chars: int) -> Ite
         gap, start = text[start + end : following], following
 
 
-def _ends(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where a sentence ends, and where the next one begins."""
+def _ends(text: str, start: int) -> Iterator[tuple[int, int]]:
+    """Yield where a sentence ends, and where the next one begins. The first one begins at `start`."""
     mark: re.Match[str] | None = None
-    start = 0
     for found in _MARKS.finditer(text):
         cut = None
         if found.lastgroup == "mark":

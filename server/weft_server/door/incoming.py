@@ -144,8 +144,6 @@ class Incoming:
 
     def let_go(self, call: Call) -> None:
         """Take the message of a call off the count."""
-        if not call.num_bytes:
-            return
         self.num_bytes -= call.num_bytes
         self._held_by.less(call.holder, call.num_bytes)
         call.num_bytes = 0
