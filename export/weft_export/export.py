@@ -14,9 +14,9 @@ from weft_export.bundle import manifest_of, provenance_of, write_manifest
 from weft_export.checkpoints.asked import with_golden
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint
-from weft_export.checkpoints.files import check_regular
+from weft_export.checkpoints.files import HELD_OUT_FILE, check_regular
 from weft_export.checkpoints.formats import is_foreign, is_gguf
-from weft_export.checkpoints.held_out import HELD_OUT_FILE, Example, read_held_out
+from weft_export.checkpoints.held_out import Example, read_held_out
 from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.specs import DEMANDS
 from weft_export.checkpoints.tokenizer import check_tokenizers

@@ -62,13 +62,14 @@ class Bare:
 
     def tokens_per_s(self, num_rows, source, num_new, seconds, *, reads):
         """Greedy decoding of `num_rows` rows over all lanes, again and again; `reads` source or prompt each time."""
-        counts, until = [0] * self.num_lanes, time.monotonic() + seconds
+        counts = [0] * self.num_lanes
 
         def loop(lane):
             slots, runner = self.filled(num_rows // self.num_lanes, source)
             first, past = slots.input_ids.copy(), slots.past_lengths.copy()
             runner.decode(slots.num_slots, captures=True)
             start.wait()
+            until = time.monotonic() + seconds
             while time.monotonic() < until:
                 if reads:
                     self.read(slots, runner, source)
@@ -84,7 +85,6 @@ class Bare:
             thread.start()
         start.wait()
         started = time.monotonic()
-        until = started + seconds
         for thread in threads:
             thread.join()
         return sum(counts) / (time.monotonic() - started)

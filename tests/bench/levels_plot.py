@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from weft_export.checkpoints.directory import load_checkpoint
-from weft_export.checkpoints.held_out import HELD_OUT_FILE, read_held_out
+from weft_export.checkpoints.files import HELD_OUT_FILE
+from weft_export.checkpoints.held_out import read_held_out
 from weft_export.layers.nf4_linear import LEVELS
 from weft_export.rounding.block_effects import block_effects
 from weft_export.rounding.in_blocks import products_of

@@ -166,11 +166,11 @@ OF_UP = {
 
 OF_PICTURES = "--image-size 8 --mean 0,0,0 --std 1,1,1 --resample box"
 OF_WRAP = {
-    "m/1": "--task is missing, and no config.json beside the file says it",
+    "m/1": "--task is missing. Give it, or a directory whose config.json says it",
     "m/1 --task tag --golden a": "--tokenizer is missing: a model of texts needs its tokenizer.json",
     "m/1 --task classify-image --mean 1": "--image-size and --std and --resample: a model of pictures needs it",
     "m/1 --task classify-image --processor a.json --bgr --pad 1": "--processor says what --pad say: leave those out",
-    f"m/1 --task classify-image {OF_PICTURES}": "--labels is missing, and no config.json beside the file says it",
+    f"m/1 --task classify-image {OF_PICTURES}": "--labels is missing. Give it, or a directory whose",
     f"m/1 --task classify-image --labels labels.txt {OF_PICTURES}": "--golden is missing: a request that the server",
     f"m/1 --task classify-image --labels labels.txt --golden labels.txt {OF_PICTURES}": "--golden: labels.txt is not a"
     " PNG, JPEG or WebP picture",
@@ -228,7 +228,7 @@ def run_all(lines):
 
 def test_a_model_that_cannot_fit_is_refused_before_it_is_exported(home):
     """Weights larger than memory are no model that this machine serves, and a second tells so."""
-    save_file({"a": np.zeros((3, 4), np.float16)}, home / "bert" / "second.safetensors")
+    save_file({"a": np.zeros((3, 4), np.float16)}, home / "bert" / "model-00002-of-00002.safetensors")
     assert 32 * 4 == least_bytes(home / "bert", "fp32")
     assert 32 // 2 == least_bytes(home / "bert", "int4")
     with pytest.raises(ExportError, match=r"the model's weights take 1e\+06 GB; .* GB are free; another precision"):

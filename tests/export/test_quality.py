@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from weft_export.__main__ import export_app
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
-from weft_export.checkpoints.held_out import HELD_OUT_FILE, Example, read_held_out, write_held_out
+from weft_export.checkpoints.files import HELD_OUT_FILE
+from weft_export.checkpoints.held_out import Example, read_held_out, write_held_out
 from weft_export.checkpoints.spans import spans_of
 from weft_export.checkpoints.tokenizer import read_tokenizer
 from weft_export.errors import CheckpointError, ExportError, QualityError

@@ -6,6 +6,9 @@ from pathlib import Path
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import FILE_NAME, MANIFEST_FILE, MAX_READ_BYTES
 
+# Examples beside the weights, on which rounding is measured.
+HELD_OUT_FILE = "held_out.jsonl"
+
 
 def check_name(name: str) -> None:
     """Raise CheckpointError unless a bundle may hold a file of this name beside its graphs and manifest."""

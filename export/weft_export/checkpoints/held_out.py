@@ -28,14 +28,13 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_export.checkpoints.framing import frame_of
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.sound import read_recording
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_proto.tasks import TASKS
-
-HELD_OUT_FILE = "held_out.jsonl"
 
 HeldOut = Iterable[tuple[str | bytes, Any] | tuple[bytes, Any, str]]
 """Inputs, a text or the bytes of a picture's file, and references; of a picture also what is asked, if it is."""

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import check_layers, check_tables
-from weft_export.checkpoints.files import check_directory, read_file
-from weft_export.checkpoints.held_out import HELD_OUT_FILE
+from weft_export.checkpoints.files import HELD_OUT_FILE, check_directory, read_file
 from weft_export.checkpoints.sharing import without_weights
 from weft_export.converters.converter import Choices, Converter, Foreign
 from weft_export.converters.fields import Fields

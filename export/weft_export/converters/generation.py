@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from weft_export.checkpoints.files import read_file
+from weft_export.converters.keys import is_set
 from weft_export.converters.settings import GENERATION_KEYS, Settings
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import common_pb2
@@ -104,7 +105,7 @@ def read_generation(
         max_length=_one(given, "max_length"),
         min_length=_one(given, "min_length"),
         decoding=settings.decoding,
-        not_carried=(*settings.left, *(f"{name} is {given[name]!r:.40}" for name in unknown if _is_set(given[name]))),
+        not_carried=(*settings.left, *(f"{name} is {given[name]!r:.40}" for name in unknown if is_set(given[name]))),
         notes=tuple(notes),
     )
 
@@ -121,10 +122,6 @@ def _banned(given: dict[str, Any], ends: tuple[int, ...]) -> tuple[int, ...]:
         if isinstance(phrase, list) and len(phrase) == 1 and _is_id(phrase[0]):
             banned.add(phrase[0])
     return tuple(sorted(banned))
-
-
-def _is_set(value: object) -> bool:
-    return value is not None and value not in ({}, [], "")
 
 
 def _one(given: dict[str, Any], name: str, default: int | None = None) -> int | None:

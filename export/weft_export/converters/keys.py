@@ -53,10 +53,9 @@ def check_keys(place: object, given: Mapping[str, Any], table: Table) -> list[st
     notes, unknown = [], []
     for name, value in given.items():
         row = table.get(name)
-        is_set = value is not None and value not in ({}, [], "")
-        if row is None and is_set:
+        if row is None and is_set(value):
             unknown.append(f"{name} ({value!r:.40})")
-        if not is_set or row is None or isinstance(row, Use) or _among(value, row.values):
+        if not is_set(value) or row is None or isinstance(row, Use) or _among(value, row.values):
             continue
         if isinstance(row, Noted):
             notes.append(f"{name} is {value!r:.40}: {row.note}")
@@ -65,6 +64,11 @@ def check_keys(place: object, given: Mapping[str, Any], table: Table) -> list[st
     if unknown:
         notes.append(f"{place} has keys that are not known here, and that are not followed: {', '.join(unknown[:8])}")
     return notes
+
+
+def is_set(value: object) -> bool:
+    """Whether a key says anything."""
+    return value is not None and value not in ({}, [], "")
 
 
 def _among(value: Any, values: tuple[Any, ...]) -> bool:

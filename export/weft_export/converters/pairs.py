@@ -46,10 +46,11 @@ def judge_sizes(
     Raises:
         CheckpointError: the scores are of a kind that is not supported, or the tokenizer numbers segments otherwise.
     """
+    if not takes_pairs(config, foreign):
+        foreign.fields.skip("sentence_transformers", "sbert_ce_default_activation_function")
+        return config
     files = _judge_files(foreign)
     scoring = _scoring(foreign, files.activation, config.num_labels) or config.scoring
-    if not takes_pairs(config, foreign):
-        return config
     longest = config.max_tokens
     if files.longest is not None and foreign.choices.max_tokens is None:
         longest = min(longest, files.longest)
@@ -68,8 +69,9 @@ def in_segments(
     # `of_segment` makes them of two tables.
     if not isinstance(places, Source) or len(places.names) != 2 or foreign.fields.whole("type_vocab_size", 2) < 2:
         return config
-    # Words' own: config.json says nothing that a tokenizer's class is found by but model_type.
-    side = read_text_side(foreign.directory, {"model_type": foreign.fields.raw("model_type")}, config.vocab_size)
+    # What a tokenizer's class is found by.
+    of_class = {name: foreign.fields.raw(name) for name in ("model_type", "tokenizer_class")}
+    side = read_text_side(foreign.directory, of_class, config.vocab_size)
     if not side.has_segments:
         foreign.fields.note("its tokenizer gives no token_type_ids, so both texts of a pair are the first segment")
         return config

@@ -7,8 +7,6 @@ from typing import Any
 
 from weft_export.options.table import ExportOptions
 
-NAMES = tuple(field.name for field in fields(ExportOptions))
-
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command, whose last parameter is `**options`, a flag for each row of the table. Returns the command."""

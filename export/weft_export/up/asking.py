@@ -8,6 +8,8 @@ from math import prod
 from pathlib import Path
 
 from weft_export.checkpoints.files import check_regular
+from weft_export.checkpoints.formats import is_gguf
+from weft_export.converters.gguf.names import parts_of
 from weft_export.errors import ExportError
 
 # What a number of a weight takes at least in a bundle, in bits, scales left out.
@@ -41,9 +43,12 @@ def ask_server(flags: Sequence[str], num_bytes: int) -> None:
 
 def least_bytes(checkpoint: Path, precision: str) -> int:
     """Return what a bundle's weights take at least, in bytes: all numbers of the checkpoint in this precision."""
-    files = [*checkpoint.glob("*.safetensors")]
+    # Beside these, a directory may have the same weights once more: consolidated.safetensors.
+    files = [*checkpoint.glob("model*.safetensors")]
     number = sum(map(_num_weights, files))
-    if not files:
+    if is_gguf(checkpoint):
+        number = sum(map(check_regular, parts_of(checkpoint))) // _MOST_BYTES
+    elif not files:
         number = sum(check_regular(path) for path in checkpoint.glob("pytorch_model*.bin")) // _MOST_BYTES
     return number * _BITS[precision] // 8
 

@@ -69,7 +69,7 @@ def _found(checkpoint: str) -> tuple[Path, str]:
     if checkpoint.startswith("-"):
         raise ExportError(f"the checkpoint comes first, then the flags of weft serve: weft up CHECKPOINT {checkpoint}")
     path = Path(checkpoint)
-    if not path.exists() and is_hub_name(checkpoint):
+    if not (path.exists() or is_gguf(path)) and is_hub_name(checkpoint):
         return download(checkpoint), model_name(checkpoint.rpartition("/")[2])
     if is_gguf(path):
         return path, model_name(title_of(path))

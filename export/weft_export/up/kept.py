@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from weft_export.checkpoints.exporter import sources, versions
-from weft_export.checkpoints.files import check_regular
+from weft_export.checkpoints.files import HELD_OUT_FILE, check_regular
 from weft_export.checkpoints.formats import is_gguf
 from weft_export.converters.gguf.names import parts_of
 from weft_proto.bundle_rules import MODEL_NAME
@@ -42,7 +42,8 @@ def key_of(checkpoint: Path, name: str, options: Mapping[str, object]) -> str:
         _add(digest, source, path)
     folder, paths = checkpoint, [*checkpoint.glob("*"), *checkpoint.glob("[0-9]*/*")]
     if is_gguf(checkpoint):
-        folder, paths = checkpoint.parent, parts_of(checkpoint)
+        folder = checkpoint.parent
+        paths = [*parts_of(checkpoint), *folder.glob(HELD_OUT_FILE)]
     for path in sorted(paths):
         if not path.is_dir() and not path.name.startswith(".") and path.suffix != ".md":
             check_regular(path)

@@ -195,7 +195,7 @@ def wrap(
 def _needed(flag: str, value: Needed | None) -> Needed:
     """Return what a flag or a directory says. Raises ExportError if neither does."""
     if value is None:
-        raise ExportError(f"{flag} is missing, and no config.json beside the file says it")
+        raise ExportError(f"{flag} is missing. Give it, or a directory whose config.json says it")
     return value
 
 

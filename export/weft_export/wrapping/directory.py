@@ -60,7 +60,7 @@ def find_model(given: Path) -> Path:
     for place in (given / _FIRST, given / "onnx" / _FIRST):
         if place.is_file():
             return place
-    found = sorted(given.glob("*.onnx"))
+    found = sorted([*given.glob("*.onnx"), *(given / "onnx").glob("*.onnx")])
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         raise CheckpointError(f"{given} has no {_FIRST}, and other .onnx files: {names}. Give the path of the file")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from weft_export.checkpoints.held_out import HELD_OUT_FILE
+from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_recipes.shared.figures import Figures
 
 

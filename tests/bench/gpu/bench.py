@@ -67,6 +67,7 @@ def read_arguments():
     parser.add_argument("--precision", choices=PRECISIONS, default="fp16")
     parser.add_argument("--shapes", type=lambda text: text.split(","), help="of 100m, 1b, 8b (default: all)")
     parser.add_argument("--minutes", type=float, default=10, help="begin no piece that may end later (default: 10)")
+    parser.add_argument("--seconds", type=float, help="how long a rate is measured (default: 5; in a rehearsal 0.1)")
     parser.add_argument("--out", type=Path, help="where the files lie (default: build/bench/gpu/parts)")
     parser.add_argument("--rehearse", action="store_true", help="to see that it runs")
     parser.add_argument("--piece", choices=PIECES, help=argparse.SUPPRESS)
@@ -87,7 +88,9 @@ def device_of(arguments):
 def place_of(arguments, device):
     """Where pieces find and leave what they share."""
     small = arguments.rehearse
-    return Place(WHERE / ("small" if small else "weights"), device, arguments.precision, SMALL if small else FULL)
+    scale = SMALL if small else FULL
+    scale = scale._replace(seconds=arguments.seconds or scale.seconds)
+    return Place(WHERE / ("small" if small else "weights"), device, arguments.precision, scale)
 
 
 def run_pieces(arguments, folder):
@@ -111,6 +114,7 @@ def run_apart(arguments, shape, name):
     """Do a piece in a process of its own: what it leaves on the device is gone with it."""
     command = [sys.executable, __file__, "--piece", name, "--shapes", shape, "--precision", arguments.precision]
     command += ["--cuda-device", str(arguments.cuda_device), *(["--rehearse"] if arguments.rehearse else [])]
+    command += ["--seconds", str(arguments.seconds)] if arguments.seconds else []
     started = time.monotonic()
     # Without flash attention, which the rehearsal turns off, no kernel attends over blocks.
     environment = os.environ | ({"ORT_DISABLE_FLASH_ATTENTION": "0"} if name == "blocks" else {})

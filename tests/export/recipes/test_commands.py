@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from weft_export.checkpoints.held_out import HELD_OUT_FILE
+from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_recipes.commands import Recording, answers
 from weft_recipes.shared.word_errors import word_error_rate
 from weft_recipes.speech.phrases import Phrase, sample, say_number, words

@@ -5,7 +5,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from weft_export.checkpoints.held_out import HELD_OUT_FILE
+from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_export.converters.convert import Converted, convert_tensors
 from weft_export.converters.converter import Choices
 from weft_export.converters.generation import GENERATION_FILE

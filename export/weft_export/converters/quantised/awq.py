@@ -6,8 +6,9 @@ A weight is (level - zero) * scale, with a zero and a scale for each group of in
 import torch
 from torch import Tensor
 
+from weft_export.checkpoints.weights import DATA_TYPES
 from weft_export.converters.fields import Fields
-from weft_export.converters.quantised.product import FLOATS, WORD, Parts, Product, layers_with, unpacked
+from weft_export.converters.quantised.product import WORD, Parts, Product, layers_with, unpacked
 from weft_export.converters.tensors import NamedTensors
 from weft_export.errors import CheckpointError
 
@@ -49,7 +50,7 @@ def _product(parts: Parts, group: int) -> Product:
     num_groups, num_outputs = num_inputs // size, num_words * _EACH
     levels = parts.taken("qweight", ("I32",), (num_inputs, num_words))
     zeros = parts.taken("qzeros", ("I32",), (num_groups, num_words))
-    scales = parts.taken("scales", FLOATS, (num_groups, num_outputs))
+    scales = parts.taken("scales", DATA_TYPES, (num_groups, num_outputs))
 
     def read() -> Tensor:
         of = torch.arange(num_inputs) // size

@@ -6,8 +6,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from weft_export.checkpoints.weights import DATA_TYPES
 from weft_export.converters.fields import Fields
-from weft_export.converters.quantised.product import FLOATS, WORD, Parts, Product, layers_with, unpacked
+from weft_export.converters.quantised.product import WORD, Parts, Product, layers_with, unpacked
 from weft_export.converters.tensors import NamedTensors
 from weft_export.errors import CheckpointError
 
@@ -80,7 +81,7 @@ def _product(parts: Parts, part: str, kind: tuple[str, int], *, even: bool) -> P
     else:
         levels, width = _packed(parts, rows, length, bits)
     num_groups = _num_groups(parts, rows, width)
-    scales = parts.taken("weight_scale", FLOATS, parts.any_shape("weight_scale"))
+    scales = parts.taken("weight_scale", DATA_TYPES, parts.any_shape("weight_scale"))
     zeros = None
     if not even:
         zeros = _zeros(parts, part, rows, num_groups, bits)

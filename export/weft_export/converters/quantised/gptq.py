@@ -8,8 +8,9 @@ import math
 import torch
 from torch import Tensor
 
+from weft_export.checkpoints.weights import DATA_TYPES
 from weft_export.converters.fields import Fields
-from weft_export.converters.quantised.product import FLOATS, WORD, Parts, Product, layers_with, unpacked
+from weft_export.converters.quantised.product import WORD, Parts, Product, layers_with, unpacked
 from weft_export.converters.tensors import NamedTensors
 from weft_export.errors import CheckpointError
 
@@ -83,7 +84,7 @@ def _product(parts: Parts, bits: int, group: int, less: int, *, even: bool) -> P
     num_groups = math.ceil(num_inputs / size)
     levels = parts.taken("qweight", ("I32",), (num_words, num_outputs))
     zeros = parts.taken("qzeros", ("I32",), (num_groups, math.ceil(num_outputs / each)))
-    scales = parts.taken("scales", FLOATS, (num_groups, num_outputs))
+    scales = parts.taken("scales", DATA_TYPES, (num_groups, num_outputs))
     groups = parts.taken("g_idx", ("I32", "I64"), (num_inputs,)) if "g_idx" in parts else None
 
     def read() -> Tensor:

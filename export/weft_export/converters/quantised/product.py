@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from weft_export.checkpoints.weights import DATA_TYPES, Entry
+from weft_export.checkpoints.weights import Entry
 from weft_export.converters.tensors import NamedTensors
 from weft_export.errors import CheckpointError
 
@@ -45,8 +45,8 @@ class Parts:
     def __contains__(self, part: str) -> bool:
         return f"{self.layer}.{part}" in self._stored.entries
 
-    def taken(self, part: str, types: Iterable[str], shape: tuple[int | None, ...]) -> Callable[[], Tensor]:
-        """Return what reads a part, as it is stored. None in a shape stands for any length.
+    def taken(self, part: str, types: Iterable[str], shape: tuple[int, ...]) -> Callable[[], Tensor]:
+        """Return what reads a part, as it is stored.
 
         Raises:
             CheckpointError: it is missing, or of another type or shape.
@@ -55,14 +55,10 @@ class Parts:
         entry = self._stored.entries.get(name)
         if entry is None:
             raise CheckpointError(f"the tensor {name} is missing")
-        fits = len(entry.shape) == len(shape) and all(
-            wanted in (None, length) for wanted, length in zip(shape, entry.shape, strict=True)
-        )
-        if not fits or entry.data_type not in types:
-            wanted = ", ".join("any" if length is None else str(length) for length in shape)
+        if entry.shape != shape or entry.data_type not in types:
             raise CheckpointError(
                 f"the tensor {name} is {entry.data_type} {list(entry.shape)}; it must be"
-                f" {' or '.join(types)} [{wanted}]"
+                f" {' or '.join(types)} {list(shape)}"
             )
         self.used.append(name)
         return self._stored.reader(name)
@@ -89,9 +85,6 @@ class Parts:
     def data_type(self, part: str) -> str:
         """Return the data type of a part that is there."""
         return self._stored.entries[f"{self.layer}.{part}"].data_type
-
-
-FLOATS = DATA_TYPES
 
 
 def layers_with(stored: NamedTensors, part: str) -> list[str]:
