@@ -6,8 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -53,46 +52,87 @@ def demo_repository():
 
 
 @pytest.fixture(scope="session")
-def tiny_repository():
+def tiny_repository(tiny_bundles_of):
     """The tiny random checkpoints of tiny.CHECKPOINTS, exported: a model repository with tiny-*/1.
 
-    It outlives the tests: copy what you mean to change.
+    It outlives the tests: copy what you mean to change. A bundle is made when it is asked for.
     """
-    from tiny import CHECKPOINTS
-
-    return _exported(CHECKPOINTS, "fp32")
+    return tiny_bundles_of("fp32")
 
 
 @pytest.fixture(scope="session")
-def int8_repository():
+def whole_tiny_repository(tiny_repository):
+    """The path of tiny_repository, with all of its bundles made."""
+    return tiny_repository.whole()
+
+
+@pytest.fixture(scope="session")
+def int8_repository(tiny_bundles_of):
     """Those of tiny.INT8 at int8: a model repository with tiny-*-int8/1; it outlives the tests too."""
-    from tiny import INT8
-
-    return _exported(INT8, "int8")
+    return tiny_bundles_of("int8")
 
 
 @pytest.fixture(scope="session")
-def int4_repository():
+def int4_repository(tiny_bundles_of):
     """Those of tiny.INT4 at int4: a model repository with tiny-*-int4/1; it outlives the tests too."""
-    from tiny import INT4
-
-    return _exported(INT4, "int4")
+    return tiny_bundles_of("int4")
 
 
-def _exported(names, precision):
-    """Their bundles in build/tiny, exported again only when one of SOURCES has changed."""
-    repository, digest = ROOT / "build" / "tiny" / precision, _digest()
-    repository.parent.mkdir(parents=True, exist_ok=True)
-    # Of several pytests (xdist's workers are some) one exports, and the others wait.
-    with repository.with_suffix(".sha256").open("a+") as made_of:
-        fcntl.flock(made_of, fcntl.LOCK_EX)
-        made_of.seek(0)
-        if made_of.read() != digest:
+@pytest.fixture(scope="session")
+def tiny_bundles_of():
+    """A function: the repository of a precision."""
+    # In processes of their own: torch's tracing keeps the interpreter to itself. They begin with the first bundle.
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
+        digest = _digest()
+        yield lambda precision: TinyBundles(precision, digest, processes)
+
+
+class TinyBundles:
+    """A model repository in build/tiny. `/ name` is the folder of a model, whose bundle is made if it has to be.
+
+    A bundle is exported again when one of SOURCES has changed.
+    """
+
+    def __init__(self, precision, digest, processes):
+        self._precision, self._digest, self._processes = precision, digest, processes
+        self.folder = ROOT / "build" / "tiny" / precision
+
+    def __truediv__(self, name):
+        if name in self._names():
+            self._make(name)
+        return self.folder / name
+
+    def whole(self):
+        """The path of the repository, with all of its bundles made."""
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(self._make, self._names()))
+        return self.folder
+
+    def _names(self):
+        """The checkpoint of each bundle, by the bundle's name."""
+        import tiny
+
+        if self._precision == "fp32":
+            return {name: name for name in tiny.CHECKPOINTS}
+        return {f"{name}-{self._precision}": name for name in getattr(tiny, self._precision.upper())}
+
+    def _make(self, name):
+        from tiny import export_tiny
+
+        stamps = ROOT / "build" / "tiny" / "stamps"
+        stamps.mkdir(parents=True, exist_ok=True)
+        # Of several pytests (xdist's workers are some) one exports, and the others wait.
+        with (stamps / name).open("a+") as made_of:
+            fcntl.flock(made_of, fcntl.LOCK_EX)
+            made_of.seek(0)
+            if made_of.read() == self._digest:
+                return
             made_of.truncate(0)
-            shutil.rmtree(repository, ignore_errors=True)
-            _export(names, precision, repository)
-            made_of.write(digest)
-    return repository
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            with tempfile.TemporaryDirectory() as checkpoints:
+                arguments = Path(checkpoints), self.folder, self._names()[name], self._precision
+                self._processes.submit(export_tiny, *arguments).result()
+            made_of.write(self._digest)
 
 
 def _digest():
@@ -100,15 +140,3 @@ def _digest():
     for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern)):
         digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
-
-
-def _export(names, precision, repository):
-    from tiny import export_tiny
-
-    # In processes of their own, since torch's tracing keeps the interpreter to itself.
-    with (
-        tempfile.TemporaryDirectory() as checkpoints,
-        ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes,
-    ):
-        for _ in processes.map(partial(export_tiny, Path(checkpoints), repository, precision=precision), names):
-            pass

@@ -8,9 +8,9 @@ from weft_server.bundle.repository import scan_repository
 from weft_server.content.tokenizer import Tokenizer
 
 
-def test_the_server_accepts_every_bundle_of_the_exporter(tiny_repository):
+def test_the_server_accepts_every_bundle_of_the_exporter(whole_tiny_repository):
     """A bundle of each family is found and verified, and its tokenizers give no id that the graphs do not know."""
-    scan = scan_repository(tiny_repository)
+    scan = scan_repository(whole_tiny_repository)
     assert [] == scan.oddities
     assert sorted(CHECKPOINTS) == [candidate.name for candidate in scan.candidates]
     for candidate in scan.candidates:

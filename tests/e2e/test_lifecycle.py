@@ -94,9 +94,9 @@ def test_what_outlives_the_drain_timeout_is_told(small_repository):
         assert 0 == server.process.wait(30)
 
 
-def test_sigterm_while_models_load_ends_the_server(tiny_repository):
+def test_sigterm_while_models_load_ends_the_server(whole_tiny_repository):
     """Nothing waits for the models that are still to come."""
-    with ServerProcess(tiny_repository) as server:
+    with ServerProcess(whole_tiny_repository) as server:
         server.process.send_signal(signal.SIGTERM)
 
         assert 0 == server.process.wait(30)

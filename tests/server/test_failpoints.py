@@ -58,7 +58,7 @@ def test_by_default_there_are_none_and_none_is_called(tiny_repository):
     """Without the variable there is no object of points, and what runs in a step are the methods of the classes."""
     assert failpoints.POINTS is None
     graphs = Graphs(load_bundle(tiny_repository / "tiny-translate" / "1"), [HOST], 1)
-    lanes = decode_lanes(graphs, 1, read_config(repository=tiny_repository), Metrics().for_model("m", 1, "t"))
+    lanes = decode_lanes(graphs, 1, read_config(repository=tiny_repository.folder), Metrics().for_model("m", 1, "t"))
     for lane in (lanes.ready[0], lanes.make(0)):
         assert (DecodeLane.step, DecodeRunner.decode) == (lane.step.__func__, lane.runner.decode.__func__)
         assert Session.run is lane.runner._encoder.run.__func__
@@ -78,7 +78,7 @@ def test_with_points_every_lane_has_them_also_one_made_later(tiny_repository, tm
     """A lane's runner and its graphs fail where a file says so: the lanes of the start, and each one made anew."""
     monkeypatch.setattr("weft_server.serving.lanes.POINTS", Failpoints(tmp_path))
     graphs = Graphs(load_bundle(tiny_repository / "tiny-translate" / "1"), [HOST], 1)
-    lanes = decode_lanes(graphs, 1, read_config(repository=tiny_repository), Metrics().for_model("m", 1, "t"))
+    lanes = decode_lanes(graphs, 1, read_config(repository=tiny_repository.folder), Metrics().for_model("m", 1, "t"))
     for lane in (lanes.ready[0], lanes.make(0)):
         (tmp_path / "tiny-translate.decode").write_text("raise")
         with pytest.raises(RuntimeError, match=r"failpoint tiny-translate\.decode"):

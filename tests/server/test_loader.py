@@ -104,7 +104,7 @@ def test_a_bundle_that_blocks_its_thread_holds_up_no_other(tiny_repository, monk
     sound = Entry("b", 1, tiny_repository / "tiny-text" / "1")
 
     async def run():
-        config, metrics = read_config(repository=tiny_repository), Metrics()
+        config, metrics = read_config(repository=tiny_repository.folder), Metrics()
 
         async def one(entry):
             await load_entry(entry, config, metrics)
@@ -129,7 +129,7 @@ def test_a_golden_request_without_an_end_is_refused(tiny_repository, monkeypatch
     entry = Entry("a", 1, tiny_repository / "tiny-translate" / "1")
     try:
         # Enough for a slow machine to come where it hangs.
-        asyncio.run(load_entry(entry, read_config(repository=tiny_repository, load_timeout_s=5), Metrics()))
+        asyncio.run(load_entry(entry, read_config(repository=tiny_repository.folder, load_timeout_s=5), Metrics()))
     finally:
         go.set()
 

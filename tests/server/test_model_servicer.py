@@ -21,7 +21,7 @@ def test_a_model_is_listed_as_its_manifest_states_it(tiny_repository, name):
     async def run():
         async with Loaded(directory) as model:
             entry = Entry(name, 1, directory, model_pb2.MODEL_STATE_READY, model=model)
-            servicer = ModelServicer(Models([entry]), read_config(repository=tiny_repository))
+            servicer = ModelServicer(Models([entry]), read_config(repository=tiny_repository.folder))
             CALL.set(Call("ListModels"))
             (listed,) = (await servicer.ListModels(model_pb2.ListModelsRequest(), None)).models
             manifest = model.manifest

@@ -139,7 +139,7 @@ def test_what_lanes_take_of_devices(tiny_repository, name):
     """Weights once for each graph that runs there, explanations on the first device, and the slots divided."""
     bundle = load_bundle(tiny_repository / name / "1")
     manifest = bundle.manifest
-    config = read_config(repository=tiny_repository, slots=5)
+    config = read_config(repository=tiny_repository.folder, slots=5)
     weights = {graph.role: weight_bytes(bundle.path(graph.path)) for graph in manifest.graphs}
     explaining = weights[pb.GRAPH_ROLE_EXPLAIN]
     slots = 3 * (sum(map(slot_bytes, manifest.states)) + 4 * manifest.text.target_vocab_size) if manifest.states else 0

@@ -1,6 +1,7 @@
 """From a graph's module to an .onnx file with its weights beside it."""
 
 import contextlib
+import gc
 import logging
 import warnings
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
         made = score_graph(encoder[0] if encoder else None, decoder, graph.states, _POSITION)
         onnx.save(made, directory / graph.file_name)
         return
-    with _quiet():
+    with _quiet(), _uncollected():
         program = torch.onnx.export(
             graph.module.eval(),
             tuple(port.example for port in graph.inputs),
@@ -110,6 +111,18 @@ def forget_origin(model: onnx_ir.Model) -> None:
         value.metadata_props.clear()
     model.graph.metadata_props.clear()
     model.metadata_props.clear()
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    # A trace makes millions of objects that live to its end: looking through them again and again takes a tenth of it.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager
