@@ -37,8 +37,9 @@ PROMPT = "prompt."
 
 # What a graph of TASK_EXTRACT says of each token: that an answer starts there, and that it ends there.
 EXTRACT_LABELS = ("start", "end")
-# Which tokens a graph of TASK_FILL_MASK reads. A request has so many masks at most: of each there are logits of all tokens.
+# An input of a graph of TASK_FILL_MASK: which positions it is asked about, int64 [batch, masks].
 MASK_POSITIONS = "mask_positions"
+# Of a text. For each there are logits of the whole vocabulary.
 MAX_MASKS = 16
 
 # Inputs of graphs that take adapters: which rows are in which group, and which of them have an adapter, and where.

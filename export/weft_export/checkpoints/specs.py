@@ -94,7 +94,8 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     _require(divided or not row.takes_context, "text.separator_id is missing")
     fits = not text.HasField("separator_id") or text.separator_id < text.source_vocab_size
     _require(fits, "text.separator_id is outside text.source_vocab_size")
-    _require(text.HasField("mask_id") == row.fills_masks, "text.mask_id is for models that fill masks, and needed there")
+    has_mask = text.HasField("mask_id")
+    _require(has_mask == row.fills_masks, "text.mask_id is for models that fill masks, and needed there")
     _require(not row.fills_masks or text.mask_id < text.source_vocab_size, "text.mask_id is outside the vocabulary")
     has_target = bool(text.target_tokenizer)
     _require(has_target == row.writes_text, "text.target_tokenizer must be set for text output only")

@@ -122,11 +122,14 @@ _LAYER: Names = {
     **both("feed_forward.outer", "output.dense"),
     **norm("feed_forward_norm", "output.LayerNorm"),
 }
+
+
 def _words(foreign: Foreign) -> WordHead:
     """What the authors' files have, or what transformers had instead. In theirs, logits are always of the table."""
     if foreign.fields.flag("legacy", default=True):
         return BERT_WORDS
-    return WordHead("lm_predictions.lm_head.dense", "lm_predictions.lm_head.LayerNorm", None, "lm_predictions.lm_head.bias")
+    theirs = "lm_predictions.lm_head"
+    return WordHead(f"{theirs}.dense", f"{theirs}.LayerNorm", None, f"{theirs}.bias")
 
 
 DEBERTA = kinds(

@@ -99,6 +99,8 @@ _LAYER: Names = {
     **both("feed_forward.outer", "mlp.Wo"),
     **both("feed_forward_norm", "mlp_norm"),
 }
+
+
 def _words(foreign: Foreign) -> WordHead:
     return WordHead("head.dense", "head.norm", "decoder", biased=foreign.fields.flag("decoder_bias", default=True))
 

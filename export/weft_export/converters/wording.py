@@ -17,7 +17,7 @@ from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import EXTRACT_LABELS, MAX_LABELS
 from weft_proto.languages import Languages
 from weft_proto.sound import longest_prefix
-from weft_proto.tasks import TASKS
+from weft_proto.tasks import TASKS, Task
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 GOLDEN_PICTURE = "golden.png"
@@ -113,6 +113,17 @@ def _put_separator(text: bundle_pb2.TextSpec, side: TextSide, *, is_needed: bool
         raise CheckpointError("it takes two texts, and its tokenizer puts no token between them")
 
 
+def _put_source(text: bundle_pb2.TextSpec, foreign: Foreign, sizes: Any, row: Task, side: TextSide) -> None:
+    """Put what is read where no text is written."""
+    text.max_source_tokens = sizes.max_tokens
+    if row.fills_masks:
+        if side.mask_id is None:
+            raise CheckpointError("it fills masks, and its tokenizer has no mask_token that the model knows")
+        text.mask_id = side.mask_id
+    if row.takes_context or (not row.labels_tokens and takes_pairs(sizes, foreign)):
+        _put_separator(text, side, is_needed=row.takes_context or foreign.choices.pairs)
+
+
 def _mask_token(text: bundle_pb2.TextSpec, files: Mapping[str, bytes]) -> str:
     name = text.source_tokenizer
     token: str = tokenizer_of(name, files[name]).id_to_token(text.mask_id)
@@ -126,13 +137,7 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side
         text.source_tokenizer = side.source_tokenizer
         text.source_vocab_size = getattr(sizes, "source_vocab_size", None) or sizes.vocab_size
     if not row.writes_text:
-        text.max_source_tokens = sizes.max_tokens
-        if row.fills_masks:
-            if side.mask_id is None:
-                raise CheckpointError("it fills masks, and its tokenizer has no mask_token")
-            text.mask_id = side.mask_id
-        if row.takes_context or (not row.labels_tokens and takes_pairs(sizes, foreign)):
-            _put_separator(text, side, is_needed=row.takes_context or foreign.choices.pairs)
+        _put_source(text, foreign, sizes, row, side)
         return text
     text.target_tokenizer = side.target_tokenizer
     text.target_vocab_size = getattr(sizes, "target_vocab_size", None) or sizes.vocab_size

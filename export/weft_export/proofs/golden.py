@@ -392,5 +392,5 @@ def _source(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, 
     positions = positions_of(source[0], checkpoint.text.mask_id)
     if not 1 <= len(positions) <= MAX_MASKS:
         token = tokenizer.id_to_token(checkpoint.text.mask_id)
-        raise CheckpointError(f"the golden text has {len(positions)} times {token}; it must have it 1 to {MAX_MASKS} times")
+        raise CheckpointError(f"the golden text has {token} {len(positions)} times; 1 to {MAX_MASKS} are needed")
     return source, lengths, positions[None]

@@ -567,7 +567,7 @@ class FillMaskRequest(_message.Message):
 
     @_builtins.property
     def targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """targets are the only tokens to choose from, if there are any; at most 1,024, of at most 1,024 characters each. Each is a token as the
+        """targets are the only tokens to choose from, if there are any; at most 1,024, of at most 256 characters each. Each is a token as the
         vocabulary writes it ("capital", "##s"), or a text that the tokenizer makes one token of (" capital"): any other is refused.
         Probabilities are over the whole vocabulary all the same.
         """
