@@ -7,8 +7,7 @@ import transformers
 from foreign import made_model
 from tokenizer_directories import OLDER, reference, write
 
-from loaded import Loaded, ask, refusal_of
-from weft_export.errors import CheckpointError
+from loaded import Loaded, ask
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
