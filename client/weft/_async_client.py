@@ -11,6 +11,7 @@ import grpc
 
 from weft import _answers, _questions, _standing, _verb_options
 from weft import _verbs as verbs
+from weft._async_many_calls import AsyncManyCalls
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._home import LoopHome
 from weft._looks import Looks

@@ -193,16 +193,18 @@ def fill_mask(
     ] = None,
     targets: Annotated[
         list[str] | None,
-        typer.Option("--target", metavar="TOKEN", help="Choose among such tokens alone. Give several."),
+        typer.Option("--among", metavar="TOKEN", help="Rank these tokens alone. Give several."),
     ] = None,
     files: Files,
     request: Request,
 ) -> None:
-    """Tell which words fit in the places of a text's masks, such as [MASK].
+    """Say which words fit in the places of masks.
+
+    A mask is a token that the model knows, such as [MASK]: `weft models --json` says its `mask_token`.
 
     Each filling is one line, best first, and an empty line is between masks. With --scores a line begins with score,
     start and end of the mask, with tabs between them. Start and end count the characters of the text (Unicode code
-    points). `weft models --json` says what the mask token of a model is.
+    points).
     """
     asked: FillMaskOptions = {**request.options(), "top_k": top, "targets": targets or ()}
     if files.is_asked({"a text": text}):

@@ -256,7 +256,7 @@ def test_fillings_of_masks_are_printed(weft_command, tmp_path):
     asked = ("fill-mask", "a [MASK] is [MASK]")
     assert (0, "cat\n##s\n\ncat\n##s\n", "") == weft_command(*asked)
     lines = "0.5000\t2\t8\tx\n0.5000\t12\t18\tx\n"
-    assert (0, lines, "") == weft_command(*asked, "--scores", "--top", "1", "--target", "x", "--target", "y")
+    assert (0, lines, "") == weft_command(*asked, "--scores", "--top", "1", "--among", "x", "--among", "y")
     assert "##s" == json.loads(weft_command(*asked, "--json")[1])["masks"][1]["fillings"][1]["text"]
     source, out = tmp_path / "in", tmp_path / "out"
     source.write_text("a [MASK]\n[MASK] or [MASK]\n")
