@@ -1,6 +1,5 @@
 """The asyncio client's verbs that ask about many inputs."""
 
-
 from collections.abc import AsyncIterable, Iterable
 from pathlib import Path
 from typing import Unpack

@@ -125,7 +125,7 @@ class Masked(Ids):
         return len(self.positions)
 
     @staticmethod
-    def feeds(sources: Many[Masked], width: int, pad_id: int) -> dict[str, np.ndarray]:
+    def feeds(sources: Many[Any], width: int, pad_id: int) -> dict[str, np.ndarray]:
         """What Ids give, and the positions int64 [inputs, masks]."""
         positions = np.stack([source.positions for source in sources])
         return {**Ids.feeds(sources, width, pad_id), MASK_POSITIONS: positions}

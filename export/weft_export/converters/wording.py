@@ -126,7 +126,8 @@ def _put_source(text: bundle_pb2.TextSpec, foreign: Foreign, sizes: Any, row: Ta
 
 def _mask_token(text: bundle_pb2.TextSpec, files: Mapping[str, bytes]) -> str:
     name = text.source_tokenizer
-    token: str = tokenizer_of(name, files[name]).id_to_token(text.mask_id)
+    token = tokenizer_of(name, files[name]).id_to_token(text.mask_id)
+    assert token is not None, "the id of the mask token came from its name. This is a bug."
     return token
 
 
