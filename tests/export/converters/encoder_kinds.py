@@ -1,7 +1,10 @@
 """The table of kinds that classify texts, tag tokens or embed: rows for each, which draw configs of odd sizes."""
 
+import json
+
 from foreign import PAD, VOCAB, Kind
 
+MASK = "<end>"
 LABELS = {0: "no", 1: "yes", 2: "perhaps"}
 
 
@@ -120,6 +123,12 @@ def words(draw):
         return sizes | ({"decoder_bias": rng.random() < 0.5} if "classifier_bias" in sizes else {})
 
     return drawn
+
+
+def masking(directory):
+    """Let a special token that the random tokenizer has be the mask."""
+    path = directory / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"mask_token": MASK}))
 
 
 _STEMS = [
