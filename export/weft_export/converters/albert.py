@@ -2,8 +2,8 @@
 
 from weft_export.converters.converter import Foreign
 from weft_export.converters.encoders import LABELS, kinds, no_layer, of_segment, read_sizes
-from weft_export.converters.masked_lm import WordHead
 from weft_export.converters.sources import Names, both, both_rows, layer_names, norm
+from weft_export.converters.word_heads import WordHead
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
 

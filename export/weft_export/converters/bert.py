@@ -2,8 +2,8 @@
 
 from weft_export.converters.converter import Foreign
 from weft_export.converters.encoders import LABELS, bert_names, kinds, no_layer, read_sizes
-from weft_export.converters.masked_lm import BERT_WORDS, ROBERTA_WORDS
 from weft_export.converters.sources import both
+from weft_export.converters.word_heads import BERT_WORDS, ROBERTA_WORDS
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
 ROBERTA_FIRST = 2

@@ -6,8 +6,8 @@ from torch.nn import functional
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
 from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, kinds
-from weft_export.converters.masked_lm import BERT_WORDS, WordHead
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, from_row, layer_names, norm
+from weft_export.converters.word_heads import BERT_WORDS, WordHead
 from weft_export.errors import CheckpointError
 from weft_export.families.encoder_only import EncoderOnlyConfig
 from weft_export.layers.disentangled import Disentangled

@@ -3,8 +3,8 @@
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
 from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, kinds
-from weft_export.converters.masked_lm import WordHead
 from weft_export.converters.sources import Names, both, both_rows, from_row, layer_names, norm
+from weft_export.converters.word_heads import WordHead
 from weft_export.families.encoder_only import EncoderOnlyConfig
 from weft_export.layers.style import Style
 from weft_export.layers.words import WordStyle

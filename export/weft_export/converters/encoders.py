@@ -9,10 +9,10 @@ from torch import Tensor
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, Foreign
 from weft_export.converters.label_scores import scoring_of
-from weft_export.converters.masked_lm import WordHead, head_names, masked_lm_sizes
 from weft_export.converters.pairs import in_segments, judge_sizes, segment_names
 from weft_export.converters.sentence import dense_names, embedder_sizes
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, from_row, layer_names, norm
+from weft_export.converters.word_heads import WordHead, head_names, masked_lm_sizes
 from weft_export.families.classifier import IDENTITY
 from weft_export.families.encoder_only import EncoderOnlyConfig
 from weft_export.layers.style import Style

@@ -3,9 +3,9 @@
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
 from weft_export.converters.encoders import DEFAULT_TEXT, kinds
-from weft_export.converters.masked_lm import WordHead
 from weft_export.converters.rotation import whole_rotation_of
 from weft_export.converters.sources import Names, both, half, layer_names
+from weft_export.converters.word_heads import WordHead
 from weft_export.families.encoder_only import FIRST, MEAN, EncoderOnlyConfig
 from weft_export.layers.positions import Rotation
 from weft_export.layers.reach import ALL

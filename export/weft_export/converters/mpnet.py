@@ -2,8 +2,8 @@
 
 from weft_export.converters.converter import Foreign
 from weft_export.converters.encoders import LABELS, kinds, no_layer, read_sizes
-from weft_export.converters.masked_lm import ROBERTA_WORDS
 from weft_export.converters.sources import Names, both, both_rows, from_row, layer_names, norm
+from weft_export.converters.word_heads import ROBERTA_WORDS
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
 _FIRST_ROW, _MAX_DISTANCE = 2, 128

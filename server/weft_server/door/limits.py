@@ -33,7 +33,7 @@ _MAX_IDS = int(LIMITS["TextSpec"]["max_total_tokens"].most or 0)
 # Every repeated field that a request may have. What reads a field says the same, with the same reason.
 BOUNDS = {
     "weft.v1.ClassifyRequest.labels": Bound(MAX_MATCHED_LABELS, "INPUT_TOO_LONG"),
-    "weft.v1.FillMaskRequest.targets": Bound(MAX_TARGETS),
+    "weft.v1.FillMaskRequest.targets": Bound(MAX_TARGETS, "INPUT_TOO_LONG"),
     "weft.v1.EmbedRequest.inputs": Bound(MAX_INPUTS, "INPUT_TOO_LONG"),
     "weft.v1.DetokenizeRequest.token_ids": Bound(MAX_DETOKENIZED, "INPUT_TOO_LONG"),
     "weft.v1.TokenIds.ids": Bound(_MAX_IDS, "INPUT_TOO_LONG"),
