@@ -49,7 +49,11 @@ def their_answer(pipeline, text, **options):
 
 
 # A tokenizer that knows words, one of bytes, and one of SentencePiece.
-SERVED = [("Bert", "bert"), ("Roberta", "roberta"), ("XLMRoberta", "xlm-roberta")]
+SERVED = [
+    ("Bert", "bert"),
+    ("Roberta", "roberta"),
+    pytest.param("XLMRoberta", "xlm-roberta", marks=pytest.mark.long),
+]
 
 
 @pytest.mark.parametrize(("name", "files"), SERVED)
