@@ -311,6 +311,17 @@ def extract(directory: Path) -> Draft:
     return draft
 
 
+def fill_mask(directory: Path) -> Draft:
+    """Three tokens for each of two masks; explained by a summary of its layers."""
+    draft = _with_text(Draft(directory, common_pb2.TASK_FILL_MASK), max_source_tokens=12)
+    draft.manifest.text.mask_id = 3
+    draft.manifest.golden.token_ids.extend([1, 2, 3, 9, 8, 7])
+    draft.manifest.golden.scores.extend([-0.5, -1.0, -2.0, -1.0, -1.5, -3.0])
+    inputs = TEXT_IN | {"mask_positions": ("l", ["batch", "masks"])}
+    draft.graph(pb.GRAPH_ROLE_MASKED_LM, "model.onnx", inputs, {"logits": ("f", ["batch", "masks", 20])})
+    return _with_explain(draft, inputs, "masks", "seq", default_layer=None)
+
+
 def embed_text(directory: Path) -> Draft:
     """An embedder into three dimensions, explained by a summary of its layers."""
     draft = _with_text(Draft(directory, common_pb2.TASK_EMBED_TEXT), max_source_tokens=12)
@@ -356,6 +367,7 @@ MAKERS = [
     classify_image,
     tag,
     extract,
+    fill_mask,
     embed_text,
     match,
 ]

@@ -216,6 +216,10 @@ class FakeServicer(
         self._enter("Extract", request, context)
         return self._finish(context, extract(request))
 
+    def FillMask(self, request, context):
+        self._enter("FillMask", request, context)
+        return self._finish(context, fill_mask(request))
+
     def Generate(self, request, context):
         self._enter("Generate", request, context)
         answer = generate(request)
@@ -401,6 +405,21 @@ def classify(request):
     answer.scoring = {"flags": 1, "stars": 2}.get(request.model.name, 0)
     source = {"grid_rows": 2, "grid_columns": 3} if kind == "image" else {"source_tokens": _words(request)}
     return _explain(request, answer, [kind], **source)
+
+
+def fill_mask(request):
+    """Fill each mask with the targets, or with a word and a part of one."""
+    words = list(request.targets) or [" cat", "##s"]
+    fillings = [
+        classification.Filling(text=word, token_id=index, score=0.5 / (1 + index))
+        for index, word in enumerate(words[: request.top_k or 5])
+    ]
+    masks = [
+        classification.FilledMask(start=each.start(), end=each.end(), fillings=fillings)
+        for each in re.finditer(r"\[MASK\]", request.text)
+    ]
+    answer = classification.FillMaskResponse(masks=masks, **_facts(request, "words"))
+    return _explain(request, answer, ["[MASK]"] * len(masks), source_tokens=request.text.split())
 
 
 def extract(request):

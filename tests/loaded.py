@@ -45,6 +45,7 @@ _VERBS = {
     common_pb2.TASK_CLASSIFY_IMAGE: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
     common_pb2.TASK_TAG: (ClassificationServicer, "Tag", classification_pb2.TagRequest),
     common_pb2.TASK_EXTRACT: (ClassificationServicer, "Extract", classification_pb2.ExtractRequest),
+    common_pb2.TASK_FILL_MASK: (ClassificationServicer, "FillMask", classification_pb2.FillMaskRequest),
     common_pb2.TASK_EMBED_TEXT: (EmbeddingServicer, "Embed", embedding_pb2.EmbedRequest),
     common_pb2.TASK_MATCH: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
     common_pb2.TASK_EMBED_IMAGE: (EmbeddingServicer, "Embed", embedding_pb2.EmbedRequest),

@@ -18,6 +18,9 @@ from weft._types import (
     Embeddings,
     ExtractedAnswer,
     Extraction,
+    FilledMask,
+    FilledMasks,
+    Filling,
     FinishReason,
     Generation,
     LabelScore,
@@ -185,6 +188,15 @@ def extraction(message: classification_pb2.ExtractResponse) -> Extraction:
     return Extraction(answers, alignment=_explanation(message), **_facts(message))
 
 
+def filled_masks(message: classification_pb2.FillMaskResponse) -> FilledMasks:
+    """Read what fits in the places of masks."""
+    masks = tuple(
+        FilledMask(each.start, each.end, tuple(Filling(**_fields(filling, Filling)) for filling in each.fillings))
+        for each in message.masks
+    )
+    return FilledMasks(masks, alignment=_explanation(message), **_facts(message))
+
+
 def embeddings(message: embedding_pb2.EmbedResponse) -> Embeddings:
     """Read the vectors of all inputs."""
     return Embeddings(
@@ -251,4 +263,5 @@ def model(message: model_pb2.Model) -> Model:
         adapters=tuple(message.adapters),
         takes_labels=message.takes_labels,
         label_text=message.label_text,
+        mask_token=message.mask_token,
     )

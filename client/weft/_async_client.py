@@ -2,7 +2,7 @@
 # ruff: noqa: ASYNC109 - the timeout is the deadline that the server is told, not only how long we wait
 
 import asyncio
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
@@ -11,12 +11,10 @@ import grpc
 
 from weft import _answers, _questions, _standing, _verb_options
 from weft import _verbs as verbs
-from weft._async_calls import AsyncCalls
-from weft._async_many import AsyncMany
+from weft._async_many_calls import AsyncManyCalls
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._home import LoopHome
 from weft._looks import Looks
-from weft._many import asking
 from weft._model import Model
 from weft._reach import Reach
 from weft._recordings import Recording, Transcription
@@ -27,6 +25,7 @@ from weft._types import (
     Classification,
     Embeddings,
     Extraction,
+    FilledMasks,
     Generation,
     Health,
     Messages,
@@ -41,7 +40,7 @@ from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
 
 
-class AsyncClient(AsyncCalls):
+class AsyncClient(AsyncManyCalls):
     """Talks to Weft servers from asyncio. Made and used inside one running event loop; its tasks may share it.
 
     The verbs, options and errors are those of `Client`; the streams are read with `async for`. A cancelled task raises
@@ -148,6 +147,12 @@ class AsyncClient(AsyncCalls):
         """Answer a question with spans of a context, best first; `ExtractOptions` lists the options."""
         return await self._ask(verbs.EXTRACT, timeout, context, question, **options)
 
+    async def fill_mask(
+        self, text: str, *, timeout: float | None = None, **options: Unpack[_verb_options.FillMaskOptions]
+    ) -> FilledMasks:
+        """Tell which tokens fit in the places of a text's masks, best first; `FillMaskOptions` lists the options."""
+        return await self._ask(verbs.FILL_MASK, timeout, text, **options)
+
     async def generate(
         self,
         prompt: Text | None = None,
@@ -242,121 +247,6 @@ class AsyncClient(AsyncCalls):
     ) -> AsyncStream[_questions.Answer]:
         """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
         return self._stream(verbs.ANSWER, timeout, image, question, **options)
-
-    def answer_many(
-        self,
-        questions: Iterable[tuple[Picture, Text]] | AsyncIterable[tuple[Picture, Text]],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.AnswerOptions],
-    ) -> AsyncMany[_questions.Answer]:
-        """Answer many questions, each about its picture, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(asking(verbs.ANSWER_PAIR, options, questions=questions), concurrency, timeout)
-
-    def transcribe_many(
-        self,
-        recordings: Iterable[Recording],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.TranscribeOptions],
-    ) -> AsyncMany[Transcription]:
-        """Write down many recordings, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(asking(verbs.TRANSCRIBE, options, recordings=recordings), concurrency, timeout)
-
-    def translate_many(
-        self,
-        texts: Iterable[Text] | AsyncIterable[Text],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.TranslateOptions],
-    ) -> AsyncMany[Translation]:
-        """Translate many texts, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(asking(verbs.TRANSLATE, options, texts=texts), concurrency, timeout)
-
-    def caption_many(
-        self,
-        images: Iterable[Picture] | AsyncIterable[Picture],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.CaptionOptions],
-    ) -> AsyncMany[Caption]:
-        """Describe many pictures, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(asking(verbs.CAPTION, options, images=images), concurrency, timeout)
-
-    def classify_many(
-        self,
-        texts: Iterable[Text] | AsyncIterable[Text] | None = None,
-        *,
-        images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
-        pairs: Iterable[tuple[str, str]] | AsyncIterable[tuple[str, str]] | None = None,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.ClassifyOptions],
-    ) -> AsyncMany[Classification]:
-        """Put many texts, pictures or pairs of texts, one of them, into a model's labels; see `AsyncMany`."""
-        asked = asking(verbs.CLASSIFY_ONE, options, texts=texts, images=images, pairs=pairs)
-        return self._many(asked, concurrency, timeout)
-
-    def tag_many(
-        self,
-        texts: Iterable[Text] | AsyncIterable[Text],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.TagOptions],
-    ) -> AsyncMany[Tagging]:
-        """Tag many texts, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(asking(verbs.TAG, options, texts=texts), concurrency, timeout)
-
-    def extract_many(
-        self,
-        questions: Iterable[tuple[str, str]] | AsyncIterable[tuple[str, str]],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.ExtractOptions],
-    ) -> AsyncMany[Extraction]:
-        """Answer each of many pairs of a context and a question about it, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(asking(verbs.EXTRACT_PAIR, options, questions=questions), concurrency, timeout)
-
-    def generate_many(
-        self,
-        prompts: Iterable[Text] | AsyncIterable[Text] | None = None,
-        *,
-        messages: Iterable[Messages] | AsyncIterable[Messages] | None = None,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.GenerateOptions],
-    ) -> AsyncMany[Generation]:
-        """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(asking(verbs.GENERATE, options, prompts=prompts, messages=messages), concurrency, timeout)
-
-    def embed_many(
-        self,
-        texts: Iterable[Text] | AsyncIterable[Text] | None = None,
-        *,
-        images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.EmbedOptions],
-    ) -> AsyncMany[Embeddings]:
-        """Turn many texts or pictures, one of them, into vectors, a request for each; see `AsyncMany`."""
-        return self._many(asking(verbs.EMBED_ONE, options, texts=texts, images=images), concurrency, timeout)
-
-    def score_many(
-        self,
-        pairs: Iterable[tuple[Text | bytes | Path, Text]] | AsyncIterable[tuple[Text | bytes | Path, Text]],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.ScoreOptions],
-    ) -> AsyncMany[Score]:
-        """Tell how probable each target is behind its source, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(asking(verbs.SCORE_PAIR, options, pairs=pairs), concurrency, timeout)
 
     async def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """List every version of every model, by name and then version."""

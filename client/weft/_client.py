@@ -9,11 +9,10 @@ import grpc
 
 from weft import _answers, _questions, _standing, _verb_options
 from weft import _verbs as verbs
-from weft._calls import Calls
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._home import again_in_forks
 from weft._looks import Looks
-from weft._many import Many, asking
+from weft._many_calls import ManyCalls
 from weft._model import Model
 from weft._reach import Reach
 from weft._recordings import Recording, Transcription
@@ -24,6 +23,7 @@ from weft._types import (
     Classification,
     Embeddings,
     Extraction,
+    FilledMasks,
     Generation,
     Health,
     Messages,
@@ -37,7 +37,7 @@ from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
 
 
-class Client(Calls):
+class Client(ManyCalls):
     """Talks to Weft servers. Threads may share one; it connects at the first call, and again when a connection is lost.
 
     Every verb takes `timeout`, in seconds, and raises only what stands under `weft.Error`.
@@ -151,6 +151,12 @@ class Client(Calls):
         """Answer a question with spans of a context, best first; `ExtractOptions` lists the options."""
         return self._ask(verbs.EXTRACT, timeout, context, question, **options)
 
+    def fill_mask(
+        self, text: str, *, timeout: float | None = None, **options: Unpack[_verb_options.FillMaskOptions]
+    ) -> FilledMasks:
+        """Tell which tokens fit in the places of a text's masks, best first; `FillMaskOptions` lists the options."""
+        return self._ask(verbs.FILL_MASK, timeout, text, **options)
+
     def generate(
         self,
         prompt: Text | None = None,
@@ -249,121 +255,6 @@ class Client(Calls):
     ) -> Stream[_questions.Answer]:
         """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
         return self._stream(verbs.ANSWER, timeout, image, question, **options)
-
-    def answer_many(
-        self,
-        questions: Iterable[tuple[Picture, Text]],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.AnswerOptions],
-    ) -> Many[_questions.Answer]:
-        """Answer many questions, each about its picture, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.ANSWER_PAIR, options, questions=questions), concurrency, timeout)
-
-    def transcribe_many(
-        self,
-        recordings: Iterable[Recording],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.TranscribeOptions],
-    ) -> Many[Transcription]:
-        """Write down many recordings, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.TRANSCRIBE, options, recordings=recordings), concurrency, timeout)
-
-    def translate_many(
-        self,
-        texts: Iterable[Text],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.TranslateOptions],
-    ) -> Many[Translation]:
-        """Translate many texts, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.TRANSLATE, options, texts=texts), concurrency, timeout)
-
-    def caption_many(
-        self,
-        images: Iterable[Picture],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.CaptionOptions],
-    ) -> Many[Caption]:
-        """Describe many pictures, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.CAPTION, options, images=images), concurrency, timeout)
-
-    def classify_many(
-        self,
-        texts: Iterable[Text] | None = None,
-        *,
-        images: Iterable[Picture] | None = None,
-        pairs: Iterable[tuple[str, str]] | None = None,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.ClassifyOptions],
-    ) -> Many[Classification]:
-        """Put many texts, pictures or pairs of texts, one of them, into a model's labels; see `Many`."""
-        asked = asking(verbs.CLASSIFY_ONE, options, texts=texts, images=images, pairs=pairs)
-        return self._many(asked, concurrency, timeout)
-
-    def tag_many(
-        self,
-        texts: Iterable[Text],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.TagOptions],
-    ) -> Many[Tagging]:
-        """Tag many texts, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.TAG, options, texts=texts), concurrency, timeout)
-
-    def extract_many(
-        self,
-        questions: Iterable[tuple[str, str]],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.ExtractOptions],
-    ) -> Many[Extraction]:
-        """Answer each of many pairs of a context and a question about it, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.EXTRACT_PAIR, options, questions=questions), concurrency, timeout)
-
-    def generate_many(
-        self,
-        prompts: Iterable[Text] | None = None,
-        *,
-        messages: Iterable[Messages] | None = None,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.GenerateOptions],
-    ) -> Many[Generation]:
-        """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.GENERATE, options, prompts=prompts, messages=messages), concurrency, timeout)
-
-    def embed_many(
-        self,
-        texts: Iterable[Text] | None = None,
-        *,
-        images: Iterable[Picture] | None = None,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.EmbedOptions],
-    ) -> Many[Embeddings]:
-        """Turn many texts or pictures, one of them, into vectors, a request for each; see `Many`."""
-        return self._many(asking(verbs.EMBED_ONE, options, texts=texts, images=images), concurrency, timeout)
-
-    def score_many(
-        self,
-        pairs: Iterable[tuple[Text | bytes | Path, Text]],
-        *,
-        concurrency: int = 16,
-        timeout: float | None = None,
-        **options: Unpack[_verb_options.ScoreOptions],
-    ) -> Many[Score]:
-        """Tell how probable each target is behind its source, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.SCORE_PAIR, options, pairs=pairs), concurrency, timeout)
 
     def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """List every version of every model, by name and then version."""

@@ -23,7 +23,7 @@ from weft._types import Health
 from weft.exceptions import InvalidRequest
 
 if TYPE_CHECKING:
-    from weft._verb_options import ClassifyOptions, EmbedOptions, ExtractOptions, ScoreOptions
+    from weft._verb_options import ClassifyOptions, EmbedOptions, ExtractOptions, FillMaskOptions, ScoreOptions
 
 
 def classify(
@@ -183,6 +183,39 @@ def extract(
         show.extracted(answer, scores=request.scores, as_json=request.as_json)
         show.more(answer, verbose=request.verbose)
         request.draw(answer.alignment, title=question)
+
+
+def fill_mask(
+    text: SourceText = None,
+    *,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, max=100, help="How many fillings of a mask at most.  [default: 5]")
+    ] = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Option("--among", metavar="TOKEN", help="Rank these tokens alone. Give several."),
+    ] = None,
+    files: Files,
+    request: Request,
+) -> None:
+    """Say which words fit in the places of masks.
+
+    A mask is a token that the model knows, such as [MASK]: `weft models --json` says its `mask_token`.
+
+    Each filling is one line, best first, and an empty line is between masks. With --scores a line begins with score,
+    start and end of the mask, with tabs between them. Start and end count the characters of the text (Unicode code
+    points).
+    """
+    asked: FillMaskOptions = {**request.options(), "top_k": top, "targets": targets or ()}
+    if files.is_asked({"a text": text}):
+        wants_json, never = {"--scores": request.scores}, request.for_one()
+        files.run("fill-mask", "filling", request, asked, as_json=request.as_json, wants_json=wants_json, never=never)
+    source = read_argument(text or "")
+    with request.client() as client, show.patience("filling"):
+        answer = client.fill_mask(source, **asked)
+    show.filled(answer, scores=request.scores, as_json=request.as_json)
+    show.more(answer, verbose=request.verbose)
+    request.draw(answer.alignment, title=source)
 
 
 def embed(

@@ -58,6 +58,7 @@ _FLAGS = {
     "num_top_tokens": "--top-logprobs",
     "question": "QUESTION",
     "return_prompt_scores": "--prompt-scores",
+    "targets": "--among",
     "share": "--share",
     "side": "--side",
     "source_language": "--source-language",

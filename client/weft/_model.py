@@ -59,6 +59,7 @@ class Model(Brief):
     `dimensions` is how many numbers a vector of `embed` has, and `normalized` whether it has the length 1.
     `takes_pairs` is whether `classify` takes a `text_pair`, and `label_scoring` what the scores of its labels are; by
     default they are probabilities that sum to 1.
+    `mask_token` is what a text of `fill_mask` has where tokens are asked for; empty unless the model fills masks.
     `takes_labels` is whether `classify` needs `labels`, and `label_text` what each is put into, in the place of {}.
     `tells_timestamps` is whether `transcribe` takes `timestamps`. `default_language`, `default_to_english` and
     `default_timestamps` are how it answers where a request does not say; without a language it tells it.
@@ -101,3 +102,4 @@ class Model(Brief):
     adapters: tuple[str, ...] = ()
     takes_labels: bool = False
     label_text: str = ""
+    mask_token: str = ""

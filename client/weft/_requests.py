@@ -19,6 +19,7 @@ from weft._verb_options import (
     ClassifyOptions,
     EmbedOptions,
     ExtractOptions,
+    FillMaskOptions,
     GenerateOptions,
     ScoreOptions,
     TagOptions,
@@ -224,7 +225,7 @@ def classify_request(
         # On the wire it would be none, and the one text would be judged alone.
         raise refusal("text_pair", "must not be empty: leave it out where there is one text", "EMPTY_INPUT")
     if "labels" in given:
-        given["labels"] = _labels(given["labels"])
+        given["labels"] = _texts("labels", given["labels"])
     _fill_options(message, given)
     return message
 
@@ -246,10 +247,10 @@ def classify_one_request(
     return classify_request(first, **judged)
 
 
-def _labels(labels: Any) -> tuple[str, ...]:
-    if isinstance(labels, str | bytes | bytearray | Mapping) or not isinstance(labels, Iterable):
-        raise refusal("labels", f"must be a list of texts, not {type(labels).__name__}")
-    return tuple(labels)
+def _texts(field: str, given: Any) -> tuple[str, ...]:
+    if isinstance(given, str | bytes | bytearray | Mapping) or not isinstance(given, Iterable):
+        raise refusal(field, f"must be a list of texts, not {type(given).__name__}")
+    return tuple(given)
 
 
 def tag_request(text: Text, **options: Unpack[TagOptions]) -> classification_pb2.TagRequest:
@@ -276,6 +277,17 @@ def extract_one_request(asked: tuple[str, str], **options: Unpack[ExtractOptions
         raise refusal("questions", "must each be a tuple of a context and a question")
     context, question = asked
     return extract_request(context, question, **options)
+
+
+def fill_mask_request(text: str, **options: Unpack[FillMaskOptions]) -> classification_pb2.FillMaskRequest:
+    """Ask which tokens fit in the places of a text's masks."""
+    message = classification_pb2.FillMaskRequest()
+    fill(message, text=text)
+    given: dict[str, Any] = {**options}
+    if "targets" in given:
+        given["targets"] = _texts("targets", given["targets"])
+    _fill_options(message, given)
+    return message
 
 
 def embed_request(

@@ -20,7 +20,17 @@ from weft._streams import Stream
 from weft._tables import about, every_output, prompt_line, score_table, token_tables
 from weft._terminal import steerless
 from weft._tokenization import Tokenization
-from weft._types import Classification, Completion, Embeddings, Extraction, LabelScore, LabelScoring, Score, Tagging
+from weft._types import (
+    Classification,
+    Completion,
+    Embeddings,
+    Extraction,
+    FilledMasks,
+    LabelScore,
+    LabelScoring,
+    Score,
+    Tagging,
+)
 from weft.exceptions import Error
 
 Answer = TypeVar("Answer", bound=Completion)
@@ -198,6 +208,19 @@ def extracted(answer: Extraction, *, scores: bool, as_json: bool) -> None:
         emit("\t".join((f"{each.score:.4f}", str(each.start), str(each.end), text)) if scores else text)
 
 
+def filled(answer: FilledMasks, *, scores: bool, as_json: bool) -> None:
+    """Print a line for each filling: its text; with scores its score, the mask's start and end, and text."""
+    if as_json:
+        emit_json(answer)
+        return
+    for index, mask in enumerate(answer.masks):
+        if index and not scores:
+            emit("")
+        for each in mask.fillings:
+            text = " ".join(each.text.split())
+            emit("\t".join((f"{each.score:.4f}", str(mask.start), str(mask.end), text)) if scores else text)
+
+
 def tokens(answer: Tokenization, *, counts: bool, as_json: bool) -> None:
     """Print a line for each token: id, start, end and text, between tabs. Or print how many there are."""
     if as_json:
@@ -241,7 +264,10 @@ def scored(answer: Score, *, tokens: bool, verbose: bool, as_json: bool) -> None
 
 
 def more(
-    answer: Completion | Classification | Embeddings | Extraction | Tagging, *, verbose: bool, tokens: bool = False
+    answer: Completion | Classification | Embeddings | Extraction | FilledMasks | Tagging,
+    *,
+    verbose: bool,
+    tokens: bool = False,
 ) -> None:
     """Print on stderr what was asked for besides the answer."""
     if isinstance(answer, Completion):

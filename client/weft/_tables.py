@@ -13,7 +13,18 @@ from rich.text import Text
 from weft._decoding import Sampling
 from weft._model import Model
 from weft._terminal import words
-from weft._types import Classification, Completion, Embeddings, Extraction, Output, Score, Tagging, Task, TopToken
+from weft._types import (
+    Classification,
+    Completion,
+    Embeddings,
+    Extraction,
+    FilledMasks,
+    Output,
+    Score,
+    Tagging,
+    Task,
+    TopToken,
+)
 
 
 def every_output(answer: Completion) -> list[Completion | Output]:
@@ -70,7 +81,7 @@ def prompt_line(answer: Completion) -> None:
     )
 
 
-def about(answer: Completion | Classification | Embeddings | Extraction | Score | Tagging) -> None:
+def about(answer: Completion | Classification | Embeddings | Extraction | FilledMasks | Score | Tagging) -> None:
     """Print on stderr the model, the tokens, the times and the request."""
     timings, usage = answer.timings, answer.usage
     cached = f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""

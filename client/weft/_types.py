@@ -35,6 +35,7 @@ class Task(StrEnum):
     ANSWER = "answer"
     MATCH = "match"
     EXTRACT = "extract"
+    FILL_MASK = "fill_mask"
 
 
 class FinishReason(StrEnum):
@@ -351,6 +352,39 @@ class Extraction(Brief):
     """The most probable answers to a question, best first; `alignment` is None unless `explain` was asked for."""
 
     answers: tuple[ExtractedAnswer, ...]
+    usage: Usage
+    timings: Timings
+    model: ResolvedModel
+    request_id: str
+    alignment: Alignment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """One token in the place of a mask, its id, and its probability over the whole vocabulary.
+
+    `text` begins with a space if the token does. A token may be a part of a word.
+    """
+
+    text: str
+    token_id: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class FilledMask:
+    """One mask, `text[start:end]`, and the tokens that fit best in its place, best first."""
+
+    start: int
+    end: int
+    fillings: tuple[Filling, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FilledMasks(Brief):
+    """The masks of a text in order; `alignment` is None unless `explain` was asked for."""
+
+    masks: tuple[FilledMask, ...]
     usage: Usage
     timings: Timings
     model: ResolvedModel

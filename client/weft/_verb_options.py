@@ -117,6 +117,17 @@ class ExtractOptions(Options, total=False):
     allow_no_answer: bool
 
 
+class FillMaskOptions(Options, total=False):
+    """What filling masks takes besides.
+
+    `top_k` is how many fillings to return for each mask at most, by default 5 and at most 100. `targets` are the only
+    tokens to choose from: each as the vocabulary writes it, or a text that is one token, such as " capital".
+    """
+
+    top_k: int | None
+    targets: Iterable[str]
+
+
 class EmbedOptions(Options, total=False):
     """What embedding takes besides: `dimensions` cuts each vector to its first numbers, by default to none.
 

@@ -12,7 +12,7 @@ from weft_proto.v1.answer_pb2 import AnswerResponse, StreamAnswerRequest, Stream
 from weft_proto.v1.answer_pb2_grpc import AnswerServiceStub
 from weft_proto.v1.caption_pb2 import CaptionResponse, StreamCaptionRequest, StreamCaptionResponse
 from weft_proto.v1.caption_pb2_grpc import CaptionServiceStub
-from weft_proto.v1.classification_pb2 import ClassifyResponse, ExtractResponse, TagResponse
+from weft_proto.v1.classification_pb2 import ClassifyResponse, ExtractResponse, FillMaskResponse, TagResponse
 from weft_proto.v1.classification_pb2_grpc import ClassificationServiceStub
 from weft_proto.v1.embedding_pb2 import EmbedResponse
 from weft_proto.v1.embedding_pb2_grpc import EmbeddingServiceStub
@@ -156,6 +156,15 @@ EXTRACT = Verb(
     ExtractResponse,
     _answers.extraction,
 )
+FILL_MASK = Verb(
+    ClassificationServiceStub,
+    "ClassificationService",
+    "FillMask",
+    frozenset({Task.FILL_MASK}),
+    _requests.fill_mask_request,
+    FillMaskResponse,
+    _answers.filled_masks,
+)
 EMBED = Verb(
     EmbeddingServiceStub,
     "EmbeddingService",
@@ -228,7 +237,7 @@ DETOKENIZE = Verb(
 )
 
 _WRITING = (TRANSLATE, CAPTION, ANSWER, TRANSCRIBE, GENERATE)
-VERBS: tuple[Verb[..., Any], ...] = (*_WRITING, CLASSIFY, TAG, EXTRACT, EMBED, SCORE, TOKENIZE, DETOKENIZE)
+VERBS: tuple[Verb[..., Any], ...] = (*_WRITING, CLASSIFY, TAG, EXTRACT, FILL_MASK, EMBED, SCORE, TOKENIZE, DETOKENIZE)
 STREAM_PATHS = tuple(verb.stream_path for verb in _WRITING)
 
 

@@ -31,7 +31,7 @@ _PLUGINS = {
 }
 
 # They take texts, which a shell splits at their spaces.
-_TEXT_VERBS = ("translate", "answer", "tag", "extract", "generate", "score", "tokenize")
+_TEXT_VERBS = ("translate", "answer", "tag", "extract", "fill-mask", "generate", "score", "tokenize")
 
 # Typer has carried click inside itself or beside itself, by version; the bases of BadParameter are the same in both.
 _UsageError, _ClickError = cast("tuple[Any, Any]", typer.BadParameter.__mro__[1:3])
@@ -45,6 +45,7 @@ for _verb in (
     _commands.classify,
     _commands.tag,
     _commands.extract,
+    _commands.fill_mask,
     _writing_commands.generate,
     _commands.embed,
     _commands.score,
@@ -96,7 +97,7 @@ def root(
     *,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Translate, caption, answer, transcribe, classify, tag, extract, generate, embed and score on a Weft server."""
+    """Translate, caption, answer, transcribe, classify, tag, extract, fill masks, generate, embed and score."""
     if version:
         print(f"weft {__version__}", flush=True)  # noqa: T201 - the answer to what was asked
     elif ctx.invoked_subcommand is None:

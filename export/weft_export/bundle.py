@@ -64,7 +64,8 @@ def manifest_of(
         rounding=checkpoint.rounding,
         adapters=checkpoint.adapters,
     )
-    manifest.scoring = SCORINGS.get(getattr(checkpoint.model, "scoring", ""), common_pb2.LABEL_SCORING_UNSPECIFIED)
+    if TASKS[checkpoint.task].has_labels:
+        manifest.scoring = SCORINGS.get(getattr(checkpoint.model, "scoring", ""), common_pb2.LABEL_SCORING_UNSPECIFIED)
     if TASKS[checkpoint.task].embeds:
         config: Any = checkpoint.model.config
         pooling = POOLINGS[config.pooling]

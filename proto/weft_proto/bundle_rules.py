@@ -37,6 +37,10 @@ PROMPT = "prompt."
 
 # What a graph of TASK_EXTRACT says of each token: that an answer starts there, and that it ends there.
 EXTRACT_LABELS = ("start", "end")
+# An input of a graph of TASK_FILL_MASK: which positions it is asked about, int64 [batch, masks].
+MASK_POSITIONS = "mask_positions"
+# Of a text. For each there are logits of the whole vocabulary.
+MAX_MASKS = 16
 
 # Inputs of graphs that take adapters: which rows are in which group, and which of them have an adapter, and where.
 ADAPTER_PORTS = ("adapter_members", "adapter_rows", "adapter_places")
@@ -187,6 +191,7 @@ LIMITS = {
         "languages": Limit(entries=1024),
         "forced_end_id": Limit(_VOCAB - 1),
         "separator_id": Limit(_VOCAB - 1),
+        "mask_id": Limit(_VOCAB - 1),
     },
     "Language": {
         "tag": Limit(_TAG),

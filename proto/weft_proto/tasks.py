@@ -11,6 +11,7 @@ _CLASSIFIER = bundle_pb2.GRAPH_ROLE_CLASSIFIER
 _TAGGER = bundle_pb2.GRAPH_ROLE_TAGGER
 _EMBEDDER = bundle_pb2.GRAPH_ROLE_EMBEDDER
 _IMAGE_EMBEDDER = bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER
+_MASKED_LM = bundle_pb2.GRAPH_ROLE_MASKED_LM
 _SCORE = bundle_pb2.GRAPH_ROLE_SCORE
 
 
@@ -79,6 +80,11 @@ class Task:
         return self.takes_context or (_CLASSIFIER in self.needs and not self.takes_image)
 
     @property
+    def fills_masks(self) -> bool:
+        """Its answer is a token for each mask of a text."""
+        return _MASKED_LM in self.needs
+
+    @property
     def embeds(self) -> bool:
         """Its answer is a vector, or made of vectors."""
         return bool(self.needs & {_EMBEDDER, _IMAGE_EMBEDDER})
@@ -91,7 +97,7 @@ class Task:
     @property
     def has_labels(self) -> bool:
         """Its answer is of labels."""
-        return not self.writes_text and not self.embeds
+        return not (self.writes_text or self.embeds or self.fills_masks)
 
     @property
     def has_text(self) -> bool:
@@ -115,6 +121,7 @@ TASKS = {
     ),
     common_pb2.TASK_TAG: Task("tag", frozenset({_TAGGER})),
     common_pb2.TASK_EXTRACT: Task("extract", frozenset({_TAGGER}), takes_context=True),
+    common_pb2.TASK_FILL_MASK: Task("fill_mask", frozenset({_MASKED_LM})),
     common_pb2.TASK_EMBED_TEXT: Task("embed_text", frozenset({_EMBEDDER})),
     common_pb2.TASK_EMBED_IMAGE: Task("embed_image", frozenset({_IMAGE_EMBEDDER}), takes_image=True),
     common_pb2.TASK_MATCH: Task("match", frozenset({_EMBEDDER, _IMAGE_EMBEDDER}), takes_image=True),

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+
+from weft_proto.bundle_rules import MASK_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -45,7 +47,7 @@ class Source(ABC):
     @property
     def alike(self) -> Hashable:
         """What is equal of inputs that may share such a run."""
-        return self.port, self.bucket
+        return self.port, self.bucket, self.num_masks
 
     @property
     @abstractmethod
@@ -67,9 +69,14 @@ class Source(ABC):
         """What of it the decoder is fed behind its start token, before the answer."""
         return ()
 
+    @property
+    def num_masks(self) -> int:
+        """How many of its places a masked language model is asked about. Inputs that share a run have equally many."""
+        return 0
+
     @staticmethod
     @abstractmethod
-    def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:
+    def feeds(sources: Many[Any], width: int, pad_id: int) -> dict[str, np.ndarray]:
         """What a graph reads of several inputs of this kind, by port."""
 
 
@@ -100,12 +107,28 @@ class Ids(Source):
         return len(self.array) if len(self.array) <= SHORT else self.bucket
 
     @staticmethod
-    def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:
+    def feeds(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:
         """Ids int64 [inputs, width], filled up with `pad_id`, and their lengths int32 [inputs]."""
-        input_ids = np.full((len(arrays), width), pad_id, np.int64)
-        for row, ids in enumerate(arrays):
-            input_ids[row, : len(ids)] = ids
-        return {"input_ids": input_ids, "lengths": np.array([len(ids) for ids in arrays], np.int32)}
+        lengths = np.array([len(source.array) for source in sources], np.int32)
+        return {"input_ids": padded(sources, width, pad_id), "lengths": lengths}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Masked(Ids):
+    """The token ids of a text, and where its masks are among them, int64 [masks]."""
+
+    positions: np.ndarray
+
+    @property
+    def num_masks(self) -> int:
+        """Its masks."""
+        return len(self.positions)
+
+    @staticmethod
+    def feeds(sources: Many[Any], width: int, pad_id: int) -> dict[str, np.ndarray]:
+        """What Ids give, and the positions int64 [inputs, masks]."""
+        positions = np.stack([source.positions for source in sources])
+        return {**Ids.feeds(sources, width, pad_id), MASK_POSITIONS: positions}
 
 
 class Whole(Source):
@@ -157,9 +180,9 @@ class Pixels(Whole):
         return self.grid[0] * self.grid[1]
 
     @staticmethod
-    def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:  # noqa: ARG004 - no padding
+    def feeds(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:  # noqa: ARG004 - no padding
         """Pixel values float32 [inputs, channels, height, width]."""
-        return {"pixel_values": np.stack(arrays)}
+        return {"pixel_values": np.stack([source.array for source in sources])}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,11 +236,19 @@ class Sound(Whole):
         return self.num_positions
 
     @staticmethod
-    def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:  # noqa: ARG004 - no padding
+    def feeds(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:  # noqa: ARG004 - no padding
         """Energies float32 [inputs, mels, frames]."""
-        return {"input_features": np.stack(arrays)}
+        return {"input_features": np.stack([source.array for source in sources])}
 
 
 def feeds_of(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:
     """Return what a graph reads of inputs that share a run, padded to `width` where their kind is padded."""
-    return sources[0].feeds([source.array for source in sources], width, pad_id)
+    return sources[0].feeds(sources, width, pad_id)
+
+
+def padded(sources: Many[Source], width: int, pad_id: int) -> np.ndarray:
+    """Return the ids of several inputs, int64 [inputs, width], filled up with `pad_id`."""
+    ids = np.full((len(sources), width), pad_id, np.int64)
+    for row, source in enumerate(sources):
+        ids[row, : len(source.array)] = source.array
+    return ids

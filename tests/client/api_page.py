@@ -28,7 +28,7 @@ GROUPS = {
     "What goes in": [
         "Text", "Messages", "Picture", "Recording", "Options", "WritingOptions", "TranslateOptions", "CaptionOptions",
         "AnswerOptions", "TranscribeOptions", "GenerateOptions", "ClassifyOptions", "TagOptions",
-        "ExtractOptions", "EmbedOptions",
+        "ExtractOptions", "FillMaskOptions", "EmbedOptions",
         "ScoreOptions", "TokenizeOptions", "DetokenizeOptions", "Decoding", "Phrase", "Greedy",
         "Sampling", "Beams", "EarlyStopping", "Alternatives", "PhraseBias", "LengthDecay", "Explain",
     ],
@@ -36,7 +36,8 @@ GROUPS = {
         "Completion", "Translation", "Caption", "Answer", "Transcription", "Segment", "Word", "Generation", "Output",
         "TopToken", "Classification",
         "LabelScore", "Tagging", "TokenLabel",
-        "Span", "Extraction", "ExtractedAnswer", "Embeddings", "Score", "Tokenization", "Token", "Detokenization",
+        "Span", "Extraction", "ExtractedAnswer", "FilledMasks", "FilledMask", "Filling",
+        "Embeddings", "Score", "Tokenization", "Token", "Detokenization",
         "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
         "LabelScoring",
         "ModelState", "Health",

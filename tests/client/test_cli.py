@@ -251,6 +251,22 @@ def test_answers_out_of_a_text_are_printed(weft_command, tmp_path):
         assert (2, True) == (code, said in error)
 
 
+def test_fillings_of_masks_are_printed(weft_command, tmp_path):
+    """A line each, and an empty one between masks; with --scores each has its score and the place of its mask."""
+    asked = ("fill-mask", "a [MASK] is [MASK]")
+    assert (0, "cat\n##s\n\ncat\n##s\n", "") == weft_command(*asked)
+    lines = "0.5000\t2\t8\tx\n0.5000\t12\t18\tx\n"
+    assert (0, lines, "") == weft_command(*asked, "--scores", "--top", "1", "--among", "x", "--among", "y")
+    assert "##s" == json.loads(weft_command(*asked, "--json")[1])["masks"][1]["fillings"][1]["text"]
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.write_text("a [MASK]\n[MASK] or [MASK]\n")
+    assert 0 == weft_command("fill-mask", "--file", source, "--out", out)[0]
+    assert "cat ##s\ncat ##s\tcat ##s\n" == out.read_text()
+    for wrong, said in ((["fill-mask"], "give a text or --file"), ([*asked, "--top", "101"], "--top")):
+        code, _, error = weft_command(*wrong)
+        assert (2, True) == (code, said in error)
+
+
 def test_tokens_are_lines_of_their_own(weft_command):
     """`tag --tokens` prints each token, in a span or not: label, start, end and text."""
     assert (0, "O\t0\t2\tin\nB-NAME\t3\t7\tLIMA\n", "") == weft_command("tag", "in LIMA", "--tokens")

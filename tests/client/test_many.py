@@ -26,6 +26,7 @@ VERBS = [
     ("classify", {"images": [b"1", b"22"]}, {}),
     ("tag", {"texts": ["in LIMA", "x"]}, {"request_id": "r"}),
     ("extract", {"questions": [("a b", "c"), ("d", "e")]}, {"top_k": 2}),
+    ("fill_mask", {"texts": ["a [MASK]", "[MASK]"]}, {"targets": ["x", "y"], "top_k": 1}),
     ("embed", {"texts": ["a b", "c"]}, {"dimensions": 3}),
     ("embed", {"images": [b"1", b"22"]}, {}),
     ("generate", {"prompts": ["a b", "c d"]}, {"decoding": weft.Decoding(max_new_tokens=3)}),

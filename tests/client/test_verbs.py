@@ -63,6 +63,8 @@ VERBS = [
     ("tag", ([5, 6],), {}),
     ("extract", ("a text", "a question"), {"top_k": 2, "max_answer_tokens": 3, "allow_no_answer": True, **COMMON}),
     ("extract", ("a text", "a question"), {"explain": True}),
+    ("fill_mask", ("a [MASK] b [MASK]",), {"top_k": 2, "targets": ["x", "y", "z"], **COMMON}),
+    ("fill_mask", ("a [MASK]",), {"explain": True}),
     ("embed", (["a b", [5, 6]],), {"dimensions": 2, **COMMON}),
     ("embed", ("a text",), {"explain": True}),
     ("embed", (), {"images": [b"12", b"345"]}),

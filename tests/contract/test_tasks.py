@@ -14,11 +14,12 @@ def test_each_task_is_a_row():
 
 
 def test_an_answer_is_a_text_labels_or_a_vector():
-    """A bundle's graphs decode, classify, tag or embed: never two of them, and always one. Matching embeds twice."""
+    """A bundle's graphs decode, classify, tag, fill masks or embed: one, and never two. Matching embeds twice."""
     answers = {
         bundle_pb2.GRAPH_ROLE_DECODER,
         bundle_pb2.GRAPH_ROLE_CLASSIFIER,
         bundle_pb2.GRAPH_ROLE_TAGGER,
+        bundle_pb2.GRAPH_ROLE_MASKED_LM,
         bundle_pb2.GRAPH_ROLE_EMBEDDER,
         bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER,
     }

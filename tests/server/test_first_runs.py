@@ -24,7 +24,7 @@ from weft_server.runtime.device import HOST, Device
 from weft_server.runtime.session import Bound, Session
 from weft_server.sequence import Decoding, Sequence
 from weft_server.serving import build
-from weft_server.source import Ids, Pixels
+from weft_server.source import Ids, Masked, Pixels
 
 FAR = Device(in_place=False, captures=True)
 
@@ -235,6 +235,24 @@ def test_rows_that_fill_a_batch_are_copies_of_its_last():
     assert (4, 16) == feeds["input_ids"].shape
     assert [1, 2, 3, 3] == feeds["lengths"].tolist()
     assert [8, 9, 4, 0] == feeds["input_ids"][3, :4].tolist()
+
+
+@pytest.mark.parametrize("device", [HOST, FAR])
+def test_a_run_has_no_more_masks_than_inputs(device):
+    """Each has a row of logits for the whole vocabulary. Inputs with other numbers of masks share no run."""
+    shapes = shapes_of(device, 40, most=12, budget=10_000)
+    masked = [Masked(np.zeros(20, int), np.arange(count)) for count in (1, 4, 5, 16)]
+    most = {HOST: [12, 3, 2, 1], FAR: [12, 2, 2, 1]}[device]
+    assert most == [shapes.limit(each) for each in masked]
+    assert 4 == len({shapes.alike(each) for each in masked})
+
+
+def test_trials_of_a_model_that_fills_masks_have_one():
+    """At a position that the shortest has."""
+    longest = Masked(np.zeros(40, int), np.zeros(1, int))
+    shapes = Shapes(FAR, attrgetter("bucket"), {"input_ids": longest}, most=2, budget=1000)
+    fed = [shapes.feeds(sources, 0)["mask_positions"].tolist() for sources in shapes.trials()]
+    assert [[[0]], [[0]] * 2] * 3 == fed
 
 
 def test_pictures_are_not_padded():

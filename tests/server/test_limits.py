@@ -4,11 +4,14 @@ import asyncio
 from functools import partial
 
 import pytest
+from tiny_masks import MASK, tiny_masks
 
 from guarded import HEALTH, REFLECTION, methods, open_channel, run, served
 from guarded import ask as asked
 from loaded import Loaded, ask, detokenize
 from on_the_wire import places, varint
+from weft_export.checkpoints.directory import save_checkpoint
+from weft_export.export import export_checkpoint
 from weft_proto.v1 import common_pb2
 from weft_server.door.fields import MAX_UNKNOWN, fields_of
 from weft_server.door.limits import BOUNDS
@@ -54,6 +57,11 @@ def generate(**decoding):
 # By field: a model, the field as its refusal names it, and what asks with so many of it.
 READERS = {
     "ClassifyRequest.labels": ("tiny-match", "labels", lambda n: partial(ask, image={}, labels=["cat"] * n)),
+    "FillMaskRequest.targets": (
+        "tiny-masks",
+        "targets",
+        lambda n: partial(ask, text=f"the {MASK}", targets=["the"] * n),
+    ),
     "EmbedRequest.inputs": ("tiny-embed", "inputs", lambda n: partial(ask, inputs=[{"text": "cat"}] * n)),
     "DetokenizeRequest.token_ids": ("tiny-generate", "token_ids", lambda n: partial(detokenize, token_ids=[5] * n)),
     "TokenIds.ids": ("tiny-generate", "token_ids.ids", lambda n: partial(ask, token_ids={"ids": [5] * n})),
@@ -75,10 +83,15 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", [name.removeprefix("weft.v1.") for name in BOUNDS])
-def test_the_reader_of_a_field_refuses_as_the_door_does(tiny_repository, name):
+def test_the_reader_of_a_field_refuses_as_the_door_does(tiny_repository, tmp_path, name):
     """What reads the field takes as many, and of one more it says the same. A model may take fewer tokens."""
     model_name, field, asked_with = READERS[name]
     most, reason = BOUNDS[f"weft.v1.{name}"]
+    repository = tiny_repository
+    if model_name == "tiny-masks":
+        repository = tmp_path
+        save_checkpoint(tmp_path / "checkpoint", tiny_masks())
+        export_checkpoint(tmp_path / "checkpoint", repository / model_name / "1", explains=False)
 
     async def refusal(model, count):
         try:
@@ -88,7 +101,7 @@ def test_the_reader_of_a_field_refuses_as_the_door_does(tiny_repository, name):
         return None
 
     async def scenario():
-        async with Loaded(tiny_repository / model_name / "1") as model:
+        async with Loaded(repository / model_name / "1") as model:
             assert (reason, field) == await refusal(model, most + 1)
             assert ((reason, field) == await refusal(model, most)) == (name == "TokenIds.ids")
 

@@ -89,7 +89,7 @@ def torch_log_probs(name, model, source, target, prefix=()):
     fed = [model.manifest.text.start_id, *model.manifest.text.prefix_ids, *prefix, *target[:-1]]
     if TASKS[model.manifest.task].takes_prompt:
         fed, tensors = [*source.array.tolist(), *target[:-1]], ()
-    elif "lengths" in source.feeds([source.array], source.num_tokens, 0):
+    elif "lengths" in source.feeds([source], source.num_tokens, 0):
         tensors = (*tensors, torch.tensor([tensors[0].shape[1]], dtype=torch.int32))
     with torch.inference_mode():
         logits = network.decode(torch.tensor([fed]), *tensors)[0]

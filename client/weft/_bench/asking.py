@@ -9,7 +9,7 @@ from typing import Any
 from weft._bench.inputs import Kind, kind_of, read_files, read_texts
 from weft._bench.lengths import Uniform
 from weft._bench.method import WRITES_TEXT, Method, reads
-from weft._bench.workload import Workload
+from weft._bench.workload import TAKE_NO_IDS, Workload
 from weft._decoding import Decoding
 from weft._model import Model
 from weft._types import Task, Text
@@ -86,7 +86,7 @@ def _source(workload: Workload, model: Model, random: Random) -> tuple[Source, i
         given: list[Any] = read_texts(workload.paths) if kind is Kind.TEXTS else read_files(workload.paths)
         turn = cycle(given)
         return lambda _: next(turn), len(given), 1
-    if kind is not Kind.TEXTS or model.task is Task.EXTRACT:  # which takes no token ids
+    if kind is not Kind.TEXTS or model.task in TAKE_NO_IDS:
         raise InvalidRequest(f"--input: {model.name} takes {kind}; give files or a folder")
     return _drawn(workload, model, random)
 

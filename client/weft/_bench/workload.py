@@ -12,6 +12,8 @@ from weft.exceptions import InvalidRequest
 
 # Their models are asked something about each input.
 _ASKED = frozenset({Task.ANSWER, Task.EXTRACT})
+# They are asked about texts alone: random tokens would be no question, and have no mask.
+TAKE_NO_IDS = frozenset({Task.EXTRACT, Task.FILL_MASK})
 
 
 @dataclass(frozen=True, slots=True)

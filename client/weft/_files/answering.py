@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from weft import _show as show
-from weft._types import Classification, Completion, Embeddings, Extraction, Score, Tagging
+from weft._types import Classification, Completion, Embeddings, Extraction, FilledMasks, Score, Tagging
 from weft.exceptions import (
     AccessDenied,
     Cancelled,
@@ -44,8 +44,8 @@ def json_line(outcome: Any, id_: Any, *, ascii_only: bool) -> str:
     return show.json_text(own, ascii_only=ascii_only)
 
 
-def text_line(answer: Completion | Classification | Embeddings | Extraction | Tagging | Score) -> str:
-    """Return the text of an answer as one line: labels, spans, outputs with tabs between, numbers, a sum.
+def text_line(answer: Completion | Classification | Embeddings | Extraction | FilledMasks | Tagging | Score) -> str:
+    """Return the text of an answer as one line: labels, spans, outputs, masks with tabs between, numbers, a sum.
 
     Line ends and tabs within a text are spaces.
     """
@@ -58,6 +58,8 @@ def text_line(answer: Completion | Classification | Embeddings | Extraction | Ta
             fields = [f"{each.label} {each.start} {each.end} {each.text}" for each in answer.spans]
         case Extraction():
             fields = [each.text for each in answer.answers]
+        case FilledMasks():
+            fields = [" ".join(each.text.strip() for each in mask.fillings) for mask in answer.masks]
         case Embeddings():
             fields = [show.numbers(vector) for vector in answer.vectors]
         case Score():

@@ -12,7 +12,20 @@ from weft import _verb_options
 from weft._decoding import Decoding
 from weft._decoding_json import decoding_from, over
 from weft._files.lines import Line
-from weft._verbs import ANSWER, CAPTION, CLASSIFY, EMBED_ONE, EXTRACT, GENERATE, SCORE, TAG, TRANSCRIBE, TRANSLATE, Verb
+from weft._verbs import (
+    ANSWER,
+    CAPTION,
+    CLASSIFY,
+    EMBED_ONE,
+    EXTRACT,
+    FILL_MASK,
+    GENERATE,
+    SCORE,
+    TAG,
+    TRANSCRIBE,
+    TRANSLATE,
+    Verb,
+)
 from weft.exceptions import Error, InvalidRequest
 
 
@@ -49,6 +62,7 @@ KINDS = {
     "classify": _kind(CLASSIFY, (*_TEXT, "image"), _verb_options.ClassifyOptions),
     "tag": _kind(TAG, _TEXT, _verb_options.TagOptions),
     "extract": _kind(EXTRACT, ("context",), _verb_options.ExtractOptions, "question"),
+    "fill-mask": _kind(FILL_MASK, ("text",), _verb_options.FillMaskOptions),
     "embed": _kind(EMBED_ONE, (*_TEXT, "image"), _verb_options.EmbedOptions),
     "generate": _kind(GENERATE, (*_TEXT, "messages"), _verb_options.GenerateOptions),
     "score": _kind(SCORE, (*_TEXT, "image", "audio"), _verb_options.ScoreOptions, "target"),

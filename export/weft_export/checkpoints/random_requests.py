@@ -15,6 +15,8 @@ MAX_PROMPT = 96
 """Of a prompt, and of most sources. What costs more with each token does not follow the length of the context."""
 MAX_SOURCE = 512
 """Of the longest source."""
+NUM_MASKS = 2
+"""Of each text with masks, at any of its positions. What is masked there does not matter to what is read."""
 
 
 @dataclass
@@ -73,9 +75,16 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
     sources = [ids(text.source_vocab_size, length) for length in lengths]
     if not text.HasField("start_id") and not text.max_source_tokens:
         return [RandomRequest((), source[0].tolist()) for source in sources]
+    more: list[tuple[Tensor, ...]] = [() for _ in lengths]
+    if TASKS[checkpoint.task].fills_masks:
+        more = [(torch.randint(length, (1, NUM_MASKS), generator=generator),) for length in lengths]
     return [
-        RandomRequest((source, torch.tensor([length], dtype=torch.int32)), _start(text, index), memory_length=length)
-        for index, (source, length) in enumerate(zip(sources, lengths, strict=True))
+        RandomRequest(
+            (sources[index], torch.tensor([length], dtype=torch.int32), *more[index]),
+            _start(text, index),
+            memory_length=length,
+        )
+        for index, length in enumerate(lengths)
     ]
 
 

@@ -60,6 +60,7 @@ DEMANDS = {
     common_pb2.TASK_CLASSIFY_IMAGE: Demand(metrics=("accuracy",)),
     common_pb2.TASK_TAG: Demand(metrics=("span_f1",), sizes=_READS_TEXT),
     common_pb2.TASK_EXTRACT: Demand(metrics=(), sizes=_READS_TEXT),
+    common_pb2.TASK_FILL_MASK: Demand(metrics=(), sizes=_READS_TEXT),
     common_pb2.TASK_EMBED_TEXT: Demand(metrics=("nearest",), sizes=_READS_TEXT),
     common_pb2.TASK_EMBED_IMAGE: Demand(metrics=("nearest",)),
     common_pb2.TASK_MATCH: Demand(metrics=()),
@@ -93,6 +94,9 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     _require(divided or not row.takes_context, "text.separator_id is missing")
     fits = not text.HasField("separator_id") or text.separator_id < text.source_vocab_size
     _require(fits, "text.separator_id is outside text.source_vocab_size")
+    has_mask = text.HasField("mask_id")
+    _require(has_mask == row.fills_masks, "text.mask_id is for models that fill masks, and needed there")
+    _require(not row.fills_masks or text.mask_id < text.source_vocab_size, "text.mask_id is outside the vocabulary")
     has_target = bool(text.target_tokenizer)
     _require(has_target == row.writes_text, "text.target_tokenizer must be set for text output only")
     if row.writes_text:

@@ -1,8 +1,9 @@
 """ALBERT (Lan et al. 2020): one layer that is run many times, over words that are narrower than it."""
 
 from weft_export.converters.converter import Foreign
-from weft_export.converters.encoders import LABELS, kinds, no_layer, norm, of_segment, read_sizes
-from weft_export.converters.sources import Names, both, both_rows, layer_names
+from weft_export.converters.encoders import LABELS, kinds, no_layer, of_segment, read_sizes
+from weft_export.converters.sources import Names, both, both_rows, layer_names, norm
+from weft_export.converters.word_heads import WordHead
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
 
@@ -52,4 +53,5 @@ ALBERT = kinds(
     names,
     ({**both("head.inner", "albert.pooler"), **LABELS}, LABELS),
     (r"albert\.pooler\..*", r"predictions\..*"),
+    words=WordHead("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias"),
 )

@@ -3,6 +3,7 @@
 from weft_export.converters.converter import Foreign
 from weft_export.converters.encoders import LABELS, bert_names, kinds, no_layer, read_sizes
 from weft_export.converters.sources import both
+from weft_export.converters.word_heads import BERT_WORDS, ROBERTA_WORDS
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
 ROBERTA_FIRST = 2
@@ -30,6 +31,7 @@ BERT = kinds(
     bert_names("bert.", _TYPES),
     _BERT_HEADS,
     (r"bert\.pooler\..*", r"cls\..*"),
+    words=BERT_WORDS,
 )
 ROBERTA, XLM_ROBERTA, CAMEMBERT = (
     kinds(
@@ -40,6 +42,7 @@ ROBERTA, XLM_ROBERTA, CAMEMBERT = (
         _ROBERTA_HEADS,
         (r"roberta\.pooler\..*", r"lm_head\..*"),
         prefix="roberta.",
+        words=ROBERTA_WORDS,
     )
     for model_type, stem in (("roberta", "Roberta"), ("xlm-roberta", "XLMRoberta"), ("camembert", "Camembert"))
 )

@@ -6,9 +6,8 @@ from typing import Any
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.captioners import encoder_sizes
 from weft_export.converters.converter import Converter, Foreign
-from weft_export.converters.encoders import norm
 from weft_export.converters.pictures import patches, without_batch
-from weft_export.converters.sources import Names, both, both_rows, first_of, from_row, layer_names, tied
+from weft_export.converters.sources import Names, both, both_rows, first_of, from_row, layer_names, norm, tied
 from weft_export.families.vision_encoder_decoder import VisionEncoderDecoderConfig
 from weft_export.layers.style import Style
 from weft_export.layers.words import WordStyle

@@ -5,8 +5,9 @@ from torch.nn import functional
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
-from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, kinds, norm
-from weft_export.converters.sources import Names, Source, both, both_rows, computed, from_row, layer_names
+from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, kinds
+from weft_export.converters.sources import Names, Source, both, both_rows, computed, from_row, layer_names, norm
+from weft_export.converters.word_heads import BERT_WORDS, WordHead
 from weft_export.errors import CheckpointError
 from weft_export.families.encoder_only import EncoderOnlyConfig
 from weft_export.layers.disentangled import Disentangled
@@ -29,7 +30,8 @@ def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     fields.only("attention_head_size", d_model // max(fields.whole("num_attention_heads"), 1))
     fields.only("pooler_hidden_size", d_model)
     fields.skip("share_att_key", "norm_rel_ebd")  # read for the names
-    fields.skip("legacy", "tie_word_embeddings", "conv_act", "conv_groups", "cls_dropout", "summary_type")
+    fields.skip("legacy")  # read for the head of words
+    fields.skip("tie_word_embeddings", "conv_act", "conv_groups", "cls_dropout", "summary_type")
     for name in ("is_decoder", "is_encoder_decoder"):
         fields.only(name, False)
     longest = fields.whole("max_position_embeddings", 512)
@@ -120,6 +122,16 @@ _LAYER: Names = {
     **both("feed_forward.outer", "output.dense"),
     **norm("feed_forward_norm", "output.LayerNorm"),
 }
+
+
+def _words(foreign: Foreign) -> WordHead:
+    """What the authors' files have, or what transformers had instead. In theirs, logits are always of the table."""
+    if foreign.fields.flag("legacy", default=True):
+        return BERT_WORDS
+    theirs = "lm_predictions.lm_head"
+    return WordHead(f"{theirs}.dense", f"{theirs}.LayerNorm", None, f"{theirs}.bias")
+
+
 DEBERTA = kinds(
     "deberta-v2",
     ("DebertaV2ForSequenceClassification", "DebertaV2ForTokenClassification"),
@@ -129,4 +141,5 @@ DEBERTA = kinds(
     (r"lm_predictions\..*", r"mask_predictions\..*", r"pooler\..*", r"cls\..*"),
     offset_names,
     prefix="deberta.",
+    words=_words,
 )

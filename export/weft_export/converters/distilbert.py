@@ -2,8 +2,9 @@
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
-from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, kinds, norm
-from weft_export.converters.sources import Names, both, both_rows, from_row, layer_names
+from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, kinds
+from weft_export.converters.sources import Names, both, both_rows, from_row, layer_names, norm
+from weft_export.converters.word_heads import WordHead
 from weft_export.families.encoder_only import EncoderOnlyConfig
 from weft_export.layers.style import Style
 from weft_export.layers.words import WordStyle
@@ -54,4 +55,5 @@ DISTILBERT = kinds(
     sizes,
     names,
     ({**both("head.inner", "pre_classifier"), **LABELS}, LABELS),
+    words=WordHead("vocab_transform", "vocab_layer_norm", "vocab_projector"),
 )

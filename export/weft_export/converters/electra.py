@@ -3,6 +3,7 @@
 from weft_export.converters.converter import Foreign
 from weft_export.converters.encoders import LABELS, bert_names, kinds, read_sizes
 from weft_export.converters.sources import Names, both
+from weft_export.converters.word_heads import WordHead
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
 
@@ -30,4 +31,7 @@ ELECTRA = kinds(
     sizes,
     names,
     ({**both("head.inner", "classifier.dense"), **both("head.labels", "classifier.out_proj")}, LABELS),
+    words=WordHead(
+        "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head", activation="gelu"
+    ),
 )

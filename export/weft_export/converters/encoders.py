@@ -11,7 +11,8 @@ from weft_export.converters.converter import Converter, Foreign
 from weft_export.converters.label_scores import scoring_of
 from weft_export.converters.pairs import in_segments, judge_sizes, segment_names
 from weft_export.converters.sentence import dense_names, embedder_sizes
-from weft_export.converters.sources import Names, Source, both, both_rows, computed, first_of, from_row, layer_names
+from weft_export.converters.sources import Names, Source, both, both_rows, computed, from_row, layer_names, norm
+from weft_export.converters.word_heads import WordHead, head_names, masked_lm_sizes
 from weft_export.families.classifier import IDENTITY
 from weft_export.families.encoder_only import EncoderOnlyConfig
 from weft_export.layers.style import Style
@@ -79,14 +80,6 @@ def of_segment(first_row: int, count: int, places: str, types: str) -> Source:
     return computed(make, places, types)
 
 
-def norm(ours: str, theirs: str) -> Names:
-    """Return a LayerNorm's gain and bias. Old files call them gamma and beta."""
-    return {
-        f"{ours}.weight": first_of(f"{theirs}.weight", f"{theirs}.gamma"),
-        f"{ours}.bias": first_of(f"{theirs}.bias", f"{theirs}.beta"),
-    }
-
-
 BERT_LAYER: Names = {
     **both_rows("attention.qkv", "attention.self.{query,key,value}"),
     **both("attention.output", "attention.output.dense"),
@@ -97,9 +90,11 @@ BERT_LAYER: Names = {
 }
 
 
-# What saved bodies have besides: poolers, and heads that fill in words.
+# What saved bodies have besides: poolers, and heads that fill in words. A file with such a head may have others.
+_POOLER = r"(.*\.)?pooler\..*"
+_OTHER_HEADS = r"(cls\.seq_relationship|sop_classifier|discriminator_predictions|mask_predictions)\..*"
 _HEADS = (
-    r"(.*\.)?pooler\..*",
+    _POOLER,
     r"(cls|lm_head|head|decoder|predictions|generator_\w+|\w+_predictions|vocab_\w+)\..*",
 )
 
@@ -121,12 +116,13 @@ def kinds(
     *,
     prefix: str | None = None,
     spans: Names = SPANS,
+    words: WordHead | Callable[[Foreign], WordHead],
 ) -> tuple[Converter, ...]:
-    """Return the classifier, the tagger, the extractor of answers and the embedder of one kind of body.
+    """Return the classifier, the tagger, the extractor of answers, the filler of masks and the embedder of a kind.
 
     sizes takes the directory, and `tags`: whether they are the tagger's. heads are the names of both heads, and spans
-    those of the extractor's. The body's names begin with prefix, the model_type unless it is given, where it is not
-    saved alone.
+    those of the extractor's. words is the head of the filler, which may follow from the directory. The body's names
+    begin with prefix, the model_type unless it is given, where it is not saved alone.
     """
     stem = classes[0].removesuffix("ForSequenceClassification")
 
@@ -161,6 +157,24 @@ def kinds(
         computed_names=computed_names,
     )
 
+    def head(foreign: Foreign) -> WordHead:
+        return words if isinstance(words, WordHead) else words(foreign)
+
+    def filler_names(config: Any, foreign: Foreign) -> Names:
+        more = computed_names(config, foreign) if computed_names else {}
+        return {**more, **head_names(body, config, head(foreign))}
+
+    filler = Converter(
+        model_type=model_type,
+        architectures=(f"{stem}ForMaskedLM",),
+        family="masked_lm",
+        # A tagger's sizes have no head, or the one that a masked language model has.
+        sizes=lambda foreign: masked_lm_sizes(sizes(foreign, tags=True), foreign, head(foreign)),
+        names=body,
+        ignored=(r".*\.position_ids", r".*\.token_type_ids", _POOLER, _OTHER_HEADS),
+        computed_names=filler_names,
+    )
+
     def computed(config: Any, foreign: Foreign) -> Names:
         return {**(computed_names(config, foreign) if computed_names else {}), **dense_names(config, foreign)}
 
@@ -175,7 +189,7 @@ def kinds(
         ignored=(r".*\.position_ids", r".*\.token_type_ids", *_HEADS, *ignored),
         computed_names=computed,
     )
-    return made(0), made(1), extractor, embedder
+    return made(0), made(1), extractor, filler, embedder
 
 
 def extractor_sizes(

@@ -5,6 +5,7 @@ from weft_export.converters.converter import Foreign
 from weft_export.converters.encoders import DEFAULT_TEXT, kinds
 from weft_export.converters.rotation import whole_rotation_of
 from weft_export.converters.sources import Names, both, half, layer_names
+from weft_export.converters.word_heads import WordHead
 from weft_export.families.encoder_only import FIRST, MEAN, EncoderOnlyConfig
 from weft_export.layers.positions import Rotation
 from weft_export.layers.reach import ALL
@@ -18,7 +19,8 @@ def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     """The first layer has no norm before its attention, because words are normed."""
     fields = foreign.fields
     fields.only("position_embedding_type", "absolute", "rope")  # a word that changes nothing
-    fields.skip("decoder_bias", "initializer_cutoff_factor", "layer_norm_eps", "sparse_prediction")
+    fields.skip("decoder_bias")  # read for the head
+    fields.skip("initializer_cutoff_factor", "layer_norm_eps", "sparse_prediction")
     fields.skip("sparse_pred_ignore_index", "reference_compile", "repad_logits_with_grad", "deterministic_flash_attn")
     fields.skip("tie_word_embeddings")
     d_model, num_heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
@@ -97,6 +99,12 @@ _LAYER: Names = {
     **both("feed_forward.outer", "mlp.Wo"),
     **both("feed_forward_norm", "mlp_norm"),
 }
+
+
+def _words(foreign: Foreign) -> WordHead:
+    return WordHead("head.dense", "head.norm", "decoder", biased=foreign.fields.flag("decoder_bias", default=True))
+
+
 _HEAD = {**both("head.inner", "head.dense"), **both("head.norm", "head.norm"), **both("head.labels", "classifier")}
 MODERNBERT = kinds(
     "modernbert",
@@ -107,4 +115,5 @@ MODERNBERT = kinds(
     (r"decoder\.(weight|bias)",),
     prefix="model.",
     spans=_HEAD,
+    words=_words,
 )

@@ -1,8 +1,9 @@
 """MPNet (Song et al. 2020): BERT with T5's relative bias, without segments, and with positions from row 2 on."""
 
 from weft_export.converters.converter import Foreign
-from weft_export.converters.encoders import LABELS, kinds, no_layer, norm, read_sizes
-from weft_export.converters.sources import Names, both, both_rows, from_row, layer_names
+from weft_export.converters.encoders import LABELS, kinds, no_layer, read_sizes
+from weft_export.converters.sources import Names, both, both_rows, from_row, layer_names, norm
+from weft_export.converters.word_heads import ROBERTA_WORDS
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
 _FIRST_ROW, _MAX_DISTANCE = 2, 128
@@ -49,4 +50,5 @@ MPNET = kinds(
     names,
     ({**both("head.inner", "classifier.dense"), **both("head.labels", "classifier.out_proj")}, LABELS),
     (r"mpnet\.pooler\..*",),
+    words=ROBERTA_WORDS,
 )

@@ -135,6 +135,14 @@ def both(ours: str, theirs: str, *parts: str) -> dict[str, Source | str]:
     return {f"{ours}.{part}": f"{theirs}.{part}" for part in parts or ("weight", "bias")}
 
 
+def norm(ours: str, theirs: str) -> Names:
+    """Return a LayerNorm's gain and bias. Old files call them gamma and beta."""
+    return {
+        f"{ours}.weight": first_of(f"{theirs}.weight", f"{theirs}.gamma"),
+        f"{ours}.bias": first_of(f"{theirs}.bias", f"{theirs}.beta"),
+    }
+
+
 def both_rows(ours: str, *patterns: str) -> dict[str, Source | str]:
     """Return the weight and the bias of several layers below each other."""
     return {f"{ours}.{part}": rows(*(f"{pattern}.{part}" for pattern in patterns)) for part in ("weight", "bias")}

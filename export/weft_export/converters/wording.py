@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft_export.checkpoints.made_inputs import made_picture, made_sound
+from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.converters.audio_processor import read_audio_spec, without_timestamps
 from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Foreign
 from weft_export.converters.pairs import separator_of, takes_pairs
@@ -16,13 +17,14 @@ from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import EXTRACT_LABELS, MAX_LABELS
 from weft_proto.languages import Languages
 from weft_proto.sound import longest_prefix
-from weft_proto.tasks import TASKS
+from weft_proto.tasks import TASKS, Task
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 GOLDEN_PICTURE = "golden.png"
 GOLDEN_SOUND = "golden.wav"
 GOLDEN_LABELS = ("a house", "a pattern of coloured squares", "nothing")
 GOLDEN_TEXT = "The house is small, and there is a garden behind it."
+GOLDEN_MASKED = "The house is {}, and there is a {} behind it."
 DEFAULT_NEW_TOKENS = 256
 
 
@@ -63,6 +65,9 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         if side.cleans_up and row.writes_text:
             notes += (f"{CLEANS} is true: transformers takes spaces before marks out of a text, and answers have them",)
     golden = bundle_pb2.Golden(text=GOLDEN_TEXT, **_languages_to_try(text))
+    if row.fills_masks:
+        assert text is not None
+        golden.text = GOLDEN_MASKED.replace("{}", _mask_token(text, files))
     if row.takes_image:
         image = _image_of(foreign, sizes.pictures if row.matches else sizes)
         golden = bundle_pb2.Golden(image_path=GOLDEN_PICTURE, labels=GOLDEN_LABELS if row.matches else ())
@@ -108,6 +113,24 @@ def _put_separator(text: bundle_pb2.TextSpec, side: TextSide, *, is_needed: bool
         raise CheckpointError("it takes two texts, and its tokenizer puts no token between them")
 
 
+def _put_source(text: bundle_pb2.TextSpec, foreign: Foreign, sizes: Any, row: Task, side: TextSide) -> None:
+    """Put what is read where no text is written."""
+    text.max_source_tokens = sizes.max_tokens
+    if row.fills_masks:
+        if side.mask_id is None:
+            raise CheckpointError("it fills masks, and its tokenizer has no mask_token that the model knows")
+        text.mask_id = side.mask_id
+    if row.takes_context or (not row.labels_tokens and takes_pairs(sizes, foreign)):
+        _put_separator(text, side, is_needed=row.takes_context or foreign.choices.pairs)
+
+
+def _mask_token(text: bundle_pb2.TextSpec, files: Mapping[str, bytes]) -> str:
+    name = text.source_tokenizer
+    token = tokenizer_of(name, files[name]).id_to_token(text.mask_id)
+    assert token is not None, "the id of the mask token came from its name. This is a bug."
+    return token
+
+
 def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side: TextSide) -> bundle_pb2.TextSpec:
     row, generation = TASKS[task], foreign.generation
     text = bundle_pb2.TextSpec(pad_id=next((each for each in (generation.pad_id, side.pad_id) if each is not None), 0))
@@ -115,9 +138,7 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side
         text.source_tokenizer = side.source_tokenizer
         text.source_vocab_size = getattr(sizes, "source_vocab_size", None) or sizes.vocab_size
     if not row.writes_text:
-        text.max_source_tokens = sizes.max_tokens
-        if row.takes_context or (not row.labels_tokens and takes_pairs(sizes, foreign)):
-            _put_separator(text, side, is_needed=row.takes_context or foreign.choices.pairs)
+        _put_source(text, foreign, sizes, row, side)
         return text
     text.target_tokenizer = side.target_tokenizer
     text.target_vocab_size = getattr(sizes, "target_vocab_size", None) or sizes.vocab_size

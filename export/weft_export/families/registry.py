@@ -21,6 +21,7 @@ from weft_export.families.encoder_only import EncoderOnly, EncoderOnlyConfig, En
 from weft_export.families.family import Family
 from weft_export.families.git import Git, GitConfig
 from weft_export.families.gpt import Gpt, GptConfig
+from weft_export.families.masked_lm import MaskedLm, MaskedLmConfig
 from weft_export.families.plugged import plugged_family, plugged_names
 from weft_export.families.resnet import Resnet, ResnetConfig
 from weft_export.families.rnn import Rnn, RnnConfig
@@ -67,6 +68,7 @@ FAMILIES = {
     "encoder_only": Family(EncoderOnly, EncoderOnlyConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "encoder_only_tagger": Family(EncoderOnlyTagger, EncoderOnlyConfig, common_pb2.TASK_TAG),
     "encoder_only_extractor": Family(EncoderOnlyTagger, EncoderOnlyConfig, common_pb2.TASK_EXTRACT),
+    "masked_lm": Family(MaskedLm, MaskedLmConfig, common_pb2.TASK_FILL_MASK),
     "text_embedder": Family(TextEmbedder, TextEmbedderConfig, common_pb2.TASK_EMBED_TEXT),
     "decoder_embedder": Family(DecoderEmbedder, DecoderEmbedderConfig, common_pb2.TASK_EMBED_TEXT),
     "vit_embedder": Family(VitEmbedder, VitEmbedderConfig, common_pb2.TASK_EMBED_IMAGE),

@@ -9,9 +9,11 @@ from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.held_out import Example
+from weft_export.checkpoints.masks import positions_of
 from weft_export.checkpoints.tokenizer import encode, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_export.graphs.graphs import Graph, states_of, zeros_of
+from weft_proto.bundle_rules import MASK_POSITIONS
 from weft_proto.questions import begins_filled, picture_places
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -78,10 +80,18 @@ def target_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 
 
 def values(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -> list[Tensor]:
-    """Return each source's probabilities [labels], of a tagger [seq, labels], or its vector [dimensions]."""
+    """Return each source's probabilities [labels], of a tagger [seq, labels], or its vector [dimensions].
+
+    Of a text with masks they are logits [masks, vocab]. All texts have the same number of masks.
+    """
     task = TASKS[checkpoint.task]
     (role,) = task.needs
-    (out,) = run(role, _stacked(sources)).values()
+    inputs = _stacked(sources)
+    if task.fills_masks:
+        assert checkpoint.text is not None
+        positions = [positions_of(source, checkpoint.text.mask_id) for source in sources]
+        inputs[MASK_POSITIONS] = torch.stack(positions)
+    (out,) = run(role, inputs).values()
     return [row[: len(source)] if task.labels_tokens else row for row, source in zip(out, sources, strict=True)]
 
 

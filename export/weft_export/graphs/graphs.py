@@ -25,7 +25,15 @@ from weft_export.graphs.views import (
 )
 from weft_export.layers.feed_forward import merge_feed_forwards
 from weft_export.layers.paged_attention import block_tokens
-from weft_proto.bundle_rules import CANDIDATE_PORTS, FLOAT_TYPE, HOST_PRECISIONS, PROMPT, SCORE_PORTS, SCORED_PORTS
+from weft_proto.bundle_rules import (
+    CANDIDATE_PORTS,
+    FLOAT_TYPE,
+    HOST_PRECISIONS,
+    MASK_POSITIONS,
+    PROMPT,
+    SCORE_PORTS,
+    SCORED_PORTS,
+)
 from weft_proto.paging import PAGED_PORTS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -48,13 +56,14 @@ _PORTS = {
 _STATELESS: dict[bundle_pb2.GraphRole.ValueType, tuple[str, Callable[[Classifier], nn.Module], str]] = {
     bundle_pb2.GRAPH_ROLE_CLASSIFIER: ("classifier.onnx", ClassifierView, "probabilities"),
     bundle_pb2.GRAPH_ROLE_TAGGER: ("tagger.onnx", ClassifierView, "probabilities"),
+    bundle_pb2.GRAPH_ROLE_MASKED_LM: ("masked_lm.onnx", ClassifierView, "logits"),
     bundle_pb2.GRAPH_ROLE_EMBEDDER: ("embedder.onnx", EmbedderView, "embedding"),
     bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: ("image_embedder.onnx", EmbedderView, "embedding"),
 }
 # What a SCORE graph is made of.
 _SCORED = (bundle_pb2.GRAPH_ROLE_ENCODER, bundle_pb2.GRAPH_ROLE_DECODER)
 # Sizes to trace with. They all differ, and none is below 2: torch.export would take that for a constant.
-_BATCH, _SEQ, _TARGET, _BLOCKS, _TOKENS = 2, 5, 3, 6, 7
+_BATCH, _SEQ, _TARGET, _MASKS, _BLOCKS, _TOKENS = 2, 5, 3, 4, 6, 7
 _ROWS = {0: "batch"}
 
 
@@ -181,10 +190,13 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     if checkpoint.audio is not None:
         features = torch.zeros(batch, checkpoint.audio.num_mels, checkpoint.audio.num_frames)
         return (Input("input_features", features, rows),)
-    return (
+    text = (
         Input("input_ids", torch.zeros(batch, _SEQ, dtype=torch.int64), {**rows, 1: "seq"}),
         Input("lengths", torch.full((batch,), _SEQ, dtype=torch.int32), rows),
     )
+    if not TASKS[checkpoint.task].fills_masks:
+        return text
+    return (*text, Input(MASK_POSITIONS, torch.zeros(batch, _MASKS, dtype=torch.int64), {**rows, 1: "masks"}))
 
 
 def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:

@@ -108,14 +108,17 @@ class ScoreView(nn.Module):
 
 
 class ClassifierView(nn.Module):
-    """A text or an image, or each token of a text, to probabilities."""
+    """A text or an image, or tokens of a text, to probabilities or to logits."""
 
     def __init__(self, model: Classifier) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, *source: Tensor) -> Tensor:
-        """Return probabilities float32 [batch, labels], of a tagger [batch, seq, labels]; or other scores."""
+        """Return probabilities float32 [batch, labels], of a tagger [batch, seq, labels]; or other scores.
+
+        Of a masked language model they are logits [batch, masks, vocab].
+        """
         logits: Tensor = self.model(*source)
         return scores_of(logits.float(), self.model.scoring)
 

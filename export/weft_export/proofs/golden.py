@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.framing import frame_of
+from weft_export.checkpoints.masks import positions_of
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.sound import read_recording
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
@@ -20,7 +21,7 @@ from weft_export.proofs.bounds import gauge_of
 from weft_export.proofs.gauge import Gauge, allowed
 from weft_export.proofs.golden_inputs import made_files, made_for, parts_of
 from weft_export.proofs.passes import num_passes
-from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, MAX_PROBABILITIES, ROUNDED
+from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, MAX_MASKS, MAX_PROBABILITIES, ROUNDED
 from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -35,6 +36,8 @@ MARGIN = {
 }
 # A server compares the answer whole, before it is ready.
 _MAX_TOKENS = 256
+# Of each mask so many tokens are compared. Their log-probabilities hang on the logits of all others.
+_FILLINGS = 16
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class GoldenRequest:
         self._gauge = gauge_of(precision, checkpoint.model)
         self._longest = num_passes(checkpoint.model, _MAX_TOKENS)
         self._values: list[float] = []
+        self._fillings: tuple[list[int], list[float]] | tuple[()] = ()
         # By the text or the file that was asked: the golden one, or another.
         self._steps: dict[str, list[_Step]] = {}
 
@@ -90,6 +94,12 @@ class GoldenRequest:
         if TASKS[self.checkpoint.task].matches:
             golden = _copy(self.checkpoint.golden)
             golden.probabilities.extend(self._values or self._match(golden))
+            return golden
+        if TASKS[self.checkpoint.task].fills_masks:
+            golden = _copy(self.checkpoint.golden)
+            ids, scores = self._fill_masks(golden)
+            golden.token_ids.extend(ids)
+            golden.scores.extend(scores)
             return golden
         if not TASKS[self.checkpoint.task].writes_text:
             golden = _copy(self.checkpoint.golden)
@@ -154,6 +164,17 @@ class GoldenRequest:
             )
         self._values = probabilities.tolist()
         return self._values
+
+    @torch.inference_mode()
+    def _fill_masks(self, golden: bundle_pb2.Golden) -> tuple[list[int], list[float]]:
+        """Return the best tokens for each mask, and their log-probabilities over the whole vocabulary."""
+        if not self._fillings:
+            model = self.checkpoint.model
+            log_probs = model(*_source(self.checkpoint, golden))[0].log_softmax(dim=-1)
+            _check_finite(log_probs)
+            best = log_probs.topk(min(_FILLINGS, log_probs.shape[-1]), dim=-1)
+            self._fillings = best.indices.flatten().tolist(), best.values.flatten().tolist()
+        return self._fillings
 
     @torch.inference_mode()
     def _match(self, golden: bundle_pb2.Golden) -> list[float]:
@@ -259,6 +280,9 @@ def check_golden(
     if not task.writes_text:
         with torch.inference_mode():
             (actual,) = [_matched(checkpoint, golden, run)] if task.matches else values(run, checkpoint, [source[0][0]])
+        if task.fills_masks:
+            actual = actual.float().log_softmax(dim=-1)
+            actual = actual.gather(-1, torch.tensor(golden.token_ids).view(len(actual), -1))
         error, tolerance = _golden_error(golden, actual.float().flatten(), precision)
         if not error <= tolerance:  # said this way round, NaN fails
             raise ExportError(f"the golden answer of the graphs differs by {error:.2g}; a server allows {tolerance:g}")
@@ -362,4 +386,11 @@ def _source(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, 
         ids = encode_source(checkpoint, tokenizer, golden.text, frame)
     except CheckpointError as error:
         raise CheckpointError(f"the golden text {error}") from error
-    return torch.tensor([ids]), torch.tensor([len(ids)], dtype=torch.int32)
+    source, lengths = torch.tensor([ids]), torch.tensor([len(ids)], dtype=torch.int32)
+    if not TASKS[checkpoint.task].fills_masks:
+        return source, lengths
+    positions = positions_of(source[0], checkpoint.text.mask_id)
+    if not 1 <= len(positions) <= MAX_MASKS:
+        token = tokenizer.id_to_token(checkpoint.text.mask_id)
+        raise CheckpointError(f"the golden text has {token} {len(positions)} times; 1 to {MAX_MASKS} are needed")
+    return source, lengths, positions[None]

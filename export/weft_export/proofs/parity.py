@@ -74,6 +74,7 @@ def check_parity(
     stateless = {
         bundle_pb2.GRAPH_ROLE_CLASSIFIER: of_labels,
         bundle_pb2.GRAPH_ROLE_TAGGER: of_labels,
+        bundle_pb2.GRAPH_ROLE_MASKED_LM: gauge,
         bundle_pb2.GRAPH_ROLE_EMBEDDER: vectors,
         bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: vectors,
     }
@@ -131,7 +132,7 @@ def _check_classifier(gauge: Gauge, graph: Graph, session: Any, requests: list[R
     (outputs,) = _run_padded(graph, session, requests)
     for row, request in enumerate(requests):
         expected = graph.module(*request.source)[0]
-        # A tagger has a row for each token, padding included.
+        # A tagger has a row for each token, padding included; a masked language model one for each mask.
         actual = outputs[row][: len(expected)] if expected.dim() > 1 else outputs[row]
         gauge.compare(f"{graph.file_name} output {graph.outputs[0]}", expected, actual)
 

@@ -187,7 +187,8 @@ def _logits(model: nn.Module, request: Request) -> Tensor:
 def cut(request: Request) -> Request:
     """Return a request of MAX_ROWS tokens at most, on either side."""
     source, tokens = request
-    if len(source) == 2:  # ids and their length
-        ids, length = source
-        source = ids[:, :MAX_ROWS], length.clamp(max=MAX_ROWS)
+    if len(source) > 1:  # ids and their length, and perhaps positions
+        ids, length, *positions = source
+        kept = [each.clamp(max=MAX_ROWS - 1) for each in positions]
+        source = ids[:, :MAX_ROWS], length.clamp(max=MAX_ROWS), *kept
     return source, tokens[:MAX_ROWS]

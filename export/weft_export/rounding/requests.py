@@ -7,6 +7,7 @@ from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.held_out import Example
+from weft_export.checkpoints.masks import masked
 from weft_export.checkpoints.random_requests import random_requests
 from weft_export.checkpoints.tokenizer import encode, read_tokenizer
 from weft_export.errors import CheckpointError
@@ -90,6 +91,9 @@ def own_requests(checkpoint: Checkpoint) -> Iterator[Request]:
             if not ids:
                 continue
             source = _batch_of(torch.tensor(ids[: min(MAX_TARGET, text.max_source_tokens)]))
+            if TASKS[checkpoint.task].fills_masks:
+                chosen, positions = masked(source[0][0], text.mask_id)
+                source = chosen[None], source[1], positions[None]
         if source or tokens:
             yield source, tokens
 

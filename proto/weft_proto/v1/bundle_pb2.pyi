@@ -186,6 +186,10 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     """
     GRAPH_ROLE_IMAGE_EMBEDDER: _GraphRole.ValueType  # 9
     """GRAPH_ROLE_IMAGE_EMBEDDER: the same, with the input of an encoder of pictures."""
+    GRAPH_ROLE_MASKED_LM: _GraphRole.ValueType  # 10
+    """GRAPH_ROLE_MASKED_LM: inputs as a text encoder's, and `mask_positions` int64 [batch, masks], below lengths; output `logits` float32
+    [batch, masks, vocab] of the tokens at these positions. EXPLAIN has that input too, and a row for each of the positions.
+    """
 
 class GraphRole(_GraphRole, metaclass=_GraphRoleEnumTypeWrapper):
     """GraphRole is what a graph computes. Port names and shapes are fixed by the role; [] holds symbolic or fixed sizes.
@@ -264,6 +268,10 @@ where EmbeddingSpec says so.
 """
 GRAPH_ROLE_IMAGE_EMBEDDER: GraphRole.ValueType  # 9
 """GRAPH_ROLE_IMAGE_EMBEDDER: the same, with the input of an encoder of pictures."""
+GRAPH_ROLE_MASKED_LM: GraphRole.ValueType  # 10
+"""GRAPH_ROLE_MASKED_LM: inputs as a text encoder's, and `mask_positions` int64 [batch, masks], below lengths; output `logits` float32
+[batch, masks, vocab] of the tokens at these positions. EXPLAIN has that input too, and a row for each of the positions.
+"""
 Global___GraphRole: _TypeAlias = GraphRole  # noqa: Y015
 
 class _DataType:
@@ -1001,6 +1009,7 @@ class TextSpec(_message.Message):
     FORCED_END_ID_FIELD_NUMBER: _builtins.int
     CHAT_FIELD_NUMBER: _builtins.int
     SEPARATOR_ID_FIELD_NUMBER: _builtins.int
+    MASK_ID_FIELD_NUMBER: _builtins.int
     source_tokenizer: _builtins.str
     """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source, prompt or question, special tokens included
     by its post-processor. Empty when the input has no text. At most 255 characters.
@@ -1022,7 +1031,7 @@ class TextSpec(_message.Message):
     pad_id: _builtins.int
     """pad_id fills padding, at most 4,194,303; what it is never changes an answer."""
     max_source_tokens: _builtins.int
-    """max_source_tokens bounds a source (translate, classify, tag, embed), what a language adds included, or a question (answer); the
+    """max_source_tokens bounds a source (translate, classify, tag, extract, fill_mask, embed), what a language adds included, or a question (answer); the
     graphs must take so many. At most 131,072.
     """
     max_total_tokens: _builtins.int
@@ -1040,6 +1049,10 @@ class TextSpec(_message.Message):
     separator_id: _builtins.int
     """separator_id is the token that the source tokenizer puts between two texts (classify, extract); set when a request brings two. A
     model that knows segments counts the second from behind the first such token. At most 4,194,303.
+    """
+    mask_id: _builtins.int
+    """mask_id is the token of the source tokenizer that stands where others are asked for (fill_mask); set for this task alone. At most
+    4,194,303.
     """
     @_builtins.property
     def end_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -1096,19 +1109,24 @@ class TextSpec(_message.Message):
         forced_end_id: _builtins.int | None = ...,
         chat: Global___ChatSpec | None = ...,
         separator_id: _builtins.int | None = ...,
+        mask_id: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "separator_id", b"separator_id", "start_id", b"start_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "mask_id", b"mask_id", "separator_id", b"separator_id", "start_id", b"start_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "languages", b"languages", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "separator_id", b"separator_id", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "separator_id", b"separator_id", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forced_end_id: _TypeAlias = _typing.Literal["forced_end_id"]  # noqa: Y015
     _WhichOneofArgType__forced_end_id: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id"]  # noqa: Y015
+    _WhichOneofReturnType__mask_id: _TypeAlias = _typing.Literal["mask_id"]  # noqa: Y015
+    _WhichOneofArgType__mask_id: _TypeAlias = _typing.Literal["_mask_id", b"_mask_id"]  # noqa: Y015
     _WhichOneofReturnType__separator_id: _TypeAlias = _typing.Literal["separator_id"]  # noqa: Y015
     _WhichOneofArgType__separator_id: _TypeAlias = _typing.Literal["_separator_id", b"_separator_id"]  # noqa: Y015
     _WhichOneofReturnType__start_id: _TypeAlias = _typing.Literal["start_id"]  # noqa: Y015
     _WhichOneofArgType__start_id: _TypeAlias = _typing.Literal["_start_id", b"_start_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__forced_end_id) -> _WhichOneofReturnType__forced_end_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__mask_id) -> _WhichOneofReturnType__mask_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__separator_id) -> _WhichOneofReturnType__separator_id | None: ...
     @_typing.overload
@@ -1469,7 +1487,8 @@ class Golden(_message.Message):
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """token_ids are the greedy answer to a request for as many tokens as are here (a model that writes), without a
-        min_new_tokens: at most 4,096, each at most 4,194,303.
+        min_new_tokens: at most 4,096, each at most 4,194,303. Of fill_mask they are tokens for each mask of `text`, row-major
+        [masks, tokens].
         """
 
     @_builtins.property
@@ -1487,7 +1506,7 @@ class Golden(_message.Message):
     @_builtins.property
     def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """scores are the answer over all labels in place of probabilities, where BundleManifest.scoring is LABEL_SCORING_IDENTITY (extract:
-        row-major [tokens, labels], of the context `text` alone). At most
+        row-major [tokens, labels], of the context `text` alone). Of fill_mask they are the log-probabilities of token_ids. At most
         65,536, each from -1,000,000 to 1,000,000; within the tolerance of probabilities, or that share of a score over 1.
         """
 

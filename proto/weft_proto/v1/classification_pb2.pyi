@@ -542,3 +542,170 @@ class ExtractResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExtractResponse: _TypeAlias = ExtractResponse  # noqa: Y015
+
+@_typing.final
+class FillMaskRequest(_message.Message):
+    """FillMaskRequest is one text with masks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOP_K_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    EXPLAIN_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """text has the model's mask token, Model.mask_token, 1 to 16 times."""
+    top_k: _builtins.int
+    """top_k is how many fillings to return for each mask at most; [1, 100], and at most as many as the vocabulary has tokens. Default 5."""
+    request_id: _builtins.str
+    """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
+    @_builtins.property
+    def model(self) -> _common_pb2.ModelSelector:
+        """model names the model; default: the server's only model that fills masks."""
+
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """targets are the only tokens to choose from, if there are any; at most 1,024, of at most 256 characters each. Each is a token as the
+        vocabulary writes it ("capital", "##s"), or a text that the tokenizer makes one token of (" capital"): any other is refused.
+        Probabilities are over the whole vocabulary all the same.
+        """
+
+    @_builtins.property
+    def explain(self) -> _common_pb2.Explain:
+        """explain asks for the alignment. It costs one more pass over the input; other requests don't pay."""
+
+    def __init__(
+        self,
+        *,
+        model: _common_pb2.ModelSelector | None = ...,
+        text: _builtins.str = ...,
+        top_k: _builtins.int | None = ...,
+        targets: _abc.Iterable[_builtins.str] | None = ...,
+        request_id: _builtins.str = ...,
+        explain: _common_pb2.Explain | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "model", b"model", "top_k", b"top_k"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "model", b"model", "request_id", b"request_id", "targets", b"targets", "text", b"text", "top_k", b"top_k"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
+    _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
+
+Global___FillMaskRequest: _TypeAlias = FillMaskRequest  # noqa: Y015
+
+@_typing.final
+class Filling(_message.Message):
+    """Filling is one token in the place of a mask."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """text is the token as text, with the space before it if it has one; a special token by name. A token may be a part of a word."""
+    token_id: _builtins.int
+    """token_id is the token."""
+    score: _builtins.float
+    """score is the token's probability over the whole vocabulary, [0, 1], while all other masks stay masks."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        token_id: _builtins.int = ...,
+        score: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["score", b"score", "text", b"text", "token_id", b"token_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Filling: _TypeAlias = Filling  # noqa: Y015
+
+@_typing.final
+class FilledMask(_message.Message):
+    """FilledMask is one mask of the text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    FILLINGS_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    """start is where the mask begins in the request's text, in Unicode code points from 0; see TokenLabel.start."""
+    end: _builtins.int
+    """end is the first code point after it."""
+    @_builtins.property
+    def fillings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Filling]:
+        """fillings are the best tokens, most probable first. At equal scores the lower token_id is first."""
+
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+        fillings: _abc.Iterable[Global___Filling] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "fillings", b"fillings", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FilledMask: _TypeAlias = FilledMask  # noqa: Y015
+
+@_typing.final
+class FillMaskResponse(_message.Message):
+    """FillMaskResponse is what fits in the places of a text's masks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MASKS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    TIMINGS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """request_id is the request's, or one the server made when it was empty."""
+    @_builtins.property
+    def masks(self) -> _containers.RepeatedCompositeFieldContainer[Global___FilledMask]:
+        """masks are the text's masks in order."""
+
+    @_builtins.property
+    def usage(self) -> _common_pb2.Usage:
+        """usage counts tokens, special ones included; output_tokens is 0."""
+
+    @_builtins.property
+    def timings(self) -> _common_pb2.Timings:
+        """timings is where the time went."""
+
+    @_builtins.property
+    def model(self) -> _common_pb2.ResolvedModel:
+        """model is the model that answered."""
+
+    @_builtins.property
+    def alignment(self) -> _common_pb2.Alignment:
+        """alignment is set when explain was asked for; it has a row for each mask, and its columns are all tokens, special ones included."""
+
+    def __init__(
+        self,
+        *,
+        masks: _abc.Iterable[Global___FilledMask] | None = ...,
+        usage: _common_pb2.Usage | None = ...,
+        timings: _common_pb2.Timings | None = ...,
+        model: _common_pb2.ResolvedModel | None = ...,
+        request_id: _builtins.str = ...,
+        alignment: _common_pb2.Alignment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "model", b"model", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "masks", b"masks", "model", b"model", "request_id", b"request_id", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FillMaskResponse: _TypeAlias = FillMaskResponse  # noqa: Y015

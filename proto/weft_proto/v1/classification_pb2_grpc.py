@@ -50,6 +50,11 @@ class ClassificationServiceStub(object):
                 request_serializer=weft__proto_dot_v1_dot_classification__pb2.ExtractRequest.SerializeToString,
                 response_deserializer=weft__proto_dot_v1_dot_classification__pb2.ExtractResponse.FromString,
                 _registered_method=True)
+        self.FillMask = channel.unary_unary(
+                '/weft.v1.ClassificationService/FillMask',
+                request_serializer=weft__proto_dot_v1_dot_classification__pb2.FillMaskRequest.SerializeToString,
+                response_deserializer=weft__proto_dot_v1_dot_classification__pb2.FillMaskResponse.FromString,
+                _registered_method=True)
 
 
 class ClassificationServiceServicer(object):
@@ -79,6 +84,14 @@ class ClassificationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FillMask(self, request, context):
+        """FillMask answers with the tokens that fit best in the places of a text's masks (masked language modelling, Devlin et al. 2019).
+        Its models are those of TASK_FILL_MASK.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClassificationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -96,6 +109,11 @@ def add_ClassificationServiceServicer_to_server(servicer, server):
                     servicer.Extract,
                     request_deserializer=weft__proto_dot_v1_dot_classification__pb2.ExtractRequest.FromString,
                     response_serializer=weft__proto_dot_v1_dot_classification__pb2.ExtractResponse.SerializeToString,
+            ),
+            'FillMask': grpc.unary_unary_rpc_method_handler(
+                    servicer.FillMask,
+                    request_deserializer=weft__proto_dot_v1_dot_classification__pb2.FillMaskRequest.FromString,
+                    response_serializer=weft__proto_dot_v1_dot_classification__pb2.FillMaskResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -180,6 +198,33 @@ class ClassificationService(object):
             '/weft.v1.ClassificationService/Extract',
             weft__proto_dot_v1_dot_classification__pb2.ExtractRequest.SerializeToString,
             weft__proto_dot_v1_dot_classification__pb2.ExtractResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FillMask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.ClassificationService/FillMask',
+            weft__proto_dot_v1_dot_classification__pb2.FillMaskRequest.SerializeToString,
+            weft__proto_dot_v1_dot_classification__pb2.FillMaskResponse.FromString,
             options,
             channel_credentials,
             insecure,

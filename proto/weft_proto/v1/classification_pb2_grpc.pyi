@@ -43,6 +43,10 @@ class ClassificationServiceStub:
     """Extract answers a question with spans of a context (extractive question answering; "SQuAD", Rajpurkar et al. 2016). Its models are
     those of TASK_EXTRACT.
     """
+    FillMask: _grpc.UnaryUnaryMultiCallable[_classification_pb2.FillMaskRequest, _classification_pb2.FillMaskResponse]
+    """FillMask answers with the tokens that fit best in the places of a text's masks (masked language modelling, Devlin et al. 2019).
+    Its models are those of TASK_FILL_MASK.
+    """
 
 @_typing.type_check_only
 class ClassificationServiceAsyncStub(ClassificationServiceStub):
@@ -58,6 +62,10 @@ class ClassificationServiceAsyncStub(ClassificationServiceStub):
     Extract: _aio.UnaryUnaryMultiCallable[_classification_pb2.ExtractRequest, _classification_pb2.ExtractResponse]  # type: ignore[assignment]
     """Extract answers a question with spans of a context (extractive question answering; "SQuAD", Rajpurkar et al. 2016). Its models are
     those of TASK_EXTRACT.
+    """
+    FillMask: _aio.UnaryUnaryMultiCallable[_classification_pb2.FillMaskRequest, _classification_pb2.FillMaskResponse]  # type: ignore[assignment]
+    """FillMask answers with the tokens that fit best in the places of a text's masks (masked language modelling, Devlin et al. 2019).
+    Its models are those of TASK_FILL_MASK.
     """
 
 class ClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -89,6 +97,16 @@ class ClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_classification_pb2.ExtractResponse, _abc.Awaitable[_classification_pb2.ExtractResponse]]:
         """Extract answers a question with spans of a context (extractive question answering; "SQuAD", Rajpurkar et al. 2016). Its models are
         those of TASK_EXTRACT.
+        """
+
+    @_abc_1.abstractmethod
+    def FillMask(
+        self,
+        request: _classification_pb2.FillMaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_classification_pb2.FillMaskResponse, _abc.Awaitable[_classification_pb2.FillMaskResponse]]:
+        """FillMask answers with the tokens that fit best in the places of a text's masks (masked language modelling, Devlin et al. 2019).
+        Its models are those of TASK_FILL_MASK.
         """
 
 def add_ClassificationServiceServicer_to_server(servicer: ClassificationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -170,6 +170,7 @@ class Model(_message.Message):
     LABEL_SCORING_FIELD_NUMBER: _builtins.int
     TAKES_LABELS_FIELD_NUMBER: _builtins.int
     LABEL_TEXT_FIELD_NUMBER: _builtins.int
+    MASK_TOKEN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository."""
     version: _builtins.int
@@ -224,6 +225,8 @@ class Model(_message.Message):
     """takes_labels is whether ClassifyRequest.labels are required."""
     label_text: _builtins.str
     """label_text is the text that each of these is put into, in the place of {}, unless a request says otherwise; else empty."""
+    mask_token: _builtins.str
+    """mask_token is what FillMaskRequest.text has where tokens are asked for, such as "[MASK]"; empty unless it fills masks."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """limits are what it refuses to go beyond."""
@@ -303,10 +306,11 @@ class Model(_message.Message):
         label_scoring: _common_pb2.LabelScoring.ValueType = ...,
         takes_labels: _builtins.bool = ...,
         label_text: _builtins.str = ...,
+        mask_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "default_language", b"default_language", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "default_language", b"default_language", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "mask_token", b"mask_token", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

@@ -59,6 +59,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
         _verify_source(manifest.text, files, task)
     _verify_words(manifest.text, task)
     _verify_pairs(manifest, task)
+    _verify_mask(manifest.text, task)
     if manifest.text.HasField("chat"):
         require(task.takes_prompt, "text.chat is for generate")
         template = manifest.text.chat.template
@@ -176,6 +177,12 @@ def _verify_pairs(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
         require(tuple(manifest.labels) == EXTRACT_LABELS, f"labels must be {' and '.join(EXTRACT_LABELS)} for extract")
 
 
+def _verify_mask(text: bundle_pb2.TextSpec, task: Task) -> None:
+    require(text.HasField("mask_id") == task.fills_masks, "text.mask_id is for fill_mask, and needed there")
+    known = text.mask_id < max(1, text.source_vocab_size)
+    require(known, f"text.mask_id {text.mask_id} is outside the source vocabulary")
+
+
 def _verify_words(text: bundle_pb2.TextSpec, task: Task) -> None:
     prefixes = text.prefixes
     require(not prefixes or task.takes_prefix, "text.prefixes are for translate")
@@ -226,7 +233,8 @@ def _verify_embedding(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
 
 def _verify_matching(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
     require(task.matches == manifest.HasField("matching"), "matching is for match, and needed there")
-    require(not (task.matches and manifest.HasField("adapters")), "adapters are not for match")
+    takes_none = task.matches or task.fills_masks
+    require(not (takes_none and manifest.HasField("adapters")), "adapters are not for match and fill_mask")
     if task.matches:
         require(manifest.embedding.normalized, "embedding.normalized is false, and match compares by the cosine")
         require(manifest.matching.scale > 0, "matching.scale is missing")
@@ -247,15 +255,19 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
     speaks = golden.source_language or golden.target_language
     require(task.takes_language or task.takes_audio or not speaks, "golden has a language, which is for translate")
     require((task.embeds and not task.matches) or not golden.embedding, "golden.embedding is for tasks that embed")
-    require(task.has_labels or not golden.scores, "golden.scores are for tasks that classify")
+    scored = task.has_labels or task.fills_masks
+    require(scored or not golden.scores, "golden.scores are for tasks that classify or fill masks")
     has_labels = task.has_labels or task.matches
     require(has_labels or not golden.probabilities, "golden.probabilities are for tasks that classify, tag or match")
     require(task.matches or not golden.labels, "golden.labels are for match")
-    require(task.writes_text or not golden.token_ids, "golden.token_ids are for tasks that produce text")
+    gives_tokens = task.writes_text or task.fills_masks
+    require(gives_tokens or not golden.token_ids, "golden.token_ids are for tasks that produce text or fill masks")
     if task.writes_text:
         _verify_tokens(golden, manifest.text)
     elif task.matches:
         _verify_matched(golden)
+    elif task.fills_masks:
+        _verify_fillings(golden, manifest.text)
     elif task.embeds:
         _verify_vector(golden.embedding, manifest.embedding)
     else:
@@ -268,6 +280,15 @@ def _verify_tokens(golden: bundle_pb2.Golden, text: bundle_pb2.TextSpec) -> None
     require(fits, "golden.token_ids are more than text.max_new_tokens")
     in_vocab = all(token < text.target_vocab_size for token in golden.token_ids)
     require(in_vocab, "golden.token_ids has an id outside the target vocabulary")
+
+
+def _verify_fillings(golden: bundle_pb2.Golden, text: bundle_pb2.TextSpec) -> None:
+    require(golden.token_ids, "golden.token_ids are missing")
+    in_vocab = all(token < text.source_vocab_size for token in golden.token_ids)
+    require(in_vocab, "golden.token_ids has an id outside the source vocabulary")
+    count, wanted = len(golden.scores), len(golden.token_ids)
+    require(count == wanted, f"golden has {count} scores for {wanted} token_ids")
+    require(all(score <= 0 for score in golden.scores), "golden.scores are no log-probabilities")
 
 
 def _verify_distributions(manifest: bundle_pb2.BundleManifest, task: Task) -> None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from weft_proto.bundle_rules import (
     ADAPTER_PORTS,
+    MASK_POSITIONS,
     MAX_TOP_TOKENS,
     PROMPT,
     READS_ALL,
@@ -75,6 +76,7 @@ def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, 
     stateless: dict[int, tuple[str, tuple[int | None, ...]]] = {
         bundle_pb2.GRAPH_ROLE_TAGGER: ("probabilities", (None, None, len(manifest.labels))),
         bundle_pb2.GRAPH_ROLE_CLASSIFIER: ("probabilities", (None, len(manifest.labels))),
+        bundle_pb2.GRAPH_ROLE_MASKED_LM: ("logits", (None, None, manifest.text.source_vocab_size)),
         bundle_pb2.GRAPH_ROLE_EMBEDDER: ("embedding", (None, manifest.embedding.dimensions)),
         bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: ("embedding", (None, manifest.embedding.dimensions)),
     }
@@ -109,7 +111,8 @@ def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> di
     if TASKS[manifest.task].takes_audio:
         window = (batch, manifest.audio.num_mels, manifest.audio.num_frames)
         return {"input_features": Demand(bundle_pb2.DATA_TYPE_FLOAT32, window)}
-    return _texts(batch)
+    masks = {MASK_POSITIONS: Demand(bundle_pb2.DATA_TYPE_INT64, (batch, None))}
+    return _texts(batch) | (masks if TASKS[manifest.task].fills_masks else {})
 
 
 def _texts(batch: int | None = None) -> dict[str, Demand]:
@@ -125,7 +128,7 @@ def _explain(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
     if task.writes_text:
         inputs["target_ids"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1, None))
     inputs["layer"] = inputs["head"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1,))
-    rows = None if task.writes_text or task.labels_tokens else 1
+    rows = None if task.writes_text or task.labels_tokens or task.fills_masks else 1
     source = manifest.image.grid_rows * manifest.image.grid_columns if task.takes_image else None
     if task.takes_audio:
         source = manifest.audio.num_positions

@@ -137,6 +137,20 @@ class Tokenizer:
         detokenizer = Detokenizer(self.vocabulary)
         return detokenizer.steps(ids) + detokenizer.finish()
 
+    def token_of(self, text: str) -> int | None:
+        """Return the token that the vocabulary writes so, or the only one that `encode` makes of a text; else None.
+
+        What no token stands for is no token, even if there is one for unknown words.
+        """
+        id_: int | None = self._tokenizer.token_to_id(text)
+        if id_ is not None:
+            return id_
+        try:
+            ids = self.encode_framed(text)
+        except ValueError:
+            return None
+        return ids[0] if len(ids) == 1 and ids[0] not in self.vocabulary.special else None
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return one string to show for each token: without its word-boundary mark, special tokens by name."""
         return [self.vocabulary.piece(id_) for id_ in ids]

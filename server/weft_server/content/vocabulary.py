@@ -37,6 +37,13 @@ class Vocabulary:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text
 
+    def text(self, id_: int) -> str:
+        """Return the text of a token alone, with a space before it if it has one. A special token has its name.
+
+        Of an id without a token it is empty: a model may have more rows than its tokenizer has tokens.
+        """
+        return self.tokens[id_] if id_ in self.special else self.decode([id_])
+
     def piece(self, id_: int) -> str:
         """Return one string to show for a token: without its word-boundary mark, a special token by name."""
         token = self.tokens.get(id_, f"<{id_}>")

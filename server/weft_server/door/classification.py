@@ -9,6 +9,7 @@ from weft_proto.v1 import classification_pb2, classification_pb2_grpc, common_pb
 from weft_server.content.tags import TagInput, spans_of
 from weft_server.door.alignment import explain_rows, reading_of
 from weft_server.door.extraction import extracted
+from weft_server.door.masks import filled
 from weft_server.door.messages import about, timings_proto
 from weft_server.errors import InvalidRequest
 from weft_server.serving.call import CALL, Call
@@ -62,6 +63,12 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         call = CALL.get()
         call.name(request.request_id)
         return await extracted(call, await self._models.take(call, request.model, common_pb2.TASK_EXTRACT), request)
+
+    async def FillMask(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer with the tokens that fit in the places of a text's masks."""
+        call = CALL.get()
+        call.name(request.request_id)
+        return await filled(call, await self._models.take(call, request.model, common_pb2.TASK_FILL_MASK), request)
 
     async def Tag(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
         """Answer with the most probable label of each token, and the spans they form."""

@@ -41,6 +41,7 @@ _TASKS: dict[str, tuple[common_pb2.Task.ValueType, ...]] = {
     ),
     "/weft.v1.ClassificationService/Tag": (common_pb2.TASK_TAG,),
     "/weft.v1.ClassificationService/Extract": (common_pb2.TASK_EXTRACT,),
+    "/weft.v1.ClassificationService/FillMask": (common_pb2.TASK_FILL_MASK,),
     "/weft.v1.EmbeddingService/Embed": (
         common_pb2.TASK_EMBED_TEXT,
         common_pb2.TASK_EMBED_IMAGE,

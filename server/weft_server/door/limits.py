@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from weft_proto.bundle_rules import LIMITS, MAX_MATCHED_LABELS
 from weft_server.content.chat import MAX_MESSAGES
 from weft_server.content.grammars import MAX_TEXTS
+from weft_server.content.masks import MAX_TARGETS
 from weft_server.content.side import MAX_TOKENS as MAX_DETOKENIZED
 from weft_server.door.fields import Bound, check_fields, fields_of
 from weft_server.serving.decoding import MAX_STOP_STRINGS
@@ -32,6 +33,7 @@ _MAX_IDS = int(LIMITS["TextSpec"]["max_total_tokens"].most or 0)
 # Every repeated field that a request may have. What reads a field says the same, with the same reason.
 BOUNDS = {
     "weft.v1.ClassifyRequest.labels": Bound(MAX_MATCHED_LABELS, "INPUT_TOO_LONG"),
+    "weft.v1.FillMaskRequest.targets": Bound(MAX_TARGETS, "INPUT_TOO_LONG"),
     "weft.v1.EmbedRequest.inputs": Bound(MAX_INPUTS, "INPUT_TOO_LONG"),
     "weft.v1.DetokenizeRequest.token_ids": Bound(MAX_DETOKENIZED, "INPUT_TOO_LONG"),
     "weft.v1.TokenIds.ids": Bound(_MAX_IDS, "INPUT_TOO_LONG"),

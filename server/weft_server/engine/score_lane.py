@@ -11,7 +11,7 @@ import numpy as np
 from weft_proto.bundle_rules import SCORE_PORTS, SCORED_PORTS
 from weft_server.engine.classify_lane import ClassifyLane
 from weft_server.sequence import Scores
-from weft_server.source import Ids, Source, feeds_of
+from weft_server.source import Ids, Source, feeds_of, padded
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -62,9 +62,9 @@ class Given(Source):
         return self.width, self.source.bucket if self.source else 0
 
     @staticmethod
-    def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:
+    def feeds(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:
         """What the decoder reads, under the name of a model with an encoder."""
-        return {"target_ids": Ids.feeds(arrays, width, pad_id)["input_ids"]}
+        return {"target_ids": padded(sources, width, pad_id)}
 
 
 def score_feeds(batch: Many[Given], pad_id: int) -> dict[str, np.ndarray]:

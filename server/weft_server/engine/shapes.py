@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_server.runtime.device import HOST
-from weft_server.source import Ids, feeds_of
+from weft_server.source import Ids, Masked, feeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -65,14 +65,16 @@ class Shapes:
 
     def alike(self, source: Source) -> Hashable:
         """What is equal of inputs that may share a batch."""
-        return source.alike if self._in_place else (source.port, self.width(source))
+        return source.alike if self._in_place else (source.port, self.width(source), source.num_masks)
 
     def limit(self, source: Source) -> int:
         """How many inputs a run has at most in which this one is the longest."""
         width = self.width(source)
+        # A row of the vocabulary for each mask may be a megabyte. A run has no more of them than inputs with one mask.
+        most = min(self._most // max(1, source.num_masks), self._budget // width)
         if self._in_place:
-            return max(1, min(self._most, self._budget // width))
-        return max([number for number in self._numbers if number * width <= self._budget], default=1)
+            return max(1, most)
+        return max([number for number in self._numbers if number <= most], default=1)
 
     def feeds(self, sources: Many[Source], pad_id: int) -> dict[str, np.ndarray]:
         """Return what a graph reads of inputs that share a run. Nobody reads what rows give that are too many."""
@@ -87,9 +89,15 @@ class Shapes:
         for port, widths in self._widths.items() if not self._in_place else ():
             longest = self._longest[port]
             for width in widths:
-                source = Ids(longest.array[:width]) if isinstance(longest, Ids) else longest
+                source = _cut(longest, width) if isinstance(longest, Ids) else longest
                 most = self.limit(source)
                 yield from ([source] * number for number in self._numbers if number <= most)
+
+
+def _cut(longest: Ids, width: int) -> Ids:
+    """Return the beginning of a text. The positions of its masks are in it."""
+    ids = longest.array[:width]
+    return Masked(ids, longest.positions) if isinstance(longest, Masked) else Ids(ids)
 
 
 def _doubled(first: int, last: int) -> list[int]:

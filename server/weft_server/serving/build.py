@@ -165,6 +165,8 @@ def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
     tokenizer = Tokenizer(bundle.path(text.source_tokenizer))
     if tokenizer.num_ids > text.source_vocab_size:
         raise BundleError(f"{text.source_tokenizer} has ids beyond text.source_vocab_size {text.source_vocab_size}")
+    if text.HasField("mask_id") and text.mask_id not in tokenizer.vocabulary.tokens:
+        raise BundleError(f"{text.source_tokenizer} has no token of text.mask_id {text.mask_id}")
     return tokenizer
 
 

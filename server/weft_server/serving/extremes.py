@@ -23,9 +23,9 @@ from weft_server.runtime.adapter_stack import NONE
 from weft_server.runtime.session import is_out_of_memory
 from weft_server.sequence import Adapter
 from weft_server.serving.explainer import Reading
-from weft_server.serving.longest import longest_source, takes_picture
+from weft_server.serving.longest import longest_source, takes_picture, text_source
 from weft_server.serving.scoring import given_of
-from weft_server.source import Ids, feeds_of
+from weft_server.source import feeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,12 +61,15 @@ def verify_classifier(
     session: Session, manifest: bundle_pb2.BundleManifest, role: bundle_pb2.GraphRole.ValueType
 ) -> None:
     """Raise BundleError unless a graph without states takes the last id, the longest source, and two inputs at once."""
-    width = manifest.embedding.dimensions or len(manifest.labels)
+    task = TASKS[manifest.task]
+    width = manifest.embedding.dimensions or len(manifest.labels) or manifest.text.source_vocab_size
     takes_image = takes_picture(manifest, role)
     for field, sources in _sources(manifest, longest_tried(manifest), takes_image=takes_image):
         bucket = max(source.bucket for source in sources)
         feeds = feeds_of(sources, bucket, manifest.text.pad_id)
-        rows = (len(sources), bucket) if TASKS[manifest.task].labels_tokens else (len(sources),)
+        rows: tuple[int, ...] = (len(sources),)
+        if task.labels_tokens or task.fills_masks:
+            rows = len(sources), bucket if task.labels_tokens else sources[0].num_masks
         with _claims(manifest, field):
             (found,) = session.run(feeds).values()
             _expect((*rows, width), found.shape)
@@ -210,8 +213,10 @@ def _sources(
         yield "image" if takes_image else "audio", [source] * (1 + together)
         return
     longest = min(text.max_total_tokens - 1 if task.takes_prompt else text.max_source_tokens, most)
-    yield "text.source_vocab_size", [Ids(np.full(min(size, longest), last)) for size in _COMPANY[: 1 + together]]
-    yield "text.max_total_tokens" if task.takes_prompt else "text.max_source_tokens", [Ids(np.full(longest, last))]
+    company = [np.full(min(size, longest), last) for size in _COMPANY[: 1 + together]]
+    yield "text.source_vocab_size", [text_source(manifest, ids) for ids in company]
+    claim = "text.max_total_tokens" if task.takes_prompt else "text.max_source_tokens"
+    yield claim, [text_source(manifest, np.full(longest, last))]
 
 
 @contextmanager

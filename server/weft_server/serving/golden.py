@@ -13,6 +13,7 @@ from weft_proto.languages import Frame, LanguageError
 from weft_proto.sound import spoken_ids
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, classification_pb2, common_pb2
+from weft_server.content.masks import FillMaskInput, log_probs_of
 from weft_server.errors import BundleError
 from weft_server.serving.call import Call
 from weft_server.serving.completion import Completed, classify, complete
@@ -37,6 +38,9 @@ async def verify_golden(model: Model) -> None:
     if golden.labels:
         sequence = await _verify_matched(model, golden)
         await verify_explanation(model, sequence.source, [], 1)
+    elif TASKS[model.manifest.task].fills_masks:
+        sequence = await _verify_fillings(model, golden)
+        await verify_explanation(model, sequence.source, [], sequence.source.num_masks)
     elif golden.probabilities or golden.scores:
         sequence, num_rows = await _verify_probabilities(model, golden)
         await verify_explanation(model, sequence.source, [], num_rows)
@@ -131,6 +135,24 @@ async def _verify_matched(model: Model, golden: bundle_pb2.Golden) -> Sequence:
         got = f"{actual.probabilities} instead of {expected}"
         raise BundleError(f"the golden answer differs by more than {tolerance:g}: {got}")
     return actual.picture
+
+
+async def _verify_fillings(model: Model, golden: bundle_pb2.Golden) -> Sequence:
+    """Compare the log-probabilities of some tokens for each mask, which hang on those of all others."""
+    tokenizer = model.source_tokenizer
+    assert tokenizer is not None, "a bundle without its tokenizer was accepted. This is a bug."
+    source = FillMaskInput(model.reader, tokenizer, model.manifest.text.mask_id, golden.text, "golden.text")
+    sequence, _, logits = await classify(_call(), model, lambda _: source.read())
+    rows = len(logits)
+    if len(golden.token_ids) % rows:
+        raise BundleError(f"golden.token_ids are {len(golden.token_ids)}, which are no rows for {rows} masks")
+    ids = np.array(golden.token_ids).reshape(rows, -1)
+    actual = np.take_along_axis(log_probs_of(logits), ids, axis=1)
+    expected = np.array(golden.scores, np.float32).reshape(rows, -1)
+    tolerance = GOLDEN_TOLERANCE[model.manifest.precision]
+    if not (np.abs(actual - expected) / np.maximum(np.abs(expected), 1)).max() <= tolerance:  # so NaN fails too
+        raise BundleError(f"the golden answer differs by more than {tolerance:g}: {actual} instead of {expected}")
+    return sequence
 
 
 async def _verify_embedding(model: Model, golden: bundle_pb2.Golden, adapter: Adapter | None = None) -> Sequence:

@@ -9,7 +9,7 @@ import numpy as np
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.content.windows import sound_of
-from weft_server.source import Asked, Ids
+from weft_server.source import Asked, Ids, Masked
 
 if TYPE_CHECKING:
     from weft_server.source import Source
@@ -35,4 +35,9 @@ def longest_source(
         return Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
     if TASKS[manifest.task].takes_audio:
         return sound_of(np.zeros((audio.num_mels, audio.num_frames), np.float32), audio)
-    return Ids(np.full(longest, token_id))
+    return text_source(manifest, np.full(longest, token_id))
+
+
+def text_source(manifest: bundle_pb2.BundleManifest, ids: np.ndarray) -> Ids:
+    """Return the ids of a text as a model reads them. If it fills masks, the first is one, whatever its id."""
+    return Masked(ids, np.zeros(1, np.int64)) if TASKS[manifest.task].fills_masks else Ids(ids)

@@ -1,7 +1,10 @@
 """The table of kinds that classify texts, tag tokens or embed: rows for each, which draw configs of odd sizes."""
 
+import json
+
 from foreign import PAD, VOCAB, Kind
 
+MASK = "<end>"
 LABELS = {0: "no", 1: "yes", 2: "perhaps"}
 
 
@@ -112,6 +115,22 @@ def spans(draw):
     return lambda rng: {**draw(rng), "id2label": {0: "LABEL_0", 1: "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}
 
 
+def words(draw):
+    """Draw a masked language model whose table is its head's or is not, and with a bias or without."""
+
+    def drawn(rng):
+        sizes = {**draw(rng), "tie_word_embeddings": rng.random() < 0.5}
+        return sizes | ({"decoder_bias": rng.random() < 0.5} if "classifier_bias" in sizes else {})
+
+    return drawn
+
+
+def masking(directory):
+    """Let a special token that the random tokenizer has be the mask."""
+    path = directory / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"mask_token": MASK}))
+
+
 _STEMS = [
     ("Bert", bert),
     ("Roberta", roberta),
@@ -127,6 +146,7 @@ _STEMS = [
 CLASSIFIERS = [Kind(stem.lower(), f"{stem}ForSequenceClassification", draw) for stem, draw in _STEMS]
 TAGGERS = [Kind(f"{stem.lower()}-tags", f"{stem}ForTokenClassification", draw) for stem, draw in _STEMS]
 EXTRACTORS = [Kind(f"{stem.lower()}-spans", f"{stem}ForQuestionAnswering", spans(draw)) for stem, draw in _STEMS]
+FILLERS = [Kind(f"{stem.lower()}-masks", f"{stem}ForMaskedLM", words(draw)) for stem, draw in _STEMS]
 EMBEDDERS = [
     *(Kind(f"{stem.lower()}-body", f"{stem}Model", draw) for stem, draw in _STEMS),
     *(Kind(f"{stem.lower()}-words", f"{stem}ForMaskedLM", draw) for stem, draw in _STEMS),

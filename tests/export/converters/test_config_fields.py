@@ -18,7 +18,7 @@ import transformers
 from captioner_kinds import CAPTIONERS
 from config_changes import ABSENT, changed, changes
 from decoder_kinds import DECODERS
-from encoder_kinds import CLASSIFIERS, TAGGERS
+from encoder_kinds import CLASSIFIERS, FILLERS, TAGGERS, masking
 from foreign import LOGITS, VOCAB, Kind, enliven, furthest, greedy, made, their_greedy, token_rows
 from picture_kinds import PICTURES
 from seq2seq_kinds import SEQ2SEQ
@@ -31,7 +31,7 @@ from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
 from weft_export.graphs.answering import Row
 
-KINDS = [*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *PICTURES]
+KINDS = [*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *FILLERS, *PICTURES]
 NEW_TOKENS, LENGTH = 6, 40
 # Some fields contradict others, or the weights: then the others are named, or the weights listed.
 NAMED = ("config.json", "weights are missing", "are not used", "and must be")
@@ -63,6 +63,8 @@ def original_of(kind, directory):
     config = made(kind, 0, directory).config
     (directory / "generation_config.json").unlink(missing_ok=True)
     pixels = None
+    if kind in FILLERS:
+        masking(directory)
     if kind in CAPTIONERS:
         pixels = captioner_pixels(directory)
     elif kind in PICTURES:
@@ -107,7 +109,7 @@ def their_answer(kind, model, pixels):
     # Their cache of a window of 1 token sees more than that.
     written = (
         None
-        if kind in (*CLASSIFIERS, *TAGGERS)
+        if kind in (*CLASSIFIERS, *TAGGERS, *FILLERS)
         else [their_greedy(model, {"input_ids": ids}, NEW_TOKENS, use_cache=False)]
     )
     target = {"decoder_input_ids": ids[:, : LENGTH // 2]} if kind in SEQ2SEQ else {}
@@ -123,6 +125,8 @@ def our_answer(kind, checkpoint, pixels):
             return model(pixels), None
         if kind in DECODERS:
             return model.decode(ids), greedy(checkpoint, [Row(None, ids[0].tolist())], NEW_TOKENS)
+        if kind in FILLERS:
+            return model(ids, lengths, torch.arange(LENGTH)[None]), None
         if kind not in (*SEQ2SEQ, *CAPTIONERS):
             return model(ids, lengths), None
         prefix = list(checkpoint.text.prefix_ids)

@@ -10,7 +10,7 @@ import torch
 import transformers
 from captioner_kinds import CAPTIONERS
 from decoder_kinds import BODIES, DECODERS
-from encoder_kinds import CLASSIFIERS, EMBEDDERS, EXTRACTORS, TAGGERS
+from encoder_kinds import CLASSIFIERS, EMBEDDERS, EXTRACTORS, FILLERS, TAGGERS
 from foreign import LOGITS, VOCAB, made, their_greedy, token_rows
 from picture_kinds import CLIP_ALONE, CLIP_TEXTS_ALONE, DINOV2, PICTURES, VIT_BODY, WHOLE_CLIP
 from PIL import Image
@@ -38,7 +38,7 @@ FEW = {"trocr", "debertav2-tags"}
 
 
 def test_every_kind_that_is_converted_has_a_row():
-    """A new converter is held to transformers, or this fails. Whisper and extractors have tests of their own."""
+    """A new converter is held to transformers, or this fails. Some have tests of their own."""
     kinds = (
         *DECODERS,
         *SEQ2SEQ,
@@ -46,6 +46,7 @@ def test_every_kind_that_is_converted_has_a_row():
         *CLASSIFIERS,
         *TAGGERS,
         *EXTRACTORS,
+        *FILLERS,
         *EMBEDDERS,
         *PICTURES,
         WHOLE_CLIP,

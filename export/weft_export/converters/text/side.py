@@ -23,7 +23,7 @@ from weft_proto.bundle_rules import MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
 
 SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
-_WITH_ID = ("bos_token", "eos_token", "pad_token", "unk_token")
+_WITH_ID = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token")
 # In such texts two ways to cut a text into words differ.
 _TRIED = ("a b", " a", "a ", "a  b", "a\nb", "Ab", "é", "12 345", "don't", "a▁b", "ﬁ", "漢字", "a!?", "<s>a")
 MAX_LENGTH = 10**9
@@ -42,6 +42,7 @@ class TextSide:
         eos_id: the token that a text ends with.
         pad_id: the token that fills up a batch.
         unk_id: the token for what no other stands for.
+        mask_id: the token that stands where others are asked for.
         num_unknown: so many ids from the embedding's size on stand for unk_id as well, when spare ids were allowed.
         max_length: how many tokens the model's tokenizer says it takes; None where it does not say.
         has_segments: whether a model with segments is told which token is of the second text (token_type_ids).
@@ -60,6 +61,7 @@ class TextSide:
     eos_id: int | None
     pad_id: int | None
     unk_id: int | None
+    mask_id: int | None = None
     num_unknown: int = 0
     max_length: int | None = None
     has_segments: bool = False
@@ -109,6 +111,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         eos_id=ids[1],
         pad_id=ids[2],
         unk_id=ids[3],
+        mask_id=ids[4],
         num_unknown=spare,
         max_length=length_of(settings.options.get("model_max_length")),
         cleans_up=_cleans_up(settings, tokens),
