@@ -1,0 +1,64 @@
+"""Laws of what the engine says of time."""
+
+import asyncio
+import threading
+
+import pytest
+
+from running import Running
+from toy import Toy
+from weft_server.runtime.session import Session
+from weft_server.sequence import Decoding
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """The toy and its two sessions."""
+    toy = Toy(tmp_path_factory.mktemp("toy"))
+    toy.encoder, toy.decoder = Session(toy.encoder_path, 1), Session(toy.path, 1)
+    return toy
+
+
+class Delaying:
+    """A lock at which a lane has to wait, while something else happens."""
+
+    def __init__(self, lock, happen):
+        self._lock, self._happen = lock, happen
+
+    def __enter__(self):
+        if threading.current_thread().name.startswith("lane-"):
+            self._happen()
+        self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+
+
+def test_nobody_is_admitted_before_they_came(toy):
+    """Also who comes while a lane waits for the lock of the waiting room. No time in an answer is negative.
+
+    Envoy's JSON refuses an answer with a negative time: "nanos and seconds signs do not match".
+    """
+
+    async def run():
+        loop, asked = asyncio.get_running_loop(), []
+        async with Running(toy, num_lanes=1) as running:
+
+            def come():
+                if len(asked) < 20:
+                    came = threading.Event()
+                    loop.call_soon_threadsafe(lambda: (asked.append(running.submit([5], Decoding(4))), came.set()))
+                    assert came.wait(30)
+
+            first = running.submit([5], Decoding(4))
+            running.engine._lock = Delaying(running.engine._lock, come)
+            for sequence in [first, *asked]:
+                await sequence.reply.done()
+            while len(asked) < 20:
+                await asyncio.sleep(0.01)
+            for sequence in asked:
+                await sequence.reply.done()
+                times = sequence.times
+                assert times.accepted <= times.admitted <= times.first_token <= times.finished
+
+    asyncio.run(run())
