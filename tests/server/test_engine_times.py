@@ -41,21 +41,24 @@ def test_nobody_is_admitted_before_they_came(toy):
     """
 
     async def run():
-        loop, asked = asyncio.get_running_loop(), []
+        loop, asked, all_came = asyncio.get_running_loop(), [], asyncio.Event()
         async with Running(toy, num_lanes=1) as running:
+
+            def submit(came):
+                asked.append(running.submit([5], Decoding(4)))
+                came.set()
+                if len(asked) == 20:
+                    all_came.set()
 
             def come():
                 if len(asked) < 20:
                     came = threading.Event()
-                    loop.call_soon_threadsafe(lambda: (asked.append(running.submit([5], Decoding(4))), came.set()))
+                    loop.call_soon_threadsafe(submit, came)
                     assert came.wait(30)
 
-            first = running.submit([5], Decoding(4))
+            running.submit([5], Decoding(4))
             running.engine._lock = Delaying(running.engine._lock, come)
-            for sequence in [first, *asked]:
-                await sequence.reply.done()
-            while len(asked) < 20:
-                await asyncio.sleep(0.01)
+            await all_came.wait()
             for sequence in asked:
                 await sequence.reply.done()
                 times = sequence.times
