@@ -119,9 +119,7 @@ def timings_proto(times: Times, *, writes: bool = True) -> common_pb2.Timings:
     )
 
 
-def about(
-    call: Call, model: Model, *sequences: Sequence, usage: common_pb2.Usage | None = None
-) -> dict[str, Any]:
+def about(call: Call, model: Model, *sequences: Sequence, usage: common_pb2.Usage | None = None) -> dict[str, Any]:
     """What each answer that came with one run, or with some together, says of itself: all but what was found.
 
     `usage` is by default the tokens of all inputs.

@@ -77,7 +77,7 @@ def saved(directory, name, kind_of_files):
     return made_model(model_class, config, directory), tokenizer
 
 
-def their_answers(  # noqa: PLR0913 - the pipeline's own arguments
+def their_answers(
     model, tokenizer, question, context, *, top_k=1, max_answer_len=15, handle_impossible_answer=False, **windows
 ):
     """Do what the pipeline of transformers 4 does, which cuts a context into `windows`.
