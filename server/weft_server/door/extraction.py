@@ -14,7 +14,10 @@ from weft_server.serving.completion import finishing
 from weft_server.serving.embedding import run_together
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from weft_server.content.wanted import Wanted
+    from weft_server.sequence import Sequence
     from weft_server.serving.call import Call
     from weft_server.serving.model import Model
     from weft_server.source import Ids, Source
@@ -46,7 +49,7 @@ async def extracted(call: Call, model: Model, request: classification_pb2.Extrac
 
     with reading_of(model, request) as reading:
         sequences = await run_together(call, model, 1, read)
-        logits = [sequence.reply.values for sequence in sequences]
+        logits = [_logits(sequence) for sequence in sequences]
 
         def answers(_: Wanted | None = None) -> list[classification_pb2.ExtractedAnswer]:
             return source.answers(
@@ -60,6 +63,12 @@ async def extracted(call: Call, model: Model, request: classification_pb2.Extrac
             if reading:
                 await explain_rows(answer.alignment, model, reading, sequences[0], source.pieces())
     return answer
+
+
+def _logits(sequence: Sequence) -> np.ndarray:
+    values = sequence.reply.values
+    assert values is not None, "a window was read without its logits. This is a bug."
+    return values
 
 
 def _windowing(request: classification_pb2.ExtractRequest) -> Windowing:
