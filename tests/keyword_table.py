@@ -14,7 +14,7 @@ def page():
     rows = [f"| `{word}` | {each.treated.value} | {each.note} |\n" for word, each in KEYWORDS.items()]
     table = "".join(rows).replace("|  |", "| |")
     made, count = _TABLE.subn(lambda _: table, README.read_text("utf-8"))
-    assert count == 1, "the manual has no place for the table"
+    assert 1 == count, "the manual has no place for the table"
     return made
 
 
