@@ -1,7 +1,6 @@
 """The asyncio client: the same verbs as `Client`, awaited."""
 # ruff: noqa: ASYNC109 - the timeout is the deadline that the server is told, not only how long we wait
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -9,13 +8,12 @@ from typing import Self, Unpack
 
 import grpc
 
-from weft import _answers, _questions, _standing, _verb_options
+from weft import _questions, _verb_options
 from weft import _verbs as verbs
 from weft._async_many_calls import AsyncManyCalls
-from weft._channel import CallSettings, health, health_check, open_channels
+from weft._async_server_calls import AsyncServerCalls
+from weft._channel import CallSettings, health_check, open_channels
 from weft._home import LoopHome
-from weft._looks import Looks
-from weft._model import Model
 from weft._reach import Reach
 from weft._recordings import Recording, Transcription
 from weft._streams import AsyncStream
@@ -27,7 +25,6 @@ from weft._types import (
     Extraction,
     FilledMasks,
     Generation,
-    Health,
     Messages,
     Picture,
     Score,
@@ -37,10 +34,9 @@ from weft._types import (
 )
 from weft._verbs import methods_on
 from weft_proto.v1 import model_pb2_grpc as model_grpc
-from weft_proto.v1.model_pb2 import ListModelsRequest
 
 
-class AsyncClient(AsyncManyCalls):
+class AsyncClient(AsyncManyCalls, AsyncServerCalls):
     """Talks to Weft servers from asyncio. Made and used inside one running event loop; its tasks may share it.
 
     The verbs, options and errors are those of `Client`; the streams are read with `async for`. A cancelled task raises
@@ -248,29 +244,6 @@ class AsyncClient(AsyncManyCalls):
         """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
         return self._stream(verbs.ANSWER, timeout, image, question, **options)
 
-    async def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
-        """List every version of every model, by name and then version."""
-        response = await self._call(self._model.ListModels, ListModelsRequest(), timeout)
-        return tuple(_answers.model(each) for each in response.models)
-
-    async def get_model(self, name: str, version: int | None = None, *, timeout: float | None = None) -> Model:
-        """Tell of one model, by default of its highest version that is ready."""
-        response = await self._call(self._model.GetModel, _standing.get_model_request(name, version), timeout)
-        return _answers.model(response.model)
-
-    async def health(self, service: str = "", *, timeout: float | None = None) -> Health:
-        """Ask whether the server, or a service such as "live" or "model/<name>", serves; NotFound if there is none."""
-        return health(await self._call_once(self._check, _standing.health_request(service), timeout))
-
-    async def wait_until_ready(self, timeout: float | None = None) -> None:
-        """Wait until a server is there and serves; DeadlineExceeded when that takes longer than `timeout` seconds."""
-        looks = Looks(self._settings, timeout)
-        while (left := looks.left()) > 0:
-            with looks.look():
-                if await self.health(timeout=left) is Health.SERVING:
-                    return
-            await asyncio.sleep(looks.pause())
-        raise looks.too_late()
 
     async def close(self) -> None:
         """Cancel what is running and hang up."""

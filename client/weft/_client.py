@@ -7,15 +7,14 @@ from typing import Any, Self, Unpack
 
 import grpc
 
-from weft import _answers, _questions, _standing, _verb_options
+from weft import _questions, _verb_options
 from weft import _verbs as verbs
-from weft._channel import CallSettings, health, health_check, open_channels
+from weft._channel import CallSettings, health_check, open_channels
 from weft._home import again_in_forks
-from weft._looks import Looks
 from weft._many_calls import ManyCalls
-from weft._model import Model
 from weft._reach import Reach
 from weft._recordings import Recording, Transcription
+from weft._server_calls import ServerCalls
 from weft._streams import Stream
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
 from weft._types import (
@@ -25,7 +24,6 @@ from weft._types import (
     Extraction,
     FilledMasks,
     Generation,
-    Health,
     Messages,
     Picture,
     Score,
@@ -34,10 +32,9 @@ from weft._types import (
     Translation,
 )
 from weft_proto.v1 import model_pb2_grpc as model_grpc
-from weft_proto.v1.model_pb2 import ListModelsRequest
 
 
-class Client(ManyCalls):
+class Client(ManyCalls, ServerCalls):
     """Talks to Weft servers. Threads may share one; it connects at the first call, and again when a connection is lost.
 
     Every verb takes `timeout`, in seconds, and raises only what stands under `weft.Error`.
@@ -256,27 +253,6 @@ class Client(ManyCalls):
         """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
         return self._stream(verbs.ANSWER, timeout, image, question, **options)
 
-    def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
-        """List every version of every model, by name and then version."""
-        response = self._call(self._model.ListModels, ListModelsRequest(), timeout)
-        return tuple(_answers.model(each) for each in response.models)
-
-    def get_model(self, name: str, version: int | None = None, *, timeout: float | None = None) -> Model:
-        """Tell of one model, by default of its highest version that is ready."""
-        response = self._call(self._model.GetModel, _standing.get_model_request(name, version), timeout)
-        return _answers.model(response.model)
-
-    def health(self, service: str = "", *, timeout: float | None = None) -> Health:
-        """Ask whether the server, or a service such as "live" or "model/<name>", serves; NotFound if there is none."""
-        return health(self._call_once(self._check, _standing.health_request(service), timeout))
-
-    def wait_until_ready(self, timeout: float | None = None) -> None:
-        """Wait until a server is there and serves; DeadlineExceeded when that takes longer than `timeout` seconds."""
-        looks = Looks(self._settings, timeout)
-        for left in looks.one_by_one():
-            with looks.look():
-                if self.health(timeout=left) is Health.SERVING:
-                    return
 
     def close(self) -> None:
         """Cancel what is running and hang up."""

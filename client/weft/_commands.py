@@ -157,6 +157,20 @@ def extract(
     allow_no_answer: Annotated[
         bool, typer.Option("--allow-no-answer", help="An empty line is an answer too: that there is none.")
     ] = False,
+    max_seq_len: Annotated[
+        int | None,
+        typer.Option(
+            "--max-seq-len",
+            min=1,
+            help="Tokens of a window of a long text, with the question.  [default: what the model takes]",
+        ),
+    ] = None,
+    doc_stride: Annotated[
+        int | None,
+        typer.Option(
+            "--doc-stride", min=0, help="Tokens that two windows share.  [default: half a window, at most 128]"
+        ),
+    ] = None,
     files: Files,
     request: Request,
 ) -> None:
@@ -171,6 +185,8 @@ def extract(
         "top_k": top,
         "max_answer_tokens": max_answer_tokens,
         "allow_no_answer": allow_no_answer,
+        "max_seq_len": max_seq_len,
+        "doc_stride": doc_stride,
     }
     # A text alone is none, but is refused beside a file.
     is_whole = question is not None or files.file is not None

@@ -18,19 +18,20 @@ class Looks:
         self._why = f"{self._target}: no answer"
 
     def one_by_one(self) -> Iterator[float]:
-        """Give how many seconds are left, before each look. Raises DeadlineExceeded when the time is over."""
-        while (left := self.left()) > 0:
-            yield left
-            time.sleep(self.pause())
-        raise self.too_late()
+        """Give how many seconds are left, before each look; whoever looks pauses after it.
 
-    def left(self) -> float:
-        """Return how many seconds are left."""
-        return self._give_up - time.monotonic()
+        Raises DeadlineExceeded when the time is over.
+        """
+        while (left := self._left()) > 0:
+            yield left
+        raise DeadlineExceeded(f"not ready in time: {self._why}")
 
     def pause(self) -> float:
         """Return how many seconds to wait before the next look."""
-        return min(0.1, max(0.0, self.left()))
+        return min(0.1, max(0.0, self._left()))
+
+    def _left(self) -> float:
+        return self._give_up - time.monotonic()
 
     @contextmanager
     def look(self) -> Iterator[None]:
@@ -42,7 +43,3 @@ class Looks:
             self._why = error.message
         except DeadlineExceeded:
             pass  # the last look runs out of time, and says less than those before
-
-    def too_late(self) -> DeadlineExceeded:
-        """Return the error of who has waited long enough."""
-        return DeadlineExceeded(f"not ready in time: {self._why}")

@@ -138,6 +138,14 @@ def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # no
     return message
 
 
+def _two(given: Any, field: str, what: str) -> tuple[Any, Any]:
+    """Return what stands together in one of several inputs, which are all in `field`."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise refusal(field, f"must each be a tuple of {what}")
+    first, second = given
+    return first, second
+
+
 # What a verb's own arguments say.
 _INPUTS = {
     *("text", "token_ids", "image", "audio", "inputs", "messages", "target_text", "target_ids"),
@@ -179,11 +187,9 @@ def answer_request(image: Picture, question: Text, **options: Unpack[AnswerOptio
     return message
 
 
-def asked_request(asked: tuple[Picture, Text], **options: Unpack[AnswerOptions]) -> answer_pb2.AnswerRequest:
+def answer_pair_request(asked: tuple[Picture, Text], **options: Unpack[AnswerOptions]) -> answer_pb2.AnswerRequest:
     """Do as `answer_request` with a picture and a question about it in one."""
-    if not isinstance(asked, tuple | list) or len(asked) != 2:
-        raise refusal("questions", "must each be a tuple of a picture and a question")
-    image, question = asked
+    image, question = _two(asked, "questions", "a picture and a question")
     return answer_request(image, question, **options)
 
 
@@ -236,11 +242,9 @@ def classify_one_request(
     """Do as `classify_request` for one text, one picture, or two texts in one."""
     if pair is None:
         return classify_request(text, image, **options)
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise refusal("pairs", "must each be a tuple of two texts")
+    first, second = _two(pair, "pairs", "two texts")
     if options.get("text_pair") is not None:
         raise refusal("text_pair", "is in each of pairs")
-    first, second = pair
     if not isinstance(second, str):
         raise refusal("text_pair", f"must be a str, not {type(second).__name__}")
     judged: ClassifyOptions = {**options, "text_pair": second}
@@ -271,11 +275,11 @@ def extract_request(
     return message
 
 
-def extract_one_request(asked: tuple[str, str], **options: Unpack[ExtractOptions]) -> classification_pb2.ExtractRequest:
+def extract_pair_request(
+    asked: tuple[str, str], **options: Unpack[ExtractOptions]
+) -> classification_pb2.ExtractRequest:
     """Do as `extract_request` with a context and a question about it in one."""
-    if not isinstance(asked, tuple | list) or len(asked) != 2:
-        raise refusal("questions", "must each be a tuple of a context and a question")
-    context, question = asked
+    context, question = _two(asked, "questions", "a context and a question")
     return extract_request(context, question, **options)
 
 
@@ -351,9 +355,9 @@ def score_request(source: Text | bytes | Path, target: Text, **options: Unpack[S
     return message
 
 
-def pair_request(pair: tuple[Text | bytes | Path, Text], **options: Unpack[ScoreOptions]) -> score_pb2.ScoreRequest:
+def score_pair_request(
+    pair: tuple[Text | bytes | Path, Text], **options: Unpack[ScoreOptions]
+) -> score_pb2.ScoreRequest:
     """Do as `score_request` with a source and its target in one."""
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise refusal("pairs", "must each be a tuple of a source and a target")
-    source, target = pair
+    source, target = _two(pair, "pairs", "a source and a target")
     return score_request(source, target, **options)

@@ -110,11 +110,15 @@ class ExtractOptions(Options, total=False):
 
     `top_k` is how many answers to return at most, by default 1 and at most 20. `max_answer_tokens` is how many tokens
     an answer has at most, by default 15 and at most 128. With `allow_no_answer`, that there is none is an answer too.
+    A text that does not fit is read in windows: of `max_seq_len` tokens with the question, by default as many as the
+    model takes, that share `doc_stride` tokens, by default 128 or half a window.
     """
 
     top_k: int | None
     max_answer_tokens: int | None
     allow_no_answer: bool
+    max_seq_len: int | None
+    doc_stride: int | None
 
 
 class FillMaskOptions(Options, total=False):

@@ -28,6 +28,7 @@ from weft_proto.v1.translation_pb2 import StreamTranslateRequest, StreamTranslat
 from weft_proto.v1.translation_pb2_grpc import TranslationServiceStub
 
 Asked = ParamSpec("Asked")
+Other = ParamSpec("Other")
 Answer = TypeVar("Answer")
 
 
@@ -51,6 +52,10 @@ class Verb(Generic[Asked, Answer]):
     def path(self) -> str:
         """The method's name on the wire."""
         return f"/weft.v1.{self.service}/{self.method}"
+
+    def asked_by(self, request: Callable[Other, Message]) -> "Verb[Other, Answer]":
+        """Return the same method, whose request is made from other arguments."""
+        return Verb(self.stub, self.service, self.method, self.tasks, request, self.response, self.read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,38 +189,12 @@ SCORE = Verb(
     _answers.score,
 )
 
-# The same as CLASSIFY, asked about one input: two texts may be one.
-CLASSIFY_ONE = Verb(
-    CLASSIFY.stub,
-    CLASSIFY.service,
-    CLASSIFY.method,
-    CLASSIFY.tasks,
-    _requests.classify_one_request,
-    CLASSIFY.response,
-    CLASSIFY.read,
-)
-# The same as EXTRACT, asked about a context and a question in one.
-EXTRACT_PAIR = Verb(
-    EXTRACT.stub,
-    EXTRACT.service,
-    EXTRACT.method,
-    EXTRACT.tasks,
-    _requests.extract_one_request,
-    EXTRACT.response,
-    EXTRACT.read,
-)
-# The same as EMBED, asked about one input.
-EMBED_ONE = Verb(
-    EMBED.stub, EMBED.service, EMBED.method, EMBED.tasks, _requests.embed_one_request, EMBED.response, EMBED.read
-)
-# The same as ANSWER, asked about a picture and a question in one.
-ANSWER_PAIR = Verb(
-    ANSWER.stub, ANSWER.service, ANSWER.method, ANSWER.tasks, _requests.asked_request, ANSWER.response, ANSWER.read
-)
-# The same as SCORE, asked about a source and its target in one.
-SCORE_PAIR = Verb(
-    SCORE.stub, SCORE.service, SCORE.method, SCORE.tasks, _requests.pair_request, SCORE.response, SCORE.read
-)
+# What stands in several arguments above stands in one here.
+CLASSIFY_ONE = CLASSIFY.asked_by(_requests.classify_one_request)
+EXTRACT_PAIR = EXTRACT.asked_by(_requests.extract_pair_request)
+EMBED_ONE = EMBED.asked_by(_requests.embed_one_request)
+ANSWER_PAIR = ANSWER.asked_by(_requests.answer_pair_request)
+SCORE_PAIR = SCORE.asked_by(_requests.score_pair_request)
 
 TOKENIZE = Verb(
     TokenizationServiceStub,

@@ -62,6 +62,7 @@ VERBS = [
     ("tag", ("we are in LIMA",), {"explain": True, **COMMON}),
     ("tag", ([5, 6],), {}),
     ("extract", ("a text", "a question"), {"top_k": 2, "max_answer_tokens": 3, "allow_no_answer": True, **COMMON}),
+    ("extract", ("a text", "a question"), {"max_seq_len": 20, "doc_stride": 0}),
     ("extract", ("a text", "a question"), {"explain": True}),
     ("fill_mask", ("a [MASK] b [MASK]",), {"top_k": 2, "targets": ["x", "y", "z"], **COMMON}),
     ("fill_mask", ("a [MASK]",), {"explain": True}),

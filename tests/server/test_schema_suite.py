@@ -11,11 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import tokenizer_kinds
-from weft_proto.v1 import common_pb2
-from weft_server.choosing.history import History
-from weft_server.content.grammars import Grammars
-from weft_server.content.tokenizer import Tokenizer
+from json_followed import following
 from weft_server.errors import InvalidRequest
 
 SUITE = json.loads(gzip.decompress((Path(__file__).parent / "json_schema_test_suite.json.gz").read_bytes()))
@@ -96,31 +92,15 @@ EXPECTED = {
 @pytest.fixture(scope="module")
 def follows(tmp_path_factory):
     """Whether a text is a whole answer under a constraint of a schema. None: the schema is refused."""
-    directory = tmp_path_factory.mktemp("suite")
-    tokenizer_kinds.byte_level().save(str(directory / "tokenizer.json"))
-    tokenizer = Tokenizer(directory / "tokenizer.json")
-    grammars = Grammars(tokenizer, tokenizer.num_ids + 1, [tokenizer.num_ids], "m", "suite")
-    grammars.open()
+    with following(tmp_path_factory.mktemp("suite")) as held:
 
-    def built(schema):
-        try:
-            constraint = grammars.build(common_pb2.Constraint(json_schema=json.dumps(schema)))
-        except InvalidRequest:
-            return None
-        return lambda text: is_whole(constraint, tokenizer.encode_framed(text))
+        def built(schema):
+            try:
+                return held(json.dumps(schema))
+            except InvalidRequest:
+                return None
 
-    yield built
-    grammars.stop()
-
-
-def is_whole(constraint, ids):
-    """Whether tokens may come, each after the others, and an end after the last one."""
-    row, history = constraint.begin(History([])), History([], room=len(ids) + 1)
-    for token in ids:
-        if not row.next.allowed[token]:
-            return False
-        row.advance(token, history)
-    return row.next.is_whole
+        yield built
 
 
 def spellings(value):

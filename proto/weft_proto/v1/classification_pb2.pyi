@@ -404,11 +404,14 @@ class ExtractRequest(_message.Message):
     ALLOW_NO_ANSWER_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
+    MAX_SEQ_LEN_FIELD_NUMBER: _builtins.int
+    DOC_STRIDE_FIELD_NUMBER: _builtins.int
     question: _builtins.str
     """question is what is asked; not empty."""
     context: _builtins.str
-    """context is where the answer stands; not empty. The two, joined by the model's tokenizer, have at most Limits.max_source_tokens: a
-    longer context is refused (INPUT_TOO_LONG), and never cut. Neither text may spell the token that stands between them.
+    """context is where the answer stands; not empty, and at most 131,072 characters. Neither text may spell the token that stands between
+    them. Where the two, joined by the model's tokenizer, have more than max_seq_len tokens, the context is read in windows that overlap, and
+    the best answers over all of them are returned; see doc_stride. At most 256 windows.
     """
     top_k: _builtins.int
     """top_k is how many answers to return at most; [1, 20], default 1."""
@@ -416,17 +419,28 @@ class ExtractRequest(_message.Message):
     """max_answer_tokens is how many tokens of the context an answer has at most; [1, 128], default 15."""
     allow_no_answer: _builtins.bool
     """allow_no_answer lets the answer that there is none be one of the answers: its text is empty. Models that were trained on questions
-    without an answer know it (SQuAD 2.0, Rajpurkar et al. 2018).
+    without an answer know it (SQuAD 2.0, Rajpurkar et al. 2018). The first token of the input stands for it: refused where the model's
+    tokenizer puts none before the question.
     """
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
+    max_seq_len: _builtins.int
+    """max_seq_len is how many tokens a window has at most, those of the question and special ones included;
+    [1, Limits.max_source_tokens]. Default: the largest. transformers' pipeline takes 384.
+    """
+    doc_stride: _builtins.int
+    """doc_stride is how many tokens of the context two windows share that follow each other; at least 0, and fewer than fit beside the
+    question. Default: half of max_seq_len, at most 128.
+    """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
         """model names the model; default: the server's only model that extracts."""
 
     @_builtins.property
     def explain(self) -> _common_pb2.Explain:
-        """explain asks for the alignment. It costs one more pass over the input; other requests don't pay."""
+        """explain asks for the alignment. It costs one more pass over the input; other requests don't pay. Refused where the context is read in
+        several windows.
+        """
 
     def __init__(
         self,
@@ -439,17 +453,27 @@ class ExtractRequest(_message.Message):
         allow_no_answer: _builtins.bool = ...,
         request_id: _builtins.str = ...,
         explain: _common_pb2.Explain | None = ...,
+        max_seq_len: _builtins.int | None = ...,
+        doc_stride: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_answer_tokens", b"_max_answer_tokens", "_top_k", b"_top_k", "explain", b"explain", "max_answer_tokens", b"max_answer_tokens", "model", b"model", "top_k", b"top_k"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_doc_stride", b"_doc_stride", "_max_answer_tokens", b"_max_answer_tokens", "_max_seq_len", b"_max_seq_len", "_top_k", b"_top_k", "doc_stride", b"doc_stride", "explain", b"explain", "max_answer_tokens", b"max_answer_tokens", "max_seq_len", b"max_seq_len", "model", b"model", "top_k", b"top_k"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_answer_tokens", b"_max_answer_tokens", "_top_k", b"_top_k", "allow_no_answer", b"allow_no_answer", "context", b"context", "explain", b"explain", "max_answer_tokens", b"max_answer_tokens", "model", b"model", "question", b"question", "request_id", b"request_id", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_doc_stride", b"_doc_stride", "_max_answer_tokens", b"_max_answer_tokens", "_max_seq_len", b"_max_seq_len", "_top_k", b"_top_k", "allow_no_answer", b"allow_no_answer", "context", b"context", "doc_stride", b"doc_stride", "explain", b"explain", "max_answer_tokens", b"max_answer_tokens", "max_seq_len", b"max_seq_len", "model", b"model", "question", b"question", "request_id", b"request_id", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__doc_stride: _TypeAlias = _typing.Literal["doc_stride"]  # noqa: Y015
+    _WhichOneofArgType__doc_stride: _TypeAlias = _typing.Literal["_doc_stride", b"_doc_stride"]  # noqa: Y015
     _WhichOneofReturnType__max_answer_tokens: _TypeAlias = _typing.Literal["max_answer_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_answer_tokens: _TypeAlias = _typing.Literal["_max_answer_tokens", b"_max_answer_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__max_seq_len: _TypeAlias = _typing.Literal["max_seq_len"]  # noqa: Y015
+    _WhichOneofArgType__max_seq_len: _TypeAlias = _typing.Literal["_max_seq_len", b"_max_seq_len"]  # noqa: Y015
     _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__doc_stride) -> _WhichOneofReturnType__doc_stride | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_answer_tokens) -> _WhichOneofReturnType__max_answer_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_seq_len) -> _WhichOneofReturnType__max_seq_len | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
 
@@ -473,7 +497,8 @@ class ExtractedAnswer(_message.Message):
     """end is the first code point after it; 0 if there is none."""
     score: _builtins.float
     """score is the probability that an answer starts at its first token times that of ending at its last one, [0, 1]. Both are over the
-    tokens of the context and the first token of the input, which stands for no answer.
+    tokens of the context in its window and the first token of the input, which stands for no answer. Of a span in several windows it is the
+    highest, of no answer the lowest.
     """
     def __init__(
         self,
@@ -511,7 +536,7 @@ class ExtractResponse(_message.Message):
 
     @_builtins.property
     def usage(self) -> _common_pb2.Usage:
-        """usage counts tokens of both texts, special ones included; output_tokens is 0."""
+        """usage counts tokens of both texts, special ones included, in each window; output_tokens is 0."""
 
     @_builtins.property
     def timings(self) -> _common_pb2.Timings:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from weft_proto.v1 import classification_pb2
-from weft_server.content.inputs import known
+from weft_server.errors import InvalidRequest
+from weft_server.source import Ids
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from weft_server.content.inputs import InputReader
-    from weft_server.content.tokenizer import Tokenizer
-    from weft_server.source import Ids
+    from weft_server.content.tokenizer import Joined, Tokenizer
+
+# As in transformers' pipeline, where half a window is not less.
+DEFAULT_DOC_STRIDE = 128
+# That a context is cut into.
+MAX_WINDOWS = 256
+
+
+class Windowing(NamedTuple):
+    """How a request wants its context cut: the most tokens of a window, and how many of the context two share."""
+
+    max_seq_len: int | None = None
+    doc_stride: int | None = None
 
 
 class ExtractInput:
@@ -22,40 +36,91 @@ class ExtractInput:
         self._reader = reader
         self._tokenizer = tokenizer
         self._pair = question, context
-        self._ids: list[int] = []
-        # By the index of each of the context's tokens, where it begins and ends in the context.
-        self._places: dict[int, tuple[int, int]] = {}
+        self._joined: Joined | None = None
+        # Which tokens of the context each has.
+        self._windows: list[range] = []
 
-    def read(self) -> Ids:
-        """Return the token ids of both texts. Raises InvalidRequest."""
-        source = self._reader.read_pair(*self._pair, ("question", "context"))
-        self._ids = source.array.tolist()
-        places = known(lambda pair: list(self._tokenizer.places_of_second(pair).items()), self._pair, "context")
-        self._places = dict(places)
-        return source
+    def read(self, windowing: Windowing, *, allow_no_answer: bool) -> list[Ids]:
+        """Return the token ids of both texts, once for each window of the context. Raises InvalidRequest."""
+        self._joined = joined = self._reader.read_question(*self._pair)
+        if allow_no_answer and not joined.begins_added:
+            why = "needs a token before the question that stands for no answer, and this model's tokenizer puts none"
+            raise InvalidRequest("allow_no_answer", why)
+        num_around = len(joined.before) + len(joined.behind)
+        self._windows = windows_of(len(joined.ids), num_around, self._reader.max_tokens, windowing)
+        return [Ids(np.array(self._ids(window), np.int64)) for window in self._windows]
 
     def pieces(self) -> list[str]:
-        """One string to show for each token of both texts, special ones included."""
-        return self._tokenizer.pieces(self._ids)
+        """One string to show for each token of the only window, special ones included."""
+        (window,) = self._windows
+        return self._tokenizer.pieces(self._ids(window))
 
     def answers(
-        self, logits: np.ndarray, *, top_k: int, max_answer_tokens: int, allow_no_answer: bool
+        self, logits: Iterable[np.ndarray], *, top_k: int, max_answer_tokens: int, allow_no_answer: bool
     ) -> list[classification_pb2.ExtractedAnswer]:
-        """Return the most probable answers by the float32 logits [tokens, 2] of starting and of ending at a token."""
-        none = [0] if self._tokenizer.begins_added else []
-        candidates = [*none, *self._places]
-        starts, ends = (_softmax(logits[:, column], candidates) for column in (0, 1))
-        found = []
-        if none and allow_no_answer:
-            found = [classification_pb2.ExtractedAnswer(score=starts[0] * ends[0])]
-        tokens = list(self._places)
-        places = np.array(list(self._places.values()))
+        """Return the most probable answers by the float32 logits [tokens, 2] of each window.
+
+        They are of starting and of ending at a token. A span that is in several windows has its best score. That there
+        is no answer is as probable as in the window where it is least so.
+        """
+        assert self._joined is not None, "an input was not read. This is a bug."
+        places, first_token = np.array(self._joined.places), len(self._joined.before)
+        none = [0] if self._joined.begins_added else []
+        found: dict[tuple[int, int], float] = {}
+        least = 1.0
+        for window, each in zip(self._windows, logits, strict=True):
+            tokens = list(range(first_token, first_token + len(window)))
+            starts, ends = (_softmax(each[:, column], [*none, *tokens]) for column in (0, 1))
+            least = min(least, float(starts[0] * ends[0]))
+            within = places[window.start : window.stop]
+            for first, last, score in best_spans(starts[tokens], ends[tokens], within, max_answer_tokens, top_k):
+                place = int(within[first, 0]), int(within[last, 1])
+                found[place] = max(score, found.get(place, 0.0))
+        if allow_no_answer:
+            found[0, 0] = least
+        # At equal scores none is first, then the earlier span, then the shorter one.
+        best = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:top_k]
         _, context = self._pair
-        for first, last, score in best_spans(starts[tokens], ends[tokens], places, max_answer_tokens, top_k):
-            start, end = int(places[first, 0]), int(places[last, 1])
-            found.append(classification_pb2.ExtractedAnswer(text=context[start:end], start=start, end=end, score=score))
-        # Python sorts stably: a span that is as probable as none stands behind it.
-        return sorted(found, key=lambda answer: -answer.score)[:top_k]
+        return [
+            classification_pb2.ExtractedAnswer(text=context[start:end], start=start, end=end, score=score)
+            for (start, end), score in best
+        ]
+
+    def _ids(self, window: range) -> list[int]:
+        assert self._joined is not None, "an input was not read. This is a bug."
+        return [*self._joined.before, *self._joined.ids[window.start : window.stop], *self._joined.behind]
+
+
+def windows_of(num_tokens: int, num_around: int, max_tokens: int, windowing: Windowing) -> list[range]:
+    """Return which tokens of a context each window has: as many as fit, with `num_around` other tokens around them.
+
+    Two that follow each other share `doc_stride` tokens, and the last one ends at the context's end. They are those
+    that the tokenizers library makes of `stride` and `truncation="only_second"`.
+
+    Raises:
+        InvalidRequest: a window has no room, or there are too many windows.
+    """
+    max_seq_len = max_tokens if windowing.max_seq_len is None else windowing.max_seq_len
+    if not 1 <= max_seq_len <= max_tokens:
+        raise InvalidRequest("max_seq_len", f"must be 1..{max_tokens}, not {max_seq_len}")
+    room = max_seq_len - num_around
+    if num_tokens <= room:
+        return [range(num_tokens)]
+    if room < 1:
+        why = f"takes {num_around} of the {max_seq_len} tokens of a window, with those that divide: none is left"
+        raise InvalidRequest("question", why, "INPUT_TOO_LONG")
+    shared = windowing.doc_stride
+    if shared is None:
+        shared = min(max_seq_len // 2, DEFAULT_DOC_STRIDE, room - 1)
+    elif shared >= room:
+        why = f"must be below {room}, the tokens of the context that fit beside the question, not {shared}"
+        raise InvalidRequest("doc_stride", why)
+    step = room - shared
+    count = 1 + -(-(num_tokens - room) // step)
+    if count > MAX_WINDOWS:
+        why = f"makes {count} windows of {max_seq_len} tokens; at most {MAX_WINDOWS} are taken: ask about parts of it"
+        raise InvalidRequest("context", why, "INPUT_TOO_LONG")
+    return [range(start, min(start + room, num_tokens)) for start in range(0, count * step, step)]
 
 
 def best_spans(

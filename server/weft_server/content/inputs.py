@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from weft_proto.v1 import bundle_pb2, common_pb2, generation_pb2
     from weft_server.content.chat import Chat
-    from weft_server.content.tokenizer import Piece, Tokenizer
+    from weft_server.content.tokenizer import Joined, Piece, Tokenizer
     from weft_server.content.wanted import Wanted
     from weft_server.source import Source
 
-Token = TypeVar("Token")
 Given = TypeVar("Given")
+Found = TypeVar("Found")
 # Of a text that is split into sentences.
 MAX_SENTENCES = 256
 MAX_SPLIT_CHARS = 131_072
@@ -87,23 +87,43 @@ class InputReader:
             self._check_separator([each for each, is_added in zip(ids, added, strict=True) if not is_added], field)
         return Ids(np.array([*frame.before, *ids, *frame.after], np.int64))
 
-    def read_pair(self, text: str, other: str, fields: tuple[str, str] = ("text", "text_pair")) -> Ids:
-        """Return the token ids of two texts, as the tokenizer joins them. `fields` are those they stand in.
+    def read_pair(self, text: str, other: str) -> Ids:
+        """Return the token ids of two texts, as the tokenizer joins them.
 
         Raises InvalidRequest when one of them is not one that the model takes, or when they are too long together.
         """
         assert self._tokenizer is not None
-        for field, each in zip(fields, (text, other), strict=True):
+        for field, each in (("text", text), ("text_pair", other)):
             self._check_text(each, field)
-            framed = known(self._tokenizer.encode_framed, each, field)
-            if not framed:
-                raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
-            self._check_separator(framed, field)
-        ids = known(self._tokenizer.encode_pair, (text, other), fields[1])
+            self._check_part(known(self._tokenizer.encode_framed, each, field), field)
+        ids = known(self._tokenizer.encode_pair, (text, other), "text_pair")
         if len(ids) > self.max_tokens:
-            why = f"and {fields[0]} are {len(ids)} tokens together; the model takes {self.max_tokens} tokens"
-            raise InvalidRequest(fields[1], why, "INPUT_TOO_LONG")
+            why = f"and text are {len(ids)} tokens together; the model takes {self.max_tokens} tokens"
+            raise InvalidRequest("text_pair", why, "INPUT_TOO_LONG")
         return Ids(np.array(ids, np.int64))
+
+    def read_question(self, question: str, context: str) -> Joined:
+        """Return a question and its context, as the tokenizer joins them. The context may be too long for the model.
+
+        Raises InvalidRequest when one of them is not one that the model takes.
+        """
+        self._check_text(question, "question")
+        self._prefix_of(context, "context")
+        most = max(MAX_SPLIT_CHARS, self.max_tokens * MAX_CHARS_PER_TOKEN)
+        if len(context) > most:
+            why = f"is {len(context)} characters long; at most {most} are taken"
+            raise InvalidRequest("context", why, "INPUT_TOO_LONG")
+        assert self._tokenizer is not None
+        joined = known(self._tokenizer.join, (question, context), "context")
+        self._check_part(joined.first_ids, "question")
+        self._check_part(joined.ids, "context")
+        return joined
+
+    def _check_part(self, ids: list[int], field: str) -> None:
+        """`ids` are those of a text which another one is joined to."""
+        if not ids:
+            raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
+        self._check_separator(ids, field)
 
     @property
     def takes_pairs(self) -> bool:
@@ -321,8 +341,8 @@ class InputReader:
         return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")
 
 
-def known(split: Callable[[Given], list[Token]], text: Given, field: str) -> list[Token]:
-    """Return the tokens of a text, or of a pair, by a method of a tokenizer. InvalidRequest where it cannot read it."""
+def known(split: Callable[[Given], Found], text: Given, field: str) -> Found:
+    """Return what a method of a tokenizer makes of a text, or of a pair. InvalidRequest where it cannot read it."""
     try:
         return split(text)
     except TokenizerFailed as error:

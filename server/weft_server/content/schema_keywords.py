@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from weft_server.content.schema_drafts import Draft
+
 
 class Treated(Enum):
     """What is done with a keyword. What it stands for is the word in the manual's table."""
@@ -26,11 +28,12 @@ class Keyword(NamedTuple):
 
 
 HELD, PARTLY, REFUSED, IGNORED = Treated
+_ANY_NAME: tuple[dict[str, str], ...] = ({}, {"type": "string"})
 _SAYS_NOTHING = "It says nothing about an answer."
 
-# The manual has this table too: a test compares them. What is not here is ignored, as JSON Schema says.
+# `python tests/keyword_table.py` makes the manual's table of it. What is not here is ignored, as JSON Schema says.
 KEYWORDS = {
-    "$schema": Keyword(PARTLY, "2020-12, 2019-09 and drafts 7, 6, 4, at the top alone."),
+    "$schema": Keyword(PARTLY, "2020-12, 2019-09 and drafts 7, 6, 4. Below the top, the same as there."),
     "$id": Keyword(PARTLY, "No `$ref` below one that is not at the top."),
     "$ref": Keyword(PARTLY, "Within the schema: `#`, `#/a/pointer` or `#anchor`."),
     "$anchor": Keyword(HELD),
@@ -41,7 +44,9 @@ KEYWORDS = {
     "$comment": Keyword(IGNORED, _SAYS_NOTHING),
     "allOf": Keyword(HELD),
     "anyOf": Keyword(HELD),
-    "oneOf": Keyword(PARTLY, "The options must exclude each other: by type, a required property or a constant text."),
+    "oneOf": Keyword(
+        PARTLY, "The options exclude each other by type, by constants, or by a required property of a constant text."
+    ),
     "not": Keyword(REFUSED),
     "if": Keyword(REFUSED, "Unless there is neither `then` nor `else`."),
     "then": Keyword(REFUSED, "Unless there is no `if`."),
@@ -49,7 +54,7 @@ KEYWORDS = {
     "dependentSchemas": Keyword(REFUSED, "Unless it is empty."),
     "prefixItems": Keyword(HELD),
     "items": Keyword(HELD, "A list is read as `prefixItems`, with `additionalItems`, as in older drafts."),
-    "contains": Keyword(REFUSED, "Unless `minContains` is 0 and there is no `maxContains`."),
+    "contains": Keyword(REFUSED, "Unless `minContains` is 0, in a draft that knows it, and there is no `maxContains`."),
     "properties": Keyword(HELD, "An answer has them in this order."),
     "patternProperties": Keyword(PARTLY, "Two patterns may not match the same name."),
     "additionalProperties": Keyword(HELD, "A name may come twice. Each of its values fits."),
@@ -59,7 +64,7 @@ KEYWORDS = {
         PARTLY, "As `additionalProperties`, where no schema beside it applies to the same value."
     ),
     "type": Keyword(HELD, "An integer has no point and no exponent."),
-    "enum": Keyword(PARTLY, "Numbers as below. No control characters but those with a short escape."),
+    "enum": Keyword(PARTLY, "Numbers as below; 1.0 is 1. No control characters but those with a short escape."),
     "const": Keyword(PARTLY, "As `enum`."),
     "multipleOf": Keyword(PARTLY, "Up to nine digits. The number then has no exponent."),
     "maximum": Keyword(PARTLY, "A number that a 64-bit float holds exactly, and less than 2^53."),
@@ -114,33 +119,30 @@ MAPS = ("$defs", "definitions", "properties", "patternProperties", "dependentSch
 # They apply other schemas to the same value.
 IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf")
 
-NEWEST = "https://json-schema.org/draft/2020-12/schema"
-DRAFTS = frozenset((
-    NEWEST, "https://json-schema.org/draft/2019-09/schema",
-    "http://json-schema.org/draft-07/schema", "http://json-schema.org/draft-06/schema",
-    "http://json-schema.org/draft-04/schema",
-))  # fmt: skip
 
-
-def changes_nothing(word: str, schema: dict[str, object]) -> bool:
+def changes_nothing(word: str, schema: dict[str, object], draft: Draft) -> bool:
     """Whether a schema would mean the same without a keyword that is refused elsewhere."""
-    return word in _HARMLESS and _HARMLESS[word](schema)
+    return word in _HARMLESS and _HARMLESS[word](schema, draft)
 
 
-def _contains_nothing(schema: dict[str, object]) -> bool:
-    return "contains" not in schema or (schema.get("minContains") == 0 and "maxContains" not in schema)
+def _contains_nothing(schema: dict[str, object], draft: Draft) -> bool:
+    if "contains" not in schema:
+        return True
+    # To Python, False is 0.
+    is_none = schema.get("minContains") == 0 and schema["minContains"] is not False
+    return draft.counts_contained and is_none and "maxContains" not in schema
 
 
-_HARMLESS: dict[str, Callable[[dict[str, object]], bool]] = {
-    "uniqueItems": lambda schema: schema["uniqueItems"] is False,
+_HARMLESS: dict[str, Callable[[dict[str, object], Draft], bool]] = {
+    "uniqueItems": lambda schema, _: schema["uniqueItems"] is False,
     "contains": _contains_nothing,
     "minContains": _contains_nothing,
     "maxContains": _contains_nothing,
-    "if": lambda schema: schema.keys().isdisjoint(("then", "else")),
-    "then": lambda schema: "if" not in schema,
-    "else": lambda schema: "if" not in schema,
-    "dependentRequired": lambda schema: schema["dependentRequired"] == {},
-    "dependentSchemas": lambda schema: schema["dependentSchemas"] == {},
-    "dependencies": lambda schema: schema["dependencies"] == {},
-    "propertyNames": lambda schema: schema["propertyNames"] in (True, {}, {"type": "string"}),
+    "if": lambda schema, _: schema.keys().isdisjoint(("then", "else")),
+    "then": lambda schema, _: "if" not in schema,
+    "else": lambda schema, _: "if" not in schema,
+    "dependentRequired": lambda schema, _: schema["dependentRequired"] == {},
+    "dependentSchemas": lambda schema, _: schema["dependentSchemas"] == {},
+    "dependencies": lambda schema, _: schema["dependencies"] == {},
+    "propertyNames": lambda schema, _: schema["propertyNames"] is True or schema["propertyNames"] in _ANY_NAME,
 }

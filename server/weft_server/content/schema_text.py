@@ -10,6 +10,8 @@ from weft_server.content.schema_keywords import LISTS, MAPS, ONE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from weft_server.content.schema_drafts import Draft
+
 
 class Unheld(ValueError):
     """What a schema has that an answer would not be held to. Its text is for the caller, and names the place."""
@@ -39,35 +41,34 @@ def schemas_in(schema: dict[str, Any], pointer: str) -> Iterator[tuple[str, Any]
 class References:
     """What `$ref` may point to in a schema."""
 
-    def __init__(self, root: Any) -> None:
-        self._root = root
+    def __init__(self, root: Any, draft: Draft) -> None:
+        self._root, self._draft = root, draft
         self._anchors: dict[str, str] | None = None
 
     def pointer_of(self, reference: object) -> str:
-        """Return the pointer of what a `$ref` means.
+        """Return the pointer that a `$ref` means. Whether something is there, `at` says.
 
         Raises:
-            ValueError: it is outside the schema, or nothing is there.
+            ValueError: it is outside the schema, or there is no such anchor.
         """
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise ValueError(f"{_shown(reference)} is not within the schema: nothing is loaded")
         fragment = unquote(reference[1:])
         if fragment and not fragment.startswith("/"):
             if self._anchors is None:
-                self._anchors = dict(_anchors(self._root))
+                self._anchors = dict(_anchors(self._root, self._draft))
             if fragment not in self._anchors:
                 raise ValueError(f"there is no anchor {_shown(fragment)}")
             return self._anchors[fragment]
-        self.at(fragment)
         return fragment
 
     def at(self, pointer: str) -> tuple[Any, bool]:
         """Return what a pointer points to, and whether it is below an `$id` that is not at the top.
 
         Raises:
-            ValueError: nothing is there.
+            ValueError: nothing is there, or what is around it says that it is of another draft.
         """
-        found, is_embedded = self._root, False
+        found, is_embedded, passed = self._root, False, ""
         for word in pointer.split("/")[1:]:
             key = word.replace("~1", "/").replace("~0", "~")
             if isinstance(found, dict) and key in found:
@@ -76,8 +77,17 @@ class References:
                 found = found[int(key)]
             else:
                 raise ValueError(f"nothing is at {_shown(pointer)}")
-            is_embedded = is_embedded or has_id(found)
+            passed = f"{passed}/{word}"
+            is_embedded = is_embedded or self._draft.is_resource(found)
+            if passed != pointer and isinstance(found, dict) and isinstance(found.get("$schema"), str):
+                self._check_draft(found["$schema"], passed)
         return found, is_embedded
+
+    def _check_draft(self, said: str, pointer: str) -> None:
+        try:
+            self._draft.check(said)
+        except ValueError as error:
+            raise ValueError(f"at {pointer}, {error}") from error
 
 
 def _is_index(key: str) -> bool:
@@ -85,17 +95,12 @@ def _is_index(key: str) -> bool:
     return key == "0" or (key.isascii() and key.isdigit() and not key.startswith("0"))
 
 
-def has_id(schema: Any) -> bool:
-    """Whether references below mean something else than above."""
-    return isinstance(schema, dict) and isinstance(schema.get("$id"), str)
-
-
-def _anchors(root: Any) -> Iterator[tuple[str, str]]:
+def _anchors(root: Any, draft: Draft) -> Iterator[tuple[str, str]]:
     """Yield the anchors of the schema at the top, and where they are."""
     waiting = [("", root)]
     while waiting:
         pointer, schema = waiting.pop()
-        if not isinstance(schema, dict) or (pointer and has_id(schema)):
+        if not isinstance(schema, dict) or (pointer and draft.is_resource(schema)):
             continue
         for word in ("$anchor", "$dynamicAnchor"):
             if isinstance(schema.get(word), str):

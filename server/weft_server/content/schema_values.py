@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from weft_server.content.schema_formats import BUILT_IN, EXPRESSIONS
-from weft_server.content.schema_keywords import DRAFTS
 from weft_server.content.schema_numbers import exact, multiple
 from weft_server.content.schema_patterns import of_matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     _Value = Callable[[Any, dict[str, Any]], tuple[Any, ...]]
 
@@ -45,10 +45,16 @@ def constant(value: Any) -> Any:
     return value
 
 
-def _draft(value: Any, _: dict[str, Any]) -> tuple[()]:
-    if not isinstance(value, str) or value.rstrip("#") not in DRAFTS:
-        raise ValueError("it is none of 2020-12, 2019-09, draft-07, draft-06 and draft-04, by their addresses")
-    return ()
+def have_none_in_common(options: Sequence[Any]) -> bool:
+    """Whether each of some schemas is of constants, as `constant` gives them, and no two have one in common."""
+    listed: list[list[Any]] = []
+    for option in options:
+        if not isinstance(option, dict) or option.keys().isdisjoint(("const", "enum")):
+            return False
+        listed.append([option["const"]] if "const" in option else option["enum"])
+    # 1.0 has become 1, and true is no number here. An object is the same in any order.
+    texts = [{json.dumps(value, sort_keys=True) for value in values} for values in listed]
+    return bool(texts) and sum(map(len, texts)) == len(set().union(*texts))
 
 
 def _type(value: Any, _: dict[str, Any]) -> tuple[Any]:
@@ -117,7 +123,6 @@ def _number(value: Any) -> Decimal:
 
 # Each takes the keyword's value and the schema around it. It returns what a matcher is told, if it is told anything.
 VALUES: dict[str, _Value] = {
-    "$schema": _draft,
     "type": _type,
     "enum": _enum,
     "const": lambda value, _: (constant(value),),

@@ -13,11 +13,12 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from weft_server.content.schema_bounds import Bounds
+from weft_server.content.schema_drafts import Draft
 from weft_server.content.schema_formats import EXPRESSIONS
-from weft_server.content.schema_keywords import IN_PLACE, KEYWORDS, NEWEST, Treated, changes_nothing
+from weft_server.content.schema_keywords import IN_PLACE, KEYWORDS, Treated, changes_nothing
 from weft_server.content.schema_patterns import of_matcher
-from weft_server.content.schema_text import References, Unheld, at, below, has_id, schemas_in
-from weft_server.content.schema_values import VALUES, must
+from weft_server.content.schema_text import References, Unheld, at, below, schemas_in
+from weft_server.content.schema_values import VALUES, have_none_in_common, must
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +87,8 @@ class _Reading:
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._references = References(root)
+        self._draft = Draft(root)
+        self._references = References(root, self._draft)
         # What references point to, and the names that it has in what is made: of the pointers.
         self._defs: dict[str, Any] = {}
         self._names: dict[str, str] = {}
@@ -116,10 +118,10 @@ class _Reading:
             raise Unheld(f"it has over {MAX_SCHEMAS:,} schemas, with a copy for each place that a reference names")
         if not isinstance(said, dict):
             raise Unheld(f"there is no schema{at(pointer)}, which is an object, true or false")
-        schema = _Schema(said, pointer, is_embedded or (bool(pointer) and has_id(said)))
+        schema = _Schema(said, pointer, is_embedded or (bool(pointer) and self._draft.is_resource(said)))
         for word, value in said.items():
             treated = KEYWORDS[word].treated if word in KEYWORDS else Treated.IGNORED
-            if treated is Treated.IGNORED or changes_nothing(word, said):
+            if treated is Treated.IGNORED or changes_nothing(word, said, self._draft):
                 continue
             if treated is Treated.REFUSED:
                 raise Unheld(f"{word}{at(pointer)} is not held. Leave it out, and check the answer for it")
@@ -145,6 +147,9 @@ class _Reading:
     def _end(self, schema: _Schema) -> None:
         """Tell of formats, and check what several keywords say together."""
         made = schema.made
+        if have_none_in_common(made.get("oneOf", ())):
+            # Then it is anyOf, which may stand beside it. A matcher would compare nothing but texts.
+            made["allOf"] = [*made.get("allOf", ()), {"anyOf": made.pop("oneOf")}]
         for pattern in schema.patterns:
             if "pattern" in made:
                 made["allOf"] = [*made.get("allOf", ()), {"pattern": pattern}]
@@ -186,7 +191,7 @@ class _Reading:
             self.one(schema, word, value)
 
     def prefix_items(self, schema: _Schema, word: str, value: Any) -> None:
-        if isinstance(self._root, dict) and str(self._root.get("$schema", NEWEST)).rstrip("#") != NEWEST:
+        if not self._draft.is_newest:
             raise ValueError("it is a keyword of 2020-12, and $schema names an older draft")
         is_older = isinstance(schema.said.get("items"), list)
         must(not is_older, "it is not held beside a list of items, which older drafts have instead")
@@ -209,18 +214,23 @@ class _Reading:
             raise ValueError("it is not held below an $id that is not at the top")
         pointer = self._references.pointer_of(value)
         if pointer not in self._names:
-            # First, since what is there may point to itself.
-            name = self._names[pointer] = str(len(self._names))
             said, is_embedded = self._references.at(pointer)
+            # Before it is read, since it may point to itself.
+            name = self._names[pointer] = str(len(self._names))
             self._defs[name] = self._made(said, pointer, is_embedded=is_embedded)
         schema.made[word] = f"#/$defs/{self._names[pointer]}"
+
+    def draft(self, _: _Schema, word: str, value: Any) -> None:  # noqa: ARG002 - as its neighbours have it
+        """A matcher is told none: what is made is of 2020-12."""
+        self._draft.check(value)
 
     def _inside(self, schema: _Schema, value: Any, *words: str | int) -> Any:
         return self._made(value, below(schema.pointer, *words), is_embedded=schema.is_embedded)
 
 
-# Keywords that have schemas inside.
+# Keywords that have schemas inside, or that the rest of the schema counts for.
 _INSIDE: dict[str, Callable[[_Reading, _Schema, str, Any], None]] = {
+    "$schema": _Reading.draft,
     "allOf": _Reading.several,
     "anyOf": _Reading.several,
     "oneOf": _Reading.several,

@@ -44,6 +44,22 @@ class Piece(NamedTuple):
     added: bool
 
 
+class Joined(NamedTuple):
+    """Two texts as the post-processor joins them: the ids `before` the second one, its own, and those `behind` it.
+
+    Each place is that of the word which a token of the second text is a part of, if the tokenizer knows words: what its
+    pre-tokenizer keeps together. `first_ids` are the ids of the first text, which are among those before.
+    """
+
+    before: list[int]
+    ids: list[int]
+    behind: list[int]
+    places: list[Place]
+    first_ids: list[int]
+    begins_added: bool
+    """Whether the post-processor puts a token before both, such as [CLS]."""
+
+
 class Tokenizer:
     """A Hugging Face tokenizers file. Thread-safe: encoding and decoding change nothing in it."""
 
@@ -92,7 +108,9 @@ class Tokenizer:
 
     def split(self, text: str) -> list[Piece]:
         """Return what `encode` does, with each token's place in the text. Raises as it does."""
-        encoding = _one(self._tokenizer.encode_batch, text)
+        return self._pieces_of(text, _one(self._tokenizer.encode_batch, text))
+
+    def _pieces_of(self, text: str, encoding: tokenizers.Encoding) -> list[Piece]:
         with _failures():
             places = self._places.of(text, encoding)
         return [
@@ -100,30 +118,23 @@ class Tokenizer:
             for id_, place, added in zip(encoding.ids, places, encoding.special_tokens_mask, strict=True)
         ]
 
-    def places_of_second(self, pair: tuple[str, str]) -> dict[int, Place]:
-        """Return where the tokens of the second of two texts stand in it, by their index in `encode_pair`.
-
-        Each place is that of the word which the token is a part of, if the tokenizer knows words: what its
-        pre-tokenizer keeps together. Raises as `encode` does.
-        """
+    def join(self, pair: tuple[str, str]) -> Joined:
+        """Return two texts as the post-processor joins them, with the places of the second one. Raises as `encode`."""
         joined = _one(self._tokenizer.encode_batch, pair)
-        indices = [index for index, which in enumerate(joined.sequence_ids) if which == 1]
-        words = _one(self._tokenizer.encode_batch, pair[1]).word_ids
-        pieces = [(piece, word) for piece, word in zip(self.split(pair[1]), words, strict=True) if not piece.added]
-        if [joined.ids[index] for index in indices] != [piece.id for piece, _ in pieces]:
+        which = joined.sequence_ids
+        start = which.index(1) if 1 in which else len(which)
+        stop = start + which.count(1)
+        alone = _one(self._tokenizer.encode_batch, pair[1])
+        pieces = [
+            (piece, word)
+            for piece, word in zip(self._pieces_of(pair[1], alone), alone.word_ids, strict=True)
+            if not piece.added
+        ]
+        ids = joined.ids
+        if ids[start:stop] != [piece.id for piece, _ in pieces]:
             raise TokenizerFailed("a text has other tokens beside another one")
-        spans: dict[int, Place] = {}
-        for piece, word in pieces:
-            if word is not None and piece.start < piece.end:
-                start, end = spans.get(word, (piece.start, piece.end))
-                spans[word] = min(start, piece.start), max(end, piece.end)
-        places = [spans.get(word, piece[1:3]) if word is not None else piece[1:3] for piece, word in pieces]
-        return dict(zip(indices, places, strict=True))
-
-    @property
-    def begins_added(self) -> bool:
-        """Whether the post-processor puts a token before every text, such as [CLS]."""
-        return bool(self._before)
+        first_ids = [id_ for id_, text in zip(ids, which, strict=True) if text == 0]
+        return Joined(ids[:start], ids[start:stop], ids[stop:], _of_words(pieces), first_ids, which[:1] == [None])
 
     def added(self, ids: list[int]) -> list[bool]:
         """Whether each id is one of those that the post-processor puts before and behind every text."""
@@ -169,6 +180,16 @@ class Tokenizer:
         if not self.vocabulary.piece(id_).strip(" "):
             return start, start
         return end - len(part.lstrip()), start + len(part.rstrip())
+
+
+def _of_words(pieces: list[tuple[Piece, int | None]]) -> list[Place]:
+    """Return the place of each piece, or of the word that it is a part of, where it is given one."""
+    spans: dict[int, Place] = {}
+    for piece, word in pieces:
+        if word is not None and piece.start < piece.end:
+            start, end = spans.get(word, (piece.start, piece.end))
+            spans[word] = min(start, piece.start), max(end, piece.end)
+    return [spans.get(word, piece[1:3]) if word is not None else piece[1:3] for piece, word in pieces]
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:

@@ -10,11 +10,10 @@ from weft_server.content.tags import TagInput, spans_of
 from weft_server.door.alignment import explain_rows, reading_of
 from weft_server.door.extraction import extracted
 from weft_server.door.masks import filled
-from weft_server.door.messages import about, timings_proto
+from weft_server.door.messages import about
 from weft_server.errors import InvalidRequest
 from weft_server.serving.call import CALL, Call
 from weft_server.serving.completion import classify, finishing, input_of
-from weft_server.serving.embedding import times_of
 from weft_server.serving.matching import match, texts_of
 
 if TYPE_CHECKING:
@@ -130,10 +129,10 @@ async def _matched(call: Call, model: Model, request: classification_pb2.Classif
     with reading_of(model, request) as reading:
         found = await match(call, model, request.image, texts)
         labels = choice.of(found.probabilities)
-        answer = classification_pb2.ClassifyResponse(labels=labels, **about(call, model, found.picture))
-        answer.usage.input_tokens, answer.usage.cached_tokens = found.num_input_tokens, found.num_cached_tokens
-        answer.timings.CopyFrom(timings_proto(times_of([*found.texts, found.picture]), writes=False))
-        with finishing(model, (*found.texts, found.picture), found.reason):
+        sequences = (*found.texts, found.picture)
+        usage = common_pb2.Usage(input_tokens=found.num_input_tokens, cached_tokens=found.num_cached_tokens)
+        answer = classification_pb2.ClassifyResponse(labels=labels, **about(call, model, *sequences, usage=usage))
+        with finishing(model, sequences, found.reason):
             if reading:
                 await explain_rows(answer.alignment, model, reading, found.picture, [choice.best(found.probabilities)])
     return answer

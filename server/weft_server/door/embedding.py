@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import common_pb2, embedding_pb2, embedding_pb2_grpc
 from weft_server.door.alignment import explain_rows, reading_of
-from weft_server.door.messages import packed, resolved_proto, timings_proto
+from weft_server.door.messages import about, packed
 from weft_server.errors import InvalidRequest
 from weft_server.sequence import FinishReason
 from weft_server.serving.call import CALL
 from weft_server.serving.completion import finishing
-from weft_server.serving.embedding import MAX_INPUTS, embed, times_of, vector_of
+from weft_server.serving.embedding import MAX_INPUTS, embed, vector_of
 
 if TYPE_CHECKING:
     from weft_server.serving.model import Model
@@ -39,13 +39,7 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
         dimensions = _dimensions(request, model)
         with reading_of(model, request) as reading:
             sequences = await embed(call, model, request.inputs)
-            num_tokens = sum(sequence.num_input_tokens for sequence in sequences)
-            answer = embedding_pb2.EmbedResponse(
-                usage=common_pb2.Usage(input_tokens=num_tokens),
-                timings=timings_proto(times_of(sequences), writes=False),
-                model=resolved_proto(model.name, model.version, call.adapter_name),
-                request_id=call.request_id,
-            )
+            answer = embedding_pb2.EmbedResponse(**about(call, model, *sequences))
             for sequence in sequences:
                 vector = vector_of(sequence, dimensions, normalized=model.manifest.embedding.normalized)
                 embedding = answer.embeddings.add(input_tokens=sequence.num_input_tokens)

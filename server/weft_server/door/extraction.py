@@ -5,15 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import classification_pb2
-from weft_server.content.extraction import ExtractInput
+from weft_server.content.extraction import ExtractInput, Windowing
 from weft_server.door.alignment import explain_rows, reading_of
 from weft_server.door.messages import about
 from weft_server.errors import InvalidRequest
-from weft_server.serving.completion import classify, finishing
+from weft_server.sequence import FinishReason
+from weft_server.serving.completion import finishing
+from weft_server.serving.embedding import run_together
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from weft_server.content.wanted import Wanted
+    from weft_server.sequence import Sequence
     from weft_server.serving.call import Call
     from weft_server.serving.model import Model
+    from weft_server.source import Ids, Source
 
 # As in transformers' pipeline.
 DEFAULT_ANSWER_TOKENS = 15
@@ -30,16 +37,54 @@ async def extracted(call: Call, model: Model, request: classification_pb2.Extrac
     max_answer_tokens = request.max_answer_tokens if given else DEFAULT_ANSWER_TOKENS
     _check_within("max_answer_tokens", max_answer_tokens, MAX_ANSWER_TOKENS)
     source = ExtractInput(model.reader, model.source_tokenizer, request.question, request.context)
+    windowing = _windowing(request)
+
+    def windows(_: Wanted) -> list[Ids]:
+        found = source.read(windowing, allow_no_answer=request.allow_no_answer)
+        _check_count(len(found), model.engine.max_queued(call.standing), explains=request.HasField("explain"))
+        return found
+
+    async def read() -> list[Source]:
+        return [*await model.work(windows, call.deadline)]
+
     with reading_of(model, request) as reading:
-        sequence, reason, logits = await classify(call, model, lambda _: source.read())
-        answers = source.answers(
-            logits, top_k=top_k, max_answer_tokens=max_answer_tokens, allow_no_answer=request.allow_no_answer
-        )
-        answer = classification_pb2.ExtractResponse(answers=answers, **about(call, model, sequence))
-        with finishing(model, (sequence,), reason):
+        sequences = await run_together(call, model, 1, read)
+        logits = [_logits(sequence) for sequence in sequences]
+
+        def answers(_: Wanted | None = None) -> list[classification_pb2.ExtractedAnswer]:
+            return source.answers(
+                logits, top_k=top_k, max_answer_tokens=max_answer_tokens, allow_no_answer=request.allow_no_answer
+            )
+
+        # Of one window that takes less time than handing it over. Of many it would hold the event loop.
+        found = answers() if len(sequences) == 1 else await model.work(answers, call.deadline)
+        answer = classification_pb2.ExtractResponse(answers=found, **about(call, model, *sequences))
+        with finishing(model, sequences, FinishReason.STOP):
             if reading:
-                await explain_rows(answer.alignment, model, reading, sequence, source.pieces())
+                await explain_rows(answer.alignment, model, reading, sequences[0], source.pieces())
     return answer
+
+
+def _logits(sequence: Sequence) -> np.ndarray:
+    values = sequence.reply.values
+    assert values is not None, "a window was read without its logits. This is a bug."
+    return values
+
+
+def _windowing(request: classification_pb2.ExtractRequest) -> Windowing:
+    return Windowing(
+        request.max_seq_len if request.HasField("max_seq_len") else None,
+        request.doc_stride if request.HasField("doc_stride") else None,
+    )
+
+
+def _check_count(num_windows: int, most: int, *, explains: bool) -> None:
+    """Refuse windows of a context that cannot all wait together, or that would all have to be explained."""
+    if num_windows > most:
+        why = f"makes {num_windows} windows, and this server lets {most} wait: ask about parts of it"
+        raise InvalidRequest("context", why, "INPUT_TOO_LONG")
+    if explains and num_windows > 1:
+        raise InvalidRequest("explain", f"is for a context of one window, and this one makes {num_windows}")
 
 
 def _check_within(field: str, value: int, most: int) -> None:

@@ -11,6 +11,7 @@ from google.protobuf import duration_pb2
 from weft_proto.v1 import common_pb2
 from weft_server.sequence import FinishReason
 from weft_server.serving.decoding import EARLY_STOPPING
+from weft_server.serving.embedding import times_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -118,11 +119,15 @@ def timings_proto(times: Times, *, writes: bool = True) -> common_pb2.Timings:
     )
 
 
-def about(call: Call, model: Model, sequence: Sequence) -> dict[str, Any]:
-    """What each answer that came with one run says of itself: usage, timings, model and request id."""
+def about(call: Call, model: Model, *sequences: Sequence, usage: common_pb2.Usage | None = None) -> dict[str, Any]:
+    """What each answer that came with one run, or with some together, says of itself: all but what was found.
+
+    `usage` is by default the tokens of all inputs.
+    """
+    num_tokens = sum(sequence.num_input_tokens for sequence in sequences)
     return {
-        "usage": common_pb2.Usage(input_tokens=sequence.num_input_tokens),
-        "timings": timings_proto(sequence.times, writes=False),
+        "usage": usage or common_pb2.Usage(input_tokens=num_tokens),
+        "timings": timings_proto(times_of(sequences), writes=False),
         "model": resolved_proto(model.name, model.version, call.adapter_name),
         "request_id": call.request_id,
     }

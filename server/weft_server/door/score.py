@@ -9,7 +9,7 @@ from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2, score_pb2, score_pb2_grpc
 from weft_server.door.languages import frame_of
-from weft_server.door.messages import add_tops, resolved_proto, timings_proto, written
+from weft_server.door.messages import about, add_tops, written
 from weft_server.errors import InvalidRequest
 from weft_server.sequence import FinishReason
 from weft_server.serving.call import CALL
@@ -43,15 +43,13 @@ class ScoreServicer(score_pb2_grpc.ScoreServiceServicer):
         with finishing(model, (sequence,), FinishReason.STOP):
             assert model.target_tokenizer is not None
             tokenizer = model.target_tokenizer
+            usage = common_pb2.Usage(input_tokens=source.num_tokens, output_tokens=len(token_ids))
             answer = score_pb2.ScoreResponse(
                 total=math.fsum(log_probs),
                 token_ids=token_ids,
                 token_log_probs=log_probs,
                 tokens=tokenizer.pieces(token_ids),
-                usage=common_pb2.Usage(input_tokens=source.num_tokens, output_tokens=len(token_ids)),
-                timings=timings_proto(sequence.times, writes=False),
-                model=resolved_proto(model.name, model.version, call.adapter_name),
-                request_id=call.request_id,
+                **about(call, model, sequence, usage=usage),
             )
             if number := request.num_top_tokens:
 

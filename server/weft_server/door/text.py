@@ -30,7 +30,7 @@ from weft_server.serving.call import CALL
 from weft_server.serving.completion import Completed, complete, finishing, input_of
 from weft_server.serving.scoring import prompt_log_probs, prompt_scorer
 from weft_server.serving.split import SENTENCES, WINDOWS, Cut, complete_parts
-from weft_server.serving.spoken import Segment, Telling, language_of, moments_of, segments_of, wanted_of
+from weft_server.serving.spoken import Segment, Telling, language_of, moments_of, segments_of, transcribing_of
 from weft_server.source import Sound
 
 if TYPE_CHECKING:
@@ -232,26 +232,26 @@ class TranscriptionServicer(TextService, transcription_pb2_grpc.TranscriptionSer
 
     def _frame(self, model: Model, request: Any) -> Frame:
         audio = model.manifest.audio
-        wanted = wanted_of(request, audio)
-        if wanted.timestamps and not num_timestamps(audio):
+        asked = transcribing_of(request, audio)
+        if asked.timestamps and not num_timestamps(audio):
             raise InvalidRequest("timestamps", "is not for this model: it tells no moments")
-        if wanted.timestamps and request.decoding.stop:
+        if asked.timestamps and request.decoding.stop:
             raise InvalidRequest("decoding.stop", "is not taken with timestamps")
         # A language that the model tells takes as many tokens as any other.
-        named = wanted.language or (audio.languages[0].tag if audio.languages else "")
+        named = asked.language or (audio.languages[0].tag if audio.languages else "")
         try:
-            ids = spoken_ids(audio, named, to_english=wanted.to_english, timestamps=wanted.timestamps)
+            ids = spoken_ids(audio, named, to_english=asked.to_english, timestamps=asked.timestamps)
         except LanguageError as error:
             raise InvalidRequest(error.field, str(error)) from error
         return Frame(prefix=ids)
 
     def _cut(self, model: Model, request: Any) -> Cut | None:
         audio = model.manifest.audio
-        wanted = wanted_of(request, audio)
-        tells = bool(audio.languages) and not wanted.language
+        asked = transcribing_of(request, audio)
+        tells = bool(audio.languages) and not asked.language
         return WINDOWS._replace(
-            telling=Telling(audio, wanted.to_english, wanted.timestamps) if tells else None,
-            rule=moments_of(audio, model.manifest.text.end_ids) if wanted.timestamps else None,
+            telling=Telling(audio, asked.to_english, asked.timestamps) if tells else None,
+            rule=moments_of(audio, model.manifest.text.end_ids) if asked.timestamps else None,
         )
 
     def _read(self, model: Model, request: Any, frame: Frame) -> Any:  # noqa: ARG002 - nothing stands around sound
@@ -266,7 +266,7 @@ class TranscriptionServicer(TextService, transcription_pb2_grpc.TranscriptionSer
 
     def _complete(self, answer: Any, model: Model, event: Completed, request: Any) -> None:
         audio = model.manifest.audio
-        timestamps = wanted_of(request, audio).timestamps
+        timestamps = transcribing_of(request, audio).timestamps
         answer.language = language_of(audio, event.sequence.prefix_ids)
         if event.language_probability is not None:
             answer.language_probability = event.language_probability

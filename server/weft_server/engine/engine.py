@@ -333,8 +333,9 @@ class Engine:
             shapes: Shapes | None = None,
             fits: Callable[[Sequence], bool] | None = None,
         ) -> list[Sequence]:
-            now = time.monotonic()
             with self._lock:
+                # Read here: who came while this lane waited for the lock is not admitted before that.
+                now = time.monotonic()
                 if post.is_given_up:
                     return []
                 taken = self._scheduler.take(

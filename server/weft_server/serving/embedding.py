@@ -44,6 +44,8 @@ async def run_together(
 ) -> list[Sequence]:
     """Reserve places for `count` inputs, read them, and return a sequence for each, which has ended with its values.
 
+    If they turn out to be more, the others get places too, all or none.
+
     Raises:
         RequestError: an input was refused, or there is no room for all, or the deadline passed.
     """
@@ -54,6 +56,9 @@ async def run_together(
         started = time.monotonic()
         sources = await read()
         model.metrics.preprocess.observe(time.monotonic() - started)
+        if (more := len(sources) - count) > 0:
+            engine.reserve(call.standing, more, deadline=call.deadline)
+            count = len(sources)
         sequences = [call.sequence(source) for source in sources]
         engine.submit(*sequences)
     except BaseException:

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from weft_server.source import Sound, Source
 
 
-class Wanted(NamedTuple):
-    """How a request wants its recording written down: what it says, and where it does not, what the bundle says."""
+class Transcribing(NamedTuple):
+    """How a request wants its recording transcribed: what it says, and where it does not, what the bundle says."""
 
     language: str
     to_english: bool
     timestamps: bool
 
 
-def wanted_of(request: transcription_pb2.TranscribeRequest, audio: bundle_pb2.AudioSpec) -> Wanted:
+def transcribing_of(request: transcription_pb2.TranscribeRequest, audio: bundle_pb2.AudioSpec) -> Transcribing:
     """Return what a request wants. Its language is empty where the model tells it."""
     only = audio.languages[0].tag if len(audio.languages) == 1 else ""
-    return Wanted(
+    return Transcribing(
         request.language or audio.default_language or only,
         request.to_english if request.HasField("to_english") else audio.default_to_english,
         request.timestamps if request.HasField("timestamps") else audio.default_timestamps,

@@ -27,6 +27,7 @@ ASKED = (
     ("def f(x)?", "print(cat) 10 years ago"),
     ("a cat", "no"),
 )
+LONG = " ".join(ASKED[0][1].replace(".", f" {number} times.") for number in range(8))
 
 
 @pytest.mark.parametrize("kind", EXTRACTORS, ids=lambda kind: kind.name)
@@ -76,12 +77,37 @@ def saved(directory, name, kind_of_files):
     return made_model(model_class, config, directory), tokenizer
 
 
-def their_answers(model, tokenizer, question, context, *, top_k=1, max_answer_len=15, handle_impossible_answer=False):
-    """Do what the pipeline of transformers 4 does with one window, but that no scores are added."""
-    encoded = tokenizer(question, context, return_tensors="pt")
-    encoding = encoded.encodings[0]
-    with torch.inference_mode():
-        said = model(**encoded)
+def their_answers(
+    model, tokenizer, question, context, *, top_k=1, max_answer_len=15, handle_impossible_answer=False, **windows
+):
+    """Do what the pipeline of transformers 4 does, which cuts a context into `windows`.
+
+    There scores are added, and a word that ends with a window is cut. Here neither is.
+    """
+    (whole,) = tokenizer(question, context).encodings
+    if "max_length" in windows:
+        windows |= {"truncation": "only_second", "return_overflowing_tokens": True}
+    encoded = tokenizer(question, context, **windows)
+    answers, least = {}, 1.0
+    for encoding in encoded.encodings:
+        with torch.inference_mode():
+            segments = {}
+            if "token_type_ids" in encoded:
+                segments = {"token_type_ids": torch.tensor([encoding.type_ids])}
+            said = model(input_ids=torch.tensor([encoding.ids]), **segments)
+        found, none = their_window(tokenizer, encoding, said, whole, max_answer_len)
+        # Where a tokenizer counts white space to a word, we leave it out.
+        found = {(stop - len(context[begin:stop].lstrip()), stop): score for (begin, stop), score in found.items()}
+        least = min(least, none)
+        answers |= {place: max(score, answers.get(place, 0.0)) for place, score in found.items()}
+    found = [(score, context[begin:stop], begin, stop) for (begin, stop), score in answers.items()]
+    if handle_impossible_answer:
+        found.append((least, "", 0, 0))
+    return sorted(found, key=lambda answer: -answer[0])[:top_k]
+
+
+def their_window(tokenizer, encoding, said, whole, max_answer_len):
+    """Scores of the spans of a window, by their places in the context, and that of no answer."""
     of_context = np.array([which == 1 for which in encoding.sequence_ids])
     allowed = of_context | (np.array(encoding.ids) == tokenizer.cls_token_id)
     start, end = (
@@ -96,15 +122,11 @@ def their_answers(model, tokenizer, question, context, *, top_k=1, max_answer_le
         first, last = np.unravel_index(index, scores.shape)
         if not (of_context[first] and of_context[last] and scores[first, last] > 0):
             continue
-        # The whole words that both tokens are of. Where a tokenizer counts white space to a word, we leave it out.
-        begin = encoding.word_to_chars(encoding.token_to_word(first), 1)[0]
-        stop = encoding.word_to_chars(encoding.token_to_word(last), 1)[1]
-        begin = stop - len(context[begin:stop].lstrip())
+        # The whole words that both tokens are of.
+        begin = whole.word_to_chars(encoding.token_to_word(first), 1)[0]
+        stop = whole.word_to_chars(encoding.token_to_word(last), 1)[1]
         answers.setdefault((begin, stop), scores[first, last])
-    found = [(score, context[begin:stop], begin, stop) for (begin, stop), score in answers.items()]
-    if handle_impossible_answer:
-        found.append((none, "", 0, 0))
-    return sorted(found, key=lambda answer: -answer[0])[:top_k]
+    return answers, none
 
 
 # A tokenizer that knows words, one of bytes, and one of SentencePiece.
@@ -119,7 +141,8 @@ SERVED = [
 def test_answers_are_those_of_the_pipeline(name, files, tmp_path):
     """Texts and places are theirs and scores within 1e-5, for each option; the same bits alone and together.
 
-    Refused by name: options out of range, an empty text, texts that are too long, and what spells their divider.
+    So it is where a context is read in windows. Refused by name: options out of range, an empty text, one that is too
+    long, and what spells their divider.
     """
     theirs, tokenizer = saved(tmp_path / "saved", name, files)
     bundle = tmp_path / "models" / "m" / "1"
@@ -145,12 +168,37 @@ def test_answers_are_those_of_the_pipeline(name, files, tmp_path):
                     assert [each[1:] for each in expected] == found
                     scores = [each.score for each in answer.answers]
                     assert pytest.approx([each[0] for each in expected], abs=1e-5) == scores
+            await check_windows(model, theirs, tokenizer)
             await check_refusals(model, tokenizer.sep_token)
             if name == "Bert":
                 explained = await ask(model, question="a", context="b", explain=common_pb2.Explain())
                 assert explained.usage.input_tokens == len(explained.alignment.target_tokens)
+                with pytest.raises(InvalidRequest, match="explain is for a context of one window"):
+                    await ask(model, question="a", context=LONG, explain=common_pb2.Explain())
 
     asyncio.run(run())
+
+
+async def check_windows(model, theirs, tokenizer):
+    """A context that is too long is read in windows, as theirs is, and one that fits too, if it is asked for."""
+    question, most = ASKED[0][0], model.reader.max_tokens
+    for context, windows, asked in (
+        (LONG, {"max_length": most, "stride": most // 2 - 8}, {"doc_stride": most // 2 - 8}),
+        (LONG, {"max_length": 40, "stride": 20}, {"max_seq_len": 40}),
+        (LONG, {"max_length": 30, "stride": 0}, {"max_seq_len": 30, "doc_stride": 0}),
+        (ASKED[0][1], {"max_length": 24, "stride": 3}, {"max_seq_len": 24, "doc_stride": 3}),
+        (ASKED[0][1], {"max_length": most, "stride": 9}, {}),
+    ):
+        request = {"question": question, "context": context, "top_k": 20, "allow_no_answer": True, **asked}
+        answer, again = await asyncio.gather(ask(model, **request), ask(model, **request))
+        assert answer.answers == again.answers
+        options = {"top_k": 20, "handle_impossible_answer": True, **windows}
+        expected = their_answers(theirs, tokenizer, question, context, **options)
+        assert [each[1:] for each in expected] == [(each.text, each.start, each.end) for each in answer.answers]
+        assert pytest.approx([each[0] for each in expected], abs=1e-5) == [each.score for each in answer.answers]
+        given = {"truncation": "only_second", "return_overflowing_tokens": True, **windows}
+        counted = sum(map(len, tokenizer(question, context, **given)["input_ids"]))
+        assert counted == answer.usage.input_tokens
 
 
 async def check_refusals(model, separator):
@@ -165,7 +213,12 @@ async def check_refusals(model, separator):
         ({"context": ""}, "context", "must not be empty"),
         ({"context": f"b {separator} c"}, "context", "spells the token that stands between"),
         ({"question": separator}, "question", "spells the token that stands between"),
-        ({"context": "b a " * 60}, "context", "tokens together; the model takes"),
+        ({"context": "b" * 131_073}, "context", "is 131073 characters long; at most 131072 are taken"),
+        ({"max_seq_len": 0}, "max_seq_len", r"must be 1\.\."),
+        ({"max_seq_len": 999}, "max_seq_len", "not 999"),
+        ({"context": LONG, "max_seq_len": 3}, "question", "none is left"),
+        ({"context": LONG, "max_seq_len": 20, "doc_stride": 19}, "doc_stride", "must be below 1[0-9], the tokens of"),
+        ({"context": LONG * 40, "max_seq_len": 8, "doc_stride": 0}, "context", "windows of 8 tokens; at most 256"),
     ):
         with pytest.raises(InvalidRequest, match=why) as refused:
             await ask(model, **asked | wrong)

@@ -15,7 +15,7 @@ from weft_export.converters.spoken_defaults import CODES
 from weft_export.errors import CheckpointError
 from weft_proto.sound import spoken_ids
 from weft_proto.v1 import transcription_pb2
-from weft_server.serving.spoken import wanted_of
+from weft_server.serving.spoken import transcribing_of
 
 GERMAN, ENGLISH = LANGUAGES["<|de|>"], LANGUAGES["<|en|>"]
 SAY, TRANSLATE = TASKS["transcribe"], TASKS["translate"]
@@ -43,7 +43,7 @@ def changed(original, directory, *, of_config=None, **generation):
 
 def our_beginning(audio, heard, **asked):
     """What a decoder is fed for a request, of which `heard` is the language that the model tells."""
-    wanted = wanted_of(transcription_pb2.TranscribeRequest(**asked), audio)
+    wanted = transcribing_of(transcription_pb2.TranscribeRequest(**asked), audio)
     ids = spoken_ids(audio, wanted.language or heard, to_english=wanted.to_english, timestamps=wanted.timestamps)
     return [START, *ids]
 
