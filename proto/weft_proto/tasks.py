@@ -79,6 +79,16 @@ class Task:
         return self.takes_context or (_CLASSIFIER in self.needs and not self.takes_image)
 
     @property
+    def takes_prompt_name(self) -> bool:
+        """A request may name a prompt, which stands before its text."""
+        return self.may_cut and not self.labels_tokens
+
+    @property
+    def may_cut(self) -> bool:
+        """A text that is too long may be cut: it is read as a whole, and the answer is no text."""
+        return not (self.writes_text or self.takes_image or self.takes_audio or self.takes_context)
+
+    @property
     def embeds(self) -> bool:
         """Its answer is a vector, or made of vectors."""
         return bool(self.needs & {_EMBEDDER, _IMAGE_EMBEDDER})

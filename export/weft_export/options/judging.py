@@ -27,6 +27,7 @@ _CHOSEN = (
     "label_text",
     "pooling",
     "pairs",
+    "truncate",
 )
 
 

@@ -166,7 +166,6 @@ MODEL, TRANSFORMER = sentence_files.MODEL, sentence_files.TRANSFORMERS[0]
 REFUSED = [
     (MODEL, ("model_type",), "CrossEncoder"),
     (MODEL, ("model_type",), "SparseEncoder"),
-    ("1_Pooling/config.json", ("include_prompt",), False),
     ("2_Dense/config.json", ("use_residual",), True),
     ("2_Dense/config.json", ("module_output_name",), "token_embeddings"),
     ("2_Dense/config.json", ("activation_function",), "mine.Tanh"),
@@ -191,13 +190,12 @@ def test_what_cannot_be_followed_is_refused_by_name(file, path, value, embedder,
 
 
 NOTED = [
-    (MODEL, ("prompts",), {"query": "query: "}),
     (MODEL, ("new_of_version_9",), 3),
     (TRANSFORMER, ("do_lower_case",), True),
     (TRANSFORMER, ("query_length",), 7),
     ("1_Pooling/config.json", ("new_of_version_9",), [1]),
 ]
-WORDS = {"prompts": "'query: '", "do_lower_case": "lower-cases"}
+WORDS = {"do_lower_case": "lower-cases"}
 
 
 @pytest.mark.parametrize(("file", "path", "value"), NOTED, ids=lambda each: str(each)[:40])
