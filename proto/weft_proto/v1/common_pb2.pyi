@@ -1419,9 +1419,9 @@ class Prompt(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """name is what a request calls it."""
+    """name is what a request calls it; of a bundle at most 256 characters."""
     text: _builtins.str
-    """text is the prompt itself. Empty: none stands before the text."""
+    """text is the prompt itself; of a bundle at most 1,024 characters. Empty: none stands before the text."""
     def __init__(
         self,
         *,

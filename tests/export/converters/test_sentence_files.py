@@ -19,6 +19,7 @@ from weft_export.converters import sentence_files
 from weft_export.converters.convert import convert
 from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
+from weft_proto.prompts import default_prompt
 
 TEXT, PAIR = "we eat bread", ("a cat", "the house")
 LONGEST = 20
@@ -85,7 +86,8 @@ def their_score(directory):
 def our_answer(checkpoint, *texts):
     """Our vector of a text, or score of a pair; None where a server refuses the text as too long."""
     name = checkpoint.text.source_tokenizer
-    ids = tokenizer_of(name, checkpoint.files[name]).encode(*texts).ids
+    first, *more = texts
+    ids = tokenizer_of(name, checkpoint.files[name]).encode(default_prompt(checkpoint.text) + first, *more).ids
     if len(ids) > checkpoint.text.max_source_tokens:
         return None
     with torch.inference_mode():
