@@ -189,6 +189,7 @@ def _choices(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str 
         golden=golden or manifest.golden.text or None,
         pooling=_POOLINGS[manifest.embedding.pooling] if is_pooled else None,
         pairs=text.HasField("separator_id") and len(manifest.labels) > 1,
+        truncate=bool(text.truncation_side),
     )
 
 
