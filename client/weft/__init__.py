@@ -25,7 +25,7 @@ from weft._decoding import (
     Sampling,
 )
 from weft._many import Many
-from weft._model import Limits, Model, ModelState
+from weft._model import Limits, Model, ModelState, Prompt, TruncationSide
 from weft._questions import Answer
 from weft._recordings import Recording, Segment, Transcription, Word
 from weft._streams import AsyncStream, Stream
@@ -151,6 +151,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "Model",
     "ModelState",
     "Output",
+    "Prompt",
     "ResolvedModel",
     "Score",
     "Segment",
@@ -164,6 +165,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "TopToken",
     "Transcription",
     "Translation",
+    "TruncationSide",
     "Usage",
     "Word",
     # what goes wrong

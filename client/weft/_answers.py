@@ -8,7 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from weft import _questions
 from weft._decoding_message import read_decoding
 from weft._fields import optional
-from weft._model import Limits, Model, ModelState
+from weft._model import Limits, Model, ModelState, Prompt, TruncationSide
 from weft._recordings import Segment, Transcription, Word
 from weft._types import (
     Alignment,
@@ -264,4 +264,7 @@ def model(message: model_pb2.Model) -> Model:
         takes_labels=message.takes_labels,
         label_text=message.label_text,
         mask_token=message.mask_token,
+        prompts=tuple(Prompt(each.name, each.text) for each in message.prompts),
+        default_prompt_name=message.default_prompt_name,
+        truncation_side=_name(TruncationSide, common_pb2.TruncationSide, "TRUNCATION_SIDE_", message.truncation_side),
     )

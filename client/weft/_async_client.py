@@ -244,7 +244,6 @@ class AsyncClient(AsyncManyCalls, AsyncServerCalls):
         """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
         return self._stream(verbs.ANSWER, timeout, image, question, **options)
 
-
     async def close(self) -> None:
         """Cancel what is running and hang up."""
         self._home.check()

@@ -253,7 +253,6 @@ class Client(ManyCalls, ServerCalls):
         """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
         return self._stream(verbs.ANSWER, timeout, image, question, **options)
 
-
     def close(self) -> None:
         """Cancel what is running and hang up."""
         self._reach.closed = True

@@ -13,6 +13,7 @@ from weft._options import (
     AsJson,
     Language,
     ModelVersion,
+    PromptName,
     Request,
     SourceText,
     VersionLabel,
@@ -69,6 +70,7 @@ def classify(
             help="The least score of a label that is printed. By default 0.5 where several may be true at once.",
         ),
     ] = None,
+    prompt_name: PromptName = None,
     pictures: Annotated[
         bool, typer.Option("--pictures", help="With --file: each line is the path of a picture, and no text.")
     ] = False,
@@ -87,6 +89,7 @@ def classify(
         "label_text": label_text,
         "top_k": top,
         "threshold": threshold,
+        "prompt_name": prompt_name,
     }
     if files.is_asked({"a picture": picture, "--text": text}):
         files.run(
@@ -246,6 +249,7 @@ def embed(
         int | None,
         typer.Option("--dimensions", min=1, help="Cut each vector to this number of dimensions. By default all."),
     ] = None,
+    prompt_name: PromptName = None,
     cosines: Annotated[
         bool, typer.Option("--cosines", help="Print the cosine of each pair of inputs instead, most alike first.")
     ] = False,
@@ -256,7 +260,7 @@ def embed(
 
     They are near each other where the inputs mean alike. Each is a line of numbers.
     """
-    asked: EmbedOptions = {**request.options(), "dimensions": dimensions}
+    asked: EmbedOptions = {**request.options(), "dimensions": dimensions, "prompt_name": prompt_name}
     if request.scores:
         raise InvalidRequest("--scores: vectors have none")
     if files.is_asked({"a text": inputs or None}):

@@ -56,6 +56,7 @@ _FLAGS = {
     "model.version": "--model-version",
     "model.version_label": "--version-label",
     "num_top_tokens": "--top-logprobs",
+    "prompt_name": "--prompt-name",
     "question": "QUESTION",
     "return_prompt_scores": "--prompt-scores",
     "targets": "--among",

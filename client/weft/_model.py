@@ -2,10 +2,26 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from weft._brief import Brief
 from weft._decoding import Decoding
 from weft._types import LabelScoring, Task
+
+
+class Prompt(NamedTuple):
+    """A text that stands before those of requests, and the name that a request calls it by."""
+
+    name: str
+    text: str
+
+
+class TruncationSide(StrEnum):
+    """Where a model cuts a text that is too long: at its end, at its beginning, or nowhere: then it is refused."""
+
+    UNSPECIFIED = "unspecified"
+    RIGHT = "right"
+    LEFT = "left"
 
 
 class ModelState(StrEnum):
@@ -64,6 +80,8 @@ class Model(Brief):
     `tells_timestamps` is whether `transcribe` takes `timestamps`. `default_language`, `default_to_english` and
     `default_timestamps` are how it answers where a request does not say; without a language it tells it.
     `takes_adapters` is whether a request may name an adapter. `adapters` are those that lie beside it now.
+    `prompts` are those that `prompt_name` of `embed` and `classify` may name, and `default_prompt_name` names the one
+    of a request that names none. `truncation_side` is where a text of more than `Limits.max_source_tokens` is cut.
     """
 
     name: str
@@ -103,3 +121,6 @@ class Model(Brief):
     takes_labels: bool = False
     label_text: str = ""
     mask_token: str = ""
+    prompts: tuple[Prompt, ...] = ()
+    default_prompt_name: str = ""
+    truncation_side: TruncationSide = TruncationSide.UNSPECIFIED

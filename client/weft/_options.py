@@ -42,6 +42,15 @@ AdapterName = Annotated[
 SideName = Annotated[
     str, typer.Option("--side", metavar="SIDE", help="input, for what the model reads, or output, for what it writes.")
 ]
+PromptName = Annotated[
+    str | None,
+    typer.Option(
+        "--prompt-name",
+        metavar="NAME",
+        show_default=False,
+        help="Put this prompt of the model before each text. `weft models` lists them. By default the model's own.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")]
 
 

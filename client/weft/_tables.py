@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft._decoding import Sampling
-from weft._model import Model
+from weft._model import Model, TruncationSide
 from weft._terminal import words
 from weft._types import (
     Classification,
@@ -155,6 +155,7 @@ def _facts(model: Model) -> Iterator[str]:
         yield f"attention heads by layer: {', '.join(map(str, heads))}; by default {default}"
     if model.prefixes:
         yield f"begins with: {', '.join(map(repr, model.prefixes))}"
+    yield from _reads(model)
     verbs = ("hears", "writes") if model.task is Task.TRANSCRIBE else ("translates from", "translates into")
     for verb, tags in zip(verbs, (model.source_languages, model.target_languages), strict=True):
         if len(tags) > 1:
@@ -172,6 +173,15 @@ def _facts(model: Model) -> Iterator[str]:
     }
     if taken := [name for name, does in takes.items() if does]:
         yield f"takes {', '.join(taken)}"
+
+
+def _reads(model: Model) -> Iterator[str]:
+    """Yield what stands before a text, and where one that is too long is cut."""
+    if any(prompt.text for prompt in model.prompts):
+        default = f"; by default {model.default_prompt_name}" if model.default_prompt_name else ""
+        yield f"prompts: {', '.join(f'{name} {text!r}' for name, text in model.prompts)}{default}"
+    if model.truncation_side is not TruncationSide.UNSPECIFIED:
+        yield f"cuts a text that is too long on the {model.truncation_side}"
 
 
 def _hears(model: Model) -> Iterator[str]:

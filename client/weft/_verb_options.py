@@ -92,6 +92,7 @@ class ClassifyOptions(Options, total=False):
     `text_pair` is a second text to judge beside the first, for models with `Model.takes_pairs`.
     `labels` are those to choose from for a picture, for models with `Model.takes_labels`. Each is put into `label_text`
     in the place of {}, by default into the model's own.
+    `prompt_name` is as for embedding; of two texts the prompt stands before the first.
     """
 
     top_k: int | None
@@ -99,6 +100,7 @@ class ClassifyOptions(Options, total=False):
     text_pair: str | None
     labels: Iterable[str]
     label_text: str
+    prompt_name: str | None
 
 
 class TagOptions(Options, total=False):
@@ -136,9 +138,12 @@ class EmbedOptions(Options, total=False):
     """What embedding takes besides: `dimensions` cuts each vector to its first numbers, by default to none.
 
     `explain` is for one input alone. A request has at most `Limits.max_inputs` of the model's.
+    `prompt_name` names one of `Model.prompts`, which then stands before each text: "query", perhaps. By default it is
+    `Model.default_prompt_name`. An empty one asks for no prompt.
     """
 
     dimensions: int | None
+    prompt_name: str | None
 
 
 class ScoreOptions(TypedDict, total=False):

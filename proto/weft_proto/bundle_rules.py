@@ -104,6 +104,8 @@ EXPLAIN_SUM_TOLERANCE = 1e-5
 PICTURE_FORMATS = ("PNG", "JPEG", "WEBP")
 # No tokenizer makes fewer tokens than one for so many characters of sensible text, so a longer text is refused unread.
 MAX_CHARS_PER_TOKEN = 32
+# Of a text that is cut to what the model takes.
+MAX_CUT_CHARS = 131_072
 MAX_IMAGE_BYTES = 8_388_608
 MAX_IMAGE_PIXELS = 16_777_216
 
@@ -192,7 +194,10 @@ LIMITS = {
         "forced_end_id": Limit(_VOCAB - 1),
         "separator_id": Limit(_VOCAB - 1),
         "mask_id": Limit(_VOCAB - 1),
+        "prompts": Limit(entries=256),
+        "default_prompt_name": Limit(_NAME),
     },
+    "Prompt": {"name": Limit(_NAME), "text": Limit(1024)},
     "Language": {
         "tag": Limit(_TAG),
         "code": Limit(64),

@@ -85,6 +85,17 @@ class Task:
         return _MASKED_LM in self.needs
 
     @property
+    def takes_prompt_name(self) -> bool:
+        """A request may name a prompt, which stands before its text."""
+        return self.may_cut and not self.labels_tokens
+
+    @property
+    def may_cut(self) -> bool:
+        """A text that is too long may be cut: it is read as a whole, and what is cut off is not asked for."""
+        others = self.writes_text or self.takes_image or self.takes_audio
+        return not (others or self.takes_context or self.fills_masks)
+
+    @property
     def embeds(self) -> bool:
         """Its answer is a vector, or made of vectors."""
         return bool(self.needs & {_EMBEDDER, _IMAGE_EMBEDDER})

@@ -120,7 +120,9 @@ def test_a_golden_request_that_no_server_takes_is_refused(monkeypatch):
     """Too many characters, bytes, pixels or probabilities: each is named before it costs anything."""
     text, image = tiny_text(), tiny_image()
     text.golden.text = "a" * (32 * 32 + 1)
-    with pytest.raises(CheckpointError, match=r"the golden text has 1025 characters; a server takes 32 for each of 32"):
+    with pytest.raises(
+        CheckpointError, match=r"the golden text has 1025 characters; a server takes 1024 for 32 tokens"
+    ):
         GoldenRequest(text, FP32).answer()
     large = replace(image, files={"golden.png": picture(5000, 4000, "L")})
     with pytest.raises(

@@ -16,7 +16,7 @@ from weft_export.adapters.peft import PICKLE, WEIGHTS, Adapter, read_adapter
 from weft_export.bundle import manifest_of, provenance_of
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import read_file
-from weft_export.checkpoints.formats import is_foreign
+from weft_export.checkpoints.formats import check_adaptable, is_foreign
 from weft_export.converters.convert import EMBEDDERS, Converted
 from weft_export.converters.converter import Choices
 from weft_export.converters.sentence_files import MODULES
@@ -89,6 +89,7 @@ def export_adapter(
     """
     started = time.monotonic()
     manifest, digest = _read_base(bundle)
+    check_adaptable(checkpoint)
     place = _place(bundle, name or adapter.resolve().name, force=force)
     most = LIMITS["AdapterManifest"]["description"].most or 0
     if len(description) > most:
@@ -189,6 +190,7 @@ def _choices(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str 
         golden=golden or manifest.golden.text or None,
         pooling=_POOLINGS[manifest.embedding.pooling] if is_pooled else None,
         pairs=text.HasField("separator_id") and len(manifest.labels) > 1,
+        truncate=bool(text.truncation_side),
     )
 
 

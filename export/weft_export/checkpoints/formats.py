@@ -64,6 +64,10 @@ def _check_file(path: Path) -> None:
     check_directory(path)
 
 
+QUANTISED = ("quantization_config", "compression_config")
+"""Keys of config.json that say how weights are quantised: the usual one, and an older one."""
+
+
 def is_gguf(path: Path) -> bool:
     """Whether a path is that of a GGUF file."""
     return path.suffix == _GGUF and not path.is_dir()
@@ -73,6 +77,18 @@ def is_foreign(directory: Path) -> bool:
     """Whether config.json of a directory is of Hugging Face's kind. What cannot be read is not."""
     config = _config(directory)
     return "model_type" in config and "family" not in config
+
+
+def check_adaptable(path: Path) -> None:
+    """Raise CheckpointError where no adapter can be added to the weights of a checkpoint: they are quantised."""
+    config = {} if is_gguf(path) else _config(path)
+    key = next((key for key in QUANTISED if config.get(key) is not None), None)
+    if is_gguf(path) or key is not None:
+        why = "a GGUF file has them" if key is None else f"{CONFIG_FILE} has {key}"
+        raise CheckpointError(
+            f"{path}: adapters are not for weights that are quantised already, and {why}. Take the checkpoint that it"
+            " was made of; --precision rounds its weights beside adapters"
+        )
 
 
 def _config(directory: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from weft_export.checkpoints.bounds import check_spec, check_value
 from weft_export.families.state import KV_CACHE, State
 from weft_proto.bundle_rules import EXTRACT_LABELS, LIMITS, MAX_GRID, MAX_IMAGE_SIDE, label_text_fault, resizing_fault
 from weft_proto.languages import check_languages
+from weft_proto.prompts import prompts_fault
 from weft_proto.questions import picture_places, question_fault
 from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS
@@ -87,6 +88,8 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     _require(not text.prefixes or row.takes_prefix, "text.prefixes are for translate only")
     prefixes = list(text.prefixes)
     _require(len(set(prefixes)) == len(prefixes) and all(prefixes), "text.prefixes must be distinct and not empty")
+    fault = prompts_fault(text, row)
+    _require(fault is None, str(fault))
     _require(row.takes_prompt or not text.HasField("chat"), "text.chat is for generate only")
     _require(not text.HasField("chat") or bool(text.chat.template), "text.chat.template is missing")
     divided = text.HasField("separator_id")

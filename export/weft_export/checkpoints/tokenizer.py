@@ -8,10 +8,10 @@ from typing import Protocol, TypeVar
 from tokenizers import Encoding, Tokenizer
 
 from weft_export.errors import CheckpointError
-from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 from weft_proto.languages import Frame
+from weft_proto.prompts import default_prompt, max_chars
 from weft_proto.tokenizer_rules import is_panic, tokenizer_fault
-from weft_proto.v1 import bundle_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 
 _NO_FRAME = Frame()
 Made = TypeVar("Made")
@@ -30,16 +30,23 @@ class Spoken(Protocol):
 
 
 def read_tokenizer(checkpoint: Spoken, name: str) -> Tokenizer:
-    """Read a tokenizer file of a checkpoint, with truncation and padding off: a text that is too long is never cut.
+    """Read a tokenizer file of a checkpoint, without padding. A text is cut where the checkpoint says so, or never.
 
     Raises:
         CheckpointError: the file is no tokenizer, or one that no text should meet.
     """
-    return tokenizer_of(name, checkpoint.files[name])
+    tokenizer, text = tokenizer_of(name, checkpoint.files[name]), checkpoint.text
+    if text is not None and text.truncation_side and name == text.source_tokenizer:
+        side = common_pb2.TruncationSide.Name(text.truncation_side).removeprefix("TRUNCATION_SIDE_").lower()
+        tokenizer.enable_truncation(text.max_source_tokens, direction=side)
+    return tokenizer
 
 
 def tokenizer_of(where: Path | str, content: bytes) -> Tokenizer:
-    """Return the tokenizer in a file's content, likewise. `where` is the file in an error. Raises likewise."""
+    """Return the tokenizer in a file's content, with truncation and padding off. `where` is the file in an error.
+
+    Raises likewise.
+    """
     tokenizer = tried(f"{where} is not a tokenizer", lambda: Tokenizer.from_buffer(content))
     check_tokenizer(where, tokenizer)
     return tokenizer
@@ -75,7 +82,7 @@ def encode(tokenizer: Tokenizer, text: str, *, special: bool = True) -> Encoding
 
 
 def encode_source(checkpoint: Spoken, tokenizer: Tokenizer, given: str, frame: Frame = _NO_FRAME) -> list[int]:
-    """Return the ids of a source or a prompt, those of frame around them.
+    """Return the ids of a source or a prompt, behind the model's own prompt, and those of frame around them.
 
     Where a server would refuse it, CheckpointError says what is wrong.
     """
@@ -87,10 +94,9 @@ def encode_source(checkpoint: Spoken, tokenizer: Tokenizer, given: str, frame: F
     if not given.removeprefix(max(matching, key=len, default="")).strip():
         raise CheckpointError("is blank")
     limit = text.max_source_tokens or text.max_total_tokens - 1
-    if len(given) > limit * MAX_CHARS_PER_TOKEN:
-        allowed = f"a server takes {MAX_CHARS_PER_TOKEN} for each of {limit} tokens"
-        raise CheckpointError(f"has {len(given)} characters; {allowed}")
-    encoding = encode(tokenizer, given)
+    if len(given) > (most := max_chars(text, limit)):
+        raise CheckpointError(f"has {len(given)} characters; a server takes {most} for {limit} tokens")
+    encoding = encode(tokenizer, default_prompt(text) + given)
     if all(encoding.special_tokens_mask):
         raise CheckpointError("holds nothing that the tokenizer keeps")
     ids = [*frame.before, *encoding.ids, *frame.after]

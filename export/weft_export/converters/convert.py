@@ -193,6 +193,9 @@ def _check_choices(converter: Converter, choices: Choices) -> None:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
     if choices.pooling is not None and converter.family not in EMBEDDERS:
         raise CheckpointError(f"pooling is chosen for the body of an encoder, not for {converter.architectures[0]}")
+    if choices.truncate and not TASKS[family_of(converter.family).task].may_cut:
+        named = converter.architectures[0]
+        raise CheckpointError(f"texts are cut for classifiers, taggers and embedders of texts, not for {named}")
     if choices.pairs and converter.family != "encoder_only":
         raise CheckpointError(f"pairs are chosen for a classifier of texts, not for {converter.architectures[0]}")
     if choices.label_text is not None:

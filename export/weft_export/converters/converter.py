@@ -27,6 +27,8 @@ class Choices:
     label_text: the text of a label, which takes the place of {}; DEFAULT_LABEL_TEXT unless there is one.
     description: one sentence for people.
     pairs: of a classifier of texts with several labels, that it judges two texts. One of one label always does.
+    truncate: of a classifier or tagger of texts, or an embedder: cut a text that is too long where the library of the
+        checkpoint cuts it. Unless max_tokens is chosen, it is as long as that library takes it.
     pooling: of a body of texts, how it becomes an embedder: cls, mean, last or max; vectors then have the length 1.
     """
 
@@ -38,6 +40,7 @@ class Choices:
     label_text: str | None = None
     pooling: str | None = None
     pairs: bool = False
+    truncate: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Foreign:
         Raises:
             CheckpointError: more were chosen than the model takes.
         """
+        if self.choices.truncate and longest is not None:
+            default = longest
         return self._chosen("max_tokens", self.choices.max_tokens, longest, default)
 
     def max_source_tokens(self, longest: int | None, default: int = DEFAULT_SOURCE_TOKENS) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, Foreign
 from weft_export.converters.label_scores import scoring_of
+from weft_export.converters.lengths import bounded, tokenizer_length
 from weft_export.converters.pairs import in_segments, judge_sizes, segment_names
 from weft_export.converters.sentence import dense_names, embedder_sizes
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, from_row, layer_names, norm
@@ -133,7 +134,7 @@ def kinds(
             return judge_sizes(replace(config, scoring=scoring), foreign, body)
         if config.num_labels < 2:
             raise foreign.fields.wrong("id2label", "must be of 2 labels at least")
-        return config
+        return replace(config, max_tokens=bounded(config.max_tokens, tokenizer_length(foreign.directory), foreign))
 
     def made(index: int) -> Converter:
         return Converter(

@@ -4,11 +4,13 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from weft_export.checkpoints.formats import is_gguf
 from weft_export.converters.converter import Converter, Foreign
 from weft_export.converters.sources import Source, source_of
 from weft_export.converters.tensors import NamedTensors, check_type
@@ -76,7 +78,7 @@ def _check_shape(ours: str, expected: Tensor, source: Source, stored: NamedTenso
     """Make the weight of tensors without memory, and compare."""
     entries = {name: stored.entries[name] for name in _there(source, stored)}
     for name, entry in entries.items():
-        check_type(str(stored.paths[0].parent), name, entry)
+        check_type(str(_where(stored)), name, entry)
     shapes = ", ".join(f"{name} {list(entry.shape)}" for name, entry in entries.items())
     try:
         with torch.device("meta"):
@@ -87,6 +89,12 @@ def _check_shape(ours: str, expected: Tensor, source: Source, stored: NamedTenso
         raise CheckpointError(
             f"{ours} would be {list(made.shape)} and must be {list(expected.shape)}; made of {shapes}"
         )
+
+
+def _where(stored: NamedTensors) -> Path:
+    """Return the directory of the weights, or the GGUF file that has them."""
+    path = stored.paths[0]
+    return path if is_gguf(path) else path.parent
 
 
 def _ignored(converter: Converter, name: str) -> bool:
@@ -104,4 +112,4 @@ def _refuse(stored: NamedTensors, missing: list[str], unused: list[str]) -> None
         for what, names in (("weights are missing", missing), ("tensors of the files are not used", unused))
         if names
     ]
-    raise CheckpointError(f"{stored.paths[0].parent}: {'; '.join(complaints)}")
+    raise CheckpointError(f"{_where(stored)}: {'; '.join(complaints)}")

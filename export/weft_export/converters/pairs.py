@@ -8,6 +8,7 @@ from torch import Tensor
 
 from weft_export.checkpoints.tokenizer import tokenizer_of, tried
 from weft_export.converters.converter import Foreign
+from weft_export.converters.lengths import bounded, tokenizer_length
 from weft_export.converters.sentence_files import (
     JUDGE,
     MODULES,
@@ -48,12 +49,12 @@ def judge_sizes(
     """
     if not takes_pairs(config, foreign):
         foreign.fields.skip("sentence_transformers", "sbert_ce_default_activation_function")
-        return config
+        # The pipeline of transformers cuts a text where it is told to, and else gives the model all of it.
+        most = tokenizer_length(foreign.directory) if foreign.choices.truncate else None
+        return replace(config, max_tokens=bounded(config.max_tokens, most, foreign))
     files = _judge_files(foreign)
     scoring = _scoring(foreign, files.activation, config.num_labels) or config.scoring
-    longest = config.max_tokens
-    if files.longest is not None and foreign.choices.max_tokens is None:
-        longest = min(longest, files.longest)
+    longest = bounded(config.max_tokens, files.longest, foreign)
     return replace(in_segments(config, foreign, body), max_tokens=longest, scoring=scoring)
 
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from weft_export.converters.converter import Foreign
+from weft_export.converters.lengths import bounded
+from weft_export.converters.prompts import read_prompts
 from weft_export.converters.sentence_files import (
     DENSE_KEYS,
     EMBEDDER,
@@ -74,8 +76,7 @@ def decoder_embedder_sizes(body: DecoderOnlyConfig, foreign: Foreign) -> Decoder
 def _bounded(max_tokens: int, foreign: Foreign) -> int:
     """Return how long a text may be: what is chosen, or what the files say, as far as the body takes it."""
     expected = EMBEDDER if foreign.choices.pooling is None else None
-    longest = read_sentence_files(foreign, expected).longest
-    return max_tokens if longest is None or foreign.choices.max_tokens is not None else min(longest, max_tokens)
+    return bounded(max_tokens, read_sentence_files(foreign, expected).longest, foreign)
 
 
 def dense_names(_: object, foreign: Foreign) -> Names:
@@ -141,7 +142,8 @@ def _pooling(foreign: Foreign, folder: Path) -> str:
             " and max is supported"
         )
     # A prompt stands at the beginning, so the last token is the same.
-    if config.get("include_prompt") is False and known[found[0]] != LAST:
+    leaves_out = config.get("include_prompt") is False and known[found[0]] != LAST
+    if leaves_out and read_prompts(foreign.directory).say_anything:
         raise CheckpointError(
             f"{folder / 'config.json'}: include_prompt is false, which cannot be followed: all tokens of a request are"
             " pooled; --pooling makes an embedder of the body that has its prompts in"

@@ -57,7 +57,12 @@ TRANSFORMER_KEYS: Table = {
     "document_length": _BY_TASK,
     "unpad_inputs": NEUTRAL,
 }
-_PROCESSOR_KEYS: Table = {"model_max_length": USED, "padding_side": NEUTRAL, "use_fast": NEUTRAL}
+_PROCESSOR_KEYS: Table = {
+    "model_max_length": USED,
+    "truncation_side": USED,
+    "padding_side": NEUTRAL,
+    "use_fast": NEUTRAL,
+}
 _MODEL_KWARGS: Table = {
     "attn_implementation": NEUTRAL,
     "torch_dtype": NEUTRAL,
@@ -128,12 +133,11 @@ def read_sentence_files(foreign: Foreign, expected: str | None) -> SentenceFiles
         raise CheckpointError(
             f"{foreign.directory / MODEL}: model_type is {model_type!r:.60}, and config.json is of a {expected}"
         )
-    transformer = _transformer(foreign.directory)
+    transformer = read_transformer(foreign.directory)
     if expected is not None:
         _check_task(transformer, expected)
     foreign.fields.note(
         *check_keys(MODEL, given, MODEL_KEYS),
-        *_of_prompts(given),
         *check_keys(transformer.place, transformer.given, TRANSFORMER_KEYS),
         *transformer.notes,
     )
@@ -168,16 +172,21 @@ def _module(path: Path, module: dict[str, Any]) -> tuple[str, Path]:
 
 
 @dataclass(frozen=True)
-class _Transformer:
-    """The file of the first module; longest and notes are what follows from it and from the tokenizer's."""
+class Transformer:
+    """The file of the first module; longest and notes are what follows from it and from the tokenizer's.
+
+    truncation_side: where it lets texts be cut; None where it does not say.
+    """
 
     place: str
     given: Mapping[str, Any]
     longest: int | None
+    truncation_side: str | None
     notes: list[str]
 
 
-def _transformer(directory: Path) -> _Transformer:
+def read_transformer(directory: Path) -> Transformer:
+    """Read the file of the first module. Raises CheckpointError for what cannot be followed."""
     place = next((name for name in TRANSFORMERS if (directory / name).exists()), TRANSFORMERS[0])
     given = read_object_if_there(directory / place)
     _part(place, given, ("model_args", "model_kwargs"), _MODEL_KWARGS)
@@ -190,7 +199,7 @@ def _transformer(directory: Path) -> _Transformer:
     longest = next((length for each in said if (length := length_of(each)) is not None), None)
     if longest is None:
         longest = length_of(read_object_if_there(directory / CONFIG).get("model_max_length"))
-    return _Transformer(place, given, longest, notes)
+    return Transformer(place, given, longest, of_tokenizer.get("truncation_side"), notes)
 
 
 def _part(place: str, given: Mapping[str, Any], names: tuple[str, str], table: Table) -> dict[str, Any]:
@@ -202,7 +211,7 @@ def _part(place: str, given: Mapping[str, Any], names: tuple[str, str], table: T
     return part
 
 
-def _check_task(transformer: _Transformer, expected: str) -> None:
+def _check_task(transformer: Transformer, expected: str) -> None:
     """Refuse what another module behind this one would be given, and texts that become messages of a chat."""
     task, output, feature = _TASKS[expected]
     known: dict[str, list[Any]] = {
@@ -214,18 +223,6 @@ def _check_task(transformer: _Transformer, expected: str) -> None:
         value = transformer.given.get(name)
         if value is not None and value not in values:
             raise CheckpointError(f"{transformer.place}: {name} is {value!r:.80}, which cannot be followed")
-
-
-def _of_prompts(given: Mapping[str, Any]) -> list[str]:
-    prompts = given.get("prompts")
-    said = {name: text for name, text in prompts.items() if text} if isinstance(prompts, dict) else {}
-    default = given.get("default_prompt_name")
-    if default in said:
-        return [f"texts are to begin with {said[default]!r:.80}, which a request brings itself ({default})"]
-    if said:
-        shown = ", ".join(f"{name}: {text!r}" for name, text in list(said.items())[:4])
-        return [f"texts are to begin with a prompt, which a request brings itself ({shown})"]
-    return []
 
 
 def read_module(foreign: Foreign, folder: Path, table: Table) -> dict[str, Any]:

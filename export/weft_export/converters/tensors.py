@@ -77,6 +77,8 @@ def _weight_files(directory: Path) -> list[Path]:
         names = sorted(path.name for path in directory.iterdir())
     others = [name for name in names if name.endswith((".safetensors", ".bin", ".gguf", ".h5", ".msgpack", ".pt"))]
     hint = f"; {others[0]} is there, and is not read under that name" if others else ""
+    if others and others[0].endswith(".gguf"):
+        hint = f"; {others[0]} is there: give the path of that file"
     raise CheckpointError(f"{directory} has no weights: neither {SINGLE} nor {INDEX}{hint}")
 
 

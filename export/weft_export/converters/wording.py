@@ -8,8 +8,10 @@ from weft_export.checkpoints.made_inputs import made_picture, made_sound
 from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.converters.audio_processor import read_audio_spec, without_timestamps
 from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Foreign
+from weft_export.converters.lengths import truncation_side
 from weft_export.converters.pairs import separator_of, takes_pairs
 from weft_export.converters.pictures import read_picture_spec
+from weft_export.converters.prompts import OF_EMBEDDERS, read_prompts
 from weft_export.converters.text.languages import started
 from weft_export.converters.text.option_keys import CLEANS
 from weft_export.converters.text.side import TextSide, read_text_side
@@ -113,14 +115,21 @@ def _put_separator(text: bundle_pb2.TextSpec, side: TextSide, *, is_needed: bool
         raise CheckpointError("it takes two texts, and its tokenizer puts no token between them")
 
 
-def _put_source(text: bundle_pb2.TextSpec, foreign: Foreign, sizes: Any, row: Task, side: TextSide) -> None:
-    """Put what is read where no text is written."""
+def _put_source(
+    text: bundle_pb2.TextSpec, foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side: TextSide
+) -> None:
+    """Put how a text is read whose answer is no text: how long it may be, and what stands before it."""
+    row = TASKS[task]
     text.max_source_tokens = sizes.max_tokens
+    text.truncation_side = truncation_side(foreign, side)
+    judges = task == common_pb2.TASK_CLASSIFY_TEXT and takes_pairs(sizes, foreign)
+    if task == common_pb2.TASK_EMBED_TEXT or judges:
+        read_prompts(foreign.directory, () if judges else OF_EMBEDDERS).put(text)
     if row.fills_masks:
         if side.mask_id is None:
             raise CheckpointError("it fills masks, and its tokenizer has no mask_token that the model knows")
         text.mask_id = side.mask_id
-    if row.takes_context or (not row.labels_tokens and takes_pairs(sizes, foreign)):
+    if row.takes_context or judges:
         _put_separator(text, side, is_needed=row.takes_context or foreign.choices.pairs)
 
 
@@ -138,7 +147,7 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side
         text.source_tokenizer = side.source_tokenizer
         text.source_vocab_size = getattr(sizes, "source_vocab_size", None) or sizes.vocab_size
     if not row.writes_text:
-        _put_source(text, foreign, sizes, row, side)
+        _put_source(text, foreign, sizes, task, side)
         return text
     text.target_tokenizer = side.target_tokenizer
     text.target_vocab_size = getattr(sizes, "target_vocab_size", None) or sizes.vocab_size

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft_export.checkpoints.files import check_regular
-from weft_export.checkpoints.formats import check_format, is_foreign, is_gguf
+from weft_export.checkpoints.formats import check_adaptable, check_format, is_foreign, is_gguf
 from weft_export.console.utf8 import utf8
 from weft_export.errors import ExportError
 from weft_export.options.table import ExportOptions
@@ -27,6 +27,7 @@ _CHOSEN = (
     "label_text",
     "pooling",
     "pairs",
+    "truncate",
 )
 
 
@@ -95,6 +96,8 @@ def judge(checkpoint: Path, options: ExportOptions, *, of_each: bool = False) ->
     labels = () if options.labels is None else read_labels(options.labels)
     check_labels(labels, adapters=has_adapters)
     check_format(checkpoint)
+    if has_adapters:
+        check_adaptable(checkpoint)
     # Of a golden request, the reading of the checkpoint says what it may be.
     chosen = [f"--{name.replace('_', '-')}" for name in _CHOSEN if name != "golden" and getattr(options, name)]
     if chosen and not (is_foreign(checkpoint) or is_gguf(checkpoint)):

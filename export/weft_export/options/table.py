@@ -148,3 +148,11 @@ class ExportOptions:
             "One of one label always does.",
         ),
     ] = False
+    truncate: Annotated[
+        bool,
+        typer.Option(
+            "--truncate",
+            help="Of a Hugging Face directory that classifies or tags texts, or embeds them: cut a text that is too "
+            "long where its own library cuts it. Without it, such a text is refused.",
+        ),
+    ] = False

@@ -48,6 +48,6 @@ def download(name: str) -> Path:
     if not any(path.glob("*.safetensors")):
         raise CheckpointError(
             f"{name} has no weights in safetensors, and no others are downloaded. If it has pytorch_model.bin,"
-            " download it yourself, and give the path of the folder"
+            " download it yourself, and give the path of the folder; if it has GGUF files, give the path of one of them"
         )
     return path

@@ -1010,6 +1010,9 @@ class TextSpec(_message.Message):
     CHAT_FIELD_NUMBER: _builtins.int
     SEPARATOR_ID_FIELD_NUMBER: _builtins.int
     MASK_ID_FIELD_NUMBER: _builtins.int
+    PROMPTS_FIELD_NUMBER: _builtins.int
+    DEFAULT_PROMPT_NAME_FIELD_NUMBER: _builtins.int
+    TRUNCATION_SIDE_FIELD_NUMBER: _builtins.int
     source_tokenizer: _builtins.str
     """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source, prompt or question, special tokens included
     by its post-processor. Empty when the input has no text. At most 255 characters.
@@ -1054,6 +1057,12 @@ class TextSpec(_message.Message):
     """mask_id is the token of the source tokenizer that stands where others are asked for (fill_mask); set for this task alone. At most
     4,194,303.
     """
+    default_prompt_name: _builtins.str
+    """default_prompt_name names the prompt of a request that names none; one of prompts, of at most 256 characters. Empty: none."""
+    truncation_side: _common_pb2.TruncationSide.ValueType
+    """truncation_side is where the source tokenizer cuts a text to max_source_tokens (classify, tag, embed), the prompt included. Of two
+    texts the longer one is cut until both are as long, and then both. Unspecified: a text that is too long is refused.
+    """
     @_builtins.property
     def end_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """end_ids end an answer; at most 256, each at most 4,194,303."""
@@ -1088,6 +1097,12 @@ class TextSpec(_message.Message):
     def chat(self) -> Global___ChatSpec:
         """chat says how messages become a prompt (generate). Unset: the model takes a prompt alone."""
 
+    @_builtins.property
+    def prompts(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Prompt]:
+        """prompts are those that a request may name (embed, classify); at most 256, each name once. One stands before a text, and before the
+        first of two. What is tokenized is the two as one string.
+        """
+
     def __init__(
         self,
         *,
@@ -1110,10 +1125,13 @@ class TextSpec(_message.Message):
         chat: Global___ChatSpec | None = ...,
         separator_id: _builtins.int | None = ...,
         mask_id: _builtins.int | None = ...,
+        prompts: _abc.Iterable[_common_pb2.Prompt] | None = ...,
+        default_prompt_name: _builtins.str = ...,
+        truncation_side: _common_pb2.TruncationSide.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "mask_id", b"mask_id", "separator_id", b"separator_id", "start_id", b"start_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "separator_id", b"separator_id", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "default_prompt_name", b"default_prompt_name", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "prompts", b"prompts", "separator_id", b"separator_id", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size", "truncation_side", b"truncation_side"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forced_end_id: _TypeAlias = _typing.Literal["forced_end_id"]  # noqa: Y015
     _WhichOneofArgType__forced_end_id: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id"]  # noqa: Y015

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft_proto.v1 import common_pb2 as weft__proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"weft_proto/v1/classification.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\xcc\x02\n\x0f\x43lassifyRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x00\x12\x1f\n\x05image\x18\x04 \x01(\x0b\x32\x0e.weft.v1.ImageH\x00\x12\x12\n\x05top_k\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12!\n\x07\x65xplain\x18\x07 \x01(\x0b\x32\x10.weft.v1.Explain\x12\x11\n\ttext_pair\x18\x08 \x01(\t\x12\x0e\n\x06labels\x18\t \x03(\t\x12\x12\n\nlabel_text\x18\n \x01(\t\x12\x16\n\tthreshold\x18\x0b \x01(\x02H\x02\x88\x01\x01\x42\x07\n\x05inputB\x08\n\x06_top_kB\x0c\n\n_threshold\"9\n\nLabelScore\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12\r\n\x05score\x18\x03 \x01(\x02\"\x83\x02\n\x10\x43lassifyResponse\x12#\n\x06labels\x18\x01 \x03(\x0b\x32\x13.weft.v1.LabelScore\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.weft.v1.Usage\x12!\n\x07timings\x18\x03 \x01(\x0b\x32\x10.weft.v1.Timings\x12%\n\x05model\x18\x04 \x01(\x0b\x32\x16.weft.v1.ResolvedModel\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12%\n\talignment\x18\x06 \x01(\x0b\x32\x12.weft.v1.Alignment\x12&\n\x07scoring\x18\x07 \x01(\x0e\x32\x15.weft.v1.LabelScoring\"\xab\x01\n\nTagRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x00\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12!\n\x07\x65xplain\x18\x05 \x01(\x0b\x32\x10.weft.v1.ExplainB\x07\n\x05input\"d\n\nTokenLabel\x12\r\n\x05token\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0b\n\x03\x65nd\x18\x03 \x01(\r\x12\r\n\x05label\x18\x04 \x01(\t\x12\r\n\x05index\x18\x05 \x01(\r\x12\r\n\x05score\x18\x06 \x01(\x02\"N\n\x04Span\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0b\n\x03\x65nd\x18\x03 \x01(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\r\n\x05score\x18\x05 \x01(\x02\"\xf4\x01\n\x0bTagResponse\x12#\n\x06tokens\x18\x01 \x03(\x0b\x32\x13.weft.v1.TokenLabel\x12\x1c\n\x05spans\x18\x02 \x03(\x0b\x32\r.weft.v1.Span\x12\x1d\n\x05usage\x18\x03 \x01(\x0b\x32\x0e.weft.v1.Usage\x12!\n\x07timings\x18\x04 \x01(\x0b\x32\x10.weft.v1.Timings\x12%\n\x05model\x18\x05 \x01(\x0b\x32\x16.weft.v1.ResolvedModel\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12%\n\talignment\x18\x07 \x01(\x0b\x32\x12.weft.v1.Alignment\"\xd0\x02\n\x0e\x45xtractRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x10\n\x08question\x18\x02 \x01(\t\x12\x0f\n\x07\x63ontext\x18\x03 \x01(\t\x12\x12\n\x05top_k\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x1e\n\x11max_answer_tokens\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x17\n\x0f\x61llow_no_answer\x18\x06 \x01(\x08\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12!\n\x07\x65xplain\x18\x08 \x01(\x0b\x32\x10.weft.v1.Explain\x12\x18\n\x0bmax_seq_len\x18\t \x01(\rH\x02\x88\x01\x01\x12\x17\n\ndoc_stride\x18\n \x01(\rH\x03\x88\x01\x01\x42\x08\n\x06_top_kB\x14\n\x12_max_answer_tokensB\x0e\n\x0c_max_seq_lenB\r\n\x0b_doc_stride\"J\n\x0f\x45xtractedAnswer\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0b\n\x03\x65nd\x18\x03 \x01(\r\x12\r\n\x05score\x18\x04 \x01(\x02\"\xe0\x01\n\x0f\x45xtractResponse\x12)\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x18.weft.v1.ExtractedAnswer\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.weft.v1.Usage\x12!\n\x07timings\x18\x03 \x01(\x0b\x32\x10.weft.v1.Timings\x12%\n\x05model\x18\x04 \x01(\x0b\x32\x16.weft.v1.ResolvedModel\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12%\n\talignment\x18\x06 \x01(\x0b\x32\x12.weft.v1.Alignment\"\xac\x01\n\x0f\x46illMaskRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07targets\x18\x04 \x03(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12!\n\x07\x65xplain\x18\x06 \x01(\x0b\x32\x10.weft.v1.ExplainB\x08\n\x06_top_k\"8\n\x07\x46illing\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\r\x12\r\n\x05score\x18\x03 \x01(\x02\"L\n\nFilledMask\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0b\n\x03\x65nd\x18\x02 \x01(\r\x12\"\n\x08\x66illings\x18\x03 \x03(\x0b\x32\x10.weft.v1.Filling\"\xda\x01\n\x10\x46illMaskResponse\x12\"\n\x05masks\x18\x01 \x03(\x0b\x32\x13.weft.v1.FilledMask\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.weft.v1.Usage\x12!\n\x07timings\x18\x03 \x01(\x0b\x32\x10.weft.v1.Timings\x12%\n\x05model\x18\x04 \x01(\x0b\x32\x16.weft.v1.ResolvedModel\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12%\n\talignment\x18\x06 \x01(\x0b\x32\x12.weft.v1.Alignment2\x89\x02\n\x15\x43lassificationService\x12?\n\x08\x43lassify\x12\x18.weft.v1.ClassifyRequest\x1a\x19.weft.v1.ClassifyResponse\x12\x30\n\x03Tag\x12\x13.weft.v1.TagRequest\x1a\x14.weft.v1.TagResponse\x12<\n\x07\x45xtract\x12\x17.weft.v1.ExtractRequest\x1a\x18.weft.v1.ExtractResponse\x12?\n\x08\x46illMask\x12\x18.weft.v1.FillMaskRequest\x1a\x19.weft.v1.FillMaskResponseB\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"weft_proto/v1/classification.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\xf6\x02\n\x0f\x43lassifyRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x00\x12\x1f\n\x05image\x18\x04 \x01(\x0b\x32\x0e.weft.v1.ImageH\x00\x12\x12\n\x05top_k\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12!\n\x07\x65xplain\x18\x07 \x01(\x0b\x32\x10.weft.v1.Explain\x12\x11\n\ttext_pair\x18\x08 \x01(\t\x12\x0e\n\x06labels\x18\t \x03(\t\x12\x12\n\nlabel_text\x18\n \x01(\t\x12\x16\n\tthreshold\x18\x0b \x01(\x02H\x02\x88\x01\x01\x12\x18\n\x0bprompt_name\x18\x0c \x01(\tH\x03\x88\x01\x01\x42\x07\n\x05inputB\x08\n\x06_top_kB\x0c\n\n_thresholdB\x0e\n\x0c_prompt_name\"9\n\nLabelScore\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12\r\n\x05score\x18\x03 \x01(\x02\"\x83\x02\n\x10\x43lassifyResponse\x12#\n\x06labels\x18\x01 \x03(\x0b\x32\x13.weft.v1.LabelScore\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.weft.v1.Usage\x12!\n\x07timings\x18\x03 \x01(\x0b\x32\x10.weft.v1.Timings\x12%\n\x05model\x18\x04 \x01(\x0b\x32\x16.weft.v1.ResolvedModel\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12%\n\talignment\x18\x06 \x01(\x0b\x32\x12.weft.v1.Alignment\x12&\n\x07scoring\x18\x07 \x01(\x0e\x32\x15.weft.v1.LabelScoring\"\xab\x01\n\nTagRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x00\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12!\n\x07\x65xplain\x18\x05 \x01(\x0b\x32\x10.weft.v1.ExplainB\x07\n\x05input\"d\n\nTokenLabel\x12\r\n\x05token\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0b\n\x03\x65nd\x18\x03 \x01(\r\x12\r\n\x05label\x18\x04 \x01(\t\x12\r\n\x05index\x18\x05 \x01(\r\x12\r\n\x05score\x18\x06 \x01(\x02\"N\n\x04Span\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0b\n\x03\x65nd\x18\x03 \x01(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\r\n\x05score\x18\x05 \x01(\x02\"\xf4\x01\n\x0bTagResponse\x12#\n\x06tokens\x18\x01 \x03(\x0b\x32\x13.weft.v1.TokenLabel\x12\x1c\n\x05spans\x18\x02 \x03(\x0b\x32\r.weft.v1.Span\x12\x1d\n\x05usage\x18\x03 \x01(\x0b\x32\x0e.weft.v1.Usage\x12!\n\x07timings\x18\x04 \x01(\x0b\x32\x10.weft.v1.Timings\x12%\n\x05model\x18\x05 \x01(\x0b\x32\x16.weft.v1.ResolvedModel\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12%\n\talignment\x18\x07 \x01(\x0b\x32\x12.weft.v1.Alignment\"\xd0\x02\n\x0e\x45xtractRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x10\n\x08question\x18\x02 \x01(\t\x12\x0f\n\x07\x63ontext\x18\x03 \x01(\t\x12\x12\n\x05top_k\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x1e\n\x11max_answer_tokens\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x17\n\x0f\x61llow_no_answer\x18\x06 \x01(\x08\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12!\n\x07\x65xplain\x18\x08 \x01(\x0b\x32\x10.weft.v1.Explain\x12\x18\n\x0bmax_seq_len\x18\t \x01(\rH\x02\x88\x01\x01\x12\x17\n\ndoc_stride\x18\n \x01(\rH\x03\x88\x01\x01\x42\x08\n\x06_top_kB\x14\n\x12_max_answer_tokensB\x0e\n\x0c_max_seq_lenB\r\n\x0b_doc_stride\"J\n\x0f\x45xtractedAnswer\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0b\n\x03\x65nd\x18\x03 \x01(\r\x12\r\n\x05score\x18\x04 \x01(\x02\"\xe0\x01\n\x0f\x45xtractResponse\x12)\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x18.weft.v1.ExtractedAnswer\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.weft.v1.Usage\x12!\n\x07timings\x18\x03 \x01(\x0b\x32\x10.weft.v1.Timings\x12%\n\x05model\x18\x04 \x01(\x0b\x32\x16.weft.v1.ResolvedModel\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12%\n\talignment\x18\x06 \x01(\x0b\x32\x12.weft.v1.Alignment\"\xac\x01\n\x0f\x46illMaskRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07targets\x18\x04 \x03(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12!\n\x07\x65xplain\x18\x06 \x01(\x0b\x32\x10.weft.v1.ExplainB\x08\n\x06_top_k\"8\n\x07\x46illing\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\r\x12\r\n\x05score\x18\x03 \x01(\x02\"L\n\nFilledMask\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0b\n\x03\x65nd\x18\x02 \x01(\r\x12\"\n\x08\x66illings\x18\x03 \x03(\x0b\x32\x10.weft.v1.Filling\"\xda\x01\n\x10\x46illMaskResponse\x12\"\n\x05masks\x18\x01 \x03(\x0b\x32\x13.weft.v1.FilledMask\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.weft.v1.Usage\x12!\n\x07timings\x18\x03 \x01(\x0b\x32\x10.weft.v1.Timings\x12%\n\x05model\x18\x04 \x01(\x0b\x32\x16.weft.v1.ResolvedModel\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12%\n\talignment\x18\x06 \x01(\x0b\x32\x12.weft.v1.Alignment2\x89\x02\n\x15\x43lassificationService\x12?\n\x08\x43lassify\x12\x18.weft.v1.ClassifyRequest\x1a\x19.weft.v1.ClassifyResponse\x12\x30\n\x03Tag\x12\x13.weft.v1.TagRequest\x1a\x14.weft.v1.TagResponse\x12<\n\x07\x45xtract\x12\x17.weft.v1.ExtractRequest\x1a\x18.weft.v1.ExtractResponse\x12?\n\x08\x46illMask\x12\x18.weft.v1.FillMaskRequest\x1a\x19.weft.v1.FillMaskResponseB\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,33 +34,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\007weft.v1P\001Z\016weft/v1;weftv1'
   _globals['_CLASSIFYREQUEST']._serialized_start=76
-  _globals['_CLASSIFYREQUEST']._serialized_end=408
-  _globals['_LABELSCORE']._serialized_start=410
-  _globals['_LABELSCORE']._serialized_end=467
-  _globals['_CLASSIFYRESPONSE']._serialized_start=470
-  _globals['_CLASSIFYRESPONSE']._serialized_end=729
-  _globals['_TAGREQUEST']._serialized_start=732
-  _globals['_TAGREQUEST']._serialized_end=903
-  _globals['_TOKENLABEL']._serialized_start=905
-  _globals['_TOKENLABEL']._serialized_end=1005
-  _globals['_SPAN']._serialized_start=1007
-  _globals['_SPAN']._serialized_end=1085
-  _globals['_TAGRESPONSE']._serialized_start=1088
-  _globals['_TAGRESPONSE']._serialized_end=1332
-  _globals['_EXTRACTREQUEST']._serialized_start=1335
-  _globals['_EXTRACTREQUEST']._serialized_end=1671
-  _globals['_EXTRACTEDANSWER']._serialized_start=1673
-  _globals['_EXTRACTEDANSWER']._serialized_end=1747
-  _globals['_EXTRACTRESPONSE']._serialized_start=1750
-  _globals['_EXTRACTRESPONSE']._serialized_end=1974
-  _globals['_FILLMASKREQUEST']._serialized_start=1977
-  _globals['_FILLMASKREQUEST']._serialized_end=2149
-  _globals['_FILLING']._serialized_start=2151
-  _globals['_FILLING']._serialized_end=2207
-  _globals['_FILLEDMASK']._serialized_start=2209
-  _globals['_FILLEDMASK']._serialized_end=2285
-  _globals['_FILLMASKRESPONSE']._serialized_start=2288
-  _globals['_FILLMASKRESPONSE']._serialized_end=2506
-  _globals['_CLASSIFICATIONSERVICE']._serialized_start=2509
-  _globals['_CLASSIFICATIONSERVICE']._serialized_end=2774
+  _globals['_CLASSIFYREQUEST']._serialized_end=450
+  _globals['_LABELSCORE']._serialized_start=452
+  _globals['_LABELSCORE']._serialized_end=509
+  _globals['_CLASSIFYRESPONSE']._serialized_start=512
+  _globals['_CLASSIFYRESPONSE']._serialized_end=771
+  _globals['_TAGREQUEST']._serialized_start=774
+  _globals['_TAGREQUEST']._serialized_end=945
+  _globals['_TOKENLABEL']._serialized_start=947
+  _globals['_TOKENLABEL']._serialized_end=1047
+  _globals['_SPAN']._serialized_start=1049
+  _globals['_SPAN']._serialized_end=1127
+  _globals['_TAGRESPONSE']._serialized_start=1130
+  _globals['_TAGRESPONSE']._serialized_end=1374
+  _globals['_EXTRACTREQUEST']._serialized_start=1377
+  _globals['_EXTRACTREQUEST']._serialized_end=1713
+  _globals['_EXTRACTEDANSWER']._serialized_start=1715
+  _globals['_EXTRACTEDANSWER']._serialized_end=1789
+  _globals['_EXTRACTRESPONSE']._serialized_start=1792
+  _globals['_EXTRACTRESPONSE']._serialized_end=2016
+  _globals['_FILLMASKREQUEST']._serialized_start=2019
+  _globals['_FILLMASKREQUEST']._serialized_end=2191
+  _globals['_FILLING']._serialized_start=2193
+  _globals['_FILLING']._serialized_end=2249
+  _globals['_FILLEDMASK']._serialized_start=2251
+  _globals['_FILLEDMASK']._serialized_end=2327
+  _globals['_FILLMASKRESPONSE']._serialized_start=2330
+  _globals['_FILLMASKRESPONSE']._serialized_end=2548
+  _globals['_CLASSIFICATIONSERVICE']._serialized_start=2551
+  _globals['_CLASSIFICATIONSERVICE']._serialized_end=2816
 # @@protoc_insertion_point(module_scope)

@@ -36,8 +36,11 @@ class ClassifyRequest(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     LABEL_TEXT_FIELD_NUMBER: _builtins.int
     THRESHOLD_FIELD_NUMBER: _builtins.int
+    PROMPT_NAME_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """text is the text; not empty, and at most Limits.max_source_tokens once tokenized."""
+    """text is the text; not empty, and at most Limits.max_source_tokens once tokenized, or cut to so many where Model.truncation_side
+    says so: see EmbedInput.text.
+    """
     top_k: _builtins.int
     """top_k is how many labels to return at most; [1, number of labels], those of the request if it has any. Default: all of them up
     to 5; all of them where Model.label_scoring is set, because such labels do not exclude each other.
@@ -46,7 +49,7 @@ class ClassifyRequest(_message.Message):
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
     text_pair: _builtins.str
     """text_pair is a second text to judge beside `text`, for models with Model.takes_pairs: a passage beside a question (cross-encoders).
-    It needs `text`; the two, joined by the model's tokenizer, have at most Limits.max_source_tokens. Empty: none. Neither text
+    It needs `text`; the two, joined by the model's tokenizer, have at most Limits.max_source_tokens, or are cut to so many. Empty: none. Neither text
     may spell the token that stands between them.
     """
     label_text: _builtins.str
@@ -56,6 +59,10 @@ class ClassifyRequest(_message.Message):
     threshold: _builtins.float
     """threshold is the least score of a label that is returned; [0, 1], and any number for LABEL_SCORING_IDENTITY. Default: 0.5 where
     Model.label_scoring is LABEL_SCORING_SIGMOID and the model has several labels, else none. It may leave no label at all.
+    """
+    prompt_name: _builtins.str
+    """prompt_name names one of Model.prompts, which then stands before `text`, and not before `text_pair`; INVALID_ARGUMENT where there is
+    none of that name, or the input is no text. Unset: Model.default_prompt_name. Empty: no prompt.
     """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
@@ -94,17 +101,22 @@ class ClassifyRequest(_message.Message):
         labels: _abc.Iterable[_builtins.str] | None = ...,
         label_text: _builtins.str = ...,
         threshold: _builtins.float | None = ...,
+        prompt_name: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_threshold", b"_threshold", "_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "text", b"text", "threshold", b"threshold", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_prompt_name", b"_prompt_name", "_threshold", b"_threshold", "_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "prompt_name", b"prompt_name", "text", b"text", "threshold", b"threshold", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_threshold", b"_threshold", "_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "label_text", b"label_text", "labels", b"labels", "model", b"model", "request_id", b"request_id", "text", b"text", "text_pair", b"text_pair", "threshold", b"threshold", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prompt_name", b"_prompt_name", "_threshold", b"_threshold", "_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "label_text", b"label_text", "labels", b"labels", "model", b"model", "prompt_name", b"prompt_name", "request_id", b"request_id", "text", b"text", "text_pair", b"text_pair", "threshold", b"threshold", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__prompt_name: _TypeAlias = _typing.Literal["prompt_name"]  # noqa: Y015
+    _WhichOneofArgType__prompt_name: _TypeAlias = _typing.Literal["_prompt_name", b"_prompt_name"]  # noqa: Y015
     _WhichOneofReturnType__threshold: _TypeAlias = _typing.Literal["threshold"]  # noqa: Y015
     _WhichOneofArgType__threshold: _TypeAlias = _typing.Literal["_threshold", b"_threshold"]  # noqa: Y015
     _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "token_ids", "image"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt_name) -> _WhichOneofReturnType__prompt_name | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__threshold) -> _WhichOneofReturnType__threshold | None: ...
     @_typing.overload
@@ -212,7 +224,9 @@ class TagRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """text is the text; not empty, and at most Limits.max_source_tokens once tokenized."""
+    """text is the text; not empty, and at most Limits.max_source_tokens once tokenized, or cut to so many where Model.truncation_side
+    says so: see EmbedInput.text.
+    """
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
     @_builtins.property

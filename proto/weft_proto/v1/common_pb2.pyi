@@ -182,6 +182,30 @@ FINISH_REASON_LENGTH: FinishReason.ValueType  # 3
 """FINISH_REASON_LENGTH: max_new_tokens were produced."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _TruncationSide:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TruncationSideEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TruncationSide.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRUNCATION_SIDE_UNSPECIFIED: _TruncationSide.ValueType  # 0
+    """TRUNCATION_SIDE_UNSPECIFIED: nowhere. Such a text is refused."""
+    TRUNCATION_SIDE_RIGHT: _TruncationSide.ValueType  # 1
+    """TRUNCATION_SIDE_RIGHT cuts its end."""
+    TRUNCATION_SIDE_LEFT: _TruncationSide.ValueType  # 2
+    """TRUNCATION_SIDE_LEFT cuts its beginning."""
+
+class TruncationSide(_TruncationSide, metaclass=_TruncationSideEnumTypeWrapper):
+    """TruncationSide is where a text that is too long is cut, once it is tokenized. The special tokens around it stay."""
+
+TRUNCATION_SIDE_UNSPECIFIED: TruncationSide.ValueType  # 0
+"""TRUNCATION_SIDE_UNSPECIFIED: nowhere. Such a text is refused."""
+TRUNCATION_SIDE_RIGHT: TruncationSide.ValueType  # 1
+"""TRUNCATION_SIDE_RIGHT cuts its end."""
+TRUNCATION_SIDE_LEFT: TruncationSide.ValueType  # 2
+"""TRUNCATION_SIDE_LEFT cuts its beginning."""
+Global___TruncationSide: _TypeAlias = TruncationSide  # noqa: Y015
+
 @_typing.final
 class ModelSelector(_message.Message):
     """ModelSelector names the model that shall answer."""
@@ -1389,3 +1413,29 @@ class Region(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Region: _TypeAlias = Region  # noqa: Y015
+
+@_typing.final
+class Prompt(_message.Message):
+    """Prompt is a text that stands before another one, such as `query: `. It is joined to it as it is, with nothing between them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """name is what a request calls it; of a bundle at most 256 characters."""
+    text: _builtins.str
+    """text is the prompt itself; of a bundle at most 1,024 characters. Empty: none stands before the text."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Prompt: _TypeAlias = Prompt  # noqa: Y015

@@ -29,10 +29,12 @@ class EmbedInput(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """text is the text; not empty, and at most Limits.max_source_tokens once tokenized."""
+    """text is the text; not empty, and at most Limits.max_source_tokens once tokenized, or cut to so many where Model.truncation_side
+    says so: then of at most 131,072 characters, or 32 for each token that the model takes if that is more.
+    """
     @_builtins.property
     def token_ids(self) -> _common_pb2.TokenIds:
-        """token_ids is the text, already tokenized."""
+        """token_ids is the text, already tokenized: no prompt stands before it, and it is never cut."""
 
     @_builtins.property
     def image(self) -> _common_pb2.Image:
@@ -66,12 +68,17 @@ class EmbedRequest(_message.Message):
     DIMENSIONS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
+    PROMPT_NAME_FIELD_NUMBER: _builtins.int
     dimensions: _builtins.int
     """dimensions cuts each vector to its first numbers (Kusupati et al. 2022, Matryoshka), for models that were trained for it; vectors
     of a model with Model.normalized are then brought to the length 1 again. [1, Model.dimensions], default all.
     """
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
+    prompt_name: _builtins.str
+    """prompt_name names one of Model.prompts, which then stands before each text; INVALID_ARGUMENT where there is none of that name, or
+    an input is no text. Unset: Model.default_prompt_name. Empty: no prompt.
+    """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
         """model names the model; default: the server's only model of TASK_EMBED_TEXT or TASK_EMBED_IMAGE, as the first input is; if there is
@@ -98,14 +105,20 @@ class EmbedRequest(_message.Message):
         dimensions: _builtins.int | None = ...,
         request_id: _builtins.str = ...,
         explain: _common_pb2.Explain | None = ...,
+        prompt_name: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "dimensions", b"dimensions", "explain", b"explain", "model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_prompt_name", b"_prompt_name", "dimensions", b"dimensions", "explain", b"explain", "model", b"model", "prompt_name", b"prompt_name"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "dimensions", b"dimensions", "explain", b"explain", "inputs", b"inputs", "model", b"model", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_prompt_name", b"_prompt_name", "dimensions", b"dimensions", "explain", b"explain", "inputs", b"inputs", "model", b"model", "prompt_name", b"prompt_name", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dimensions: _TypeAlias = _typing.Literal["dimensions"]  # noqa: Y015
     _WhichOneofArgType__dimensions: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions"]  # noqa: Y015
+    _WhichOneofReturnType__prompt_name: _TypeAlias = _typing.Literal["prompt_name"]  # noqa: Y015
+    _WhichOneofArgType__prompt_name: _TypeAlias = _typing.Literal["_prompt_name", b"_prompt_name"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__dimensions) -> _WhichOneofReturnType__dimensions | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt_name) -> _WhichOneofReturnType__prompt_name | None: ...
 
 Global___EmbedRequest: _TypeAlias = EmbedRequest  # noqa: Y015
 

@@ -76,7 +76,9 @@ class Limits(_message.Message):
     MAX_LABELS_FIELD_NUMBER: _builtins.int
     WINDOW_S_FIELD_NUMBER: _builtins.int
     max_source_tokens: _builtins.int
-    """max_source_tokens bounds a source text (translate, classify, tag, embed) or a question (answer), special tokens included."""
+    """max_source_tokens bounds a source text (translate, classify, tag, embed) or a question (answer), special tokens and a prompt
+    included. Model.truncation_side says whether a longer text is refused or cut.
+    """
     max_prompt_tokens: _builtins.int
     """max_prompt_tokens bounds a prompt (generate), special tokens included."""
     max_new_tokens: _builtins.int
@@ -171,6 +173,9 @@ class Model(_message.Message):
     TAKES_LABELS_FIELD_NUMBER: _builtins.int
     LABEL_TEXT_FIELD_NUMBER: _builtins.int
     MASK_TOKEN_FIELD_NUMBER: _builtins.int
+    PROMPTS_FIELD_NUMBER: _builtins.int
+    DEFAULT_PROMPT_NAME_FIELD_NUMBER: _builtins.int
+    TRUNCATION_SIDE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository."""
     version: _builtins.int
@@ -227,6 +232,10 @@ class Model(_message.Message):
     """label_text is the text that each of these is put into, in the place of {}, unless a request says otherwise; else empty."""
     mask_token: _builtins.str
     """mask_token is what FillMaskRequest.text has where tokens are asked for, such as "[MASK]"; empty unless it fills masks."""
+    default_prompt_name: _builtins.str
+    """default_prompt_name names the prompt of a request that names none. Empty: none."""
+    truncation_side: _common_pb2.TruncationSide.ValueType
+    """truncation_side is where a text of more than Limits.max_source_tokens is cut. Unspecified: it is refused."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """limits are what it refuses to go beyond."""
@@ -266,6 +275,10 @@ class Model(_message.Message):
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """devices are those that its lanes run on, for people: "cpu", or "cuda:0", "cuda:1", ... Empty until it is loaded."""
+
+    @_builtins.property
+    def prompts(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Prompt]:
+        """prompts are those that EmbedRequest.prompt_name and ClassifyRequest.prompt_name may name, with their texts."""
 
     def __init__(
         self,
@@ -307,10 +320,13 @@ class Model(_message.Message):
         takes_labels: _builtins.bool = ...,
         label_text: _builtins.str = ...,
         mask_token: _builtins.str = ...,
+        prompts: _abc.Iterable[_common_pb2.Prompt] | None = ...,
+        default_prompt_name: _builtins.str = ...,
+        truncation_side: _common_pb2.TruncationSide.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "default_language", b"default_language", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "mask_token", b"mask_token", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "default_language", b"default_language", "default_prompt_name", b"default_prompt_name", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "mask_token", b"mask_token", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "prompts", b"prompts", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "truncation_side", b"truncation_side", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

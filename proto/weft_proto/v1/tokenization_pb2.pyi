@@ -123,7 +123,8 @@ class TokenizeResponse(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     num_tokens: _builtins.int
-    """num_tokens is how many there are. For SIDE_INPUT it is Usage.input_tokens of a request with this text and these languages; for
+    """num_tokens is how many there are. For SIDE_INPUT it is Usage.input_tokens of a request with this text and these languages, without
+    a prompt; a model with Model.truncation_side cuts a text here too. For
     SIDE_OUTPUT Usage.output_tokens of a model that answers so, or of ScoreRequest.target_text.
     """
     prompt: _builtins.str

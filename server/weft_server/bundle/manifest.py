@@ -16,6 +16,7 @@ from weft_proto.bundle_rules import (
     resizing_fault,
 )
 from weft_proto.languages import check_languages
+from weft_proto.prompts import prompts_fault
 from weft_proto.questions import begins_filled, picture_places, question_fault
 from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS, Task
@@ -188,6 +189,8 @@ def _verify_words(text: bundle_pb2.TextSpec, task: Task) -> None:
     require(not prefixes or task.takes_prefix, "text.prefixes are for translate")
     require(all(prefixes), "text.prefixes has an empty one")
     require(len(set(prefixes)) == len(prefixes), "text.prefixes are not distinct")
+    fault = prompts_fault(text, task)
+    require(fault is None, str(fault))
     try:
         check_languages(text, task)
     except ValueError as error:

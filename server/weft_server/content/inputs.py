@@ -12,9 +12,11 @@ import numpy as np
 
 from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 from weft_proto.languages import Frame
+from weft_proto.prompts import max_chars
 from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
 from weft_server.content.images import load_picture
+from weft_server.content.prompts import Prompts
 from weft_server.content.sentences import divided, sentences
 from weft_server.content.sound_file import load_samples
 from weft_server.content.tokenizer import TokenizerFailed
@@ -64,6 +66,7 @@ class InputReader:
     ) -> None:
         self._text, self._image, self._audio = manifest.text, manifest.image, manifest.audio
         self._vocab_size = self._text.source_vocab_size
+        self.prompts = Prompts(self._text)
         self._tokenizer, self._chat = tokenizer, chat
         self._max_image_bytes, self._max_image_pixels = max_image_bytes, max_image_pixels
         self._max_audio_bytes, self._max_audio_s = max_audio_bytes, max_audio_s
@@ -71,24 +74,27 @@ class InputReader:
         takes_prompt = TASKS[manifest.task].takes_prompt
         # A prompt leaves room for at least one new token.
         self.max_tokens = self._text.max_total_tokens - 1 if takes_prompt else self._text.max_source_tokens
+        self._max_chars = max_chars(self._text, self.max_tokens)
         self._grid = (self._image.grid_rows, self._image.grid_columns)
 
-    def read_text(self, text: str, field: str, frame: Frame = _NO_FRAME) -> Ids:
-        """Return the token ids of a text, those of `frame` around them.
+    def read_text(self, text: str, field: str, frame: Frame = _NO_FRAME, prompt: str | None = None) -> Ids:
+        """Return the token ids of a text behind a prompt, by default the model's own, those of `frame` around them.
 
         Raises InvalidRequest when it is not one that the model takes.
         """
         self._check_text(text, field)
         assert self._tokenizer is not None
-        ids = known(self._tokenizer.encode, text, field)
+        ids = known(self._tokenizer.encode, self._prompted(text, prompt), field)
         added = self._tokenizer.added(ids)
         self._check_tokens(added, field, len(frame.before) + len(frame.after))
         if self.takes_pairs:
             self._check_separator([each for each, is_added in zip(ids, added, strict=True) if not is_added], field)
         return Ids(np.array([*frame.before, *ids, *frame.after], np.int64))
 
-    def read_pair(self, text: str, other: str) -> Ids:
+    def read_pair(self, text: str, other: str, prompt: str | None = None) -> Ids:
         """Return the token ids of two texts, as the tokenizer joins them.
+
+        A prompt, by default the model's own, stands before the first.
 
         Raises InvalidRequest when one of them is not one that the model takes, or when they are too long together.
         """
@@ -96,7 +102,7 @@ class InputReader:
         for field, each in (("text", text), ("text_pair", other)):
             self._check_text(each, field)
             self._check_part(known(self._tokenizer.encode_framed, each, field), field)
-        ids = known(self._tokenizer.encode_pair, (text, other), "text_pair")
+        ids = known(self._tokenizer.encode_pair, (self._prompted(text, prompt), other), "text_pair")
         if len(ids) > self.max_tokens:
             why = f"and text are {len(ids)} tokens together; the model takes {self.max_tokens} tokens"
             raise InvalidRequest("text_pair", why, "INPUT_TOO_LONG")
@@ -300,9 +306,15 @@ class InputReader:
 
     def _check_text(self, text: str, field: str) -> None:
         assert self._tokenizer is not None, "this model takes no text. This is a bug."
-        if len(text) > self.max_tokens * MAX_CHARS_PER_TOKEN:
+        if len(text) > self._max_chars:
+            if self._text.truncation_side:
+                why = f"is {len(text)} characters long; of a text that is cut at most {self._max_chars} are taken"
+                raise InvalidRequest(field, why, "INPUT_TOO_LONG")
             raise self._too_long(field, f"{len(text)} characters")
         self._prefix_of(text, field)
+
+    def _prompted(self, text: str, prompt: str | None) -> str:
+        return (self.prompts.default if prompt is None else prompt) + text
 
     def _check_parts(self, parts: list[str], fits: Callable[[str], bool], field: str) -> None:
         if len(parts) > MAX_SENTENCES:

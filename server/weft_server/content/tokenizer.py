@@ -11,6 +11,7 @@ import tokenizers
 
 from weft_proto.first_line import first_line
 from weft_proto.tokenizer_rules import is_panic, tokenizer_fault
+from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.content.detokenizer import Detokenizer
 from weft_server.content.places import Place, Places
 from weft_server.content.vocabulary import Vocabulary
@@ -27,6 +28,22 @@ class TokenizerFailed(ValueError):
     For example, one of its expressions gives up after ten million tries, and Llama 3's tries each of ten million
     spaces.
     """
+
+
+class Truncation(NamedTuple):
+    """Where a text is cut, once it is tokenized: to how many tokens, special ones included, and at which side."""
+
+    max_tokens: int
+    direction: str
+
+
+_DIRECTIONS = {common_pb2.TRUNCATION_SIDE_RIGHT: "right", common_pb2.TRUNCATION_SIDE_LEFT: "left"}
+
+
+def truncation_of(text: bundle_pb2.TextSpec) -> Truncation | None:
+    """Return where a model cuts a source, or None where it refuses one that is too long."""
+    direction = _DIRECTIONS.get(text.truncation_side)
+    return None if direction is None else Truncation(text.max_source_tokens, direction)
 
 
 class Piece(NamedTuple):
@@ -63,14 +80,17 @@ class Joined(NamedTuple):
 class Tokenizer:
     """A Hugging Face tokenizers file. Thread-safe: encoding and decoding change nothing in it."""
 
-    def __init__(self, path: Path) -> None:
-        """Read `path`. Its truncation and padding are switched off: a text that is too long is refused and never cut.
+    def __init__(self, path: Path, truncation: Truncation | None = None) -> None:
+        """Read `path`. Its own truncation and padding are switched off: the manifest says whether a text is cut.
 
         Raises:
             BundleError: the file is no tokenizer, one that cannot be streamed, or one that no text should meet.
         """
         try:
             self._tokenizer = _read(path)
+            if truncation is not None:
+                # Of two texts the longer one first, as transformers cuts them.
+                self._tokenizer.enable_truncation(truncation.max_tokens, direction=truncation.direction)
             self.vocabulary = Vocabulary(self._tokenizer)
             self._places = Places(self._tokenizer)
         except BaseException as error:  # the binding raises plain Exception, and its own panics are not even that

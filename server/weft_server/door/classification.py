@@ -43,12 +43,14 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         if kind is None:
             raise InvalidRequest("input", "is required: text, token_ids or image", "EMPTY_INPUT")
         model = await self._models.take(call, request.model, *_tasks_of(request, kind))
+        prompt = model.reader.prompts.of(request, (kind,))
         if model.manifest.HasField("matching"):
             return await _matched(call, model, request)
         _check_own(request, model)
         choice = _choice_of(request, model.manifest.labels, model.manifest.scoring)
         with reading_of(model, request) as reading:
-            read = _pair_of(model, request, kind) or input_of(model, request, kind, model.languages.plain)
+            read = _pair_of(model, request, kind, prompt)
+            read = read or input_of(model, request, kind, model.languages.plain, prompt)
             sequence, reason, scores = await classify(call, model, read)
             answer = classification_pb2.ClassifyResponse(labels=choice.of(scores), **about(call, model, sequence))
             answer.scoring = model.manifest.scoring
@@ -91,7 +93,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         return answer
 
 
-def _pair_of(model: Model, request: classification_pb2.ClassifyRequest, kind: str) -> Read | None:
+def _pair_of(model: Model, request: classification_pb2.ClassifyRequest, kind: str, prompt: str) -> Read | None:
     """Return what reads two texts, or None where there is one input."""
     if not request.text_pair:
         return None
@@ -99,7 +101,7 @@ def _pair_of(model: Model, request: classification_pb2.ClassifyRequest, kind: st
         raise InvalidRequest("text_pair", "needs text beside it")
     if not model.reader.takes_pairs:
         raise InvalidRequest("text_pair", f"is for models that take two texts, and {model.name!r} does not")
-    return lambda _: model.reader.read_pair(request.text, request.text_pair)
+    return lambda _: model.reader.read_pair(request.text, request.text_pair, prompt=prompt)
 
 
 def _tasks_of(request: classification_pb2.ClassifyRequest, kind: str) -> tuple[common_pb2.Task.ValueType, ...]:

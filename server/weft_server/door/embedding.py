@@ -37,8 +37,9 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
         model = await self._models.take(call, request.model, *_tasks_of(request))
         _check_explain(request, model)
         dimensions = _dimensions(request, model)
+        prompt = model.reader.prompts.of(request, (each.WhichOneof("input") for each in request.inputs))
         with reading_of(model, request) as reading:
-            sequences = await embed(call, model, request.inputs)
+            sequences = await embed(call, model, request.inputs, prompt)
             answer = embedding_pb2.EmbedResponse(**about(call, model, *sequences))
             for sequence in sequences:
                 vector = vector_of(sequence, dimensions, normalized=model.manifest.embedding.normalized)

@@ -11,7 +11,7 @@ from weft_server.choosing.beams import most_beams
 from weft_server.content.chat import Chat
 from weft_server.content.grammars import Grammars
 from weft_server.content.inputs import InputReader
-from weft_server.content.tokenizer import Tokenizer
+from weft_server.content.tokenizer import Tokenizer, truncation_of
 from weft_server.engine.engine import Engine
 from weft_server.engine.restarts import Restarts
 from weft_server.engine.runner import candidates_of
@@ -162,7 +162,7 @@ def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
     text = bundle.manifest.text
     if not text.source_tokenizer:
         return None
-    tokenizer = Tokenizer(bundle.path(text.source_tokenizer))
+    tokenizer = Tokenizer(bundle.path(text.source_tokenizer), truncation_of(text))
     if tokenizer.num_ids > text.source_vocab_size:
         raise BundleError(f"{text.source_tokenizer} has ids beyond text.source_vocab_size {text.source_vocab_size}")
     if text.HasField("mask_id") and text.mask_id not in tokenizer.vocabulary.tokens:

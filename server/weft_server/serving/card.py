@@ -43,6 +43,8 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     if manifest.attention.HasField("default_layer"):
         card.default_attention_layer = manifest.attention.default_layer
     card.prefixes.extend(text.prefixes)
+    card.prompts.extend(text.prompts)
+    card.default_prompt_name, card.truncation_side = text.default_prompt_name, text.truncation_side
     card.takes_messages = model.reader.takes_messages
     card.takes_constraints = model.grammars.takes_constraints and not TASKS[manifest.task].takes_audio
     card.dimensions, card.normalized = manifest.embedding.dimensions, manifest.embedding.normalized

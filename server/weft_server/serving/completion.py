@@ -94,17 +94,18 @@ class Completed:
         )
 
 
-def input_of(model: Model, request: Any, kind: str, frame: Frame) -> Read:
+def input_of(model: Model, request: Any, kind: str, frame: Frame, prompt: str | None = None) -> Read:
     """Return the input of a request, or a function that reads it. `kind` is its field.
 
-    Only a text gets the ids around it that `frame` has. Who sends ids has put them there.
+    Only a text gets the ids around it that `frame` has, and a prompt before it, by default the model's own. Who sends
+    ids has put them there.
     """
     if kind == "image":
         return lambda wanted: model.reader.read_image(request.image, wanted)
     if kind == "audio":
         return lambda wanted: model.reader.read_window(request.audio, "audio", wanted)
     if kind == "text":
-        return lambda _: model.reader.read_text(request.text, "text", frame)
+        return lambda _: model.reader.read_text(request.text, "text", frame, prompt)
     if kind == "messages":
         return lambda wanted: model.reader.read_messages(request.messages, "messages", wanted)
     # Checking ids takes less time than handing them to a worker.

@@ -23,8 +23,8 @@ MAX_INPUTS = 256
 _TINY = np.finfo(np.float32).tiny
 
 
-async def embed(call: Call, model: Model, inputs: Many[Any]) -> list[Sequence]:
-    """Return a sequence for each input, which has ended with its vector.
+async def embed(call: Call, model: Model, inputs: Many[Any], prompt: str) -> list[Sequence]:
+    """Return a sequence for each input, which has ended with its vector. The prompt stands before each text.
 
     Raises:
         RequestError: an input was refused, or there is no room for all, or the deadline passed.
@@ -34,7 +34,7 @@ async def embed(call: Call, model: Model, inputs: Many[Any]) -> list[Sequence]:
         raise InvalidRequest("inputs", f"must be 1..{most}, not {len(inputs)}", "INPUT_TOO_LONG")
 
     async def read() -> list[Source]:
-        return [await _read(call, model, each, index) for index, each in enumerate(inputs)]
+        return [await _read(call, model, each, index, prompt) for index, each in enumerate(inputs)]
 
     return await run_together(call, model, len(inputs), read)
 
@@ -73,10 +73,10 @@ async def run_together(
     return sequences
 
 
-async def _read(call: Call, model: Model, each: Any, index: int) -> Source:
+async def _read(call: Call, model: Model, each: Any, index: int, prompt: str) -> Source:
     """Read one input: a worker's job for each, so that other requests get their turn between them."""
     try:
-        read = input_of(model, each, each.WhichOneof("input"), model.languages.plain)
+        read = input_of(model, each, each.WhichOneof("input"), model.languages.plain, prompt)
         return await model.work(read, call.deadline) if callable(read) else read
     except InvalidRequest as error:
         place = f"inputs[{index}].{error.field}"

@@ -191,16 +191,14 @@ def test_a_pooling_is_chosen_for_bodies_alone(tmp_path):
         converted(tmp_path, pooling="mean")
 
 
-def test_prompts_are_told_of(tmp_path):
+def test_what_is_to_be_done_with_a_text_first_is_told(tmp_path):
     """Who sends a text brings them."""
     made(BERT, 0, tmp_path)
     described(tmp_path, "Pooling")
-    (tmp_path / "config_sentence_transformers.json").write_text('{"prompts": {"query": "query: ", "document": ""}}')
     (tmp_path / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
 
-    notes = " ".join(convert(tmp_path, Choices()).notes)
-    assert "texts are to begin with a prompt, which a request brings itself (query: 'query: ')" in notes
-    assert "sentence-transformers lower-cases texts first" in notes
+    (note,) = convert(tmp_path, Choices()).notes
+    assert "sentence-transformers lower-cases texts first" in note
 
 
 def test_clips_image_encoder_embeds_as_transformers_does(tmp_path):

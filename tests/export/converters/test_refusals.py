@@ -189,7 +189,7 @@ def test_a_directory_without_weights_says_what_is_there(originals, tmp_path):
     """Weights by another name are named."""
     directory = copied(originals("llama"), tmp_path)
     (directory / "model.safetensors").rename(directory / "model.gguf")
-    refused(directory, "has no weights: .*; model.gguf is there, and is not read under that name")
+    refused(directory, "has no weights: .*; model.gguf is there: give the path of that file")
 
 
 def test_a_bundle_beyond_longrope_s_first_context_says_so(tmp_path):

@@ -19,6 +19,7 @@ from weft_export.converters import sentence_files
 from weft_export.converters.convert import convert
 from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
+from weft_proto.prompts import default_prompt
 
 TEXT, PAIR = "we eat bread", ("a cat", "the house")
 LONGEST = 20
@@ -85,7 +86,8 @@ def their_score(directory):
 def our_answer(checkpoint, *texts):
     """Our vector of a text, or score of a pair; None where a server refuses the text as too long."""
     name = checkpoint.text.source_tokenizer
-    ids = tokenizer_of(name, checkpoint.files[name]).encode(*texts).ids
+    first, *more = texts
+    ids = tokenizer_of(name, checkpoint.files[name]).encode(default_prompt(checkpoint.text) + first, *more).ids
     if len(ids) > checkpoint.text.max_source_tokens:
         return None
     with torch.inference_mode():
@@ -166,7 +168,6 @@ MODEL, TRANSFORMER = sentence_files.MODEL, sentence_files.TRANSFORMERS[0]
 REFUSED = [
     (MODEL, ("model_type",), "CrossEncoder"),
     (MODEL, ("model_type",), "SparseEncoder"),
-    ("1_Pooling/config.json", ("include_prompt",), False),
     ("2_Dense/config.json", ("use_residual",), True),
     ("2_Dense/config.json", ("module_output_name",), "token_embeddings"),
     ("2_Dense/config.json", ("activation_function",), "mine.Tanh"),
@@ -191,13 +192,12 @@ def test_what_cannot_be_followed_is_refused_by_name(file, path, value, embedder,
 
 
 NOTED = [
-    (MODEL, ("prompts",), {"query": "query: "}),
     (MODEL, ("new_of_version_9",), 3),
     (TRANSFORMER, ("do_lower_case",), True),
     (TRANSFORMER, ("query_length",), 7),
     ("1_Pooling/config.json", ("new_of_version_9",), [1]),
 ]
-WORDS = {"prompts": "'query: '", "do_lower_case": "lower-cases"}
+WORDS = {"do_lower_case": "lower-cases"}
 
 
 @pytest.mark.parametrize(("file", "path", "value"), NOTED, ids=lambda each: str(each)[:40])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from weft_export.checkpoints.formats import QUANTISED
 from weft_export.converters.fields import Fields
 from weft_export.converters.quantised.awq import awq_products
 from weft_export.converters.quantised.compressed import compressed_products
@@ -10,8 +11,6 @@ from weft_export.converters.quantised.gptq import gptq_products
 from weft_export.converters.quantised.product import Product
 from weft_export.converters.tensors import NamedTensors, StoredTensors
 from weft_export.errors import CheckpointError
-
-KEY, OLD_KEY = "quantization_config", "compression_config"
 
 _METHODS: Mapping[str, Callable[[Fields, NamedTensors], list[Product]]] = {
     "gptq": gptq_products,
@@ -26,8 +25,8 @@ def unquantised(config: Mapping[str, Any], fields: Fields, stored: StoredTensors
     Raises:
         CheckpointError: the way is not read, or its tensors do not fit each other. The field is named.
     """
-    key = KEY if config.get(KEY) is not None else OLD_KEY
-    if config.get(key) is None:
+    key = next((each for each in QUANTISED if config.get(each) is not None), None)
+    if key is None:
         return stored
     said = fields.part(key)
     # What llmcompressor writes may leave its own name out.

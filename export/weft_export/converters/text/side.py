@@ -45,6 +45,7 @@ class TextSide:
         mask_id: the token that stands where others are asked for.
         num_unknown: so many ids from the embedding's size on stand for unk_id as well, when spare ids were allowed.
         max_length: how many tokens the model's tokenizer says it takes; None where it does not say.
+        truncation_side: where transformers cuts a text that is too long, unless it is told otherwise: left or right.
         has_segments: whether a model with segments is told which token is of the second text (token_type_ids).
         cleans_up: whether transformers takes spaces before marks out of decoded texts, which Weft does not.
         chat: how messages become a prompt; None where the directory has no template.
@@ -64,6 +65,7 @@ class TextSide:
     mask_id: int | None = None
     num_unknown: int = 0
     max_length: int | None = None
+    truncation_side: str = "right"
     has_segments: bool = False
     cleans_up: bool = False
     chat: bundle_pb2.ChatSpec | None = None
@@ -114,6 +116,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         mask_id=ids[4],
         num_unknown=spare,
         max_length=length_of(settings.options.get("model_max_length")),
+        truncation_side=_truncation_side(settings, content),
         cleans_up=_cleans_up(settings, tokens),
         has_segments=_has_segments(name, settings),
         chat=None if chat is None else chat[1],
@@ -225,6 +228,13 @@ def _cleans_up(settings: Settings, tokens: _Tokens) -> bool:
 def _has_segments(name: str, settings: Settings) -> bool:
     said = settings.options.get("model_input_names")
     return name in SEGMENTED if said is None else isinstance(said, list) and "token_type_ids" in said
+
+
+def _truncation_side(settings: Settings, content: Mapping[str, Any] | None) -> str:
+    """Return what tokenizer_config.json says, or else the tokenizer itself."""
+    section = (content or {}).get("truncation")
+    said = section.get("direction") if isinstance(section, dict) else None
+    return settings.text("truncation_side") or (said.lower() if isinstance(said, str) else "right")
 
 
 def length_of(said: object) -> int | None:

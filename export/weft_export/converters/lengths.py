@@ -1,0 +1,38 @@
+"""How long a text may be, and where a longer one is cut: as the tokenizer's own files say."""
+
+from pathlib import Path
+
+from weft_export.converters.converter import Foreign
+from weft_export.converters.sentence_files import MODULES, read_transformer
+from weft_export.converters.text.json_file import read_object_if_there
+from weft_export.converters.text.settings import CONFIG
+from weft_export.converters.text.side import TextSide, length_of
+from weft_export.errors import CheckpointError
+from weft_proto.v1 import common_pb2
+
+_SIDES = {"right": common_pb2.TRUNCATION_SIDE_RIGHT, "left": common_pb2.TRUNCATION_SIDE_LEFT}
+
+
+def bounded(max_tokens: int, said: int | None, foreign: Foreign) -> int:
+    """Return how long a text may be: what is chosen, or what files say, as far as the body takes it."""
+    return max_tokens if said is None or foreign.choices.max_tokens is not None else min(said, max_tokens)
+
+
+def tokenizer_length(directory: Path) -> int | None:
+    """Return to how many tokens the pipelines of transformers cut a text, or None where they do not."""
+    return length_of(read_object_if_there(directory / CONFIG).get("model_max_length"))
+
+
+def truncation_side(foreign: Foreign, side: TextSide) -> common_pb2.TruncationSide.ValueType:
+    """Return where a text that is too long is cut. Without --truncate it is refused.
+
+    Raises:
+        CheckpointError: a file names another side.
+    """
+    if not foreign.choices.truncate:
+        return common_pb2.TRUNCATION_SIDE_UNSPECIFIED
+    has_modules = (foreign.directory / MODULES).exists()
+    said = (read_transformer(foreign.directory).truncation_side if has_modules else None) or side.truncation_side
+    if said not in _SIDES:
+        raise CheckpointError(f"{foreign.directory / CONFIG}: truncation_side is {said!r:.40}, neither left nor right")
+    return _SIDES[said]
