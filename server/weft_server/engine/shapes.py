@@ -43,7 +43,7 @@ class Shapes:
         budget: int,
     ) -> None:
         """`own` is the width of an input on the host. `longest` has the longest input, by the port that reads it."""
-        self._in_place = device.in_place
+        self.in_place = device.in_place
         self._own = own
         self._longest = longest
         self._most = most
@@ -57,20 +57,20 @@ class Shapes:
     def width(self, source: Source) -> int:
         """How wide a run is in which this input is the longest."""
         own = self._own(source)
-        return own if self._in_place else next(width for width in self._widths[source.port] if width >= own)
+        return own if self.in_place else next(width for width in self._widths[source.port] if width >= own)
 
     def num_rows(self, num_inputs: int) -> int:
         """How many rows a run of so many inputs has."""
-        return num_inputs if self._in_place else next(number for number in self._numbers if number >= num_inputs)
+        return num_inputs if self.in_place else next(number for number in self._numbers if number >= num_inputs)
 
     def alike(self, source: Source) -> Hashable:
         """What is equal of inputs that may share a batch."""
-        return source.alike if self._in_place else (source.port, self.width(source))
+        return source.alike if self.in_place else (source.port, self.width(source))
 
     def limit(self, source: Source) -> int:
         """How many inputs a run has at most in which this one is the longest."""
         width = self.width(source)
-        if self._in_place:
+        if self.in_place:
             return max(1, min(self._most, self._budget // width))
         return max([number for number in self._numbers if number * width <= self._budget], default=1)
 
@@ -84,7 +84,7 @@ class Shapes:
 
     def trials(self) -> Iterator[list[Source]]:
         """Yield inputs for each shape that a run on a device can have. On the host there is none to be tried."""
-        for port, widths in self._widths.items() if not self._in_place else ():
+        for port, widths in self._widths.items() if not self.in_place else ():
             longest = self._longest[port]
             for width in widths:
                 source = Ids(longest.array[:width]) if isinstance(longest, Ids) else longest
