@@ -12,6 +12,7 @@ from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.decode_lane import PATIENCE, UNWATCHED_BUDGET
 from weft_server.sequence import Cancelled
 
+
 @pytest.fixture
 def watched(tiny_repository):
     """A lane of 4 slots."""

@@ -159,9 +159,7 @@ def test_one_question_beside_streams_is_read_in_a_step(tiny_repository):
     pixels = np.zeros((image.channels, image.height, image.width), np.float32)
     source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, (5, 6))
     num_new = text.max_new_tokens
-    waiting = [
-        Sequence("r", source, Decoding(num_new, num_new), source.asked_ids, wants_tokens=True) for _ in range(4)
-    ]
+    waiting = [Sequence("r", source, Decoding(num_new, num_new), source.asked_ids, wants_tokens=True) for _ in range(4)]
 
     def take(most, **_):
         return [waiting.pop() for _ in range(min(most, len(waiting)))]

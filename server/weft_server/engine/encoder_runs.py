@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # - an encoder's run, Transformer-base: 8 tokens at fp32, 25 at int8;
 # - a prefill run, Llama's shape: 16 tokens at both.
 RUN_COST = 16
-# The same on a device. Measured on an H200, Llama's shape with 100 million weights: a run of 768 tokens takes as long as
-# one of 2. Of a model of 8 billion a run is worth fewer, as it takes longer to compute what so many tokens need.
+# The same on a device. Measured on an H200, Llama's shape with 100 million weights: a prefill run of 768 tokens takes
+# as long as one of 2. Nobody has measured a model so large that computing so many tokens takes longer than its weights.
 DEVICE_RUN_COST = 512
 
 
