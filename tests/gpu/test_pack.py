@@ -4,6 +4,8 @@ import struct
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench" / "gpu"))
 from fatbin import keep
 
@@ -39,10 +41,17 @@ def test_a_container_without_the_architecture_is_kept_whole():
     assert b"d" * 8 not in data
 
 
-def test_what_only_begins_like_a_container_is_left_alone():
-    """The magic number may stand in any code, also at the very end."""
-    magic = struct.pack("<I", 0xBA55ED50)
-    data = bytearray(magic + b"\xff" * 40 + container(entry(2, 90, b"b" * 8), entry(2, 80, b"a" * 8)) + magic)
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_only_begins_like_a_container_is_left_alone(version):
+    """The magic number may stand in any code, before other numbers or at the very end, and there are other versions."""
+    strange = (
+        struct.pack("<IHHQ", 0xBA55ED50, version, 16, 1 << 40)
+        if version == 1
+        else container(entry(2, 90, b"e" * 8), entry(2, 80, b"f" * 8)).replace(
+            struct.pack("<IH", 0xBA55ED50, 1), struct.pack("<IH", 0xBA55ED50, version)
+        )
+    )
+    data = bytearray(strange + container(entry(2, 90, b"b" * 8), entry(2, 80, b"a" * 8)) + strange[:4])
     assert 8 == keep(data, 90)
-    assert data.startswith(magic + b"\xff" * 40)
-    assert data.endswith(magic)
+    assert data.startswith(strange)
+    assert data.endswith(strange[:4])

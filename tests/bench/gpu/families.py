@@ -38,7 +38,7 @@ driven.counting = lambda: contextlib.nullcontext({})
 
 
 def main():
-    """Export what is missing, and say of each model how far it is from the CPU. The exit status is 1 if one is too far."""
+    """Export what is missing, and say how far each model is from the CPU. The exit status is 1 if one is too far."""
     parser = argparse.ArgumentParser(prog="make gpu-families", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--export-only", action="store_true")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=sorted(MAKERS), default=sorted(MAKERS))

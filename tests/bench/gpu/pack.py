@@ -1,8 +1,8 @@
 """`make pack-gpu`: packs what a machine with torch lacks to run Weft on its GPU, where no package index is reached.
 
 The pack has ONNX Runtime for CUDA, and the server's small packages, for another Python than this one. torch, with its
-CUDA libraries, transformers, onnx, tokenizers and numpy have to be there. Of ONNX Runtime's kernels it has those for one
-architecture. It lies in pieces beside `join.sh`, which unpacks them.
+CUDA libraries, transformers, onnx, tokenizers and numpy have to be there. Of ONNX Runtime's kernels it has those for
+one architecture. It lies in pieces beside `join.sh`, which unpacks them.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def read_arguments():
 
 
 def requirements():
-    """Name each package to fetch, at the version of constraints.txt. ONNX Runtime's CUDA build has the CPU's version."""
+    """Name each package to fetch, as constraints.txt pins it. ONNX Runtime for CUDA has the version of the CPU's."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["serve-core"], *BELOW]
     names = {re.split(r"[<>=\[]", each, maxsplit=1)[0] for each in wanted} - THERE
