@@ -245,7 +245,7 @@ test-gpu-families: $(STANDIN)/lib/.built ## the same for a tiny model of each fa
 bench-gpu: $(READY) ## measure generators on CUDA, ten minutes a call
 	@$(BIN)/python tests/bench/gpu/bench.py $(ARGS)
 
-gpu-families: $(READY) ## does a tiny model of each family say on CUDA what it says on the CPU?
+gpu-families: $(READY) ## is each tiny model on CUDA as on the CPU?
 	@$(BIN)/python tests/bench/gpu/families.py $(ARGS)
 
 pack-gpu: $(READY) ## pack what a machine with torch and a GPU lacks
