@@ -32,7 +32,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix wire fuzz soak real envoy demo-real test-real test-precisions check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families
+.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -244,6 +244,12 @@ test-gpu-families: $(STANDIN)/lib/.built ## the same for a tiny model of each fa
 
 bench-gpu: $(READY) ## measure generators on CUDA, ten minutes a call
 	@$(BIN)/python tests/bench/gpu/bench.py $(ARGS)
+
+gpu-families: $(READY) ## is each tiny model on CUDA as on the CPU?
+	@$(BIN)/python tests/bench/gpu/families.py $(ARGS)
+
+pack-gpu: $(READY) ## pack what a machine with torch and a GPU lacks
+	@$(BIN)/python tests/bench/gpu/pack.py $(ARGS)
 
 rehearse-bench-gpu: $(STANDIN)/lib/.built ## the same with a tiny model, on the stand-in
 	@rm -rf build/bench/gpu/rehearsal

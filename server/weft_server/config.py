@@ -120,6 +120,7 @@ class ServerConfig(BaseSettings):
         description="Tokens of new requests that a step may read while a stream waits for the step. "
         "With many running sequences it may read more: 3 tokens for each 2 of them, or 1 for each 2 in a mixed run. "
         "A mixed run reads one prompt. "
+        "On a CUDA device a step reads one piece of a prompt, of up to 512 tokens, or this number if it is more. "
         "A larger budget starts new requests sooner, and makes the gaps between the tokens of a stream longer.",
     )
     prefix_cache_mb: int = Field(

@@ -19,7 +19,7 @@ from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import EXTRACT_LABELS, MAX_LABELS
 from weft_proto.languages import Languages
 from weft_proto.sound import longest_prefix
-from weft_proto.tasks import TASKS, Task
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 GOLDEN_PICTURE = "golden.png"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft_server.engine.chunks import PREFILL_BUCKETS
-from weft_server.engine.encoder_runs import RUN_COST, computed_tokens, runs_of
+from weft_server.engine.encoder_runs import DEVICE_RUN_COST, RUN_COST, computed_tokens, runs_of
 from weft_server.engine.rows import Rows, slot_of
 from weft_server.engine_stats import Usage
 
@@ -35,11 +35,6 @@ MAX_COMPANY = 8
 # 1. A source waits for company, where slots are short.
 # 2. Other lanes wait for one that reads a prompt and holds fewer rows than they do. See `is_open`.
 PATIENCE = 6
-
-
-def largest_allowance(budget: int, num_slots: int) -> int:
-    """Return how many tokens of sources and prompts a lane with its own `budget` reads in a step, at most."""
-    return max(budget, UNWATCHED_BUDGET, num_slots * 3 // 2)
 
 
 class Piece(NamedTuple):
@@ -71,6 +66,7 @@ class DecodeLane:
         self._start_id = start_id
         self._budget = prefill_budget
         self._unwatched_budget = max(UNWATCHED_BUDGET, runner.largest_chunk)
+        self._is_far = runner.host_states is None
         self._metrics = metrics
         # None: there is no prefix cache.
         self._recall = recall
@@ -186,7 +182,9 @@ class DecodeLane:
         """
         unread: list[Sequence] = []
         num_before, least, left = self._num_free, self._company(), self._allowance()
-        while taken := take(most=self._num_free, room=self._num_free, budget=left, least=least):
+        # Sources share a run. Each question is a run of its own.
+        most = 1 if self.runner.reads_questions and self._reads_once() else self.slots.num_slots
+        while taken := take(most=min(most, self._num_free), room=self._num_free, budget=left, least=least):
             for sequence in sorted(taken, key=lambda sequence: sequence.num_input_tokens):
                 self._rows.begin(sequence, start_id)
             num_known = 0
@@ -223,18 +221,30 @@ class DecodeLane:
     def _allowance(self) -> int:
         """Tokens of sources and prompts that this step may read, while its rows wait.
 
-        There are two cases:
+        There are three cases:
 
         1. Somebody watches, and sees the gap between two tokens: three for each two rows. Then a step with one such run
            takes less than twice as long as one without. The run costs by itself as much as the decode run, because both
            read all weights. But a prompt's token costs less than a row's, which also goes through the vocabulary.
-        2. All callers wait for the whole answer: UNWATCHED_BUDGET, or one run on a device, which may read more. They
+        2. Somebody watches a device: DEVICE_RUN_COST, whatever the number of rows. Fewer would be no cheaper. And few
+           rows would have prompts read slowly, so that they stayed few.
+        3. All callers wait for the whole answer: UNWATCHED_BUDGET, or one run on a device, which may read more. They
            notice no gap, and gain by full steps.
 
         It is never less than the lane's own budget.
         """
-        enough = self.slots.num_running * 3 // 2 if self._rows.is_watched() else self._unwatched_budget
+        if not self._rows.is_watched():
+            enough = self._unwatched_budget
+        else:
+            enough = DEVICE_RUN_COST if self._is_far else self.slots.num_running * 3 // 2
         return max(self._budget, enough)
+
+    def _reads_once(self) -> bool:
+        """Whether this step may do one run for prompts, and not several short ones.
+
+        On a device each would make those who watch wait as long as another step does, however short it is.
+        """
+        return self._is_far and self._rows.is_watched()
 
     def _beside(self, take: Take) -> Piece | None:
         """Return the piece of a prompt that this step's decode run reads beside its rows, or None.
@@ -250,7 +260,7 @@ class DecodeLane:
         At least one piece is read. Where a prompt is cut depends on the load. Its bits do not, as long as a run reads
         two tokens or more.
         """
-        left = max(self._allowance(), PREFILL_BUCKETS[0])
+        left, reads_once = max(self._allowance(), PREFILL_BUCKETS[0]), self._reads_once()
         while left >= PREFILL_BUCKETS[0] and self._has_prompt(take, left):
             piece = self._next_piece(left)
             padded, candidates = self.runner.prefill(self.slots.num_running, piece.token_ids)
@@ -258,6 +268,8 @@ class DecodeLane:
             if piece.ends:
                 self._rows.end_prompt()
                 self._rows.start(candidates)
+            if reads_once:
+                break
             left -= padded + RUN_COST
 
     def _has_prompt(self, take: Take, budget: int) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft_server.engine.decode_lane import PATIENCE
+from weft_server.engine.encoder_runs import DEVICE_RUN_COST
 from weft_server.engine.paged_runner import Piece
 from weft_server.engine.rows import Rows, slot_of
 from weft_server.engine_stats import Usage
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from weft_server.engine.slots import Kept, Slots
     from weft_server.sequence import Delivery, Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
-
-# Tokens of prompts that a step may read while somebody is given each token of a row. Nobody has measured on a device
-# what they cost beside rows. While nobody is, a step reads as many as a run may have.
-WATCHED_BUDGET = 512
 
 
 class Parked(NamedTuple):
@@ -64,7 +61,7 @@ class PagedLane:
         self._turns = count(1)
         # Whether the last step had too few blocks for a sequence that waits.
         self._is_short = False
-        self._budget = max(prefill_budget, WATCHED_BUDGET)
+        self._budget = max(prefill_budget, DEVICE_RUN_COST)
         self._metrics = metrics
 
     def first_runs(self) -> Iterator[None]:

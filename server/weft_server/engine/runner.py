@@ -136,6 +136,11 @@ class DecodeRunner:
         return source.num_places if self._begins else 0
 
     @property
+    def reads_questions(self) -> bool:
+        """Whether a source may come with a question, which is read behind it in runs of its own."""
+        return self._max_question > 0
+
+    @property
     def question_piece(self) -> int:
         """How many tokens of a question a run reads. What attends to a memory takes no more than that has places."""
         return self._chunks.size(min(PREFILL_CHUNK, self._num_places) if self._has_memory else PREFILL_CHUNK)

@@ -43,7 +43,7 @@ class Shapes:
         budget: int,
     ) -> None:
         """`own` is the width of an input on the host. `longest` has the longest input, by the port that reads it."""
-        self._in_place = device.in_place
+        self.in_place = device.in_place
         self._own = own
         self._longest = longest
         self._most = most
@@ -57,22 +57,22 @@ class Shapes:
     def width(self, source: Source) -> int:
         """How wide a run is in which this input is the longest."""
         own = self._own(source)
-        return own if self._in_place else next(width for width in self._widths[source.port] if width >= own)
+        return own if self.in_place else next(width for width in self._widths[source.port] if width >= own)
 
     def num_rows(self, num_inputs: int) -> int:
         """How many rows a run of so many inputs has."""
-        return num_inputs if self._in_place else next(number for number in self._numbers if number >= num_inputs)
+        return num_inputs if self.in_place else next(number for number in self._numbers if number >= num_inputs)
 
     def alike(self, source: Source) -> Hashable:
         """What is equal of inputs that may share a batch."""
-        return source.alike if self._in_place else (source.port, self.width(source), source.num_masks)
+        return source.alike if self.in_place else (source.port, self.width(source), source.num_masks)
 
     def limit(self, source: Source) -> int:
         """How many inputs a run has at most in which this one is the longest."""
         width = self.width(source)
         # A row of the vocabulary for each mask may be a megabyte. A run has no more of them than inputs with one mask.
         most = min(self._most // max(1, source.num_masks), self._budget // width)
-        if self._in_place:
+        if self.in_place:
             return max(1, most)
         return max([number for number in self._numbers if number <= most], default=1)
 
@@ -86,7 +86,7 @@ class Shapes:
 
     def trials(self) -> Iterator[list[Source]]:
         """Yield inputs for each shape that a run on a device can have. On the host there is none to be tried."""
-        for port, widths in self._widths.items() if not self._in_place else ():
+        for port, widths in self._widths.items() if not self.in_place else ():
             longest = self._longest[port]
             for width in widths:
                 source = _cut(longest, width) if isinstance(longest, Ids) else longest

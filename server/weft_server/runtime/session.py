@@ -317,8 +317,10 @@ def _block_of_value(value: Any, device: Device) -> Block:
 def _provider_options(device: Device, *, captures: bool) -> dict[str, str]:
     if device.kind == "cpu":
         return {}
-    return {
-        "device_id": str(device.index),
+    # Of an id that is given, ONNX Runtime 1.31 prints that it has no plugin for it, once for each session. 0 is what it
+    # takes without one.
+    which = {"device_id": str(device.index)} if device.index else {}
+    return which | {
         "enable_cuda_graph": str(int(captures)),
         # By default, what is asked for grows to a power of two: 3.3 GB of weights would take 4 GB.
         "arena_extend_strategy": "kSameAsRequested",

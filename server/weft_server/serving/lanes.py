@@ -15,7 +15,8 @@ from weft_server.bundle.graphs import attends_with_bias
 from weft_server.config import MEBIBYTE, flag_name
 from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.classify_lane import ClassifyLane
-from weft_server.engine.decode_lane import DecodeLane, largest_allowance
+from weft_server.engine.decode_lane import DecodeLane
+from weft_server.engine.encoder_runs import DEVICE_RUN_COST
 from weft_server.engine.mixed_proof import verify_mixed
 from weft_server.engine.recall import Recall, prefix_cache_of
 from weft_server.engine.runner import DecodeRunner
@@ -218,7 +219,7 @@ def _encoder_shapes(graphs: Graphs, num_slots: int, config: ServerConfig) -> Sha
     if graphs.device.in_place:
         return EXACT
     source = longest_source(graphs.manifest, takes_image=TASKS[graphs.manifest.task].takes_image)
-    budget = largest_allowance(config.prefill_budget, num_slots)
+    budget = max(config.prefill_budget, DEVICE_RUN_COST)
     return Shapes(graphs.device, attrgetter("width"), {source.port: source}, most=num_slots, budget=budget)
 
 

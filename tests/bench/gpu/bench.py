@@ -3,9 +3,9 @@
 Each piece answers one question about one model, in a process of its own, and leaves a file. A run does the pieces that
 have none yet, until its minutes are over. So it can be cut off and started again. All files together make a dated page.
 
-It has not run on a GPU yet. `--rehearse` runs the pieces with a small model: on the stand-in for a GPU where that is
-loaded (`make rehearse-bench-gpu`), and otherwise in the CPU's memory, which the host then does not touch. What a
-rehearsal measures means nothing.
+docs/benchmarks has the page of its first run on a GPU. `--rehearse` runs the pieces with a small model: on the stand-in
+for a GPU where that is loaded (`make rehearse-bench-gpu`), and otherwise in the CPU's memory, which the host then does
+not touch. What a rehearsal measures means nothing.
 """
 
 import argparse

@@ -13,6 +13,8 @@ from standin import WHY_NOT, counting, verify_clean
 
 from loaded import Loaded, ask, golden_request
 from weft_proto.v1 import common_pb2
+from weft_server.runtime.device import Device
+from weft_server.runtime.session import Session
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
 # One that generates, one that translates, one that captions, two that recur, one of them behind convolutions, one that
@@ -58,3 +60,9 @@ def test_a_step_is_one_transfer_each_way(bundles, name, cuda_graphs):
     """Four tokens more are four steps more: four transfers to the device, and four back."""
     few, more = (asyncio.run(transfers(bundles(name, "fp16"), n, cuda_graphs=cuda_graphs)) for n in (4, 8))
     assert [4, 4] == (more - few).tolist()
+
+
+def test_opening_a_graph_prints_nothing(bundles, capfd):
+    """ONNX Runtime has no line to say about the first device: what the server prints is its log."""
+    Session(bundles("digits", "fp16") / "classifier.onnx", 1, Device("cuda", in_place=False))
+    assert ("", "") == capfd.readouterr()
