@@ -97,3 +97,16 @@ def test_null_is_no_and_albert_is_framed_as_asked(kind, key, value, is_saved, tm
     given = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(given | {key: value}))
     assert their_ids(directory) == our_ids(directory)[0]
+
+
+@pytest.mark.parametrize("kind", ["m2m_100", "marian"])
+@pytest.mark.parametrize("key", ["additional_special_tokens", "extra_special_tokens"])
+def test_further_special_tokens_are_found_beside_a_vocab_json(kind, key, tmp_path):
+    """Where the ids stand apart from the model, too. One that has no id there is refused by its name."""
+    model_type, options, files = OLDER[kind]()
+    write(tmp_path, model_type, {**(options or {}), key: ["a"]}, files)
+    assert their_ids(tmp_path) == our_ids(tmp_path)[0]
+
+    write(tmp_path, model_type, {**(options or {}), key: ["<new>"]}, files)
+    with pytest.raises(CheckpointError, match=f"{key} has '<new>'"):
+        our_ids(tmp_path)
