@@ -97,7 +97,7 @@ test-fast: $(READY) ## the unit tests alone
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not e2e and not long" tests/client tests/server tests/export
 
 test-converters: $(READY) ## random models of every kind, against transformers
-	@$(BIN)/python -m pytest -q -n 2 -m long tests/export/converters
+	@$(BIN)/python -m pytest -q -n 2 -m long tests/export/converters tests/export/test_tokenizer_options.py
 
 test-swaps: models ## swap a model a hundred times under load, two minutes
 	@$(BIN)/python -m pytest -q -s -m long tests/e2e/test_swaps.py

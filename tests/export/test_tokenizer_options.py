@@ -1,6 +1,7 @@
 """Each key of a tokenizer_config.json, set to other values: a text is read as transformers reads it, or it is told."""
 
 import json
+import shutil
 
 import pytest
 from tokenizer_directories import OLDER, byte_level, config_of, reference, write
@@ -12,13 +13,19 @@ from weft_export.errors import CheckpointError
 
 TEXTS = ("a b", " a", "Ab é", "don't", "12 345", "a!?", "漢字", "<s>a", "a <mask> b")
 VALUES = [None, True, False, 3, "x", ["a"]]
-KINDS = ["albert", "bert", "deberta", "gpt2", "llama", "m2m_100", "roberta", "t5", "json"]
+KINDS = ["albert", "bert", "camembert", "deberta", "gpt2", "llama", "m2m_100", "roberta", "t5", "xlm-roberta", "json"]
 
 
 def their_ids(directory):
-    """What transformers makes of texts; None where it refuses the directory."""
+    """What transformers makes of texts; None where it refuses the directory.
+
+    Without the tokens around a source that says its language: a request names it here.
+    """
     try:
         tokenizer = reference(directory)
+        if hasattr(tokenizer, "src_lang"):
+            end = [tokenizer.eos_token_id]
+            return [tokenizer(text, add_special_tokens=False).input_ids + end for text in TEXTS]
         return [tokenizer(text).input_ids for text in TEXTS]
     except Exception:  # noqa: BLE001  theirs are of many kinds
         return None
@@ -60,3 +67,46 @@ def test_each_option_is_followed_or_told(kind, tmp_path):
             if actual != expected and not any(key in note for note in notes):
                 faults.append((key, value, "other ids"))
     assert [] == faults
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("albert", "do_lower_case", None),
+        ("albert", "add_prefix_space", None),
+        ("camembert", "add_prefix_space", None),
+        ("xlm-roberta", "add_prefix_space", None),
+        ("albert", "add_bos_token", None),
+        ("albert", "add_bos_token", True),
+        ("albert", "add_eos_token", False),
+        ("albert", "add_eos_token", True),
+    ],
+)
+@pytest.mark.parametrize("is_saved", [False, True], ids=["older", "saved"])
+def test_null_is_no_and_albert_is_framed_as_asked(kind, key, value, is_saved, tmp_path):
+    """In these classes null means no, not the default. ALBERT's [CLS] and [SEP] give way to options that name others.
+
+    transformers reads the latter only where there is no tokenizer.json.
+    """
+    directory = write(tmp_path / "older", *OLDER[kind]())
+    if is_saved:
+        shutil.copytree(directory, tmp_path / "saved")
+        reference(directory).save_pretrained(tmp_path / "saved")
+        directory = tmp_path / "saved"
+    path = directory / "tokenizer_config.json"
+    given = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(given | {key: value}))
+    assert their_ids(directory) == our_ids(directory)[0]
+
+
+@pytest.mark.parametrize("kind", ["m2m_100", "marian"])
+@pytest.mark.parametrize("key", ["additional_special_tokens", "extra_special_tokens"])
+def test_further_special_tokens_are_found_beside_a_vocab_json(kind, key, tmp_path):
+    """Where the ids stand apart from the model, too. One that has no id there is refused by its name."""
+    model_type, options, files = OLDER[kind]()
+    write(tmp_path, model_type, {**(options or {}), key: ["a"]}, files)
+    assert their_ids(tmp_path) == our_ids(tmp_path)[0]
+
+    write(tmp_path, model_type, {**(options or {}), key: ["<new>"]}, files)
+    with pytest.raises(CheckpointError, match=f"{key} has '<new>'"):
+        our_ids(tmp_path)

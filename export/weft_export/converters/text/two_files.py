@@ -75,7 +75,7 @@ def marian(settings: Settings, names: Names, vocab_size: int, side: str, *, spar
     tokenizer.normalizer = made(path, lambda: normalizer_of(model, marks_unknown=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in codes])
-    return _finished(tokenizer, ids, special, names, len(beyond))
+    return _finished(tokenizer, ids, [*special, *_further(settings, ids)], names, len(beyond))
 
 
 def m2m_100(settings: Settings, names: Names, vocab_size: int, *, spare: bool) -> Tokens:
@@ -104,7 +104,8 @@ def m2m_100(settings: Settings, names: Names, vocab_size: int, *, spare: bool) -
     tokenizer.normalizer = made(path, lambda: normalizer_of(model))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
     special = [str(token) for token in names.values() if token is not None]
-    return _finished(tokenizer, ids, [*special, *(f"__{code}__" for code in codes)], names, len(beyond))
+    special += [*(f"__{code}__" for code in codes), *_further(settings, ids)]
+    return _finished(tokenizer, ids, special, names, len(beyond))
 
 
 def m2m_codes(settings: Settings) -> tuple[str, ...]:
@@ -130,6 +131,17 @@ def _unknown(path: Path, ids: Mapping[str, int], names: Names) -> int:
     if token not in ids:
         raise CheckpointError(f"{path} has no {token}, which stands for what it does not know")
     return ids[token]
+
+
+def _further(settings: Settings, ids: Mapping[str, int]) -> list[str]:
+    """Return the further special tokens that the files name. CheckpointError for one without an id."""
+    further = [str(token) for token in settings.extra or ()]
+    for token in further:
+        if token not in ids:
+            named = (key for key in ("extra_special_tokens", "additional_special_tokens") if settings.options.get(key))
+            key = next(named, "additional_special_tokens")
+            raise settings.wrong(f"{key} has {token!r:.40}, which has no id in vocab.json")
+    return further
 
 
 def _finished(tokenizer: Tokenizer, ids: Mapping[str, int], special: list[str], names: Names, beyond: int) -> Tokens:

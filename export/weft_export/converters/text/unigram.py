@@ -6,6 +6,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from tokenizers.normalizers import Normalizer
 from tokenizers.processors import PostProcessor
 
+from weft_export.converters.text.byte_level import bos_and_eos
 from weft_export.converters.text.kind import Joint, Kind, Names, framed, template, text_of
 from weft_export.converters.text.language_codes import MBART, MBART_50
 from weft_export.converters.text.pieces import FAIRSEQ_NAMES, SPACE
@@ -84,9 +85,9 @@ def _assemble_pegasus(vocabulary: Vocabulary, _settings: Settings, names: Names)
 def _assemble_albert(vocabulary: Vocabulary, settings: Settings, _names: Names) -> Tokenizer:
     tokenizer = _tokenizer(vocabulary, unk_id=1)
     steps: list[Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    if not settings.flag("keep_accents", default=False):
+    if not _is_on(settings, "keep_accents", default=False):
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
-    if settings.flag("do_lower_case", default=True):
+    if _is_on(settings, "do_lower_case", default=True):
         steps.append(normalizers.Lowercase())
     tokenizer.normalizer = normalizers.Sequence([*steps, *_precompiled(vocabulary)])
     return _split_at_spaces(tokenizer, _scheme(settings))
@@ -100,7 +101,7 @@ def _assemble_deberta(vocabulary: Vocabulary, settings: Settings, names: Names) 
     steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(), normalizers.Strip(left=False)]
     tokenizer.normalizer = normalizers.Sequence(steps)
     marks = settings.flag("split_by_punct", default=False)
-    scheme = "always" if settings.flag("add_prefix_space", default=True) else "first"
+    scheme = "always" if _is_on(settings, "add_prefix_space", default=True) else "first"
     punctuation = [pre_tokenizers.Punctuation(behavior="isolated")] if marks else []
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*punctuation, pre_tokenizers.Metaspace(SPACE, scheme)])
     tokenizer.decoder = decoders.Metaspace(SPACE, scheme)
@@ -108,7 +109,12 @@ def _assemble_deberta(vocabulary: Vocabulary, settings: Settings, names: Names) 
 
 
 def _scheme(settings: Settings) -> str:
-    return "always" if settings.flag("add_prefix_space", default=True) else "never"
+    return "always" if _is_on(settings, "add_prefix_space", default=True) else "never"
+
+
+def _is_on(settings: Settings, name: str, *, default: bool) -> bool:
+    """Return an option as these classes of transformers read it: null is no, not the default."""
+    return settings.flag(name, default=default and name not in settings.options)
 
 
 def _place(vocabulary: Vocabulary, token: str | None, other: int) -> int:
@@ -162,7 +168,10 @@ def _further_pegasus(_vocabulary: Vocabulary, settings: Settings) -> tuple[Token
     return (settings.text("mask_token_sent") or "<mask_1>", *_unknowns(settings))
 
 
-def _frame_albert(tokenizer: Tokenizer, vocabulary: Vocabulary, _: Settings, names: Names) -> PostProcessor:
+def _frame_albert(tokenizer: Tokenizer, vocabulary: Vocabulary, settings: Settings, names: Names) -> PostProcessor:
+    # Where transformers builds a post-processor, either option replaces [CLS] and [SEP], whatever it says.
+    if not settings.has_json and {"add_bos_token", "add_eos_token"} & settings.options.keys():
+        return bos_and_eos(tokenizer, settings, names)
     joint = Joint.SEGMENTS
     return vocabulary.post_processor or template(tokenizer, names, ("cls_token",), ("sep_token",), joint=joint)
 
