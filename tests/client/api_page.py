@@ -38,7 +38,7 @@ GROUPS = {
         "LabelScore", "Tagging", "TokenLabel",
         "Span", "Extraction", "ExtractedAnswer", "FilledMasks", "FilledMask", "Filling",
         "Embeddings", "Score", "Tokenization", "Token", "Detokenization",
-        "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
+        "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Prompt", "TruncationSide", "Task",
         "LabelScoring",
         "ModelState", "Health",
     ],
