@@ -24,6 +24,7 @@ from weft_export.wrapping.onnx_model import OnnxModel
 from weft_export.wrapping.wrap import vector_of
 from weft_proto.bundle_rules import resized_size, resizing_fault
 from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.bundle.load import load_bundle
 from weft_server.content.images import load_picture
 
 WIDTH = 6
@@ -179,7 +180,8 @@ def test_optimum_s_directory_says_what_a_wrap_needs(tmp_path):
     (tmp_path / "1_Pooling").mkdir()
     onnx.save(reader(), tmp_path / "onnx" / "model.onnx")
     (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
-    kinds = [{"type": f"sentence_transformers.models.{kind}"} for kind in ("Transformer", "Pooling", "Normalize")]
+    folders = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    kinds = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in folders.items()]
     (tmp_path / "modules.json").write_text(json.dumps(kinds))
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 40}')
     (tmp_path / "tokenizer.json").write_bytes(byte_tokenizer())
@@ -196,6 +198,41 @@ def test_optimum_s_directory_says_what_a_wrap_needs(tmp_path):
     )
     assert WIDTH == len(manifest.golden.embedding)
     assert ["input_ids", "lengths"] == sorted(port.name for port in session.get_inputs())
+
+
+def sentence_directory(folder, prompts, pooling):
+    """A directory as sentence-transformers saves it with an ONNX backend, of a tiny body."""
+    (folder / "1_Pooling").mkdir(parents=True)
+    onnx.save(reader(), folder / "model.onnx")
+    (folder / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    kinds = (("Transformer", ""), ("Pooling", "1_Pooling"))
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "tokenizer.json").write_bytes(byte_tokenizer())
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True} | pooling))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    return folder
+
+
+def test_prompts_beside_an_embedder_are_wrapped_with_it(tmp_path):
+    """The default one stands before the golden text too; a prompt that is not pooled is refused, and so are its kin."""
+    vectors = []
+    for name, default in (("plain", None), ("asking", "query")):
+        given = {"prompts": {"query": "ask: "}, "default_prompt_name": default}
+        folder = sentence_directory(tmp_path / name, given, {})
+        assert (0, "") == wrap_alone(folder, tmp_path / "of" / name / "1", "--quiet", "--golden", "a house")
+        manifest = load_bundle(tmp_path / "of" / name / "1").manifest
+        assert {"query": "ask: ", "document": ""} == {each.name: each.text for each in manifest.text.prompts}
+        assert (default or "") == manifest.text.default_prompt_name
+        vectors.append(list(manifest.golden.embedding))
+    assert vectors[0] != vectors[1]
+    for name, prompts, pooling, why in (
+        ("left", {"prompts": {"query": "ask: "}}, {"include_prompt": False}, "include_prompt is false"),
+        ("none", {"default_prompt_name": "passage"}, {}, "default_prompt_name is 'passage'"),
+    ):
+        folder = sentence_directory(tmp_path / name, prompts, pooling)
+        code, said = wrap_alone(folder, tmp_path / "of" / name / "1", "--quiet")
+        assert (1, True) == (code, why in said), said
 
 
 def wrap_alone(*arguments):

@@ -135,7 +135,7 @@ def read_sentence_files(foreign: Foreign, expected: str | None) -> SentenceFiles
         )
     transformer = read_transformer(foreign.directory)
     if expected is not None:
-        _check_task(transformer, expected)
+        check_task(transformer, expected)
     foreign.fields.note(
         *check_keys(MODEL, given, MODEL_KEYS),
         *check_keys(transformer.place, transformer.given, TRANSFORMER_KEYS),
@@ -211,7 +211,7 @@ def _part(place: str, given: Mapping[str, Any], names: tuple[str, str], table: T
     return part
 
 
-def _check_task(transformer: Transformer, expected: str) -> None:
+def check_task(transformer: Transformer, expected: str) -> None:
     """Refuse what another module behind this one would be given, and texts that become messages of a chat."""
     task, output, feature = _TASKS[expected]
     known: dict[str, list[Any]] = {

@@ -180,11 +180,15 @@ def wrap(
         check_regular(path)
         check_target(bundle, force=force)
         say(0, 0, "loading torch")
-        from weft_export.wrapping.wrap import wrap_onnx  # noqa: PLC0415 - late: torch takes seconds to import
+        from weft_export.wrapping.sentences import put_sentence_files  # noqa: PLC0415 - late: torch takes seconds
+        from weft_export.wrapping.wrap import wrap_onnx  # noqa: PLC0415 - same
 
+        notes = put_sentence_files(model, text) if number == common_pb2.TASK_EMBED_TEXT and text is not None else []
         wrapped = wrap_onnx(
             path, bundle, described, names, force=force, on_stage=lambda name, done, total: say(done, total, name)
         )
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
     parity = wrapped.manifest.parity
     typer.echo(
         f"{wrapped.bundle}: {wrapped.size_bytes / 1e6:.1f} MB, largest difference from {path.name}"
