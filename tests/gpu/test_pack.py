@@ -41,6 +41,17 @@ def test_a_container_without_the_architecture_is_kept_whole():
     assert b"d" * 8 not in data
 
 
+@pytest.mark.parametrize(
+    "inner", [bytes(64), bytes(8), entry(2, 80, b"g" * 8)[:60], entry(2, 80, b"g" * 80)[:-40]], ids=len
+)
+def test_a_container_whose_entries_do_not_fit_is_left_alone(inner):
+    """It ends, also where an entry says that it has no size, and nothing is cleared, in it or behind it."""
+    data = bytearray(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(inner)) + inner)
+    before = bytes(data)
+    assert 0 == keep(data, 90)
+    assert before == bytes(data)
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_only_begins_like_a_container_is_left_alone(version):
     """The magic number may stand in any code, before other numbers or at the very end, and there are other versions."""

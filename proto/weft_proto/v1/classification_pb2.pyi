@@ -423,9 +423,10 @@ class ExtractRequest(_message.Message):
     question: _builtins.str
     """question is what is asked; not empty."""
     context: _builtins.str
-    """context is where the answer stands; not empty, and at most 131,072 characters. Neither text may spell the token that stands between
-    them. Where the two, joined by the model's tokenizer, have more than max_seq_len tokens, the context is read in windows that overlap, and
-    the best answers over all of them are returned; see doc_stride. At most 256 windows.
+    """context is where the answer stands; not empty, and at most 131,072 characters, or 32 for each token that the model takes if
+    that is more. Neither text may spell the token that stands between them. Where the two, joined by the model's tokenizer, have more
+    than max_seq_len tokens, the context is read in windows that overlap, and the best answers over all of them are returned; see
+    doc_stride. At most 256 windows.
     """
     top_k: _builtins.int
     """top_k is how many answers to return at most; [1, 20], default 1."""
@@ -443,8 +444,8 @@ class ExtractRequest(_message.Message):
     [1, Limits.max_source_tokens]. Default: the largest. transformers' pipeline takes 384.
     """
     doc_stride: _builtins.int
-    """doc_stride is how many tokens of the context two windows share that follow each other; at least 0, and fewer than fit beside the
-    question. Default: half of max_seq_len, at most 128.
+    """doc_stride is how many tokens of the context two windows share that follow each other; at least 0. Where there are several,
+    fewer than fit beside the question. Default: half of max_seq_len, at most 128, and at most one fewer than fit.
     """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:

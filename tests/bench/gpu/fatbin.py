@@ -13,6 +13,7 @@ _MAGIC, _VERSION = 0xBA55ED50, 1
 _MACHINE_CODE = 2
 # Where in an entry's header its architecture stands.
 _ARCH = 28
+_LEAST_ENTRY = _ARCH + 4
 
 
 def keep(data, arch):
@@ -24,7 +25,7 @@ def keep(data, arch):
     """
     cleared, start = 0, 0
     while (start := data.find(struct.pack("<I", _MAGIC), start)) >= 0:
-        entries = list(_entries(data, start))
+        entries = _entries(data, start)
         if not entries:
             start += 4
             continue
@@ -38,15 +39,21 @@ def keep(data, arch):
 
 
 def _entries(data, start):
-    """Kind, architecture, first byte and size of each entry of the container that begins at `start`, if one does."""
+    """Kind, architecture, first byte and size of each entry of the container that begins at `start`; none if none does."""
     if start + _CONTAINER.size > len(data):
-        return
+        return []
     _, version, header, size = _CONTAINER.unpack_from(data, start)
     place, end = start + header, start + header + size
     if version != _VERSION or header != _CONTAINER.size or end > len(data):
-        return
+        return []
+    entries = []
     while place < end:
+        if place + _LEAST_ENTRY > end:
+            return []
         kind, _, header, size = _ENTRY.unpack_from(data, place)
         (arch,) = struct.unpack_from("<I", data, place + _ARCH)
-        yield kind, arch, place + header, size
+        if header < _LEAST_ENTRY or place + header + size > end:
+            return []
+        entries.append((kind, arch, place + header, size))
         place += header + size
+    return entries

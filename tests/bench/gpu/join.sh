@@ -3,7 +3,9 @@
 packed=$PWD/build/gpu-pack
 folder=${1:-/tmp/weft-gpu}
 if [ ! -d "$folder/site" ]; then
-    mkdir -p "$folder" && cat "$packed"/site.[0-9]* | tar -xJ -C "$folder" || return 1
+    # What breaks off is no site.
+    rm -rf "$folder/part" && mkdir -p "$folder/part" || return 1
+    cat "$packed"/site.[0-9]* | tar -xJ -C "$folder/part" && mv "$folder/part/site" "$folder/site" || return 1
 fi
 # torch's own folder says where its CUDA libraries lie.
 packages=$(python3 -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])') || return 1
