@@ -21,9 +21,9 @@ TEXT = "the big cat sees a red bird"
 
 
 @pytest.fixture(scope="module")
-def family_server(tiny_repository):
+def family_server(whole_tiny_repository):
     """One real server over a tiny model of every family."""
-    with ServerProcess(tiny_repository) as server:
+    with ServerProcess(whole_tiny_repository) as server:
         server.wait_for("ready", timeout=120)
         yield server
 

@@ -39,7 +39,7 @@ def keep(data, arch):
 
 
 def _entries(data, start):
-    """Kind, architecture, first byte and size of each entry of the container that begins at `start`; none if none does."""
+    """Kind, architecture, first byte and size of each entry of the container that begins at `start`, if one does."""
     if start + _CONTAINER.size > len(data):
         return []
     _, version, header, size = _CONTAINER.unpack_from(data, start)
