@@ -39,6 +39,7 @@ SAID = {
     "label_text": "a {}",
     "pooling": "mean",
     "pairs": None,
+    "truncate": None,
 }
 
 
