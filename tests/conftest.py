@@ -32,9 +32,10 @@ sys.path.insert(0, str(Path(__file__).parent / "export"))
 
 
 def pytest_configure():
-    """Let Ctrl-C reach the processes that tests start."""
-    # Background jobs of a shell ignore it, and what they start inherits that.
+    """Let Ctrl-C and a hang-up reach the processes that tests start."""
+    # Background jobs of a shell ignore the one, nohup the other, and what they start inherits that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items):
