@@ -8,18 +8,23 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 from weft_proto.bundle_rules import LIMITS, MAX_MANIFEST_BYTES, MAX_MANIFEST_ENTRIES, MAX_READ_BYTES
-from weft_proto.v1 import bundle_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.limits import verify_limits
 from weft_server.bundle.load import has_few_entries
 from weft_server.errors import BundleError
 
-PROTO = (Path(__file__).parents[2] / "proto" / "weft_proto" / "v1" / "bundle.proto").read_text()
+CONTRACTS = Path(__file__).parents[2] / "proto" / "weft_proto" / "v1"
+PROTO = (CONTRACTS / "bundle.proto").read_text()
+# What a manifest holds that other contracts have too.
+SHARED = {"Prompt": common_pb2.Prompt}
+MESSAGES = vars(bundle_pb2) | SHARED
+TEXT_OF = {name: (CONTRACTS / "common.proto").read_text() for name in SHARED}
 MANUAL = (Path(__file__).parents[2] / "server" / "README.md").read_text()
 # format_version is 1 or refused; decoding is checked as any request's; image.channels is 1 or 3.
 CHECKED_OTHERWISE = {"BundleManifest.format_version", "AdapterManifest.format_version"}
 NO_WORD_OF_IT = {"ImageSpec.channels", "BundleFile.sha256", "Quality.score", "Quality.fp32_score"}
 FIELDS = {
-    f"{message}.{field}": (getattr(bundle_pb2, message).DESCRIPTOR.fields_by_name[field], limit)
+    f"{message}.{field}": (MESSAGES[message].DESCRIPTOR.fields_by_name[field], limit)
     for message, limits in LIMITS.items()
     for field, limit in limits.items()
 }
@@ -30,10 +35,13 @@ UNBOUNDED = {FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_ENUM, FieldDescr
 
 
 def test_every_field_has_a_limit():
-    """Of each message that bundle.proto defines, whatever is a number, a string or repeated stands in the table."""
+    """Of each message of bundle.proto, and of SHARED, what is a number, a string or repeated stands in the table."""
     expected = {
         f"{name}.{field.name}"
-        for name, message in bundle_pb2.DESCRIPTOR.message_types_by_name.items()
+        for name, message in {
+            **bundle_pb2.DESCRIPTOR.message_types_by_name,
+            **{name: shared.DESCRIPTOR for name, shared in SHARED.items()},
+        }.items()
         for field in message.fields
         if field.is_repeated or field.type not in UNBOUNDED
     }
@@ -45,7 +53,9 @@ def test_every_field_has_a_limit():
 def test_the_contract_states_each_limit(name):
     """The comment over a field has the largest number, the greatest length and the number of entries."""
     message, field = name.split(".")
-    body = re.search(rf"^message {message} {{\n(.*?)^}}", PROTO, re.MULTILINE | re.DOTALL).group(1)
+    body = re.search(rf"^message {message} {{\n(.*?)^}}", TEXT_OF.get(message, PROTO), re.MULTILINE | re.DOTALL).group(
+        1
+    )
     comment = re.search(rf"((?: *//.*\n)+).*\b{field} = \d+;", body).group(1)
     limit = FIELDS[name][1]
     words = comment.replace(".\n", "\n").replace(". ", " ").replace(", ", " ").replace("]", " ").split()
@@ -84,12 +94,12 @@ def test_the_manual_states_the_same_limits():
 def test_what_is_at_its_limit_is_taken_and_what_is_beyond_is_refused(name):
     """In one sentence that names the field."""
     field, limit = FIELDS[name]
-    message = getattr(bundle_pb2, name.split(".")[0])
+    message = MESSAGES[name.split(".")[0]]
     number = limit.least + (limit.most or 0) if field.cpp_type == FieldDescriptor.CPPTYPE_STRING else limit.most
 
     def value(amount):
         if field.type == FieldDescriptor.TYPE_MESSAGE:
-            return getattr(bundle_pb2, field.message_type.name)()
+            return MESSAGES[field.message_type.name]()
         return "x" * int(amount) if field.type == FieldDescriptor.TYPE_STRING else amount
 
     def whole(amount, entries=1):
