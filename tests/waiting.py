@@ -1,6 +1,8 @@
 """Waiting for what has no event."""
 
 import asyncio
+import threading
+from contextlib import contextmanager
 
 
 async def until(condition, timeout_s=30):
@@ -8,3 +10,21 @@ async def until(condition, timeout_s=30):
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - nobody tells when it holds
             await asyncio.sleep(0.001)
+
+
+@contextmanager
+def held(model):
+    """Let the lane of a model that classifies or embeds run nothing until the block ends."""
+    session, free = model.engine.lanes[0]._sessions["input_ids"], threading.Event()
+    run = session.run
+
+    def wait(feeds):
+        assert free.wait(30)
+        return run(feeds)
+
+    session.run = wait
+    try:
+        yield
+    finally:
+        session.run = run
+        free.set()

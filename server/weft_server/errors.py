@@ -73,8 +73,8 @@ class Overloaded(RequestError):
     """A bound is reached. Each counts something, and has its reason.
 
     1. Requests that wait: QUEUE_FULL. Those of one tenant: TENANT_QUEUE_FULL.
-    2. Tokens that wait: TOKEN_BUDGET. Bytes of messages that are held or on their way, or of answers that a caller has
-       not read: BYTE_BUDGET. Open calls: TOO_MANY_CALLS.
+    2. Tokens that wait: TOKEN_BUDGET. Bytes of messages that are held or on their way, of answers that a caller has
+       not read, of constraints, or of logits: BYTE_BUDGET. Open calls: TOO_MANY_CALLS.
     3. The time until the caller's deadline, which the queue takes: DEADLINE_TOO_NEAR.
     4. The machine itself: MACHINE_BUSY.
     5. Adapters in memory that are all in use: ADAPTERS_IN_USE.

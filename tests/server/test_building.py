@@ -21,6 +21,7 @@ from weft_server.errors import DeadlineExpired, InvalidRequest, Overloaded, Requ
 from weft_server.sequence import ANYBODY, Priority, Standing
 from weft_server.serving import building, constraint_memory
 from weft_server.serving.building import Building
+from weft_server.serving.held_bytes import HeldBytes
 from weft_server.serving.workers import Workers
 from weft_server.telemetry.metrics import Metrics
 
@@ -148,6 +149,17 @@ def test_what_constraints_hold_is_bounded_and_comes_back(monkeypatch):
     held.clear()
     gc.collect()
     memory.hold(made(50), "a")
+
+
+def test_bytes_are_taken_by_one_alone_whatever_they_are():
+    """Beyond the bound of all, and of a tenant: else it would never be answered. Beside others it is refused."""
+    memory = HeldBytes("this takes", 100, 50)
+    for tenant, size in (("", 101), ("a", 60), ("a", 101)):
+        memory.take(size, tenant)
+        with pytest.raises(Overloaded, match="this takes 30 bytes, and others hold the room for that"):
+            memory.take(30, tenant)
+        memory.give_back(size, tenant)
+    assert 0 == memory.held
 
 
 def no_threads(monkeypatch):

@@ -1,14 +1,12 @@
 """A call that embeds several inputs: each has the bits that it has alone, and all are admitted or none is."""
 
 import asyncio
-import threading
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from loaded import Loaded, ask
-from waiting import until
+from waiting import held, until
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest, Overloaded
 
@@ -28,24 +26,6 @@ def loaded(repository, name="tiny-embed", **settings):
 def bits(answer):
     """The vectors of an answer, each as bytes."""
     return [np.array(each.values, np.float32).tobytes() for each in answer.embeddings]
-
-
-@contextmanager
-def held(model):
-    """Let the model's lane run nothing until the block ends."""
-    session, free = model.engine.lanes[0]._sessions["input_ids"], threading.Event()
-    run = session.run
-
-    def wait(feeds):
-        assert free.wait(30)
-        return run(feeds)
-
-    session.run = wait
-    try:
-        yield
-    finally:
-        session.run = run
-        free.set()
 
 
 def test_each_input_has_the_bits_that_it_has_alone(tiny_repository):
@@ -160,6 +140,26 @@ def test_all_inputs_wait_or_none(tiny_repository):
                     await ask(model, inputs=inputs_of(TEXTS))
             await first
             assert 3 == len((await others).embeddings)
+
+    asyncio.run(run())
+
+
+def test_inputs_of_any_length_are_taken_where_nothing_waits(tiny_repository):
+    """Also beyond the bound of tokens: no retry would help them. Beside what waits they are refused, and one is not."""
+
+    async def run():
+        async with loaded(tiny_repository, max_queued_tokens=20, lanes=1) as model:
+            many = inputs_of(TEXTS * 4)
+            assert len(many) == len((await ask(model, inputs=many)).embeddings)
+            with held(model):
+                first = asyncio.create_task(ask(model, inputs=many[:1]))
+                await until(lambda: model.stats().running == 1)
+                second = asyncio.create_task(ask(model, inputs=many[:1]))
+                await until(lambda: model.stats().queued_tokens)
+                with pytest.raises(Overloaded) as refused:
+                    await ask(model, inputs=many)
+                assert ("TOKEN_BUDGET", 1) == (refused.value.reason, model.stats().queued)
+            await asyncio.gather(first, second)
 
     asyncio.run(run())
 

@@ -3,19 +3,23 @@
 import asyncio
 import json
 import shutil
+import tracemalloc
 
 import numpy as np
 import pytest
 from tiny_masks import MASK, tiny_masks
 
 from loaded import Loaded, ask
+from waiting import held, until
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
 from weft_server.config import read_config
 from weft_server.content.masks import MAX_TARGETS, best_of, log_probs_of
-from weft_server.errors import BundleError, InvalidRequest
+from weft_server.door import masks
+from weft_server.errors import BundleError, InvalidRequest, Overloaded
 from weft_server.serving.card import card_of
 from weft_server.serving.golden import verify_golden
+from weft_server.serving.held_bytes import HeldBytes
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +39,13 @@ def test_the_best_are_those_of_a_sort():
         assert expected[:count].tolist() == best_of(scores, count).tolist()
 
 
-def test_log_probabilities_of_a_row_hang_on_it_alone():
-    """They sum to 1, also of large logits, and have the same bits beside other rows."""
-    logits = np.random.default_rng(0).normal(0, 300, (5, 70)).astype(np.float32)
-    together = log_probs_of(logits)
-    assert pytest.approx(np.ones(5)) == np.exp(together).sum(axis=1)
-    for row, logs in zip(logits, together, strict=True):
-        assert log_probs_of(row[None])[0].tobytes() == logs.tobytes()
+def test_log_probabilities_are_of_the_whole_vocabulary():
+    """They sum to 1, also of large logits, and have the same bits for some tokens as for all."""
+    for logits in np.random.default_rng(0).normal(0, 300, (5, 70)).astype(np.float32):
+        everything = log_probs_of(logits, np.arange(70))
+        assert pytest.approx(1) == np.exp(everything).sum()
+        some = np.array([69, 3, 12])
+        assert everything[some].tobytes() == log_probs_of(logits, some).tobytes()
 
 
 def test_a_model_says_its_mask_and_takes_no_more_than_it_says(bundle):
@@ -75,6 +79,64 @@ def test_answers_have_the_same_bits_in_any_company(bundle):
             alone = [(await ask(model, text=text, top_k=5)).masks for text in texts]
             together = await asyncio.gather(*(ask(model, text=text, top_k=5) for text in texts))
             assert alone == [answer.masks for answer in together]
+
+    asyncio.run(run())
+
+
+def test_picking_takes_little_memory(bundle):
+    """A vocabulary's numbers are looked at for one mask at a time: never is there a table of all in float64."""
+    vocab = 250_000
+    logits = np.random.default_rng(0).normal(0, 3, (16, vocab)).astype(np.float32)
+
+    async def run():
+        async with Loaded(bundle) as model:
+            mask_id = model.manifest.text.mask_id
+            source = masks.FillMaskInput(model.reader, model.source_tokenizer, mask_id, f"the {MASK} {MASK}")
+            source.read()
+            source._masks *= 8
+            source._tokenizer.vocabulary.text = str
+            tracemalloc.start()
+            try:
+                found = source.filled(logits, 5)
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert peak < 8 * 4 * vocab
+            for row, filled in zip(logits, found, strict=True):
+                best = np.argsort(-row, kind="stable")[:5]
+                assert best.tolist() == [each.token_id for each in filled.fillings]
+                powers = np.exp(row.astype(np.float64))
+                expected = powers[best] / powers.sum()
+                assert pytest.approx(expected) == [each.score for each in filled.fillings]
+
+    asyncio.run(run())
+
+
+def test_what_waits_with_its_logits_is_bounded_by_bytes(bundle, monkeypatch):
+    """Who finds no room is refused before its text is run. What has ended, or failed, gives its bytes back."""
+
+    async def run():
+        async with Loaded(bundle, lanes=1) as model:
+            size = 4 * model.manifest.text.source_vocab_size
+            logits = HeldBytes("these masks take", 3 * size, 2 * size)
+            monkeypatch.setattr(masks, "LOGITS", logits)
+            with held(model):
+                first = asyncio.create_task(ask(model, text=f"the {MASK} {MASK}"))
+                await until(lambda: model.engine.stats().running)
+                assert 2 * size == logits.held
+                second = asyncio.create_task(ask(model, text=f"the {MASK}"))
+                await until(lambda: 3 * size == logits.held)
+                with pytest.raises(Overloaded, match=f"these masks take {size:,} bytes, and others") as refused:
+                    await ask(model, text=f"the {MASK}")
+                assert ("BYTE_BUDGET", 1) == (refused.value.reason, model.engine.stats().queued)
+                second.cancel()
+                await asyncio.wait([second])
+                assert 2 * size == logits.held
+            assert 2 == len((await first).masks)
+            assert 0 == logits.held
+            # More than all may hold: it is alone.
+            assert 4 == len((await ask(model, text=f"the {MASK} {MASK} {MASK} {MASK}")).masks)
+            assert 0 == logits.held
 
     asyncio.run(run())
 

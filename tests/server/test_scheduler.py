@@ -81,16 +81,17 @@ def test_a_promised_place_is_had_beyond_the_bounds():
     scheduler.check_open()
 
 
-def test_sequences_that_belong_together_may_not_exceed_the_token_bound():
-    """Even in an empty waiting room: only a single request may."""
+def test_sequences_that_belong_together_may_wait_alone_whatever_they_cost():
+    """No retry would ever help them. Beside what waits they are refused."""
     scheduler = Scheduler(1, max_queued_requests=9, max_queued_tokens=10)
     scheduler.reserve(count=2)
-    with pytest.raises(Overloaded) as refused:
+    scheduler.enqueue(make(6), make(5))
+    assert 11 == scheduler.queued_tokens
+    scheduler.reserve(count=2)
+    with pytest.raises(Overloaded, match="11 tokens are waiting") as refused:
         scheduler.enqueue(make(6), make(5))
 
-    assert ("TOKEN_BUDGET", 0, 2) == (refused.value.reason, scheduler.queued_tokens, scheduler.num_queued)
-    scheduler.enqueue(make(5), make(5))
-    assert 10 == scheduler.queued_tokens
+    assert ("TOKEN_BUDGET", 11, 4) == (refused.value.reason, scheduler.queued_tokens, scheduler.num_queued)
 
 
 def test_slots_are_given_in_order_of_arrival_within_the_budget():

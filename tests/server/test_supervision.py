@@ -1,6 +1,7 @@
 """A lane that throws, hangs or runs out of memory: its requests are told, another takes its place, within a budget."""
 
 import asyncio
+import gc
 import threading
 import time
 import weakref
@@ -443,6 +444,31 @@ def test_a_worker_hangs_though_nobody_waits_for_it():
         workers.supervise(-1)
         assert 3 == await asyncio.wait_for(workers.do(lambda: 3), 20)
         go_on.set()
+        workers.stop()
+
+    asyncio.run(run())
+
+
+def test_a_job_that_nobody_waits_for_keeps_nothing():
+    """Behind a long job it does not begin, and what it has read or computed is let go at once."""
+
+    async def run():
+        metrics = Metrics().for_model("m", 1, "t")
+        workers, go_on = Workers(1, "m/1-worker", metrics, Restarts(5)), threading.Event()
+        long = asyncio.create_task(workers.do(lambda: go_on.wait(20)))
+        await until(lambda: workers._running)
+        large = np.zeros(1000)
+        kept = weakref.ref(large)
+        behind = asyncio.create_task(workers.work(lambda _, large=large: large.sum()))
+        del large
+        await until(lambda: workers._wanted.keys() - workers._running)
+        behind.cancel()
+        await asyncio.wait([behind])
+        del behind
+        gc.collect()
+        assert kept() is None
+        go_on.set()
+        assert await long
         workers.stop()
 
     asyncio.run(run())

@@ -63,18 +63,21 @@ class FillMaskInput:
 
     def filled(self, logits: np.ndarray, top_k: int) -> list[classification_pb2.FilledMask]:
         """Return the best fillings of each mask by its float32 logits [masks, vocab]."""
-        scores = np.exp(log_probs_of(logits))
         return [
             classification_pb2.FilledMask(start=mask.start, end=mask.end, fillings=self._fillings(row, top_k))
-            for mask, row in zip(self._masks, scores, strict=True)
+            for mask, row in zip(self._masks, logits, strict=True)
         ]
 
-    def _fillings(self, scores: np.ndarray, top_k: int) -> list[classification_pb2.Filling]:
-        ids = np.arange(len(scores)) if self._target_ids is None else self._target_ids
-        best = ids[best_of(scores[ids], top_k)]
+    def _fillings(self, logits: np.ndarray, top_k: int) -> list[classification_pb2.Filling]:
+        # By the logits themselves: so only what is picked needs its probability.
+        if self._target_ids is None:
+            best = best_of(logits, top_k)
+        else:
+            best = self._target_ids[best_of(logits[self._target_ids], top_k)]
+        scores = np.exp(log_probs_of(logits, best))
         return [
             classification_pb2.Filling(text=self._tokenizer.vocabulary.text(id_), token_id=id_, score=score)
-            for id_, score in zip(best.tolist(), scores[best].tolist(), strict=True)
+            for id_, score in zip(best.tolist(), scores.tolist(), strict=True)
         ]
 
     def _target_id(self, index: int) -> int:
@@ -90,14 +93,14 @@ class FillMaskInput:
         return token
 
 
-def log_probs_of(logits: np.ndarray) -> np.ndarray:
-    """Return the log-probabilities float64 [masks, vocab] of logits float32 [masks, vocab]."""
-    # Row by row: so no row has other bits beside others.
-    rows = []
-    for row in logits.astype(np.float64):
-        shifted = row - row.max()
-        rows.append(shifted - np.log(np.exp(shifted).sum()))
-    return np.array(rows)
+def log_probs_of(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Return the log-probabilities float64 [ids] of some tokens by the float32 logits [vocab] of one mask."""
+    # One mask at a time: so none has other bits beside others, and no table of all is made.
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max()
+    some = shifted[ids]
+    log_probs: np.ndarray = some - np.log(np.exp(shifted, out=shifted).sum())
+    return log_probs
 
 
 def best_of(scores: np.ndarray, count: int) -> np.ndarray:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 DEFAULT_ANSWER_TOKENS = 15
 MAX_ANSWERS = 20
 MAX_ANSWER_TOKENS = 128
+# From so many tokens on, of all windows, a worker looks for the answers: that takes 0.3 to 1.2 ms for a thousand, and
+# up to 24 ms for 8,190. For fewer it takes less than waiting behind the texts of others.
+MANY_TOKENS = 1000
 
 
 async def extracted(call: Call, model: Model, request: classification_pb2.ExtractRequest) -> Any:
@@ -56,8 +59,8 @@ async def extracted(call: Call, model: Model, request: classification_pb2.Extrac
                 logits, top_k=top_k, max_answer_tokens=max_answer_tokens, allow_no_answer=request.allow_no_answer
             )
 
-        # Of one window that takes less time than handing it over. Of many it would hold the event loop.
-        found = answers() if len(sequences) == 1 else await model.work(answers, call.deadline)
+        is_long = sum(len(each) for each in logits) >= MANY_TOKENS
+        found = await model.work(answers, call.deadline) if is_long else answers()
         answer = classification_pb2.ExtractResponse(answers=found, **about(call, model, *sequences))
         with finishing(model, sequences, FinishReason.STOP):
             if reading:

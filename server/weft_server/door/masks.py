@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import classification_pb2
@@ -10,14 +11,24 @@ from weft_server.door.alignment import explain_rows, reading_of
 from weft_server.door.messages import about
 from weft_server.errors import InvalidRequest
 from weft_server.serving.completion import classify, finishing
+from weft_server.serving.held_bytes import HeldBytes
+from weft_server.source import Masked
 
 if TYPE_CHECKING:
     from weft_server.serving.call import Call
     from weft_server.serving.model import Model
+    from weft_server.source import Source
 
 # As in transformers' pipeline.
 DEFAULT_TOP_K = 5
 MAX_TOP_K = 100
+# Of the logits of all requests, and of those of one tenant that has a name. A mask takes 4 bytes for each token of the
+# vocabulary: 1 MB where that has 250,000.
+MAX_BYTES = 256 << 20
+MAX_BYTES_OF_TENANT = MAX_BYTES // 2
+# Of this process. They are held while a request waits for a worker, when its place in the engine is others' already.
+LOGITS = HeldBytes("the logits of these masks take", MAX_BYTES, MAX_BYTES_OF_TENANT)
+_LOGIT_BYTES = 4
 
 
 async def filled(call: Call, model: Model, request: classification_pb2.FillMaskRequest) -> Any:
@@ -34,8 +45,15 @@ async def filled(call: Call, model: Model, request: classification_pb2.FillMaskR
     source = FillMaskInput(
         model.reader, model.source_tokenizer, text.mask_id, request.text, targets=tuple(request.targets)
     )
-    with reading_of(model, request) as reading:
-        sequence, reason, logits = await classify(call, model, lambda _: source.read())
+    with reading_of(model, request) as reading, ExitStack() as held:
+
+        def admit(read: Source) -> None:
+            assert isinstance(read, Masked)
+            tenant, size = call.standing.tenant, read.num_masks * text.source_vocab_size * _LOGIT_BYTES
+            LOGITS.take(size, tenant)
+            held.callback(LOGITS.give_back, size, tenant)
+
+        sequence, reason, logits = await classify(call, model, lambda _: source.read(), admit)
         with finishing(model, (sequence,), reason):
             # In a worker: to look through a large vocabulary takes milliseconds.
             masks = await model.work(lambda _: source.filled(logits, top_k), call.deadline)

@@ -129,8 +129,8 @@ class Scheduler:
             Overloaded: the token bound is reached. The places are kept.
         """
         num_tokens = sum(sequence.num_input_tokens for sequence in sequences)
-        # One that is too long for the bound may wait alone. Otherwise it would never be answered.
-        is_only = not self.waiting and len(sequences) == 1
+        # What is too long for the bound may wait alone. Otherwise it would never be answered.
+        is_only = not self.waiting
         if not (is_only or is_promised):
             self.bounds.check_tokens(num_tokens)
         if not self.waiting:

@@ -157,13 +157,17 @@ async def submit(
     return sequence
 
 
-async def classify(call: Call, model: Model, read: Read) -> tuple[Sequence, FinishReason, np.ndarray]:
+async def classify(
+    call: Call, model: Model, read: Read, admit: Callable[[Source], None] = lambda _: None
+) -> tuple[Sequence, FinishReason, np.ndarray]:
     """Return a sequence that has ended, the reason, and its values: [labels], [tokens, labels] or [dimensions].
+
+    `admit` may refuse an input that was read, before it waits for the model.
 
     Raises:
         RequestError: the request was refused, or its deadline passed.
     """
-    sequence = await submit(call, model, read, lambda _: None)
+    sequence = await submit(call, model, read, admit)
     try:
         reason = await sequence.reply.done()
     finally:

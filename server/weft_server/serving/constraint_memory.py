@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from weft_server.errors import Overloaded
-from weft_server.tally import Tally
+from weft_server.serving.held_bytes import HeldBytes
 
 if TYPE_CHECKING:
     from weft_server.choosing.constraint import Constraint
@@ -22,9 +20,7 @@ class ConstraintMemory:
     """Any thread may use it."""
 
     def __init__(self) -> None:
-        # A constraint is let go wherever it ends, also while somebody else counts.
-        self._lock = threading.RLock()
-        self._held = Tally()
+        self._bytes = HeldBytes("this constraint takes", MAX_BYTES, MAX_BYTES_OF_TENANT)
 
     def hold(self, constraint: Constraint, tenant: str) -> None:
         """Count what a constraint holds, until nobody has it any more.
@@ -33,20 +29,8 @@ class ConstraintMemory:
             Overloaded: the constraints of requests that are not finished hold all that they may already.
         """
         size = constraint.num_bytes
-        with self._lock:
-            free = MAX_BYTES - self._held.total()
-            if tenant:
-                free = min(free, MAX_BYTES_OF_TENANT - self._held[tenant])
-            if size > free:
-                raise Overloaded(
-                    "BYTE_BUDGET", f"this constraint takes {size:,} bytes, and others hold the room for it"
-                )
-            self._held[tenant] += size
-        weakref.finalize(constraint, self._let_go, size, tenant)
-
-    def _let_go(self, size: int, tenant: str) -> None:
-        with self._lock:
-            self._held.less(tenant, size)
+        self._bytes.take(size, tenant)
+        weakref.finalize(constraint, self._bytes.give_back, size, tenant)
 
 
 # Of this process.

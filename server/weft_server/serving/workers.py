@@ -112,6 +112,8 @@ class Workers:
                     return result
         finally:
             del self._wanted[job]
+            # Its thread's queue has it until its turn. What it would have read or computed is let go now.
+            job.do = _nothing
 
     def supervise(self, timeout_s: float) -> None:
         """Give up threads whose job takes longer than `timeout_s` seconds, and have others in their place.
@@ -167,3 +169,7 @@ class Workers:
 
     def _do(self, job: _Job) -> Any:
         return job.do()
+
+
+def _nothing() -> None:
+    """What is left of a job that nobody waits for."""

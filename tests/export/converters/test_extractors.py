@@ -5,6 +5,7 @@ its QuestionAnsweringPipeline. There scores of spans with the same text are adde
 """
 
 import asyncio
+import threading
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from loaded import Loaded, ask
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import common_pb2
+from weft_server.content.extraction import ExtractInput
+from weft_server.door import extraction
 from weft_server.errors import InvalidRequest
 
 LENGTHS = (7, 2, 40, 12)
@@ -138,7 +141,7 @@ SERVED = [
 
 
 @pytest.mark.parametrize(("name", "files"), SERVED)
-def test_answers_are_those_of_the_pipeline(name, files, tmp_path):
+def test_answers_are_those_of_the_pipeline(name, files, tmp_path, monkeypatch):
     """Texts and places are theirs and scores within 1e-5, for each option; the same bits alone and together.
 
     So it is where a context is read in windows. Refused by name: options out of range, an empty text, one that is too
@@ -175,8 +178,28 @@ def test_answers_are_those_of_the_pipeline(name, files, tmp_path):
                 assert explained.usage.input_tokens == len(explained.alignment.target_tokens)
                 with pytest.raises(InvalidRequest, match="explain is for a context of one window"):
                     await ask(model, question="a", context=LONG, explain=common_pb2.Explain())
+                await check_where_it_picks(model, monkeypatch)
+        if name == "Bert":
+            # Nothing else waits, so no bound of tokens stands against it.
+            async with Loaded(bundle, max_queued_tokens=40) as model:
+                assert 40 < (await ask(model, question="a", context=LONG)).usage.input_tokens
 
     asyncio.run(run())
+
+
+async def check_where_it_picks(model, monkeypatch):
+    """Few tokens are looked through at once. Many are, in one window or several, where they hold nobody up."""
+    threads, answers = [], ExtractInput.answers
+
+    def noted(*args, **options):
+        threads.append(threading.current_thread())
+        return answers(*args, **options)
+
+    monkeypatch.setattr(ExtractInput, "answers", noted)
+    monkeypatch.setattr(extraction, "MANY_TOKENS", 30)
+    for context in ("b", "b " * 40, LONG):
+        await ask(model, question="a", context=context)
+    assert [True, False, False] == [each is threading.main_thread() for each in threads]
 
 
 async def check_windows(model, theirs, tokenizer):
