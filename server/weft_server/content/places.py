@@ -95,7 +95,7 @@ class Places:
     def _deleted(self, text: str, beginnings: set[int]) -> list[int]:
         """Which code points behind these beginnings the normaliser deletes, in order."""
         is_kept: dict[str, bool] = {}
-        found = []
+        found: list[int] = []
         for first in sorted(beginnings):
             index = max(first, found[-1] + 1) if found else first
             while index < len(text):
