@@ -1,5 +1,7 @@
 """What a model puts before a text, and whether it cuts one: rules of TextSpec that exporter and server both keep."""
 
+from collections.abc import Callable
+
 from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN, MAX_CUT_CHARS
 from weft_proto.tasks import Task
 from weft_proto.v1 import bundle_pb2, common_pb2
@@ -33,3 +35,18 @@ def prompts_fault(text: bundle_pb2.TextSpec, task: Task) -> str | None:
         "text.truncation_side is for classify_text, tag and embed_text": text.truncation_side and not task.may_cut,
     }
     return next((sentence for sentence, is_so in faults.items() if is_so), None)
+
+
+def spelling_fault(text: bundle_pb2.TextSpec, ids_of: Callable[[str], list[int]]) -> str | None:
+    """Say which prompt spells the token that stands between two texts, or None.
+
+    The model would take what follows for the second text. `ids_of` gives the tokens of a text, and nothing around them.
+    """
+    if not text.HasField("separator_id"):
+        return None
+    divider = text.separator_id
+    spelling = (each.name for each in text.prompts if divider in ids_of(each.text))
+    return next(
+        (f"text.prompts has {name!r:.80}, which spells the token {divider} of text.separator_id" for name in spelling),
+        None,
+    )

@@ -3,19 +3,24 @@
 import asyncio
 import io
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tokenizers
 from PIL import Image
-from tokenizers import Regex, models, normalizers, processors
+from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 
 from loaded import Loaded, ask, golden_request
+from weft_export.checkpoints.tokenizer import check_tokenizers, encode_source, read_tokenizer
+from weft_export.errors import CheckpointError
 from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.bundle.load import Bundle
 from weft_server.content.inputs import InputReader
 from weft_server.content.picture_file import PictureFile
-from weft_server.content.tokenizer import Tokenizer
-from weft_server.errors import DeadlineExpired, InvalidRequest
+from weft_server.content.tokenizer import Tokenizer, truncation_of
+from weft_server.errors import BundleError, DeadlineExpired, InvalidRequest
+from weft_server.serving.build import _source_tokenizer
 from weft_server.serving.model import NUM_WORKERS
 
 LIMITS = dict.fromkeys(("max_image_bytes", "max_image_pixels", "max_audio_bytes", "max_audio_s"), 1)
@@ -93,6 +98,79 @@ def test_a_text_of_which_nothing_is_left_is_an_empty_text(tmp_path, text):
         )
     assert 3 == reader.read_text("a" + text, "text").num_tokens
     assert 3 == len(reader.split_text("a" + text, "text"))
+
+
+def prompted(tmp_path, prompts, **text):
+    """A manifest of a classifier of two texts with prompts, of which the first is the default, and its tokenizer."""
+    source = tokenizers.Tokenizer(models.WordLevel({"a": 0, "[START]": 1, "[END]": 2, "b": 3}, unk_token="a"))
+    source.add_special_tokens(["[START]", "[END]"])
+    source.normalizer = normalizers.Replace(Regex("[.!]"), "")
+    source.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    source.post_processor = processors.TemplateProcessing(
+        single="[START] $A [END]", pair="[START] $A [END] $B [END]", special_tokens=[("[START]", 1), ("[END]", 2)]
+    )
+    source.save(str(tmp_path / "source.json"))
+    spec = {"max_source_tokens": 9, "source_vocab_size": 4, "source_tokenizer": "source.json", **text}
+    manifest = bundle_pb2.BundleManifest(task=common_pb2.TASK_CLASSIFY_TEXT, text=spec)
+    for name, prompt in prompts.items():
+        manifest.text.prompts.add(name=name, text=prompt)
+    manifest.text.default_prompt_name = next(iter(prompts))
+    return manifest, Tokenizer(tmp_path / "source.json", truncation_of(manifest.text))
+
+
+def checkpoint_of(tmp_path, manifest):
+    """What an exporter sees of the same."""
+    return SimpleNamespace(text=manifest.text, files={"source.json": (tmp_path / "source.json").read_bytes()})
+
+
+@pytest.mark.parametrize("side", common_pb2.TruncationSide.values())
+@pytest.mark.parametrize("separator", [{}, {"separator_id": 2}], ids=str)
+def test_a_prompt_alone_is_no_text(tmp_path, separator, side):
+    """Nothing of the caller's text is left: refused, whatever stands before it."""
+    manifest, tokenizer = prompted(tmp_path, {"query": "b b "}, truncation_side=side, **separator)
+    reader = InputReader(manifest, tokenizer, **LIMITS)
+    readers = [reader.read_text, lambda text, field: reader.read_pair(text, "b")]
+    for read in readers:
+        with pytest.raises(InvalidRequest) as refused:
+            read("..", "text")
+        assert ("text holds nothing that the model's tokenizer keeps", "EMPTY_INPUT") == (
+            refused.value.message,
+            refused.value.reason,
+        )
+    assert [1, 3, 3, 0, 2] == reader.read_text("x.", "text").array.tolist()
+    checkpoint = checkpoint_of(tmp_path, manifest)
+    exporter = read_tokenizer(checkpoint, "source.json")
+    assert [1, 3, 3, 0, 2] == encode_source(checkpoint, exporter, "x.")
+    with pytest.raises(CheckpointError, match="holds nothing that the tokenizer keeps"):
+        encode_source(checkpoint, exporter, "..")
+
+
+def test_what_a_prompt_spells_is_not_the_callers_fault(tmp_path):
+    """The caller's text alone is held to the token that stands between two texts."""
+    manifest, tokenizer = prompted(tmp_path, {"query": "b [END] "}, separator_id=2)
+    reader = InputReader(manifest, tokenizer, **LIMITS)
+    assert [1, 3, 2, 0, 2] == reader.read_text("a", "text").array.tolist()
+    for prompt in (None, ""):
+        with pytest.raises(InvalidRequest, match="text spells the token that stands between two texts"):
+            reader.read_text("a [END]", "text", prompt=prompt)
+
+
+SPELLS = "text.prompts has 'passage', which spells the token 2 of text.separator_id"
+
+
+@pytest.mark.parametrize("side", common_pb2.TruncationSide.values())
+def test_a_bundle_whose_prompt_spells_what_divides_two_texts_is_refused(tmp_path, side):
+    """By its name, as an export is. Where nothing is divided, it may."""
+    prompts = {"query": "b ", "passage": "b [END] "}
+    manifest, tokenizer = prompted(tmp_path, prompts, truncation_side=side, separator_id=2)
+    bundle, checkpoint = Bundle("judge", 1, tmp_path, manifest), checkpoint_of(tmp_path, manifest)
+    with pytest.raises(BundleError, match=SPELLS):
+        _source_tokenizer(bundle)
+    with pytest.raises(CheckpointError, match=SPELLS):
+        check_tokenizers(checkpoint)
+    manifest.text.ClearField("separator_id")
+    assert tokenizer.num_ids == _source_tokenizer(bundle).num_ids
+    check_tokenizers(checkpoint)
 
 
 @pytest.mark.parametrize("field", ["source_language", "target_language"])

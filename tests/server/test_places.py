@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, models, pre_tokenizers
 
 from normalizers import NORMALIZERS
+from weft_server.content import places as places_file
 from weft_server.content.places import _CHARACTERS, Places, _characters
 from weft_server.content.tokenizer import Tokenizer
 
@@ -149,6 +150,38 @@ def test_hostile_texts_cost_no_more_than_their_length(kind, text, many):
     places, encoding = Counted(tokenizer), tokenizer.encode(text)
     places.of(text, encoding)
     assert places.num_asked < 40 * len(text)
+
+
+@pytest.mark.parametrize("direction", ["right", "left"])
+@pytest.mark.parametrize("unit", ["e\u0301 ", "e\u0301", "\x01e\u0301", "\x01- ", "🇦🇧", "🇦🇧🇨"])
+@pytest.mark.parametrize("kind", ["Replace", "Precompiled", "NFKC", "BertNormalizer"])
+def test_what_is_cut_off_is_not_looked_at(kind, unit, direction, monkeypatch):
+    """A text that is cut costs no more the longer it was. What is left of it has the places that it had uncut."""
+    tokenizer = reference(NORMALIZERS[kind], pre_tokenizers.Split(Regex("[-\u0301 ]"), "removed"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([tokenizer.pre_tokenizer, LETTERS])
+    lengths = []
+
+    def looked_at(text):
+        lengths.append(len(text))
+        return _characters(text)
+
+    monkeypatch.setattr(places_file, "_characters", looked_at)
+
+    def cut(count):
+        text = unit * count
+        tokenizer.no_truncation()
+        whole = Places(tokenizer).of(text, tokenizer.encode(text))
+        tokenizer.enable_truncation(9, direction=direction)
+        lengths.clear()
+        cheap, encoding = Counted(tokenizer), tokenizer.encode(text)
+        cheap.num_asked = 0
+        found = cheap.of(text, encoding)
+        # At the cut, a token may be given the rest of a character whose own token is gone.
+        assert (whole[:8], whole[-8:])[direction == "left"] == (found[:8], found[-8:])[direction == "left"]
+        return sum(lengths) + cheap.num_asked
+
+    # Both odd, because in a run of flags one more is looked at where that makes the first one whole.
+    assert cut(9_001) <= cut(901)
 
 
 @settings(max_examples=300, deadline=None)

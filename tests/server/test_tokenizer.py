@@ -1,11 +1,14 @@
 """Tokenizers: each token knows its place in the text, and what a file says beyond that changes nothing."""
 
 import json
+import re
+import time
+from pathlib import Path
 
 import pytest
 import tokenizers
 from hypothesis import given, settings
-from tokenizers import models, pre_tokenizers
+from tokenizers import models, pre_tokenizers, processors
 
 import tokenizer_kinds
 from hostile_tokenizers import split as cut_at
@@ -13,7 +16,7 @@ from hostile_tokenizers import tokenizer as tokenizer_file
 from tokenizer_kinds import TEXTS
 from weft_server.content.inputs import known
 from weft_server.content.places import Places
-from weft_server.content.tokenizer import MAX_SIGNS, Tokenizer, TokenizerFailed
+from weft_server.content.tokenizer import MAX_SIGNS, Tokenizer, TokenizerFailed, Truncation
 from weft_server.errors import BundleError, InvalidRequest
 
 
@@ -106,6 +109,58 @@ def test_limits_in_the_file_are_switched_off(tmp_path):
     text = "hello world " * 5
     assert text == (tokenizer := Tokenizer(tmp_path / "tokenizer.json")).decode(tokenizer.encode(text))
     assert 1 == tokenizer.encode("a")[-1]
+
+
+# What makes texts of a number of tokens: units of one token each, and what joins them.
+UNITS = {"byte_level": ("ZQXJK", ""), "words": (["hola", "pan", "donde"], " "), "word_piece": (["hello", "do"], " ")}
+FRAMES = ["[0] $A [1] $B [1]", "$A [1] [0] $B", "$A $B", "$B [0] $A", None]
+
+
+def framing(pair):
+    """A post-processor that joins two texts so."""
+    special = [("[0]", 0), ("[1]", 1)]
+    return processors.TemplateProcessing(single="[0] $A [1]", pair=pair, special_tokens=special)
+
+
+@pytest.mark.parametrize("direction", ["right", "left"])
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("kind", UNITS)
+def test_two_texts_are_cut_as_the_library_cuts_them(kind, frame, direction, tmp_path):
+    """The longer one first. All pairs of 0 to 20 tokens, for odd and even room."""
+    reference = getattr(tokenizer_kinds, kind)()
+    if frame is None:
+        reference.post_processor = None
+    else:
+        reference.post_processor = framing(frame)
+    reference.save(str(tmp_path / "tokenizer.json"))
+    units, joint = UNITS[kind]
+    texts = [joint.join(units[index % len(units)] for index in range(length)) for length in range(21)]
+    assert [*range(21)] == [len(reference.encode(text, add_special_tokens=False).ids) for text in texts]
+    for most in (6, 11, 12, 30):
+        reference.enable_truncation(most, direction=direction)
+        tokenizer = Tokenizer(tmp_path / "tokenizer.json", Truncation(most, direction))
+        for pair in ((text, other) for text in texts for other in reversed(texts)):
+            assert reference.encode(*pair).ids == tokenizer.encode_pair(pair), (most, pair)
+
+
+@pytest.mark.parametrize("direction", ["right", "left"])
+def test_two_long_texts_cost_what_one_does(tmp_path, direction):
+    """The library keeps all that it cuts off, and joins each part of one text with each of the other: gigabytes."""
+    reference = tokenizer_kinds.word_piece()
+    reference.post_processor = framing(FRAMES[0])
+    reference.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path / "tokenizer.json", Truncation(512, direction))
+    tokenizer.encode_pair(("a", "a"))
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before, started = memory("VmRSS"), time.monotonic()
+    assert 512 == len(tokenizer.encode_pair(("a " * 65_536,) * 2))
+    assert memory("VmHWM") - before < 100 << 10
+    assert time.monotonic() - started < 5
+
+
+def memory(name):
+    """A line of this process's status, in KiB."""
+    return int(re.search(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))[1])
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]"])

@@ -9,7 +9,7 @@ from tokenizers import Encoding, Tokenizer
 
 from weft_export.errors import CheckpointError
 from weft_proto.languages import Frame
-from weft_proto.prompts import default_prompt, max_chars
+from weft_proto.prompts import default_prompt, max_chars, spelling_fault
 from weft_proto.tokenizer_rules import is_panic, tokenizer_fault
 from weft_proto.v1 import bundle_pb2, common_pb2
 
@@ -96,8 +96,9 @@ def encode_source(checkpoint: Spoken, tokenizer: Tokenizer, given: str, frame: F
     limit = text.max_source_tokens or text.max_total_tokens - 1
     if len(given) > (most := max_chars(text, limit)):
         raise CheckpointError(f"has {len(given)} characters; a server takes {most} for {limit} tokens")
-    encoding = encode(tokenizer, default_prompt(text) + given)
-    if all(encoding.special_tokens_mask):
+    encoding = encode(tokenizer, (prompt := default_prompt(text)) + given)
+    # Tokens of the prompt are none of the text.
+    if all(encoding.special_tokens_mask) or (prompt and not encode(tokenizer, given, special=False).ids):
         raise CheckpointError("holds nothing that the tokenizer keeps")
     ids = [*frame.before, *encoding.ids, *frame.after]
     if len(ids) > limit:
@@ -118,7 +119,8 @@ def check_tokenizers(checkpoint: Spoken) -> None:
         if "ByteLevel" in kinds and len(kinds) > 1:
             raise CheckpointError(f"{name}: its decoder mixes ByteLevel with others, which cannot be streamed")
     if text.source_tokenizer:
-        vocabulary = read_tokenizer(checkpoint, text.source_tokenizer).get_vocab(with_added_tokens=True)
+        tokenizer = read_tokenizer(checkpoint, text.source_tokenizer)
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         highest = max(vocabulary.values(), default=-1)
         if highest >= text.source_vocab_size:
             token = next(token for token, index in vocabulary.items() if index == highest)
@@ -127,3 +129,5 @@ def check_tokenizers(checkpoint: Spoken) -> None:
                 f" is {text.source_vocab_size}: a text with it would have no embedding. Take such tokens out of the"
                 " tokenizer, or train an embedding for them"
             )
+        if fault := spelling_fault(text, lambda prompt: encode(tokenizer, prompt, special=False).ids):
+            raise CheckpointError(fault)

@@ -27,12 +27,16 @@ def truncation_side(foreign: Foreign, side: TextSide) -> common_pb2.TruncationSi
     """Return where a text that is too long is cut. Without --truncate it is refused.
 
     Raises:
-        CheckpointError: a file names another side.
+        CheckpointError: a file names another side, or none.
     """
     if not foreign.choices.truncate:
         return common_pb2.TRUNCATION_SIDE_UNSPECIFIED
-    has_modules = (foreign.directory / MODULES).exists()
-    said = (read_transformer(foreign.directory).truncation_side if has_modules else None) or side.truncation_side
-    if said not in _SIDES:
-        raise CheckpointError(f"{foreign.directory / CONFIG}: truncation_side is {said!r:.40}, neither left nor right")
+    place, said = CONFIG, None
+    if (foreign.directory / MODULES).exists():
+        transformer = read_transformer(foreign.directory)
+        place, said = transformer.place, transformer.truncation_side
+    if said is None:
+        place, said = CONFIG, side.truncation_side
+    if not isinstance(said, str) or said not in _SIDES:
+        raise CheckpointError(f"{foreign.directory / place}: truncation_side is {said!r:.40}, neither left nor right")
     return _SIDES[said]

@@ -175,13 +175,13 @@ def _module(path: Path, module: dict[str, Any]) -> tuple[str, Path]:
 class Transformer:
     """The file of the first module; longest and notes are what follows from it and from the tokenizer's.
 
-    truncation_side: where it lets texts be cut; None where it does not say.
+    truncation_side: where it lets texts be cut, as the file has it; None where it does not say.
     """
 
     place: str
     given: Mapping[str, Any]
     longest: int | None
-    truncation_side: str | None
+    truncation_side: Any
     notes: list[str]
 
 

@@ -84,10 +84,14 @@ class InputReader:
         """
         self._check_text(text, field)
         assert self._tokenizer is not None
-        ids = known(self._tokenizer.encode, self._prompted(text, prompt), field)
+        prompted = self._prompted(text, prompt)
+        if prompted != text:
+            # What the prompt is made of says nothing about the text.
+            self._check_part(known(self._tokenizer.encode_framed, text, field), field)
+        ids = known(self._tokenizer.encode, prompted, field)
         added = self._tokenizer.added(ids)
         self._check_tokens(added, field, len(frame.before) + len(frame.after))
-        if self.takes_pairs:
+        if self.takes_pairs and prompted == text:
             self._check_separator([each for each, is_added in zip(ids, added, strict=True) if not is_added], field)
         return Ids(np.array([*frame.before, *ids, *frame.after], np.int64))
 
@@ -126,7 +130,7 @@ class InputReader:
         return joined
 
     def _check_part(self, ids: list[int], field: str) -> None:
-        """`ids` are those of a text which another one is joined to."""
+        """`ids` are those of a text which another one, or a prompt, is joined to."""
         if not ids:
             raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
         self._check_separator(ids, field)

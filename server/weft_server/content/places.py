@@ -6,6 +6,7 @@ For example, a normaliser makes "é" of "e" + U+0301. The library places it at o
 
 import re
 import unicodedata
+from bisect import bisect_right
 
 import tokenizers
 from tokenizers import Regex, pre_tokenizers
@@ -19,8 +20,11 @@ _CHARACTERS = pre_tokenizers.Split(Regex(r"\X"), "isolated")
 # It is shown letters with marks instead, which it joins in the same way.
 _FLAG = re.compile("[\U0001f1e6-\U0001f1ff]{2}")
 _INDICATOR = re.compile("[\U0001f1e6-\U0001f1ff]")
+_INDICATORS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 # We assume that no rule of a normaliser replaces more code points than these.
 _MAX_REPLACED = 16
+# We assume that no character has more marks and joiners. Unicode's own limit for text in a stream is 30 marks.
+_MAX_CHARACTER = 64
 
 
 class Places:
@@ -49,12 +53,15 @@ class Places:
         # They come nearly in order. So this sorts them in one pass, where a set would mix them first: a long text would
         # hold the interpreter for a twentieth of a second.
         places = sorted(dict.fromkeys(place for place in given if place[0] < place[1]))
-        for start, end in [*places, (len(text), len(text))]:
+        # Of a text that is cut, only what is near the tokens is looked at.
+        stop = min(len(text), max((end for _, end in places), default=0) + _MAX_CHARACTER)
+        for start, end in [*places, (stop, stop)]:
             if text[reached:start].strip():
                 if characters is None:
-                    characters = _characters(text)
+                    characters = _characters_near(text, places[0][0] if places else stop, stop)
                 ends[reached] = self._end(text, reached, start, characters)
-                starts[start] = self._start(text, ends[reached], start, characters)
+                if start < stop:
+                    starts[start] = self._start(text, ends[reached], start, characters)
             reached = max(reached, end)
         return [(starts.get(start, start), ends.get(end, end)) if start < end else (start, end) for start, end in given]
 
@@ -69,18 +76,37 @@ class Places:
         if not self._forgets:
             return offsets
         beginnings = {0, *(end for id_, (_, end) in zip(encoding.ids, offsets, strict=True) if id_ in self._added)}
-        deleted = {each for each in set(text) if not self._normalized(each)}
-        kept, deletes = [], False
-        for index, each in enumerate(text):
-            deletes = each in deleted and (deletes or index in beginnings)
-            if not deletes:
-                kept.append(index)
-        if len(kept) == len(text):
+        deleted = self._deleted(text, beginnings)
+        if not deleted:
             return offsets
-        again = self._tokenizer.encode_batch(["".join(text[index] for index in kept)])[0]
+        firsts = [0, *(index + 1 for index in deleted)]
+        kept = "".join(text[first:last] for first, last in zip(firsts, [*deleted, len(text)], strict=True))
+        again = self._tokenizer.encode_batch([kept])[0]
         if again.ids != encoding.ids:
             return offsets
-        return [(kept[start], kept[end - 1] + 1) if start < end else (start, end) for start, end in again.offsets]
+        # Where each of them would stand in what is kept.
+        gaps = [index - before for before, index in enumerate(deleted)]
+
+        def back(place: int) -> int:
+            return place + bisect_right(gaps, place)
+
+        return [(back(start), back(end - 1) + 1) if start < end else (start, end) for start, end in again.offsets]
+
+    def _deleted(self, text: str, beginnings: set[int]) -> list[int]:
+        """Which code points behind these beginnings the normaliser deletes, in order."""
+        is_kept: dict[str, bool] = {}
+        found: list[int] = []
+        for first in sorted(beginnings):
+            index = max(first, found[-1] + 1) if found else first
+            while index < len(text):
+                each = text[index]
+                if each not in is_kept:
+                    is_kept[each] = bool(self._normalized(each))
+                if is_kept[each]:
+                    break
+                found.append(index)
+                index += 1
+        return found
 
     def _end(self, text: str, reached: int, stop: int, characters: set[int]) -> int:
         """Where a place really ends. So far it ends at `reached`. It ends at `stop` at the latest."""
@@ -98,7 +124,7 @@ class Places:
         first = start
         while first > max(stop, start - _MAX_REPLACED) and not text[first - 1].isspace():
             first -= 1
-        for index in range(first, start if start < len(text) else first):
+        for index in range(first, start):
             same_character = characters.isdisjoint(range(index + 1, start + 1))
             if same_character or self._become_one(text[index], text[index + 1 : start + 1]):
                 return index
@@ -111,6 +137,14 @@ class Places:
     def _normalized(self, text: str) -> str:
         normalized: str = self._normalizer.normalize_str(text) if self._normalizer else text
         return normalized
+
+
+def _characters_near(text: str, first: int, stop: int) -> set[int]:
+    """Where the characters of a text begin, from what belongs to its first token up to `stop`."""
+    start = max(0, first - _MAX_REPLACED - _MAX_CHARACTER)
+    # Flags are paired from the first indicator on.
+    start -= (start - len(text[:start].rstrip(_INDICATORS))) % 2
+    return {start + index for index in _characters(text[start:stop])}
 
 
 def _characters(text: str) -> set[int]:

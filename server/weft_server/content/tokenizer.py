@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tokenizers
+from tokenizers import models
 
 from weft_proto.first_line import first_line
 from weft_proto.tokenizer_rules import is_panic, tokenizer_fault
@@ -88,8 +89,9 @@ class Tokenizer:
         """
         try:
             self._tokenizer = _read(path)
+            self._truncation = truncation
             if truncation is not None:
-                # Of two texts the longer one first, as transformers cuts them.
+                self._pair_frame = _pair_frame(self._tokenizer)
                 self._tokenizer.enable_truncation(truncation.max_tokens, direction=truncation.direction)
             self.vocabulary = Vocabulary(self._tokenizer)
             self._places = Places(self._tokenizer)
@@ -122,9 +124,25 @@ class Tokenizer:
         return ids
 
     def encode_pair(self, pair: tuple[str, str]) -> list[int]:
-        """Return token ids of two texts as the post-processor joins them. Raises as `encode` does."""
+        """Return token ids of two texts as the post-processor joins them, the longer one cut first.
+
+        Raises as `encode` does.
+        """
+        if self._truncation is not None:
+            return self._cut_pair(pair, self._truncation)
         ids: list[int] = _one(self._tokenizer.encode_batch_fast, pair).ids
         return ids
+
+    def _cut_pair(self, pair: tuple[str, str], truncation: Truncation) -> list[int]:
+        """Do what the library does, which would join each part that it cuts off with each of the other text."""
+        alone = partial(self._tokenizer.encode_batch_fast, add_special_tokens=False)
+        first, second = (_one(alone, text) for text in pair)
+        room = max(0, truncation.max_tokens - sum(text is None for _, text in self._pair_frame))
+        kept = [
+            _cut(encoding.ids, most, truncation.direction)
+            for encoding, most in zip((first, second), _longest_first(_whole(first), _whole(second), room), strict=True)
+        ]
+        return [each for id_, text in self._pair_frame for each in ([id_] if text is None else kept[text])]
 
     def split(self, text: str) -> list[Piece]:
         """Return what `encode` does, with each token's place in the text. Raises as it does."""
@@ -200,6 +218,37 @@ class Tokenizer:
         if not self.vocabulary.piece(id_).strip(" "):
             return start, start
         return end - len(part.lstrip()), start + len(part.rstrip())
+
+
+def _pair_frame(tokenizer: tokenizers.Tokenizer) -> list[tuple[int, int | None]]:
+    """Return what a post-processor makes of two texts: ids that it adds, and 0 or 1 where the first or second stands.
+
+    It does not look at their words, so they are here of a tokenizer that knows one.
+    """
+    speaker = tokenizers.Tokenizer(models.WordLevel({"a": 0}))
+    if tokenizer.post_processor is not None:
+        speaker.post_processor = tokenizer.post_processor
+    joined = speaker.encode("a", "a")
+    return [*zip(joined.ids, joined.sequence_ids, strict=True)]
+
+
+def _whole(encoding: tokenizers.Encoding) -> int:
+    """How many tokens a text had before it was cut."""
+    return len(encoding) + sum(map(len, encoding.overflowing))
+
+
+def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """Return how many tokens are left of two texts, whose lengths these are. The odd one goes to the longer one."""
+    if first + second <= room:
+        return first, second
+    if first > second:
+        return _longest_first(second, first, room)[::-1]
+    first = min(first, room // 2)
+    return first, room - first
+
+
+def _cut(ids: list[int], most: int, direction: str) -> list[int]:
+    return ids[:most] if direction == "right" else ids[max(0, len(ids) - most) :]
 
 
 def _of_words(pieces: list[tuple[Piece, int | None]]) -> list[Place]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft_proto.paging import is_paged
+from weft_proto.prompts import spelling_fault
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.choosing.beams import most_beams
@@ -167,6 +168,12 @@ def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
         raise BundleError(f"{text.source_tokenizer} has ids beyond text.source_vocab_size {text.source_vocab_size}")
     if text.HasField("mask_id") and text.mask_id not in tokenizer.vocabulary.tokens:
         raise BundleError(f"{text.source_tokenizer} has no token of text.mask_id {text.mask_id}")
+    try:
+        fault = spelling_fault(text, tokenizer.encode_framed)
+    except ValueError as error:
+        raise BundleError(f"{text.source_tokenizer} cannot read one of text.prompts: {error}") from error
+    if fault:
+        raise BundleError(fault)
     return tokenizer
 
 

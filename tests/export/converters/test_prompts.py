@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 
 import pytest
@@ -188,6 +189,16 @@ def test_a_side_of_the_tokenizers_own_file_counts_where_no_other_says_it(tmp_pat
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"truncation_side": "middle"}))
     with pytest.raises(CheckpointError, match="truncation_side is 'middle', neither left nor right"):
+        converted(tmp_path, truncate=True)
+
+
+@pytest.mark.parametrize("said", [["left"], {"left": 1}, 0, "middle"], ids=str)
+def test_a_side_that_is_none_is_refused_by_the_file_that_says_it(embedder, said, tmp_path):
+    """That of the first module counts before the tokenizer's own."""
+    shutil.copytree(embedder, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "sentence_bert_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer_args": {"truncation_side": said}}))
+    with pytest.raises(CheckpointError, match=f"{path.name}: truncation_side is {re.escape(repr(said))}, neither"):
         converted(tmp_path, truncate=True)
 
 
