@@ -326,6 +326,8 @@ Model.supervise = broken
     with Patched(repository, patch) as server:
         server.wait_for("ready", PATIENCE_S)
         server.wait_until(lambda: sum(each["event"] == "supervised" for each in server.log) > 2, PATIENCE_S)
+        # A thread writes the log: what was printed since may stand before it.
+        server.wait_for("supervision failed", PATIENCE_S)
         failed = [event for event in server.log if event["event"] == "supervision failed"]
         assert ["tiny-text"] == [event["model"] for event in failed]
         assert 0 == server.terminate()
