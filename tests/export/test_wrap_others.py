@@ -226,6 +226,13 @@ def test_prompts_beside_an_embedder_are_wrapped_with_it(tmp_path):
         assert (default or "") == manifest.text.default_prompt_name
         vectors.append(list(manifest.golden.embedding))
     assert vectors[0] != vectors[1]
+    # The last token is the same without a prompt.
+    folder = sentence_directory(tmp_path / "last", {"prompts": {"query": "ask: "}}, {"include_prompt": False})
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true, "include_prompt": false}')
+    assert (0, "") == wrap_alone(folder, tmp_path / "of" / "last" / "1", "--quiet")
+    # What the refusal advises is taken.
+    folder = sentence_directory(tmp_path / "said", {"prompts": {"query": "ask: "}}, {"include_prompt": False})
+    assert (0, "") == wrap_alone(folder, tmp_path / "of" / "said" / "1", "--quiet", "--pooling", "mean")
     for name, prompts, pooling, why in (
         ("left", {"prompts": {"query": "ask: "}}, {"include_prompt": False}, "include_prompt is false"),
         ("none", {"default_prompt_name": "passage"}, {}, "default_prompt_name is 'passage'"),

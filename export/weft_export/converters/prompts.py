@@ -36,6 +36,16 @@ class Prompts:
         text.default_prompt_name = self.default_name
 
 
+def check_pooled(place: Path, pooling: Mapping[str, object], prompts: Prompts, *, is_last: bool) -> None:
+    """Raise CheckpointError for a pooling, whose file is at place, that leaves prompts out."""
+    # A prompt stands at the beginning, so the last token is the same.
+    if pooling.get("include_prompt") is False and not is_last and prompts.say_anything:
+        raise CheckpointError(
+            f"{place}: include_prompt is false, which cannot be followed: all tokens of a request are pooled;"
+            " --pooling makes an embedder of the body that has its prompts in"
+        )
+
+
 def read_prompts(directory: Path, always: tuple[str, ...] = ()) -> Prompts:
     """Read the prompts of a directory. Without its modules, sentence-transformers does not look at their file.
 

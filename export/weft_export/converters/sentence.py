@@ -11,7 +11,7 @@ from torch import Tensor
 
 from weft_export.converters.converter import Foreign
 from weft_export.converters.lengths import bounded
-from weft_export.converters.prompts import read_prompts
+from weft_export.converters.prompts import check_pooled, read_prompts
 from weft_export.converters.sentence_files import (
     DENSE_KEYS,
     EMBEDDER,
@@ -141,13 +141,8 @@ def _pooling(foreign: Foreign, folder: Path) -> str:
             f"{folder / 'config.json'} pools by {', '.join(map(str, found)) or 'nothing'}; one of cls, mean, lasttoken"
             " and max is supported"
         )
-    # A prompt stands at the beginning, so the last token is the same.
-    leaves_out = config.get("include_prompt") is False and known[found[0]] != LAST
-    if leaves_out and read_prompts(foreign.directory).say_anything:
-        raise CheckpointError(
-            f"{folder / 'config.json'}: include_prompt is false, which cannot be followed: all tokens of a request are"
-            " pooled; --pooling makes an embedder of the body that has its prompts in"
-        )
+    is_last = known[found[0]] == LAST
+    check_pooled(folder / "config.json", config, read_prompts(foreign.directory), is_last=is_last)
     return known[found[0]]
 
 

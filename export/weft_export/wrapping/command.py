@@ -183,7 +183,9 @@ def wrap(
         from weft_export.wrapping.sentences import put_sentence_files  # noqa: PLC0415 - late: torch takes seconds
         from weft_export.wrapping.wrap import wrap_onnx  # noqa: PLC0415 - same
 
-        notes = put_sentence_files(model, text) if number == common_pb2.TASK_EMBED_TEXT and text is not None else []
+        notes: list[str] = []
+        if text is not None and embedding is not None:
+            notes = put_sentence_files(model, text, None if pooling else beside.pooling)
         wrapped = wrap_onnx(
             path, bundle, described, names, force=force, on_stage=lambda name, done, total: say(done, total, name)
         )

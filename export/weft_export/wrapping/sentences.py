@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from weft_export.converters.keys import check_keys
-from weft_export.converters.prompts import OF_EMBEDDERS, read_prompts
+from weft_export.converters.prompts import OF_EMBEDDERS, check_pooled, read_prompts
 from weft_export.converters.sentence_files import (
     EMBEDDER,
     MODEL,
@@ -16,13 +16,14 @@ from weft_export.converters.sentence_files import (
     read_transformer,
 )
 from weft_export.converters.text.json_file import read_object, read_object_if_there
-from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.v1 import bundle_pb2
 
 
-def put_sentence_files(directory: Path, text: bundle_pb2.TextSpec) -> list[str]:
+def put_sentence_files(directory: Path, text: bundle_pb2.TextSpec, pooling: str | None) -> list[str]:
     """Put the prompts of an embedder's directory into a manifest. Without modules.json there are none.
+
+    pooling: what 1_Pooling says; None where --pooling says it instead.
 
     Returns:
         notes: what is not followed, and what a person has to do with texts.
@@ -41,11 +42,9 @@ def put_sentence_files(directory: Path, text: bundle_pb2.TextSpec) -> list[str]:
     ]
     for folder in (folder for kind, folder in modules_of(directory) if kind == "Pooling"):
         place = folder / CONFIG_FILE
-        pooling = read_object(place)
-        notes += check_keys(place, pooling, POOLING_KEYS)
-        if pooling.get("include_prompt") is False and prompts.say_anything:
-            raise CheckpointError(
-                f"{place}: include_prompt is false, which cannot be followed: all tokens of a request are pooled"
-            )
+        fields = read_object(place)
+        notes += check_keys(place, fields, POOLING_KEYS)
+        if pooling is not None:
+            check_pooled(place, fields, prompts, is_last=pooling == "last")
     prompts.put(text)
     return notes

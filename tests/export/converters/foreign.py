@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 import transformers
 from tiny_parts import byte_tokenizer
+from tokenizer_directories import OLDER, reference
+from tokenizer_directories import write as write_tokenizer
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
@@ -63,6 +65,31 @@ def made_model(model_class, config, directory: Path, gain: float = 2.0, **saving
         if getattr(getattr(module, "weights", None), "is_meta", False):
             module.weights = module.get_embedding(*module.weights.shape, module.padding_idx)
     return loaded
+
+
+def made_encoder(model_class, files: str, directory: Path, *, seed: int, more_rows: int) -> torch.nn.Module:
+    """Save a random small encoder and a tokenizer of OLDER, as their own classes save them; return the encoder.
+
+    more_rows: how many rows the table of words has beyond the highest id.
+    """
+    write_tokenizer(directory, *OLDER[files]())
+    tokenizer = reference(directory)
+    for path in directory.iterdir():
+        path.unlink()
+    tokenizer.save_pretrained(directory)
+    transformers.set_seed(seed)
+    config_class = model_class.config_class
+    config = config_class(
+        vocab_size=max(tokenizer.get_vocab().values()) + 1 + more_rows,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=40,
+        max_position_embeddings=68,
+        pad_token_id=tokenizer.pad_token_id,
+        **({} if config_class.model_type == "bert" else {"type_vocab_size": 1}),
+    )
+    return made_model(model_class, config, directory)
 
 
 def enliven(model: torch.nn.Module, gain: float) -> None:

@@ -12,9 +12,9 @@ import pytest
 import torch
 import transformers
 from encoder_kinds import EXTRACTORS
-from foreign import LOGITS, VOCAB, change_config, converted, furthest, made, made_model, token_rows
+from foreign import LOGITS, VOCAB, change_config, converted, furthest, made, made_encoder, token_rows
 from test_pairs import OTHER, joining
-from tokenizer_directories import OLDER, reference, write
+from tokenizer_directories import reference
 
 from loaded import Loaded, ask
 from weft_export.errors import CheckpointError
@@ -55,29 +55,6 @@ def test_an_extractor_says_what_transformers_says(kind, tmp_path):
             expected = torch.stack((said.start_logits[0], said.end_logits[0]), dim=1)
             assert LOGITS >= furthest(row[: len(text)], expected)
     assert ("start", "end") == ours.labels
-
-
-def saved(directory, name, kind_of_files):
-    """Save a random extractor and a tokenizer of its class with transformers; return both as loaded again."""
-    model_type, options, files = OLDER[kind_of_files]()
-    write(directory, model_type, options, files)
-    tokenizer = reference(directory)
-    for path in directory.iterdir():
-        path.unlink()
-    tokenizer.save_pretrained(directory)
-    transformers.set_seed(3)
-    model_class = getattr(transformers, f"{name}ForQuestionAnswering")
-    config = model_class.config_class(
-        vocab_size=max(tokenizer.get_vocab().values()) + 1,
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=40,
-        max_position_embeddings=68,
-        pad_token_id=tokenizer.pad_token_id,
-        **({} if name == "Bert" else {"type_vocab_size": 1}),
-    )
-    return made_model(model_class, config, directory), tokenizer
 
 
 def their_answers(
@@ -147,7 +124,9 @@ def test_answers_are_those_of_the_pipeline(name, files, tmp_path, monkeypatch):
     So it is where a context is read in windows. Refused by name: options out of range, an empty text, one that is too
     long, and what spells their divider.
     """
-    theirs, tokenizer = saved(tmp_path / "saved", name, files)
+    model_class = getattr(transformers, f"{name}ForQuestionAnswering")
+    theirs = made_encoder(model_class, files, tmp_path / "saved", seed=3, more_rows=0)
+    tokenizer = reference(tmp_path / "saved")
     bundle = tmp_path / "models" / "m" / "1"
     export_checkpoint(tmp_path / "saved", bundle, explains=name == "Bert")
 

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 import transformers
-from foreign import made_model
-from tokenizer_directories import OLDER, reference, write
+from foreign import made_encoder
 
 from loaded import Loaded, ask
 from weft_export.export import export_checkpoint
@@ -17,27 +16,8 @@ TEXTS = ("The house of a {} is here.", "{}", "a{}b e\u0301 {} and  {} cat", "pri
 
 
 def saved(directory, name, files):
-    """Save a random masked language model and a tokenizer of its class with transformers; return its pipeline."""
-    model_type, options, others = OLDER[files]()
-    write(directory, model_type, options, others)
-    tokenizer = reference(directory)
-    for path in directory.iterdir():
-        path.unlink()
-    tokenizer.save_pretrained(directory)
-    transformers.set_seed(5)
-    model_class = getattr(transformers, f"{name}ForMaskedLM")
-    config = model_class.config_class(
-        # A few rows more than tokens, as padded tables have.
-        vocab_size=max(tokenizer.get_vocab().values()) + 4,
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=40,
-        max_position_embeddings=68,
-        pad_token_id=tokenizer.pad_token_id,
-        **({} if name == "Bert" else {"type_vocab_size": 1}),
-    )
-    made_model(model_class, config, directory)
+    """The pipeline of a masked language model that transformers saved. It has more rows than tokens, as padded ones."""
+    made_encoder(getattr(transformers, f"{name}ForMaskedLM"), files, directory, seed=5, more_rows=3)
     return transformers.pipeline("fill-mask", model=str(directory), device="cpu")
 
 
