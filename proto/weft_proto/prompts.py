@@ -7,6 +7,12 @@ from weft_proto.tasks import Task
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 _SIDES = set(common_pb2.TruncationSide.values())
+_DIRECTIONS = {common_pb2.TRUNCATION_SIDE_RIGHT: "right", common_pb2.TRUNCATION_SIDE_LEFT: "left"}
+
+
+def truncation_direction(text: bundle_pb2.TextSpec) -> str | None:
+    """Return at which side a source is cut, as the tokenizers library calls it; None where one too long is refused."""
+    return _DIRECTIONS.get(text.truncation_side)
 
 
 def default_prompt(text: bundle_pb2.TextSpec) -> str:

@@ -9,9 +9,9 @@ from tokenizers import Encoding, Tokenizer
 
 from weft_export.errors import CheckpointError
 from weft_proto.languages import Frame
-from weft_proto.prompts import default_prompt, max_chars, spelling_fault
+from weft_proto.prompts import default_prompt, max_chars, spelling_fault, truncation_direction
 from weft_proto.tokenizer_rules import is_panic, tokenizer_fault
-from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_proto.v1 import bundle_pb2
 
 _NO_FRAME = Frame()
 Made = TypeVar("Made")
@@ -36,9 +36,8 @@ def read_tokenizer(checkpoint: Spoken, name: str) -> Tokenizer:
         CheckpointError: the file is no tokenizer, or one that no text should meet.
     """
     tokenizer, text = tokenizer_of(name, checkpoint.files[name]), checkpoint.text
-    if text is not None and text.truncation_side and name == text.source_tokenizer:
-        side = common_pb2.TruncationSide.Name(text.truncation_side).removeprefix("TRUNCATION_SIDE_").lower()
-        tokenizer.enable_truncation(text.max_source_tokens, direction=side)
+    if text is not None and name == text.source_tokenizer and (direction := truncation_direction(text)):
+        tokenizer.enable_truncation(text.max_source_tokens, direction=direction)
     return tokenizer
 
 

@@ -11,8 +11,9 @@ import tokenizers
 from tokenizers import models
 
 from weft_proto.first_line import first_line
+from weft_proto.prompts import truncation_direction
 from weft_proto.tokenizer_rules import is_panic, tokenizer_fault
-from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_proto.v1 import bundle_pb2
 from weft_server.content.detokenizer import Detokenizer
 from weft_server.content.places import Place, Places
 from weft_server.content.vocabulary import Vocabulary
@@ -38,12 +39,9 @@ class Truncation(NamedTuple):
     direction: str
 
 
-_DIRECTIONS = {common_pb2.TRUNCATION_SIDE_RIGHT: "right", common_pb2.TRUNCATION_SIDE_LEFT: "left"}
-
-
 def truncation_of(text: bundle_pb2.TextSpec) -> Truncation | None:
     """Return where a model cuts a source, or None where it refuses one that is too long."""
-    direction = _DIRECTIONS.get(text.truncation_side)
+    direction = truncation_direction(text)
     return None if direction is None else Truncation(text.max_source_tokens, direction)
 
 
