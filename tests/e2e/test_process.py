@@ -86,7 +86,7 @@ class Patched(ServerProcess):
 
     def __init__(self, repository, patch, **settings):
         start = "from weft_server.stopping import take_signals; take_signals(); from weft_server.command import app"
-        self.program = ("-c", f"{start}\n{patch}\napp()")
+        self.program = ("-c", f"{start}\n{SAY}\n{patch}\napp()")
         super().__init__(repository, **settings)
 
 
@@ -196,10 +196,16 @@ STUCK = {
     "lock": "import threading\ndef stuck(): threading.Lock().acquire() and threading.Event().wait()",
     "interpreter": "import ctypes\ndef stuck(): ctypes.PyDLL(None).sleep(3600)",
 }
+# What a server tells this test, in one write: a thread writes the log to the same pipe.
+SAY = """
+import os
+def say(what):
+    os.write(1, f"{what}\\n".encode())
+"""
 DRAIN = """
 from weft_server import app as module, stopping
 async def drain(self):
-    print("stuck", flush=True)
+    say("stuck")
     stuck()
 module.App._drain = drain
 """
@@ -235,7 +241,7 @@ def test_a_second_signal_ends_a_server_whose_loop_stands_still(repository):
 def test_a_server_that_cannot_drain_is_ended_though_nobody_reads_its_log(repository):
     """Also where the interpreter is kept, so that the last word is C code's."""
     mark = repository.parent / "mark"
-    drain = DRAIN.replace('print("stuck", flush=True)', f"open({str(mark)!r}, 'w').close()")
+    drain = DRAIN.replace('say("stuck")', f"open({str(mark)!r}, 'w').close()")
     patch = f"{STUCK['interpreter']}\n{drain}\nstopping.MARGIN_S = stopping._C_MARGIN_S = 1"
     program = f"from weft_server.command import app\n{patch}\napp()"
     http_port = _free_ports()[1]
@@ -260,7 +266,7 @@ async def broken(self):
     beats.append(1)
     if len(beats) == 1:
         raise RuntimeError("broken")
-    print("again", flush=True)
+    say("again")
     await beat(self)
 Pulse.beat = broken
 """
@@ -320,7 +326,7 @@ def broken(self, timeout_s):
     if self.name == "tiny-text":
         raise RuntimeError("broken")
     supervise(self, timeout_s)
-    print("supervised", flush=True)
+    say("supervised")
 Model.supervise = broken
 """
     with Patched(repository, patch) as server:
