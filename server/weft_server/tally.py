@@ -15,9 +15,10 @@ class Tally(Counter[str]):
 
     def less(self, key: str, number: int = 1) -> None:
         """Take off the count of a key."""
-        self[key] -= number
-        if not self[key]:
-            del self[key]
+        if left := self[key] - number:
+            self[key] = left
+        else:
+            self.pop(key, None)
 
     @property
     def largest(self) -> str:

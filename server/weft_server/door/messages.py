@@ -124,10 +124,10 @@ def about(call: Call, model: Model, *sequences: Sequence, usage: common_pb2.Usag
 
     `usage` is by default the tokens of all inputs.
     """
-    num_tokens = sum(sequence.num_input_tokens for sequence in sequences)
+    times = sequences[0].times if len(sequences) == 1 else times_of(sequences)
     return {
-        "usage": usage or common_pb2.Usage(input_tokens=num_tokens),
-        "timings": timings_proto(times_of(sequences), writes=False),
+        "usage": usage or common_pb2.Usage(input_tokens=sum(sequence.num_input_tokens for sequence in sequences)),
+        "timings": timings_proto(times, writes=False),
         "model": resolved_proto(model.name, model.version, call.adapter_name),
         "request_id": call.request_id,
     }

@@ -32,7 +32,7 @@ class Bounds:
         self.num_tokens = 0
         self._weights = weights or {}
         # Places of each class, and of each tenant that has a name.
-        self._classes: Counter[Priority] = Counter()
+        self._classes = [0] * len(Priority)
         self._held: Counter[str] = Counter()
 
     def check_places(self, count: int, standing: Standing) -> None:
@@ -67,7 +67,7 @@ class Bounds:
 
     def num_ahead(self, standing: Standing) -> int:
         """How many requests are likely to go on before one that comes now. Rather too few: others may end sooner."""
-        ahead = sum(self._classes[priority] for priority in Priority if priority <= standing.priority)
+        ahead = sum(self._classes[: standing.priority + 1])
         if not standing.tenant:
             return ahead
         # Tenants take turns, so each of the others has as many turns as this one.

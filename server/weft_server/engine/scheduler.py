@@ -128,7 +128,10 @@ class Scheduler:
         Raises:
             Overloaded: the token bound is reached. The places are kept.
         """
-        num_tokens = sum(sequence.num_input_tokens for sequence in sequences)
+        num_tokens = num_slots = 0
+        for sequence in sequences:
+            num_tokens += sequence.num_input_tokens
+            num_slots += sequence.width
         # What is too long for the bound may wait alone. Otherwise it would never be answered.
         is_only = not self.waiting
         if not (is_only or is_promised):
@@ -137,7 +140,7 @@ class Scheduler:
             self._pace.fade(max(0.0, now - self._moved))
             self._moved = now
         self.bounds.num_tokens += num_tokens
-        self._queued_slots += sum(sequence.width for sequence in sequences)
+        self._queued_slots += num_slots
         for sequence in sequences:
             if is_promised:
                 self.bounds.take(1, sequence.standing)

@@ -106,7 +106,7 @@ class WaitingRoom:
             return False
         if not queue:
             del self._queues[line]
-            if not any(line.priority == other.priority for other in self._queues):
+            if self._passed and not any(line.priority == other.priority for other in self._queues):
                 del self._passed[line.priority]
         if sequence is self._held_up:
             self._held_up = None
@@ -118,26 +118,32 @@ class WaitingRoom:
 
     def admit(self, sequence: Sequence) -> None:
         """Take a sequence out that goes on. Its tenant is charged the tokens that it may get."""
-        priority, tenant = sequence.standing
-        _count_turn(self._passed, priority, {line.priority for line in self._queues})
-        self._had[tenant] += self._weighed(tenant, sequence.most_tokens)
-        self._open[tenant] += sequence.most_tokens
+        (priority, tenant), num_tokens = sequence.standing, sequence.most_tokens
+        if len(self._queues) > 1:
+            _count_turn(self._passed, priority, {line.priority for line in self._queues})
+        else:  # nobody is passed over
+            self._passed.clear()
+        self._had[tenant] += self._weighed(tenant, num_tokens)
+        self._open[tenant] += num_tokens
         self.remove(sequence)
 
     def end(self, sequence: Sequence) -> None:
         """Count the end of a sequence that went on. Its tenant is given back what it was charged for and had not."""
-        tenant = sequence.standing.tenant
-        self._open[tenant] -= sequence.most_tokens
+        tenant, num_tokens = sequence.standing.tenant, sequence.most_tokens
+        self._open[tenant] -= num_tokens
         if not self._open[tenant]:
             del self._open[tenant]
-        spared = sequence.most_tokens - sequence.num_input_tokens - sequence.num_output_tokens
-        self._had[tenant] -= self._weighed(tenant, spared)
+        spared = num_tokens - sequence.num_input_tokens - sequence.num_output_tokens
+        if spared:
+            self._had[tenant] -= self._weighed(tenant, spared)
 
     def _weighed(self, tenant: str, num_tokens: int) -> float:
         return num_tokens / self._weights.get(tenant, 1.0)
 
     def first(self, *, costly: bool = True) -> Sequence | None:
         """The one who goes on next, or of those who are not `costly`."""
+        if self._held_up is None and costly and len(self._queues) == 1:
+            return next(iter(next(iter(self._queues.values()))))
         return next(self.in_order(costly=costly), None)
 
     def is_near(self, tenant: str, other: str) -> bool:
@@ -204,5 +210,6 @@ def _turn_of(passed: Counter[Priority], waiting: Collection[Priority]) -> Priori
 
 def _count_turn(passed: Counter[Priority], turn: Priority, waiting: Collection[Priority]) -> None:
     """Count that of the classes that wait one had a turn."""
-    passed.update(waiting)
+    for priority in waiting:
+        passed[priority] += 1
     passed[turn] = 0

@@ -23,6 +23,7 @@ LOADING_RETRY_S = 5.0
 # A refusal names no more models than this.
 MAX_NAMES = 10
 _ANSWERING = {model_pb2.MODEL_STATE_READY, model_pb2.MODEL_STATE_SLEEPING}
+_NO_LABELS = Labels()
 
 
 @dataclass(slots=True)
@@ -86,11 +87,11 @@ class Models:
 
     def labels(self, name: str) -> Labels:
         """Return the labels of a model's versions."""
-        return self._labels.get(name, Labels())
+        return self._labels.get(name, _NO_LABELS)
 
     def set_labels(self, name: str, labels: Labels) -> None:
         """Replace the labels of a model's versions."""
-        if labels == Labels():
+        if labels == _NO_LABELS:
             self._labels.pop(name, None)
         else:
             self._labels[name] = labels
@@ -183,13 +184,13 @@ class Models:
 
     def _only(self, tasks: tuple[common_pb2.Task.ValueType, ...], request_id: str) -> Entry:
         """The one model of the first of `tasks` that has any, at the version that `_default` says."""
-        answering = [entry for entry in self.entries if entry.answers]
-        of_each = [sorted({entry.name for entry in answering if entry.task == task}) for task in tasks]
-        names, task = next(filter(None, of_each), []), tasks[0]
-        if len(names) > 1:
-            raise InvalidRequest("model.name", f"is required: one of {', '.join(names)}", "MODEL_REQUIRED")
-        if names:
-            return self._default(names[0], request_id)
+        for task in tasks:
+            names = {entry.name for entry in self.entries if entry.task == task and entry.answers}
+            if len(names) > 1:
+                raise InvalidRequest("model.name", f"is required: one of {', '.join(sorted(names))}", "MODEL_REQUIRED")
+            if names:
+                return self._default(names.pop(), request_id)
+        task = tasks[0]
         if any(entry.state == model_pb2.MODEL_STATE_LOADING for entry in self.entries):
             raise ModelNotReady("models are loading", LOADING_RETRY_S)
         self._tell_of_refused(task)
