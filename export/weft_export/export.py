@@ -267,8 +267,6 @@ def spec_of(checkpoint: Checkpoint, adapters: Adaptable) -> bundle_pb2.AdapterSp
     """Return which products of a checkpoint shall take adapters. Raises ExportError where none can."""
     if TASKS[checkpoint.task].matches:
         raise ExportError("adapters are not for models that match")
-    if TASKS[checkpoint.task].fills_masks:
-        raise ExportError("adapters are not for models that fill masks")
     return adapter_spec(checkpoint.model, *adapters)
 
 
