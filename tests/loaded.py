@@ -89,7 +89,7 @@ async def refusal_of(directory):
         return str(error) or type(error).__name__
 
 
-async def ask(model, tenant="", **request):
+async def ask(model, /, tenant="", **request):
     """Ask a loaded model through the servicer of its task; the response, or the RequestError it raises.
 
     A model that matches is also asked for the vectors of `inputs`.

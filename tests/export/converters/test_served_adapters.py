@@ -23,7 +23,7 @@ def exported(model_class, tmp_path, golden=None, **config):
     model = made_encoder(model_class, "bert", tmp_path / "saved", seed=3, more_rows=0)
     bundle = tmp_path / "models" / "m" / "1"
     export_checkpoint(tmp_path / "saved", bundle, adapters=adaptable(RANK, None))
-    theirs = adapted(model, tmp_path / "formal", size=2.0, target_modules=PRODUCTS, **config)
+    theirs = adapted(model, tmp_path / "formal", size=0.4, target_modules=PRODUCTS, **config)
     export_adapter(tmp_path / "formal", bundle, tmp_path / "saved", golden=golden)
     return bundle, theirs.base_model.model
 
