@@ -13,7 +13,7 @@ from weft_server.config import read_config
 from weft_server.content.windows import sound_of
 from weft_server.sequence import Decoding, Sampling, Sequence
 from weft_server.serving.build import build_model
-from weft_server.source import Asked, Ids, Source
+from weft_server.source import Asked, Ids, Masked, Source
 from weft_server.telemetry.metrics import Metrics
 
 
@@ -43,7 +43,7 @@ def requests_for(manifest, count, seed):
             source = sound_of(rng.normal(0, 1, shape).astype(np.float32), manifest.audio)
         else:
             longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
-            source = Ids(rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1)))
+            source = text_of(manifest, rng, longest)
         decoding = None
         if manifest.states:
             room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - source.num_tokens
@@ -53,6 +53,14 @@ def requests_for(manifest, count, seed):
         explain = random_explain(manifest.attention.heads, rng) if index % 4 == 0 else None
         asked.append(Request(source, decoding, bool(rng.random() < 0.3), bool(rng.random() < 0.3), explain))
     return asked
+
+
+def text_of(manifest, rng, longest):
+    """A text of any length; if it is one with masks, any few of its places are."""
+    ids = rng.integers(0, manifest.text.source_vocab_size, rng.integers(1, longest + 1))
+    if not TASKS[manifest.task].fills_masks:
+        return Ids(ids)
+    return Masked(ids, np.sort(rng.choice(len(ids), rng.integers(1, min(len(ids), 3) + 1), replace=False)))
 
 
 def question(text, rng):

@@ -4,6 +4,7 @@ import asyncio
 import math
 from pathlib import Path
 
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import (
     answer_pb2,
     caption_pb2,
@@ -88,7 +89,7 @@ async def refusal_of(directory):
         return str(error) or type(error).__name__
 
 
-async def ask(model, tenant="", **request):
+async def ask(model, /, tenant="", **request):
     """Ask a loaded model through the servicer of its task; the response, or the RequestError it raises.
 
     A model that matches is also asked for the vectors of `inputs`.
@@ -128,7 +129,9 @@ async def _of_tokenizer(model, method, message, call, request):
 def golden_request(model, **more):
     """What the bundle's golden request brings."""
     golden = model.manifest.golden
-    if golden.WhichOneof("input") == "text":
+    if TASKS[model.manifest.task].takes_context:
+        given = {"question": golden.text.split()[0], "context": golden.text}
+    elif golden.WhichOneof("input") == "text":
         given = {"text": golden.text}
     elif golden.WhichOneof("input") == "audio_path":
         audio = common_pb2.Audio(data=model.bundle.path(golden.audio_path).read_bytes())

@@ -18,7 +18,6 @@ from weft_export.checkpoints.files import HELD_OUT_FILE, check_regular
 from weft_export.checkpoints.formats import is_foreign, is_gguf
 from weft_export.checkpoints.held_out import Example, read_held_out
 from weft_export.checkpoints.sharing import sharing
-from weft_export.checkpoints.specs import DEMANDS
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.converters.convert import Converted, convert
@@ -267,8 +266,6 @@ def spec_of(checkpoint: Checkpoint, adapters: Adaptable) -> bundle_pb2.AdapterSp
     """Return which products of a checkpoint shall take adapters. Raises ExportError where none can."""
     if TASKS[checkpoint.task].matches:
         raise ExportError("adapters are not for models that match")
-    if TASKS[checkpoint.task].fills_masks:
-        raise ExportError("adapters are not for models that fill masks")
     return adapter_spec(checkpoint.model, *adapters)
 
 
@@ -278,10 +275,11 @@ def examples_of(
     """Return the held-out examples that rounding is measured on: those of a file that was given, or of the default."""
     if precision not in ROUNDED:
         return []
-    if not DEMANDS[checkpoint.task].metrics:
+    if not checkpoint.metrics:
         if given is not None:
-            name = TASKS[checkpoint.task].name
-            raise ExportError(f"held-out examples are not for the task {name}: nothing scores them")
+            row = TASKS[checkpoint.task]
+            what = f"the task {row.name}" if row.matches else "a model whose scores are values and no probabilities"
+            raise ExportError(f"held-out examples are not for {what}: nothing scores them")
         return []
     if given is None:
         if not default.exists():

@@ -20,17 +20,18 @@ from common_size import CAPACITY, COMMON, common_bundle
 from growth_plot import plot_growth
 from machine import machine
 
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.runtime.session import Session
-from weft_server.source import Ids, Pixels, feeds_of
+from weft_server.serving.longest import longest_source
+from weft_server.source import feeds_of
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "build" / "bench" / "families"
 ROWS = (1, 32)
 LENGTHS = (16, 32, 64, 128, 256, 511)
 SECONDS, ROUNDS = 0.4, 5
-RNG = np.random.default_rng(0)
 
 
 def median_ms(run):
@@ -61,10 +62,9 @@ def state_bytes(manifest, length):
 def step_ms(bare, num_rows, length):
     """A decode step of so many rows, each with `length` tokens behind it and a source as long."""
     text = bare.manifest.text
-    source_length = min(length, text.max_source_tokens or length)
-    source = an_image(bare.manifest) if bare.manifest.HasField("image") else Ids(np.full(source_length, text.pad_id))
+    source = a_source(bare.manifest, length)
     slots, runner = bare.opened(num_rows)
-    slots.memory_lengths[:] = source.num_tokens
+    slots.memory_lengths[:] = source.num_places
     if bare.encoder:
         runner.encode([source] * num_rows, range(num_rows))
 
@@ -75,23 +75,20 @@ def step_ms(bare, num_rows, length):
     return median_ms(step)
 
 
-def an_image(manifest):
-    """Random pixels."""
-    image = manifest.image
-    pixels = RNG.standard_normal((image.channels, image.height, image.width)).astype(np.float32)
-    return Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
+def a_source(manifest, most):
+    """A picture, a window of a recording, or a text of at most so many tokens."""
+    takes_image = TASKS[manifest.task].takes_image
+    return longest_source(manifest, takes_image=takes_image, token_id=manifest.text.pad_id, most=most)
 
 
 def reading_ms(directory, manifest, num_rows):
     """One run of the encoder or classifier over inputs of half the greatest length; None without one."""
     bundle = load_bundle(directory)
-    roles = (bundle_pb2.GRAPH_ROLE_ENCODER, bundle_pb2.GRAPH_ROLE_CLASSIFIER, bundle_pb2.GRAPH_ROLE_TAGGER)
-    graph = next((graph for graph in map(bundle.graph, roles) if graph), None)
+    # Of a model that matches, pictures: they are named last.
+    graph = bundle.graph(max(TASKS[manifest.task].needs - {bundle_pb2.GRAPH_ROLE_DECODER}, default=0))
     if graph is None:
         return None
-    half = max(1, manifest.text.max_source_tokens // 2)
-    ids = RNG.integers(0, manifest.text.source_vocab_size, half)
-    one = an_image(manifest) if manifest.HasField("image") else Ids(ids)
+    one = a_source(manifest, max(1, manifest.text.max_source_tokens // 2))
     feeds = feeds_of([one] * num_rows, one.bucket, manifest.text.pad_id)
     session = Session(bundle.path(graph.path), 1)
     return median_ms(lambda: session.run(feeds))

@@ -71,6 +71,10 @@ def ask(client, model, **options):  # noqa: C901, PLR0911 - a line for each task
             return client.classify(TEXT, **name)
         case weft.Task.TAG:
             return client.tag(TEXT, **name)
+        case weft.Task.EXTRACT:
+            return client.extract(TEXT, "the cat", top_k=3, **name)
+        case weft.Task.FILL_MASK:
+            return client.fill_mask(f"the {model.mask_token} sees a {model.mask_token}", **name)
         case weft.Task.EMBED_TEXT | weft.Task.EMBED_IMAGE:
             given = {"images": a_picture()} if model.task == weft.Task.EMBED_IMAGE else {"texts": TEXT}
             return client.embed(**given, **name)
@@ -79,9 +83,8 @@ def ask(client, model, **options):  # noqa: C901, PLR0911 - a line for each task
 
 def what_is_said(answer):
     """An answer's text, labels or tokens: what explaining leaves as it is."""
-    return [
-        getattr(answer, name) for name in ("text", "token_ids", "labels", "tokens", "vectors") if hasattr(answer, name)
-    ]
+    names = ("text", "token_ids", "labels", "tokens", "vectors", "answers", "masks")
+    return [getattr(answer, name) for name in names if hasattr(answer, name)]
 
 
 def test_every_family_is_ready(family_client):

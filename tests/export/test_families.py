@@ -12,7 +12,7 @@ from weft_export.families.state import KV_CACHE, RECURRENT
 from weft_export.families.writer import Writer
 from weft_export.graphs.views import candidates
 from weft_export.layers.run import Run
-from weft_proto.v1 import common_pb2
+from weft_proto.tasks import TASKS
 
 BATCH = 3
 GENERATORS = [name for name in WRITERS if not sample(name).text.HasField("start_id")]
@@ -34,7 +34,14 @@ def a_source(checkpoint):
     if (audio := checkpoint.audio) is not None:
         return (torch.randn(BATCH, audio.num_mels, audio.num_frames),), lengths_of(*[audio.num_positions] * BATCH)
     ids, lengths = torch.randint(4, text.source_vocab_size, (BATCH, 11)), lengths_of(4, 11, 1)
-    return (ids, lengths), lengths
+    return (ids, lengths, *positions_for(checkpoint, BATCH)), lengths
+
+
+def positions_for(checkpoint, batch):
+    """Of a model that fills masks, the places of some, which may be behind a text's end."""
+    if not TASKS[checkpoint.task].fills_masks:
+        return ()
+    return (torch.tensor([[1, 3]]).expand(batch, -1),)
 
 
 def states_of(model, encoded, source_length, batch=BATCH):
@@ -173,10 +180,12 @@ def explained(checkpoint, layer, head, length=9):
     elif checkpoint.audio is not None:
         source = (torch.randn(1, checkpoint.audio.num_mels, checkpoint.audio.num_frames),)
     else:
-        source = (torch.randint(4, text.source_vocab_size, (1, length)), lengths_of(length))
+        ids = torch.randint(4, text.source_vocab_size, (1, length))
+        source = (ids, lengths_of(length), *positions_for(checkpoint, 1))
     chosen = (torch.tensor([layer]), torch.tensor([head]))
     if not isinstance(model, Writer):
-        return model.explain(*chosen, *source), length if checkpoint.task == common_pb2.TASK_TAG else 1
+        rows = 2 if TASKS[checkpoint.task].fills_masks else 1
+        return model.explain(*chosen, *source), length if TASKS[checkpoint.task].labels_tokens else rows
     target = torch.randint(4, text.target_vocab_size, (1, 5))
     return model.explain(*chosen, target, *source), 5 if text.HasField("start_id") else 6
 
@@ -219,7 +228,7 @@ def test_a_layer_is_the_average_of_its_heads(name):
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_logits_have_the_shape_of_the_task(name):
-    """A family gives logits for the vocabulary at every position, for the labels, or of each token; or a vector."""
+    """A family gives logits for the vocabulary at every position or mask, for the labels, of each token; or a vector."""
     checkpoint = CHECKPOINTS[name]()
     if isinstance(checkpoint.model, Writer):
         source = a_source(checkpoint)[0] if name in WITH_ENCODER else ()
@@ -228,10 +237,12 @@ def test_logits_have_the_shape_of_the_task(name):
     else:
         # Of two towers, each of the pictures is held to each of the texts.
         source = tuple(tensor for tower in checkpoint.towers for tensor in a_source(tower)[0])
-        each_token = (11,) if checkpoint.task == common_pb2.TASK_TAG else ()
-        matches = checkpoint.task == common_pb2.TASK_MATCH
-        width = BATCH if matches else len(checkpoint.labels) or checkpoint.model.config.dimensions
-        assert (BATCH, *each_token, width) == checkpoint.model(*source).shape
+        task, config = TASKS[checkpoint.task], checkpoint.model.config
+        rows = (11,) if task.labels_tokens else (2,) if task.fills_masks else ()
+        width = config.vocab_size if task.fills_masks else len(checkpoint.labels)
+        if task.embeds:
+            width = BATCH if task.matches else config.dimensions
+        assert (BATCH, *rows, width) == checkpoint.model(*source).shape
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from tiny_parts import randomised
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.rounding.quantising import quantised
-from weft_proto.bundle_rules import READS_ALL
+from weft_proto.bundle_rules import MASK_POSITIONS, READS_ALL
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.source import SHORT
 
@@ -66,10 +67,11 @@ def assert_padding_is_not_read(session, feeds, vocab_size):
 
 @pytest.mark.parametrize("name", [*READERS, *(f"{name}-int8" for name in INT8 if name in READERS)])
 def test_what_runs_in_batches_without_states(name, request):
-    """Rows of an encoder, classifier, tagger or embedder do not influence each other, whatever is in the padding."""
-    names = ("encoder.onnx", "classifier.onnx", "tagger.onnx", "embedder.onnx", "image_embedder.onnx")
+    """Rows of a graph without states do not influence each other, whatever is in the padding."""
     bundle = repository_of(name, request) / name / "1"
-    found = [each for each in names if (bundle / each).exists()]
+    roles = TASKS[sample(name.removesuffix("-int8")).task].needs - {bundle_pb2.GRAPH_ROLE_DECODER}
+    files = [bundle_pb2.GraphRole.Name(role).removeprefix("GRAPH_ROLE_").lower() for role in roles]
+    found = [f"{each}.onnx" for each in files if (bundle / f"{each}.onnx").exists()]
     assert found
     for file_name in found:
         check_rows(*open_graph(bundle, file_name))
@@ -88,6 +90,8 @@ def check_rows(session, manifest):
             "input_ids": RNG.integers(0, manifest.text.source_vocab_size, (ROWS, 16)),
             "lengths": np.array([16, 1, 9, 5, 12, 2, 8], np.int32),
         }
+    if TASKS[manifest.task].fills_masks:
+        feeds[MASK_POSITIONS] = RNG.integers(0, feeds["lengths"][:, None], (ROWS, 2))
     assert_rows_are_alone(session, feeds)
     if "lengths" in feeds:
         assert_padding_is_not_read(session, feeds, manifest.text.source_vocab_size)

@@ -61,6 +61,8 @@ def test_untouched_model_passes(name, tiny_repository):
         ("tiny-resnet", "attentions.0.attention.positions.down", "probabilities"),
         ("tiny-gpt", "embedding.positions.weight", "memory|logits|present"),
         ("tiny-tags", "head.weight", "probabilities"),
+        ("tiny-extract", "head.labels.bias", "scores"),
+        ("tiny-masks", "inner.weight", "masked_lm.onnx output logits"),
     ],
 )
 def test_changed_weight_is_found(name, weight, complaint, tiny_repository):

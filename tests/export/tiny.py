@@ -9,7 +9,9 @@ from tiny_answers import ANSWERING
 from tiny_bert import tiny_bert, tiny_tags
 from tiny_decoder import tiny_decoder
 from tiny_embed import EMBED
+from tiny_extract import tiny_extract
 from tiny_gpt import tiny_gpt, tiny_window
+from tiny_masks import tiny_masks
 from tiny_parts import (
     END,
     PAD,
@@ -290,6 +292,8 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-decoder": tiny_decoder,
     "tiny-bert": tiny_bert,
     "tiny-tags": tiny_tags,
+    "tiny-extract": tiny_extract,
+    "tiny-masks": tiny_masks,
     "tiny-t5": tiny_t5,
     "tiny-post-norm": tiny_post_norm,
     **RECURRENT,

@@ -6,7 +6,7 @@ from tiny_parts import image_spec, picture, randomised
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.attention_resnet import AttentionResnet, AttentionResnetConfig
 from weft_export.families.beit import Beit, BeitConfig
-from weft_export.families.classifier import Classifier
+from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
 from weft_export.families.clip_vision import ClipVision, ClipVisionConfig
 from weft_export.families.convnext import ConvNext, ConvNextConfig
 from weft_export.families.resnet import Resnet, ResnetConfig
@@ -56,16 +56,17 @@ def tiny_beit() -> Checkpoint:
 
 
 def tiny_clip() -> Checkpoint:
-    """Return CLIP's image encoder for 8 x 12 colour pictures of 2 x 3 patches, with texts for labels."""
+    """Return CLIP's image encoder for 8 x 12 colour pictures of 2 x 3 patches. Several labels may be right at once."""
     sizes = {"channels": 3, "image_height": 8, "image_width": 12, "patch_size": 4}
-    config = ClipVisionConfig(num_labels=10, **sizes, d_model=32, num_heads=2, d_ff=48, num_layers=2, d_embedding=24)
+    layers = {"d_model": 32, "num_heads": 2, "d_ff": 48, "num_layers": 2, "d_embedding": 24}
+    config = ClipVisionConfig(num_labels=10, **sizes, **layers, scoring=SIGMOID)
     return _classifier("clip_vision", randomised(ClipVision(config)), patch_size=4)
 
 
 def tiny_convnext() -> Checkpoint:
-    """Return a ConvNeXt for 16 x 22 colour pictures: 4 x 5, then 2 x 2 positions."""
+    """Return a ConvNeXt for 16 x 22 colour pictures: 4 x 5, then 2 x 2 positions. Its scores are a regression's."""
     sizes = {"channels": 3, "image_height": 16, "image_width": 22, "patch_size": 4}
-    config = ConvNextConfig(num_labels=10, **sizes, widths=(8, 16), depths=(1, 1))
+    config = ConvNextConfig(num_labels=10, **sizes, widths=(8, 16), depths=(1, 1), scoring=IDENTITY)
     return _classifier("convnext", randomised(ConvNext(config)))
 
 

@@ -22,7 +22,15 @@ from weft_server.serving.build import widths_of
 from weft_server.serving.decoding import verify_default
 from weft_server.serving.room import room_of
 
-NAMES = ("tiny-generate", "tiny-translate", "tiny-tags", "tiny-image", "tiny-rnn-gru")
+NAMES = (
+    "tiny-generate",
+    "tiny-translate",
+    "tiny-tags",
+    "tiny-extract",
+    "tiny-masks",
+    "tiny-image",
+    "tiny-rnn-gru",
+)
 
 
 def verify(directory, content):

@@ -31,6 +31,8 @@ MODELS = (
     "tiny-generate",
     "tiny-translate",
     "tiny-tags",
+    "tiny-extract",
+    "tiny-masks",
     "tiny-text",
     "tiny-image",
     "tiny-caption",
@@ -126,6 +128,21 @@ METHODS = {
         ),
     ],
     "ClassificationService/Tag": [classification_pb2.TagRequest(model={"name": "tiny-tags"}, text="the cat")],
+    "ClassificationService/Extract": [
+        classification_pb2.ExtractRequest(
+            model={"name": "tiny-extract"}, question="the cat", context="a big dog eats", top_k=3, max_answer_tokens=2,
+            allow_no_answer=True, explain={"layer": 0},
+        ),
+        classification_pb2.ExtractRequest(
+            model={"name": "tiny-extract"}, question="the cat", context="a big dog eats", max_seq_len=8, doc_stride=1
+        ),
+    ],
+    "ClassificationService/FillMask": [
+        classification_pb2.FillMaskRequest(
+            model={"name": "tiny-masks"}, text="the [UNKNOWN] eats a [UNKNOWN]", top_k=2, targets=["cat", "dog"],
+            explain={},
+        )
+    ],
     "ScoreService/Score": [SCORE, SCORE_SPOKEN],
     "TokenizationService/Tokenize": [
         tokenization_pb2.TokenizeRequest(model={"name": "tiny-translate"}, text="the dog", side="SIDE_OUTPUT"),

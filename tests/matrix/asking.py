@@ -40,7 +40,13 @@ TEXTS = {
     ),
     "embed": ("the cat", "the dog", "green tree", "a bird"),
     "tag": ("Ann lives in Paris", "Bob paid ten euros", "Eve went to Rome", "Tom is in Berlin"),
+    # Contexts of a question.
+    "extract": ("the cat eats", "a dog sees", "the green tree", "they find it"),
+    # [UNKNOWN] is the model's mask.
+    "fill mask": ("the [UNKNOWN] eats", "a dog [UNKNOWN]", "[UNKNOWN] the tree", "they [UNKNOWN] it"),
 }
+# The field of a text where it is another than `text`.
+FIELDS = {"extract": "context"}
 # The field of a file, and whose examples are sent.
 FILES = {
     "caption": ("image", "scenes"),
@@ -58,6 +64,8 @@ _VERBS = {
     "classify text": ("weft.v1.ClassificationService", "Classify", classification_pb2),
     "classify image": ("weft.v1.ClassificationService", "Classify", classification_pb2),
     "tag": ("weft.v1.ClassificationService", "Tag", classification_pb2),
+    "extract": ("weft.v1.ClassificationService", "Extract", classification_pb2),
+    "fill mask": ("weft.v1.ClassificationService", "FillMask", classification_pb2),
     "embed": ("weft.v1.EmbeddingService", "Embed", embedding_pb2),
     "match": ("weft.v1.ClassificationService", "Classify", classification_pb2),
     "score": ("weft.v1.ScoreService", "Score", score_pb2),
@@ -82,7 +90,9 @@ def request_of(task, number, kind="unary", *, explains=False, is_bad=False):
     elif task == "embed":
         request.inputs.add(text="" if is_bad else TEXTS[task][number])
     else:
-        request.text = "" if is_bad else TEXTS[task][number]
+        setattr(request, FIELDS.get(task, "text"), "" if is_bad else TEXTS[task][number])
+    if task == "extract":
+        request.question = "the cat"
     if task == "answer":
         request.text = TEXTS[task][number]
     if task == "match":

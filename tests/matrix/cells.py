@@ -36,6 +36,8 @@ TASKS = {
     "classify text": _of("topics", encoding="classifier", explaining="explain"),
     "classify image": _of("digits", encoding="classifier", explaining="explain"),
     "tag": _of("tags", encoding="tagger", explaining="explain"),
+    "extract": _of("tiny-extract", encoding="tagger", explaining="explain"),
+    "fill mask": _of("tiny-masks", encoding="masked_lm", explaining="explain"),
     "embed": _of("tiny-embed", encoding="embedder", explaining="explain"),
     # Its labels have been there before, so a picture is all that runs.
     "match": _of("tiny-match", encoding="image_embedder", explaining="explain"),

@@ -8,6 +8,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import grpc
 import pytest
 from asking import answers_alone
+from cells import TASKS
 
 from held import Held
 
@@ -16,7 +17,8 @@ from held import Held
 def repository(demo_repository, tiny_repository, tmp_path_factory):
     """The demo models, and tiny ones for tasks that have no demo."""
     folder = tmp_path_factory.mktemp("models")
-    for model in (*demo_repository.iterdir(), tiny_repository / "tiny-embed", tiny_repository / "tiny-match"):
+    names = {task.model for task in TASKS.values() if task.model.startswith("tiny-")}
+    for model in (*demo_repository.iterdir(), *(tiny_repository / name for name in names)):
         (folder / model.name).symlink_to(model)
     return folder
 

@@ -140,7 +140,7 @@ MANIFESTS = [
     (fill_mask, "m.golden.scores[0] = 1", "golden.scores are no log-probabilities"),
     (fill_mask, "m.golden.probabilities.append(1)", "golden.probabilities are for tasks that classify"),
     (fill_mask, "m.scoring = 2", "scoring is for classify_text, classify_image and extract"),
-    (fill_mask, "m.adapters.layers.add(name='a', inputs=1, outputs=1, rank=1)", "adapters are not for match and fill"),
+    (match, "m.adapters.layers.add(name='a', inputs=1, outputs=1, rank=1)", "adapters are not for match"),
     (tag, "m.golden.token_ids.append(1)", "golden.token_ids are for tasks that produce text or fill masks"),
     (embed_text, "m.golden.scores.append(1)", "golden.scores are for tasks that classify or fill masks"),
     (classify_text, "m.text.separator_id = 20", "text.separator_id 20 is outside the source vocabulary"),

@@ -11,6 +11,7 @@ from tiny import CHECKPOINTS
 
 from loaded import Loaded, ask, golden_request
 from waiting import until
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2
 from weft_server.errors import CannotExplain, Draining, InvalidRequest, Overloaded
 from weft_server.serving.explainer import Explainer, Explanation, Reading
@@ -35,7 +36,9 @@ def rows_of(model, answer):
         return len(answer.completion.text.split())
     if hasattr(answer, "completion"):
         return len(answer.completion.token_ids)
-    return answer.usage.input_tokens if model.manifest.task == common_pb2.TASK_TAG else 1
+    if hasattr(answer, "masks"):
+        return len(answer.masks)
+    return answer.usage.input_tokens if TASKS[model.manifest.task].labels_tokens else 1
 
 
 def columns_of(model, answer):
@@ -66,7 +69,7 @@ def test_an_alignment_fits_its_answer(tiny_repository, name):
             assert (default.default_layer, False) == (alignment.layer, alignment.HasField("head"))
             if hasattr(answer, "labels"):
                 assert [answer.labels[0].label] == alignment.target_tokens
-            if model.manifest.task == common_pb2.TASK_TAG:
+            if TASKS[model.manifest.task].labels_tokens:
                 assert alignment.source_tokens == alignment.target_tokens
 
     asyncio.run(run())

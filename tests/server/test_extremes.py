@@ -25,6 +25,9 @@ CLAIMS = [
     ("tiny-text", "source_vocab_size"),
     ("tiny-text", "max_source_tokens"),
     ("tiny-tags", "source_vocab_size"),
+    ("tiny-extract", "max_source_tokens"),
+    ("tiny-masks", "source_vocab_size"),
+    ("tiny-masks", "max_source_tokens"),
 ]
 
 

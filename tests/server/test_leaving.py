@@ -28,7 +28,7 @@ async def work(model, name):
         await score(model, **golden_request(model, target_text="a"))
 
 
-@pytest.mark.parametrize("name", [*WRITERS, "tiny-text", "tiny-image", "tiny-tags"])
+@pytest.mark.parametrize("name", [*WRITERS, "tiny-text", "tiny-image", "tiny-tags", "tiny-extract", "tiny-masks"])
 def test_a_model_that_leaves_takes_its_sessions_along(tiny_repository, name):
     """Of a model that was loaded, asked and stopped, no session is left, with the garbage collector off."""
 

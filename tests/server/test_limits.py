@@ -4,14 +4,12 @@ import asyncio
 from functools import partial
 
 import pytest
-from tiny_masks import MASK, tiny_masks
+from tiny_masks import MASK
 
 from guarded import HEALTH, REFLECTION, methods, open_channel, run, served
 from guarded import ask as asked
 from loaded import Loaded, ask, detokenize
 from on_the_wire import places, varint
-from weft_export.checkpoints.directory import save_checkpoint
-from weft_export.export import export_checkpoint
 from weft_proto.v1 import common_pb2
 from weft_server.door.fields import MAX_UNKNOWN, fields_of
 from weft_server.door.limits import BOUNDS
@@ -83,15 +81,10 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", [name.removeprefix("weft.v1.") for name in BOUNDS])
-def test_the_reader_of_a_field_refuses_as_the_door_does(tiny_repository, tmp_path, name):
+def test_the_reader_of_a_field_refuses_as_the_door_does(tiny_repository, name):
     """What reads the field takes as many, and of one more it says the same. A model may take fewer tokens."""
     model_name, field, asked_with = READERS[name]
     most, reason = BOUNDS[f"weft.v1.{name}"]
-    repository = tiny_repository
-    if model_name == "tiny-masks":
-        repository = tmp_path
-        save_checkpoint(tmp_path / "checkpoint", tiny_masks())
-        export_checkpoint(tmp_path / "checkpoint", repository / model_name / "1", explains=False)
 
     async def refusal(model, count):
         try:
@@ -101,7 +94,7 @@ def test_the_reader_of_a_field_refuses_as_the_door_does(tiny_repository, tmp_pat
         return None
 
     async def scenario():
-        async with Loaded(repository / model_name / "1") as model:
+        async with Loaded(tiny_repository / model_name / "1") as model:
             assert (reason, field) == await refusal(model, most + 1)
             assert ((reason, field) == await refusal(model, most)) == (name == "TokenIds.ids")
 

@@ -7,12 +7,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from tiny_masks import MASK, tiny_masks
+from tiny_masks import MASK
 
 from loaded import Loaded, ask
 from waiting import held, until
-from weft_export.checkpoints.directory import save_checkpoint
-from weft_export.export import export_checkpoint
 from weft_server.config import read_config
 from weft_server.content.masks import MAX_TARGETS, best_of, log_probs_of
 from weft_server.door import masks
@@ -22,13 +20,10 @@ from weft_server.serving.golden import verify_golden
 from weft_server.serving.held_bytes import HeldBytes
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    """A bundle of the tiny model, made of a checkpoint of our own format."""
-    path = tmp_path_factory.mktemp("masks")
-    save_checkpoint(path / "checkpoint", tiny_masks())
-    export_checkpoint(path / "checkpoint", path / "models" / "masks" / "1")
-    return path / "models" / "masks" / "1"
+@pytest.fixture
+def bundle(tiny_repository):
+    """The bundle of the tiny model."""
+    return tiny_repository / "tiny-masks" / "1"
 
 
 def test_the_best_are_those_of_a_sort():

@@ -43,6 +43,8 @@ PAIRS = (("we are eating bread", "estamos comiendo pan"), ("the cat drinks milk"
 CUT = (*SOURCES, *NAMED, " ".join(SOURCES) * 100)
 IDS = (([377, 219, 665, 2],), ([5, 900, 31] * 400,))
 EMBEDDED = ("the cat", "the dog eats and the bird finds", "green tree", "a small house")
+CONTEXTS = (("the cat eats and the dog finds a green house", "the cat"), ("a small bird", "we see"))
+MASKED = ("the [UNKNOWN] eats", "a [UNKNOWN] sees the [UNKNOWN] and the green tree")
 SCENES, DIGITS, SPOKEN = _pictures("scenes"), _pictures("digits"), _recordings("commands")
 QUESTIONS = ("how many triangles are there?", "what is left of the purple triangle?", "is there a blue cross?")
 ASKED = tuple(product(_pictures("scenes-answers"), QUESTIONS))
@@ -143,6 +145,8 @@ ASKS = (
     *_reads("classify text", DOCS, "topics"),
     *_reads("classify image", DIGITS, "digits"),
     *_reads("tag", NAMED, "tags"),
+    *_reads("extract", CONTEXTS, "tiny-extract", top_k=3),
+    *_reads("fill_mask", MASKED, "tiny-masks"),
     Ask("embed texts", "plain", ((EMBEDDED,), (EMBEDDED[:1],)), {"model": "tiny-embed"}, 2),
     Ask("embed texts", "explain", ((EMBEDDED[1:2],),), {"model": "tiny-embed", "explain": True}),
     Ask("classify by labels", "plain", DIGITS, {"model": "tiny-match", "labels": EMBEDDED}, 2),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
 
-NAMES = ("tiny-embed", "tiny-match")
+NAMES = ("tiny-embed", "tiny-match", "tiny-extract", "tiny-masks")
 
 
 def main():

@@ -67,8 +67,9 @@ _INITIAL = (None, True, False, "gaussian", "eva", "orthogonal", "mica")
 # Those that change them, and that PEFT can turn into plain LoRA.
 _CONVERTED = ("pissa", "olora", "corda", "lora_ga")
 _ALL_LINEAR = "all-linear"
-# PEFT writes down both for any classifier, which has one of them.
-_HEADS = ("classifier", "score")
+# PEFT writes down the first two for any classifier, which has one of them, and the last for any model that answers
+# questions. A model may call its head otherwise.
+_HEADS = ("classifier", "score", "qa_outputs")
 
 
 def read_config(directory: Path) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from weft_proto.bundle_rules import (
 )
 from weft_proto.first_line import first_line
 from weft_proto.tasks import TASKS
-from weft_proto.v1 import bundle_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 
 WEIGHTS_OUT = "adapter.bin"
 # What --pooling calls them.
@@ -184,12 +184,14 @@ def _choices(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str 
     reads_source = task.takes_language
     # A file that says the pooling goes before.
     is_pooled = manifest.family in EMBEDDERS and not (checkpoint / MODULES).exists()
+    # One of a single label always judges two texts, and so does one that extracts.
+    is_judge = manifest.task == common_pb2.TASK_CLASSIFY_TEXT and text.HasField("separator_id")
     return Choices(
         max_tokens=(text.max_total_tokens if task.writes_text else text.max_source_tokens) or None,
         max_source_tokens=text.max_source_tokens if reads_source else None,
         golden=golden or manifest.golden.text or None,
         pooling=_POOLINGS[manifest.embedding.pooling] if is_pooled else None,
-        pairs=text.HasField("separator_id") and len(manifest.labels) > 1,
+        pairs=is_judge and len(manifest.labels) > 1,
         truncate=bool(text.truncation_side),
     )
 

@@ -21,7 +21,7 @@ from weft_export.checkpoints.specs import (
 )
 from weft_export.checkpoints.template import check_template
 from weft_export.errors import CheckpointError
-from weft_export.families.classifier import Classifier
+from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
 from weft_export.families.registry import family_of
 from weft_export.families.writer import Writer
 from weft_proto.bundle_rules import LIMITS, MAX_LAYERS
@@ -78,7 +78,7 @@ class Checkpoint:
                 check_audio(self.task, config, self.audio, self.text)
             check_question(self.task, self.text, self.image, getattr(self.model, "states", ()))
             check_labels(self.task, config, self.labels)
-            check_metric(self.task, self.metric)
+            check_metric(self.metrics, self.metric)
             check_value("description", self.description, LIMITS["BundleManifest"]["description"])
             check_value("golden.text", self.golden.text, LIMITS["Golden"]["text"])
             check_value("golden.question", self.golden.question, LIMITS["Golden"]["question"])
@@ -123,9 +123,28 @@ class Checkpoint:
         return self.model.attention_heads if self.explains else ()
 
     @property
+    def has_several_right(self) -> bool:
+        """Whether several labels of an input may be right at once."""
+        return self._scoring == SIGMOID and len(self.labels) > 1
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What answers to held-out requests may be scored by; none for values, which are no answer of several."""
+        if self.has_several_right:
+            return ("label_f1",)
+        return () if self._scoring == IDENTITY else DEMANDS[self.task].metrics
+
+    @property
+    def _scoring(self) -> str | None:
+        """What makes scores of the labels of a whole input; None if it has no such labels."""
+        task = TASKS[self.task]
+        has_them = isinstance(self.model, Classifier) and task.has_labels and not task.labels_tokens
+        return self.model.scoring if has_them else None
+
+    @property
     def scored_by(self) -> str:
         """How answers to held-out requests are scored."""
-        return self.metric or DEMANDS[self.task].metrics[0]
+        return self.metric or self.metrics[0]
 
     def _check_attention_layer(self) -> None:
         num_layers = len(self.model.attention_heads)

@@ -3,16 +3,19 @@
 A file has a line of JSON for each example: {"input": ..., "reference": ...}. input is a text, or a picture's
 or recording's file in base64.
 A model of several languages also wants "source_language" and "target_language", as a request names them. One that
-answers wants "question".
+answers, or extracts answers, wants "question".
 
-reference is what a request for it should get. There are six cases:
+reference is what a request for it should get. There are nine cases:
 
 1. A translator or captioner, or a model that answers: the text that it writes.
 2. A transcriber: what is said. source_language is what is spoken, if the model knows several languages.
 3. A generator: the text that goes on after a prompt.
 4. A classifier: a label.
-5. A tagger: the spans [[kind, start, end], ...], in characters of the input.
-6. A model that embeds: the name of what it is about. Inputs of one name ought to be near each other.
+5. A classifier of several labels at once: a list of all that are right. It may be empty.
+6. A tagger: the spans [[kind, start, end], ...], in characters of the input.
+7. A model that extracts answers: where the answer stands, [start, end], in characters of the input.
+8. A model that fills masks: a list with a token for each mask of the input, as the vocabulary writes it or as a text.
+9. A model that embeds: the name of what it is about. Inputs of one name ought to be near each other.
 """
 
 import base64
@@ -28,12 +31,14 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.contexts import joined
 from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_export.checkpoints.framing import frame_of
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.sound import read_recording
-from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
+from weft_export.checkpoints.tokenizer import encode, encode_source, read_tokenizer
 from weft_export.errors import CheckpointError
+from weft_proto.bundle_rules import MAX_MASKS
 from weft_proto.tasks import TASKS
 
 HeldOut = Iterable[tuple[str | bytes, Any] | tuple[bytes, Any, str]]
@@ -45,13 +50,15 @@ class Example:
     """What the model takes, and what it ought to answer.
 
     source is pixel_values [C, H, W], input_features [mels, frames], or token ids [seq] of text. prefix_ids is what a
-    decoder is fed behind its start token.
+    decoder is fed behind its start token. context says which ids are those of the text that an answer is taken from;
+    then reference is its first and its last token, counted there. Of masks, reference holds token ids.
     """
 
     source: Tensor
     reference: Any
     text: str = ""
     prefix_ids: tuple[int, ...] = ()
+    context: range = range(0)
 
 
 def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
@@ -94,6 +101,9 @@ def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> 
     if not isinstance(line, dict):
         raise TypeError('it is no object with "input" and "reference"')
     given = line["input"]
+    if TASKS[checkpoint.task].takes_context:
+        assert tokenizer is not None, "texts are read without a tokenizer. This is a bug."
+        return _extracted(line, checkpoint, tokenizer)
     reference = _reference(line["reference"], checkpoint)
     try:
         frame = frame_of(checkpoint, *(_said(line, key) for key in ("source_language", "target_language", "question")))
@@ -113,7 +123,48 @@ def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> 
         ids = encode_source(checkpoint, tokenizer, given, frame)
     except CheckpointError as error:
         raise ValueError(f"the input {error}") from error
+    if TASKS[checkpoint.task].fills_masks:
+        reference = _fillings(reference, ids, checkpoint, tokenizer)
     return Example(torch.tensor(ids), reference, given, frame.prefix)
+
+
+def _extracted(line: dict[str, Any], checkpoint: Checkpoint, tokenizer: Tokenizer) -> Example:
+    """Read a question, the context in which its answer stands, and where that is."""
+    question, context, place = line["question"], line["input"], line["reference"]
+    if not isinstance(question, str) or not isinstance(context, str):
+        raise TypeError("the question or the input is not a text")
+    if not (isinstance(place, list) and len(place) == 2 and all(type(each) is int for each in place)):
+        raise TypeError("the reference is no place [start, end] of the input")
+    start, end = place
+    if not 0 <= start < end <= len(context):
+        raise ValueError(f"the reference [{start}, {end}] is no place of an input of {len(context)} characters")
+    try:
+        asked = joined(checkpoint, tokenizer, question, context)
+        return Example(torch.tensor(asked.ids), asked.tokens_of(start, end), context, context=asked.context)
+    except CheckpointError as error:
+        raise ValueError(str(error)) from error
+
+
+def _fillings(tokens: list[str], ids: list[int], checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the ids of the tokens that stand in the places of a text's masks."""
+    assert checkpoint.text is not None
+    num_masks = ids.count(checkpoint.text.mask_id)
+    if not 1 <= num_masks <= MAX_MASKS:
+        token = tokenizer.id_to_token(checkpoint.text.mask_id)
+        raise ValueError(f"the input has {token} {num_masks} times; 1 to {MAX_MASKS} are needed")
+    if len(tokens) != num_masks:
+        raise ValueError(f"the reference has {len(tokens)} tokens for {num_masks} masks")
+    return tuple(_id_of(token, tokenizer) for token in tokens)
+
+
+def _id_of(token: str, tokenizer: Tokenizer) -> int:
+    found: int | None = tokenizer.token_to_id(token)
+    if found is not None:
+        return found
+    ids = encode(tokenizer, token, special=False).ids
+    if len(ids) != 1:
+        raise ValueError(f"the reference's {token!r:.60} is not one token of the model's vocabulary")
+    return int(ids[0])
 
 
 def _read_file(checkpoint: Checkpoint, data: bytes) -> Tensor:
@@ -140,6 +191,14 @@ def _reference(value: Any, checkpoint: Checkpoint) -> Any:
             if not kind or kind not in kinds:
                 raise ValueError(f"the reference's {kind!r} is not a kind of the model's labels")
         return spans
+    if TASKS[checkpoint.task].fills_masks or checkpoint.has_several_right:
+        if not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+            what = "tokens" if TASKS[checkpoint.task].fills_masks else "labels"
+            raise TypeError(f"the reference is no list of {what}")
+        for each in value if checkpoint.labels else ():
+            if each not in checkpoint.labels:
+                raise ValueError(f"the reference's {each!r} is not a label")
+        return value
     if not isinstance(value, str):
         raise TypeError("the reference is not a text")
     if checkpoint.labels and value not in checkpoint.labels:

@@ -21,6 +21,12 @@ MIN_SHARE = 0.99
 MIN_EXAMPLES = 100
 """Of fewer, one example is more than the share that may be lost."""
 _BATCH = 50
+# As a server's own, unless a request says otherwise.
+_THRESHOLD = 0.5
+# The longest answer that counts, as in transformers' example run_qa.py.
+_MAX_ANSWER_TOKENS = 30
+# Metrics of answers that stand at a place: always the same place is never right.
+_OF_PLACES = ("span_f1", "answer_match")
 # What a refusal at a precision proposes.
 _LESS = dict.fromkeys(("int4", "nf4"), "; --precision int8-weights loses less")
 
@@ -56,9 +62,13 @@ def chance_of(checkpoint: Checkpoint, examples: Sequence[Example], metric: str) 
 
     An example does not count itself. So for one example alone, or for many that all differ, chance is 0.
     """
-    if metric == "span_f1":
+    if metric in _OF_PLACES:
         return 0.0
+    if metric == "label_f1":
+        return max(_f1_of_always(label, examples) for label in checkpoint.labels)
     answers: list[object] = [example.reference for example in examples]
+    if metric == "mask_accuracy":
+        answers = [token for example in examples for token in example.reference]
     if metric == "token_accuracy":
         tokenizer = target_tokenizer(checkpoint)
         answers = [token for example in examples for token in reference_ids(checkpoint, tokenizer, example)]
@@ -97,6 +107,57 @@ def _span_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> t
         given: set[Span] = set(spans_of(labels, example.text, tokenizer))
         right += 2 * len(given & example.reference)
         total += len(given) + len(example.reference)
+    return right, total
+
+
+def _f1_of_always(label: str, examples: Sequence[Example]) -> float:
+    """Return the score of a model that gives this one label to every input."""
+    right = sum(label in example.reference for example in examples)
+    return 2 * right / (len(examples) + sum(len(example.reference) for example in examples))
+
+
+def _label_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
+    """Twice the right labels, of all labels wanted and given, over all inputs: their quotient is F1 (micro-averaged)."""
+    right = total = 0
+    rows = values(run, checkpoint, [example.source for example in examples])
+    for row, example in zip(rows, examples, strict=True):
+        given = {
+            label for label, score in zip(checkpoint.labels, row.tolist(), strict=True) if score >= _THRESHOLD
+        }
+        wanted = set(example.reference)
+        right += 2 * len(given & wanted)
+        total += len(given) + len(wanted)
+    return right, total
+
+
+def _answer_match(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
+    """Of each example, whether the most probable answer has the tokens of its reference, and no others."""
+    right = 0
+    rows = values(run, checkpoint, [example.source for example in examples])
+    for row, example in zip(rows, examples, strict=True):
+        starts, ends = row[example.context.start : example.context.stop].double().unbind(dim=-1)
+        # The probability of an answer is exp of the sum, over a number that all answers of an example share.
+        scores = starts[:, None] + ends
+        reach = torch.ones_like(scores).triu().tril(_MAX_ANSWER_TOKENS - 1).bool()
+        best = int(scores.masked_fill(~reach, -math.inf).argmax())
+        right += divmod(best, len(starts)) == example.reference
+    return right, len(examples)
+
+
+def _mask_accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
+    """Of each mask, whether the likeliest token is the reference's."""
+    right = total = 0
+    # A run has texts with the same number of masks.
+    for count in sorted({len(example.reference) for example in examples}):
+        some = [example for example in examples if len(example.reference) == count]
+        rows = values(run, checkpoint, [example.source for example in some])
+        best = [row.argmax(dim=-1).tolist() for row in rows]
+        right += sum(
+            token == wanted
+            for tokens, example in zip(best, some, strict=True)
+            for token, wanted in zip(tokens, example.reference, strict=True)
+        )
+        total += count * len(some)
     return right, total
 
 
@@ -141,7 +202,10 @@ def _token_accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example
 
 _COUNTS: dict[str, Callable[[Run, Checkpoint, Sequence[Example]], tuple[int, int]]] = {
     "accuracy": _accuracy,
+    "label_f1": _label_f1,
     "span_f1": _span_f1,
+    "answer_match": _answer_match,
+    "mask_accuracy": _mask_accuracy,
     "nearest": _nearest,
     "exact_match": _exact_match,
     "token_accuracy": _token_accuracy,

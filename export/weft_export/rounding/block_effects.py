@@ -34,7 +34,7 @@ def block_effects(
     num_answers = 0
     generator = torch.Generator().manual_seed(2)
     for request in map(cut, requests):
-        num_answers += there_and_back(model, request, generator, embeds=TASKS[checkpoint.task].embeds)
+        num_answers += there_and_back(model, request, generator, TASKS[checkpoint.task])
         for path, kind in tried:
             sums[path, kind] += _squares(products[path], kind, errors[path, kind])
         for product in products.values():

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.sharing import sharing
+from weft_export.families.classifier import SOFTMAX
 from weft_export.families.writer import Writer
 from weft_export.layers.quantised_linear import LEVELS, quantise
 from weft_export.rounding.requests import Request
 from weft_export.rounding.sites import Site
 from weft_export.rounding.watching import Product, watch
-from weft_proto.tasks import TASKS
+from weft_proto.tasks import TASKS, Task
 
 STRENGTHS = (0.5, 0.6, 0.7, 0.8)
 """Those that are tried. At 1 all that is hard to round is moved from the activations to the weights."""
@@ -69,10 +70,10 @@ def effects_of(checkpoint: Checkpoint, requests: Sequence[Request], sites: Seque
     trials = _trials(products, sites, factors)
     sums = {(path, trial.strength): 0.0 for path, each in trials.items() for trial in each}
     num_answers = 0
-    embeds = TASKS[checkpoint.task].embeds
+    task = TASKS[checkpoint.task]
     generator = torch.Generator().manual_seed(2)
     for request in requests:
-        num_answers += there_and_back(model, request, generator, embeds=embeds)
+        num_answers += there_and_back(model, request, generator, task)
         for path, product in products.items():
             for trial in trials[path]:
                 sums[path, trial.strength] += _squares(product, trial)
@@ -150,19 +151,27 @@ def _error(rows: Tensor) -> Tensor:
     return levels * scale - rows
 
 
-def there_and_back(model: nn.Module, request: Request, generator: torch.Generator, *, embeds: bool) -> int:
+def there_and_back(model: nn.Module, request: Request, generator: torch.Generator, task: Task) -> int:
     """Sample answers, and find the gradients of their log-probability; returns how many there were."""
-    if embeds:
+    if task.embeds:
         return _vector_and_back(model, request, generator)
     with torch.enable_grad():
-        logits = _logits(model, request)
-        logits = logits.reshape(-1, logits.shape[-1])
-        # One label alone is right or is not.
-        logits = (nn.functional.pad(logits, (0, 1)) if logits.shape[-1] == 1 else logits).log_softmax(dim=-1)
+        logits = _choices(_logits(model, request), model, task).log_softmax(dim=-1)
         sampled = torch.multinomial(logits.detach().exp(), 1, generator=generator)
         if logits.requires_grad:  # otherwise there is no product in the model
             logits.gather(1, sampled).sum().backward()  # type: ignore[no-untyped-call]
     return len(logits)
+
+
+def _choices(logits: Tensor, model: nn.Module, task: Task) -> Tensor:
+    """Return logits [choices, alternatives]: each row is one choice that an answer makes."""
+    if task.takes_context:
+        # At which token it starts, and at which it ends.
+        return logits[0].t()
+    rows = logits.reshape(-1, logits.shape[-1])
+    are_apart = task.has_labels and getattr(model, "scoring", SOFTMAX) != SOFTMAX
+    # Each label by itself is right or is not.
+    return nn.functional.pad(rows.reshape(-1, 1), (0, 1)) if are_apart or rows.shape[-1] == 1 else rows
 
 
 def _vector_and_back(model: nn.Module, request: Request, generator: torch.Generator) -> int:

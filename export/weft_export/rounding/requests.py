@@ -7,7 +7,7 @@ from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.held_out import Example
-from weft_export.checkpoints.masks import masked
+from weft_export.checkpoints.masks import masked, positions_of
 from weft_export.checkpoints.random_requests import random_requests
 from weft_export.checkpoints.tokenizer import encode, read_tokenizer
 from weft_export.errors import CheckpointError
@@ -61,7 +61,11 @@ def random_targets(checkpoint: Checkpoint) -> Iterator[Request]:
 def held_out_requests(checkpoint: Checkpoint, examples: Sequence[Example]) -> Iterator[Request]:
     """Yield a request for each example, with its reference as the target if the model writes."""
     if not isinstance(checkpoint.model, Writer):
-        yield from ((_batch_of(example.source), []) for example in examples)
+        for example in examples:
+            source = _batch_of(example.source)
+            if checkpoint.text is not None and TASKS[checkpoint.task].fills_masks:
+                source = (*source, positions_of(example.source, checkpoint.text.mask_id)[None])
+            yield source, []
         return
     assert checkpoint.text is not None
     tokenizer = target_tokenizer(checkpoint)

@@ -14,6 +14,7 @@ from weft_proto.bundle_rules import (
     MAX_ADAPTER_BYTES,
 )
 from weft_proto.first_line import first_line
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.files import read_small_file, verify_file, verify_names
 from weft_server.bundle.limits import verify_limits
@@ -22,6 +23,8 @@ from weft_server.errors import BundleError, require
 from weft_server.sequence import Adapter
 
 _FLOAT_BYTES = 4
+# Of a golden answer. That of a model that fills masks has scores beside its token_ids.
+_ANSWERS = ("token_ids", "probabilities", "scores", "embedding")
 
 
 def adapters_home(bundle: Bundle) -> Path:
@@ -98,19 +101,28 @@ def _verify(manifest: bundle_pb2.AdapterManifest, bundle: Bundle) -> None:
         size += _FLOAT_BYTES * layer.rank * (taken.inputs + taken.outputs)
     stated = manifest.weights.size_bytes
     require(stated == size, f"weights.size_bytes is {stated}; its layers take {size}")
-    golden, base = manifest.golden, bundle.manifest.golden
+    verify_golden(manifest.golden, bundle.manifest)
+
+
+def verify_golden(golden: bundle_pb2.Golden, manifest: bundle_pb2.BundleManifest) -> None:
+    """Refuse an answer that the base, whose manifest this is, would not give: of another kind, or of another size."""
+    base, task, text = manifest.golden, TASKS[manifest.task], manifest.text
     same_kind = golden.WhichOneof("input") == base.WhichOneof("input")
     require(same_kind and golden.image_path == base.image_path, "golden is of another kind than the base's")
-    wanted = next(name for name in ("token_ids", "probabilities", "scores", "embedding") if getattr(base, name))
-    # Of a tagger, the answer to another text has other rows.
-    rows = len(golden.probabilities) % max(1, len(base.probabilities and bundle.manifest.labels)) == 0
-    fits = rows and all(len(getattr(golden, name)) == len(getattr(base, name)) for name in ("scores", "embedding"))
-    require(getattr(golden, wanted) and fits, f"golden.{wanted} is missing, or has another size than the base's")
-    vocab = bundle.manifest.text.target_vocab_size
-    inside = len(golden.token_ids) <= bundle.manifest.text.max_new_tokens and all(
-        id_ < vocab for id_ in golden.token_ids
-    )
-    require(inside or wanted != "token_ids", "golden.token_ids are more than the base produces, or none of its tokens")
+    wanted = [name for name in _ANSWERS if getattr(base, name)]
+    fits = wanted == [name for name in _ANSWERS if getattr(golden, name)]
+    count, of_base = (len(getattr(each, wanted[0])) for each in (golden, base))
+    # The answer to another text may have other rows: one for each token, or for each mask.
+    if task.labels_tokens:
+        fits = fits and count % len(manifest.labels) == 0
+    elif task.fills_masks:
+        fits = fits and count == len(golden.scores)
+    elif not task.writes_text:
+        fits = fits and count == of_base
+    require(fits, f"golden.{wanted[0]} is missing, or has another size than the base's")
+    vocab = text.target_vocab_size if task.writes_text else text.source_vocab_size
+    inside = all(id_ < vocab for id_ in golden.token_ids) and (not task.writes_text or count <= text.max_new_tokens)
+    require(inside, "golden.token_ids are more than the base produces, or none of its tokens")
 
 
 def _pairs(

@@ -236,8 +236,7 @@ def _verify_embedding(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
 
 def _verify_matching(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
     require(task.matches == manifest.HasField("matching"), "matching is for match, and needed there")
-    takes_none = task.matches or task.fills_masks
-    require(not (takes_none and manifest.HasField("adapters")), "adapters are not for match and fill_mask")
+    require(not (task.matches and manifest.HasField("adapters")), "adapters are not for match")
     if task.matches:
         require(manifest.embedding.normalized, "embedding.normalized is false, and match compares by the cosine")
         require(manifest.matching.scale > 0, "matching.scale is missing")

@@ -55,7 +55,9 @@ async def verify_golden(model: Model) -> None:
 
 async def verify_adapter(model: Model, adapter: Adapter, golden: bundle_pb2.Golden) -> None:
     """Raise BundleError unless the model gives an adapter's golden answer with it."""
-    if golden.probabilities or golden.scores:
+    if TASKS[model.manifest.task].fills_masks:
+        await _verify_fillings(model, golden, adapter)
+    elif golden.probabilities or golden.scores:
         await _verify_probabilities(model, golden, adapter)
     elif golden.embedding:
         await _verify_embedding(model, golden, adapter)
@@ -137,12 +139,12 @@ async def _verify_matched(model: Model, golden: bundle_pb2.Golden) -> Sequence:
     return actual.picture
 
 
-async def _verify_fillings(model: Model, golden: bundle_pb2.Golden) -> Sequence:
+async def _verify_fillings(model: Model, golden: bundle_pb2.Golden, adapter: Adapter | None = None) -> Sequence:
     """Compare the log-probabilities of some tokens for each mask, which hang on those of all others."""
     tokenizer = model.source_tokenizer
     assert tokenizer is not None, "a bundle without its tokenizer was accepted. This is a bug."
     source = FillMaskInput(model.reader, tokenizer, model.manifest.text.mask_id, golden.text, "golden.text")
-    sequence, _, logits = await classify(_call(), model, lambda _: source.read())
+    sequence, _, logits = await classify(_call(adapter), model, lambda _: source.read())
     rows = len(logits)
     if len(golden.token_ids) % rows:
         raise BundleError(f"golden.token_ids are {len(golden.token_ids)}, which are no rows for {rows} masks")

@@ -111,23 +111,43 @@ def test_what_peft_trains_beyond_lora_is_refused_by_name(name, config, named, tm
         read_back(case, tmp_path / "model", tmp_path / "adapter", tmp_path / "merged")
 
 
-@pytest.mark.parametrize("name", ["bert", "bert-tags"])
+# By kind: what PEFT calls its task, what else the config says, and the head that is saved whole.
+HEADS = {
+    "bert": ({"task_type": "SEQ_CLS"}, "classifier"),
+    "bert-tags": ({"task_type": "TOKEN_CLS"}, "classifier"),
+    "bert-spans": ({"task_type": "QUESTION_ANS"}, "qa_outputs"),
+    # PEFT has no task for it, and saves what it is told to.
+    "bert-masks": ({"modules_to_save": ["cls.predictions.transform"]}, "cls.predictions.transform"),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
 def test_a_head_that_was_trained_is_refused_and_can_be_merged(name, tmp_path):
     """PEFT saves the head of a classifier whole. One that is the base's is let pass.
 
     Another is refused, and the advice is taken.
     """
     case = case_of(KINDS[name], tmp_path / "model", 0)
-    task = {"bert": "SEQ_CLS", "bert-tags": "TOKEN_CLS"}[name]
-    theirs = adapted(case.model, tmp_path / "adapter", task_type=task, target_modules=["query", "value"])
-    assert any("classifier" in each for each in load_file(tmp_path / "adapter" / WEIGHTS))
+    config, head = HEADS[name]
+    theirs = adapted(case.model, tmp_path / "adapter", target_modules=["query", "value"], **config)
+    assert any(head in each for each in load_file(tmp_path / "adapter" / WEIGHTS))
     check(case, theirs, tmp_path / "model", tmp_path)
     with torch.no_grad():
-        theirs.base_model.model.classifier.modules_to_save["default"].weight.add_(0.1)
+        wrapper = theirs.base_model.model.get_submodule(head)
+        next(wrapper.modules_to_save["default"].parameters()).add_(0.1)
     theirs.save_pretrained(tmp_path / "trained")
-    with pytest.raises(CheckpointError, match=r"classifier\.weight was saved whole.*merge_and_unload"):
+    with pytest.raises(CheckpointError, match=rf"{re.escape(head)}.*\.weight was saved whole.*merge_and_unload"):
         read_back(case, tmp_path / "model", tmp_path / "trained", tmp_path / "none")
     check_merged(case, theirs, tmp_path / "model", tmp_path / "whole")
+
+
+def test_a_head_that_a_model_has_not_is_passed_over(tmp_path):
+    """PEFT names `qa_outputs` in the config of whatever answers questions. A ModernBERT calls its head otherwise."""
+    case = case_of(KINDS["modernbert-spans"], tmp_path / "model", 0)
+    theirs = adapted(case.model, tmp_path / "adapter", target_modules=["Wqkv"], task_type="QUESTION_ANS")
+    said = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert ["qa_outputs"] == said["modules_to_save"]
+    check(case, theirs, tmp_path / "model", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,23 @@ from weft_export.errors import ParityError
 from weft_export.export import adaptable, export_checkpoint
 
 # A kind for each way in which names or layouts differ, and for each task.
-QUICK = ("llama", "gpt2", "bert", "vit", "beit", "dinov2", "swin", "t5", "vit-gpt2", "whisper")
+QUICK = (
+    "llama",
+    "gpt2",
+    "bert",
+    "bert-spans",
+    "roberta-masks",
+    "vit",
+    "beit",
+    "dinov2",
+    "swin",
+    "t5",
+    "vit-gpt2",
+    "whisper",
+)
 # Bundles take no adapters of these, or none of their attention.
-APART = ("swin", "swin v2", "convnext", "debertav2", "debertav2-tags", "debertav2-body", "debertav2-words")
+DEBERTA = ("debertav2", "debertav2-tags", "debertav2-spans", "debertav2-masks", "debertav2-body", "debertav2-words")
+APART = ("swin", "swin v2", "convnext", *DEBERTA)
 # Its products are convolutions.
 WITHOUT = ("resnet",)
 
@@ -100,7 +114,21 @@ def test_a_product_that_is_added_the_wrong_way_round_is_found(name, tmp_path, mo
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "name", ["llama", "gpt2", "bert", "vit", "deit", "beit", "dinov2", "t5", "vit-gpt2", "whisper"]
+    "name",
+    [
+        "llama",
+        "gpt2",
+        "bert",
+        "electra-spans",
+        "bert-masks",
+        "vit",
+        "deit",
+        "beit",
+        "dinov2",
+        "t5",
+        "vit-gpt2",
+        "whisper",
+    ],
 )
 def test_a_bundle_takes_an_adapter_of_peft(name, tmp_path):
     """From PEFT's directory to one beside a bundle: ONNX Runtime agrees with the merged weights in torch."""

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError, ExportError
-from weft_export.export import Adaptable, export_checkpoint
+from weft_export.export import export_checkpoint
 
 LENGTHS = (7, 2, 40, 12)
 BERT = FILLERS[0]
@@ -82,7 +82,7 @@ def test_a_head_for_pretraining_is_passed_over(tmp_path):
 
 
 def test_what_cannot_be_asked_is_refused(tmp_path):
-    """A tokenizer without a mask; a golden text without one, or with too many; adapters."""
+    """A tokenizer without a mask; a golden text without one, or with too many."""
     made(BERT, 0, tmp_path)
     with pytest.raises(CheckpointError, match="it fills masks, and its tokenizer has no mask_token"):
         converted(tmp_path)
@@ -91,7 +91,5 @@ def test_what_cannot_be_asked_is_refused(tmp_path):
     for golden, times in (("a house", 0), (MASK * 17, 17)):
         with pytest.raises(CheckpointError, match=rf"the golden text has {MASK} {times} times; 1 to 16 are needed"):
             export_checkpoint(tmp_path, bundle, choices=Choices(golden=golden))
-    with pytest.raises(ExportError, match="adapters are not for models that fill masks"):
-        export_checkpoint(tmp_path, bundle, adapters=Adaptable(4))
     with pytest.raises(ExportError, match="held-out examples are not for the task fill_mask: nothing scores them"):
         export_checkpoint(tmp_path, bundle, "int8", held_out=tmp_path / "held_out.jsonl")

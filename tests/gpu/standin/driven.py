@@ -10,7 +10,8 @@ from weft_server.config import read_config
 from weft_server.content.windows import sound_of
 from weft_server.runtime.device import devices_of
 from weft_server.serving.lanes import Graphs, decode_lanes
-from weft_server.source import Asked, Ids, feeds_of
+from weft_server.serving.longest import text_source
+from weft_server.source import Asked, feeds_of
 from weft_server.telemetry.metrics import Metrics
 
 # More than rows ever run, so that batches are filled up.
@@ -31,7 +32,7 @@ def drawn(manifest, rng, *, takes_image=None):
         elif task.takes_audio:
             yield sound_of(rng.normal(0, 1, (audio.num_mels, audio.num_frames)).astype(np.float32), audio)
         else:
-            yield Ids(rng.integers(4, text.source_vocab_size, length))
+            yield text_source(manifest, rng.integers(4, text.source_vocab_size, length))
 
 
 class Writer:
