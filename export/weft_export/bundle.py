@@ -16,17 +16,13 @@ from weft_export.errors import CheckpointError
 from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
 from weft_export.graphs.graphs import states_of
 from weft_export.graphs.onnx_graph import OPSET, read_ports
+from weft_export.preconditions import POOLINGS
 from weft_proto.bundle_rules import FORMAT_VERSION, MANIFEST_FILE, MAX_MANIFEST_BYTES
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 SCORINGS = {SIGMOID: common_pb2.LABEL_SCORING_SIGMOID, IDENTITY: common_pb2.LABEL_SCORING_IDENTITY}
-POOLINGS = {
-    "first": bundle_pb2.POOLING_FIRST,
-    "mean": bundle_pb2.POOLING_MEAN,
-    "last": bundle_pb2.POOLING_LAST,
-    "max": bundle_pb2.POOLING_MAX,
-}
+_POOLINGS = {names.family: names.number for names in POOLINGS.values()}
 
 
 class GraphFile(Protocol):
@@ -68,7 +64,7 @@ def manifest_of(
         manifest.scoring = SCORINGS.get(getattr(checkpoint.model, "scoring", ""), common_pb2.LABEL_SCORING_UNSPECIFIED)
     if TASKS[checkpoint.task].embeds:
         config: Any = checkpoint.model.config
-        pooling = POOLINGS[config.pooling]
+        pooling = _POOLINGS[config.pooling]
         manifest.embedding.CopyFrom(
             bundle_pb2.EmbeddingSpec(dimensions=config.dimensions, pooling=pooling, normalized=config.normalized)
         )

@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from weft_export.errors import ExportError
 from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED, precision_name
@@ -17,6 +18,25 @@ class Pooling(StrEnum):
     LAST = "last"
     MAX = "max"
 
+
+class PoolingNames(NamedTuple):
+    """What one way of pooling is called: by our families, in a bundle, and by sentence-transformers.
+
+    word is that of its files since version 5, and flag the key that was true before.
+    """
+
+    family: str
+    number: bundle_pb2.Pooling.ValueType
+    word: str
+    flag: str
+
+
+POOLINGS = {
+    Pooling.CLS: PoolingNames("first", bundle_pb2.POOLING_FIRST, "cls", "pooling_mode_cls_token"),
+    Pooling.MEAN: PoolingNames("mean", bundle_pb2.POOLING_MEAN, "mean", "pooling_mode_mean_tokens"),
+    Pooling.LAST: PoolingNames("last", bundle_pb2.POOLING_LAST, "lasttoken", "pooling_mode_lasttoken"),
+    Pooling.MAX: PoolingNames("max", bundle_pb2.POOLING_MAX, "max", "pooling_mode_max_tokens"),
+}
 
 PRECISIONS = {
     "fp32": bundle_pb2.PRECISION_FP32,

@@ -228,7 +228,7 @@ def test_prompts_beside_an_embedder_are_wrapped_with_it(tmp_path):
     assert vectors[0] != vectors[1]
     # The last token is the same without a prompt.
     folder = sentence_directory(tmp_path / "last", {"prompts": {"query": "ask: "}}, {"include_prompt": False})
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true, "include_prompt": false}')
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "lasttoken", "include_prompt": false}')
     assert (0, "") == wrap_alone(folder, tmp_path / "of" / "last" / "1", "--quiet")
     # What the refusal advises is taken.
     folder = sentence_directory(tmp_path / "said", {"prompts": {"query": "ask: "}}, {"include_prompt": False})
@@ -240,6 +240,17 @@ def test_prompts_beside_an_embedder_are_wrapped_with_it(tmp_path):
         folder = sentence_directory(tmp_path / name, prompts, pooling)
         code, said = wrap_alone(folder, tmp_path / "of" / name / "1", "--quiet")
         assert (1, True) == (code, why in said), said
+
+
+def test_texts_are_wrapped_in_lower_case_where_the_directory_says_so(tmp_path):
+    """The tokenizer of the bundle does it: the vector of a text in capitals is that of the text in small letters."""
+    folder = sentence_directory(tmp_path / "given", {}, {})
+    (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    vectors = []
+    for version, text in (("1", "A House"), ("2", "a house")):
+        assert (0, "") == wrap_alone(folder, tmp_path / "wrapped" / version, "--quiet", "--golden", text)
+        vectors.append(list(load_bundle(tmp_path / "wrapped" / version).manifest.golden.embedding))
+    assert vectors[0] == vectors[1]
 
 
 def wrap_alone(*arguments):

@@ -22,6 +22,7 @@ from weft_export.converters.converter import Choices
 from weft_export.converters.sentence_files import MODULES
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import examples_of, load
+from weft_export.preconditions import POOLINGS
 from weft_export.proofs.adapted_session import Pairs
 from weft_export.proofs.golden import GoldenRequest
 from weft_export.proofs.parity import check_parity
@@ -41,13 +42,7 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 WEIGHTS_OUT = "adapter.bin"
-# What --pooling calls them.
-_POOLINGS = {
-    bundle_pb2.POOLING_FIRST: "cls",
-    bundle_pb2.POOLING_MEAN: "mean",
-    bundle_pb2.POOLING_LAST: "last",
-    bundle_pb2.POOLING_MAX: "max",
-}
+_POOLINGS = {names.number: pooling for pooling, names in POOLINGS.items()}
 # What follows from the choices that a bundle was exported with.
 _CHOSEN = ("task", "family", "labels", "scoring", "embedding")
 OnStage = Callable[[str], None]

@@ -1,7 +1,6 @@
 """From a Hugging Face directory to a checkpoint of one of our families. None of its code is run."""
 
 import difflib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import check_layers, check_tables
-from weft_export.checkpoints.files import HELD_OUT_FILE, check_directory, read_file
+from weft_export.checkpoints.files import HELD_OUT_FILE, check_directory
 from weft_export.checkpoints.sharing import without_weights
 from weft_export.converters.converter import Choices, Converter, Foreign
 from weft_export.converters.fields import Fields
@@ -22,6 +21,7 @@ from weft_export.converters.quantised.reading import unquantised
 from weft_export.converters.registry import CONVERTERS
 from weft_export.converters.sentence_files import MODULES
 from weft_export.converters.tensors import NamedTensors, StoredTensors
+from weft_export.converters.text.json_file import read_object
 from weft_export.converters.wording import Wording, wording_of
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import family_of
@@ -63,7 +63,7 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
             4. The tokenizer or the image processor is not supported.
     """
     check_directory(directory)
-    config = _read_config(directory)
+    config = read_object(directory / CONFIG_FILE)
 
     def tensors(fields: Fields) -> NamedTensors:
         return unquantised(config, fields, StoredTensors(directory))
@@ -175,17 +175,6 @@ def _generation(directory: Path, converter: Converter, config: dict[str, Any]) -
     task = family_of(converter.family).task
     reads_source = TASKS[task].takes_language
     return read_generation(directory, given, fixed, reads_source=reads_source, has_bias=bool(converter.bias))
-
-
-def _read_config(directory: Path) -> dict[str, Any]:
-    path = directory / CONFIG_FILE
-    try:
-        config = json.loads(read_file(path))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{path} is not a JSON object")
-    return config
 
 
 def _check_choices(converter: Converter, choices: Choices) -> None:

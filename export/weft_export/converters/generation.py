@@ -1,13 +1,12 @@
 """What a checkpoint says about writing: where an answer begins and ends, and what is never or always written."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft_export.checkpoints.files import read_file
 from weft_export.converters.keys import is_set
 from weft_export.converters.settings import GENERATION_KEYS, Settings
+from weft_export.converters.text.json_file import read_object
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import common_pb2
 
@@ -65,14 +64,7 @@ def read_generation(
         CheckpointError: a field is of another type.
     """
     path = directory / GENERATION_FILE
-    given = config
-    if path.exists():
-        try:
-            given = json.loads(read_file(path))
-        except (ValueError, RecursionError) as error:
-            raise CheckpointError(f"{path} is not JSON: {error}") from error
-        if not isinstance(given, dict):
-            raise CheckpointError(f"{path} is not a JSON object")
+    given = read_object(path) if path.exists() else config
     unknown = [name for name in given if name not in GENERATION_KEYS] if path.exists() else []
     given = {**given, **fixed}
     ends = _ids(given, "eos_token_id") or _ids(config, "eos_token_id")

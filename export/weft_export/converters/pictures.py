@@ -12,7 +12,7 @@ from weft_export.converters.label_scores import scoring_of
 from weft_export.converters.processor_file import FILE, read_processor
 from weft_export.converters.sources import Names, Source, both, both_rows, computed
 from weft_export.errors import CheckpointError
-from weft_export.families.encoder_only import FIRST, MEAN
+from weft_export.preconditions import POOLINGS, Pooling
 from weft_proto.v1 import bundle_pb2
 
 
@@ -54,10 +54,9 @@ def picture_sides(
 def picture_pooling(foreign: Foreign) -> str:
     """Return what makes one vector of a picture. Raises CheckpointError unless it is chosen: no file says it."""
     chosen = foreign.choices.pooling
-    known = {"cls": FIRST, "mean": MEAN}
-    if chosen not in known:
+    if chosen not in (Pooling.CLS, Pooling.MEAN):
         raise CheckpointError("no file says how a picture becomes one vector; choose --pooling cls or mean")
-    return known[chosen]
+    return POOLINGS[Pooling(chosen)].family
 
 
 def label_sizes(foreign: Foreign) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from weft_export.converters.converter import Foreign
 from weft_export.converters.lengths import bounded
+from weft_export.converters.pooling_file import pooling_in
 from weft_export.converters.prompts import check_pooled, read_prompts
 from weft_export.converters.sentence_files import (
     DENSE_KEYS,
@@ -27,18 +28,10 @@ from weft_export.converters.tensors import StoredTensors
 from weft_export.errors import CheckpointError
 from weft_export.families.decoder_embedder import DecoderEmbedderConfig
 from weft_export.families.decoder_only import DecoderOnlyConfig
-from weft_export.families.encoder_only import FIRST, MEAN, EncoderConfig
-from weft_export.families.text_embedder import LAST, MAX, Dense, TextEmbedderConfig
+from weft_export.families.encoder_only import EncoderConfig
+from weft_export.families.text_embedder import Dense, TextEmbedderConfig
+from weft_export.preconditions import POOLINGS, Pooling
 
-_CHOICES = {"cls": FIRST, "mean": MEAN, "last": LAST, "max": MAX}
-# In the order of the old flags. The new file has one word instead.
-_FLAGS = {
-    "pooling_mode_cls_token": FIRST,
-    "pooling_mode_mean_tokens": MEAN,
-    "pooling_mode_lasttoken": LAST,
-    "pooling_mode_max_tokens": MAX,
-}
-_WORDS = {"cls": FIRST, "mean": MEAN, "lasttoken": LAST, "max": MAX}
 _TORCH = "torch."
 _ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
 
@@ -101,7 +94,7 @@ def _apart(stored: StoredTensors, name: str) -> Source:
 def _ending_of(foreign: Foreign) -> _Ending:
     directory, chosen = foreign.directory, foreign.choices.pooling
     if chosen is not None:
-        return _Ending(_CHOICES[chosen], normalized=True)
+        return _Ending(POOLINGS[Pooling(chosen)].family, normalized=True)
     if not (directory / MODULES).exists():
         raise CheckpointError(
             f"{directory} has no {MODULES} of sentence-transformers, which says how a text becomes one vector;"
@@ -131,19 +124,10 @@ def _ending_of(foreign: Foreign) -> _Ending:
 
 def _pooling(foreign: Foreign, folder: Path) -> str:
     config = read_module(foreign, folder, POOLING_KEYS)
-    if (word := config.get("pooling_mode")) is not None:
-        found = [word]
-    else:
-        found = [name for name, value in config.items() if name.startswith("pooling_mode_") and value]
-    known = {**_WORDS, **_FLAGS}
-    if len(found) != 1 or not isinstance(found[0], str) or found[0] not in known:
-        raise CheckpointError(
-            f"{folder / 'config.json'} pools by {', '.join(map(str, found)) or 'nothing'}; one of cls, mean, lasttoken"
-            " and max is supported"
-        )
-    is_last = known[found[0]] == LAST
+    pooling = pooling_in(folder / "config.json", config)
+    is_last = pooling == Pooling.LAST
     check_pooled(folder / "config.json", config, read_prompts(foreign.directory), is_last=is_last)
-    return known[found[0]]
+    return POOLINGS[pooling].family
 
 
 def _dense(foreign: Foreign, folder: Path) -> Dense:

@@ -3,6 +3,7 @@
 The tables have the keys that version 6.2 reads, and those of before.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,7 @@ def read_sentence_files(foreign: Foreign, expected: str | None) -> SentenceFiles
     foreign.fields.note(
         *check_keys(MODEL, given, MODEL_KEYS),
         *check_keys(transformer.place, transformer.given, TRANSFORMER_KEYS),
-        *transformer.notes,
+        *(note for module in listed_in(foreign.directory) for note in check_keys(MODULES, module, MODULE_KEYS)),
     )
     activation = given.get("activation_fn")
     # Without its modules, sentence-transformers takes the directory for one of transformers.
@@ -147,21 +148,27 @@ def read_sentence_files(foreign: Foreign, expected: str | None) -> SentenceFiles
     return SentenceFiles(longest=transformer.longest, activation=activation if counts else None)
 
 
-def modules_of(directory: Path) -> list[tuple[str, Path]]:
-    """Return the kind and the folder of each module.
-
-    Raises:
-        CheckpointError: the file is no such list, names a folder elsewhere, or a module that is code.
-    """
+def listed_in(directory: Path) -> list[dict[str, Any]]:
+    """Return what modules.json lists; nothing without the file. CheckpointError for one that is no such list."""
     path = directory / MODULES
+    if not path.exists():
+        return []
     listed = read_list(path)
     if not 1 <= len(listed) <= _MOST_MODULES or not all(isinstance(each, dict) for each in listed):
         raise CheckpointError(f"{path} is no list of 1 to {_MOST_MODULES} modules")
-    return [_module(path, each) for each in listed]
+    return listed
+
+
+def modules_of(directory: Path) -> list[tuple[str, Path]]:
+    """Return the kind and the folder of each module; none without the file.
+
+    Raises:
+        CheckpointError: the file is no list of modules, names a folder elsewhere, or a module that is code.
+    """
+    return [_module(directory / MODULES, each) for each in listed_in(directory)]
 
 
 def _module(path: Path, module: dict[str, Any]) -> tuple[str, Path]:
-    check_keys(path, module, MODULE_KEYS)
     place, kind = str(module.get("path", "")), str(module.get("type", ""))
     # A folder of this directory, and nothing above or beside it.
     if place and (Path(place).name != place or place.startswith(".")):
@@ -173,7 +180,7 @@ def _module(path: Path, module: dict[str, Any]) -> tuple[str, Path]:
 
 @dataclass(frozen=True)
 class Transformer:
-    """The file of the first module; longest and notes are what follows from it and from the tokenizer's.
+    """The file of the first module; longest is what follows from it and from the tokenizer's.
 
     truncation_side: where it lets texts be cut, as the file has it; None where it does not say.
     """
@@ -182,7 +189,6 @@ class Transformer:
     given: Mapping[str, Any]
     longest: int | None
     truncation_side: Any
-    notes: list[str]
 
 
 def read_transformer(directory: Path) -> Transformer:
@@ -191,15 +197,25 @@ def read_transformer(directory: Path) -> Transformer:
     given = read_object_if_there(directory / place)
     _part(place, given, ("model_args", "model_kwargs"), _MODEL_KWARGS)
     of_tokenizer = _part(place, given, ("tokenizer_args", "processor_kwargs"), _PROCESSOR_KEYS)
-    lowers = given.get("do_lower_case") is True
-    notes = ["sentence-transformers lower-cases texts first; send them so"] if lowers else []
     said = (of_tokenizer.get("model_max_length"), given.get("max_seq_length"))
     if isinstance(said[1], bool):
         raise CheckpointError(f"{place}: max_seq_length is {said[1]}, which is no number of tokens")
     longest = next((length for each in said if (length := length_of(each)) is not None), None)
     if longest is None:
         longest = length_of(read_object_if_there(directory / CONFIG).get("model_max_length"))
-    return Transformer(place, given, longest, of_tokenizer.get("truncation_side"), notes)
+    return Transformer(place, given, longest, of_tokenizer.get("truncation_side"))
+
+
+def with_lower_case(directory: Path, tokenizer: bytes) -> bytes:
+    """Return a tokenizers JSON that lower-cases texts first, where the file of the first module says so."""
+    if not (directory / MODULES).exists() or not read_transformer(directory).given.get("do_lower_case"):
+        return tokenizer
+    content = json.loads(tokenizer)
+    normalizer = content["normalizer"] or {"type": "Sequence", "normalizers": []}
+    steps = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
+    if not any(step["type"] == "Lowercase" for step in steps):
+        content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _part(place: str, given: Mapping[str, Any], names: tuple[str, str], table: Table) -> dict[str, Any]:

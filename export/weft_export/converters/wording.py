@@ -12,6 +12,7 @@ from weft_export.converters.lengths import truncation_side
 from weft_export.converters.pairs import separator_of, takes_pairs
 from weft_export.converters.pictures import read_picture_spec
 from weft_export.converters.prompts import OF_EMBEDDERS, read_prompts
+from weft_export.converters.sentence_files import with_lower_case
 from weft_export.converters.text.languages import started
 from weft_export.converters.text.option_keys import CLEANS
 from weft_export.converters.text.side import TextSide, read_text_side
@@ -62,6 +63,9 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         of_texts = sizes.texts if row.matches else sizes
         side = read_text_side(foreign.directory, config, _vocab_size(of_texts))
         files.update(side.files)
+        if task == common_pb2.TASK_EMBED_TEXT or _judges(foreign, of_texts, task):
+            name = side.source_tokenizer
+            files[name] = with_lower_case(foreign.directory, files[name])
         text = _text_of(foreign, of_texts, task, side)
         notes = side.notes
         if side.cleans_up and row.writes_text:
@@ -107,6 +111,11 @@ def _vocab_size(sizes: Any) -> int:
     return size
 
 
+def _judges(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType) -> bool:
+    """Whether it is a cross-encoder."""
+    return task == common_pb2.TASK_CLASSIFY_TEXT and takes_pairs(sizes, foreign)
+
+
 def _put_separator(text: bundle_pb2.TextSpec, side: TextSide, *, is_needed: bool) -> None:
     separator = separator_of(side)
     if separator is not None:
@@ -122,7 +131,7 @@ def _put_source(
     row = TASKS[task]
     text.max_source_tokens = sizes.max_tokens
     text.truncation_side = truncation_side(foreign, side)
-    judges = task == common_pb2.TASK_CLASSIFY_TEXT and takes_pairs(sizes, foreign)
+    judges = _judges(foreign, sizes, task)
     if task == common_pb2.TASK_EMBED_TEXT or judges:
         read_prompts(foreign.directory, () if judges else OF_EMBEDDERS).put(text)
     if row.fills_masks:

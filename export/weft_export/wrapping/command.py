@@ -14,7 +14,7 @@ from weft_export.console.failing import plain_errors
 from weft_export.console.progress import shown
 from weft_export.console.utf8 import utf8
 from weft_export.errors import ExportError
-from weft_export.preconditions import Pooling
+from weft_export.preconditions import POOLINGS, Pooling
 from weft_export.target import check_target
 from weft_export.wrapping.directory import find_model, read_beside
 from weft_export.wrapping.labels import read_labels
@@ -27,12 +27,6 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 MAX_TOKENS = int(LIMITS["TextSpec"]["max_source_tokens"].most or 0)
 DEFAULT_TOKENS = 512
 GOLDEN_TEXT = "The cat is in the house."
-_POOLINGS = {
-    Pooling.CLS: bundle_pb2.POOLING_FIRST,
-    Pooling.MEAN: bundle_pb2.POOLING_MEAN,
-    Pooling.LAST: bundle_pb2.POOLING_LAST,
-    Pooling.MAX: bundle_pb2.POOLING_MAX,
-}
 Needed = TypeVar("Needed")
 wrap_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -185,7 +179,7 @@ def wrap(
 
         notes: list[str] = []
         if text is not None and embedding is not None:
-            notes = put_sentence_files(model, text, None if pooling else beside.pooling)
+            notes = put_sentence_files(model, text, files, None if pooling else beside.pooling)
         wrapped = wrap_onnx(
             path, bundle, described, names, force=force, on_stage=lambda name, done, total: say(done, total, name)
         )
@@ -238,7 +232,7 @@ def golden_picture() -> bytes:
 def _embedding(pooling: str | None, *, normalized: bool) -> bundle_pb2.EmbeddingSpec:
     if pooling is None:
         raise ExportError("--pooling is missing: how the places of an input become one vector")
-    return bundle_pb2.EmbeddingSpec(pooling=_POOLINGS[Pooling(pooling)], normalized=normalized)
+    return bundle_pb2.EmbeddingSpec(pooling=POOLINGS[Pooling(pooling)].number, normalized=normalized)
 
 
 def _names(renames: list[str]) -> dict[str, str]:

@@ -3,13 +3,13 @@
 Optimum writes such a one: `optimum-cli export onnx`. So does sentence-transformers: `save_pretrained` with its backend.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft_export.checkpoints.files import read_file
+from weft_export.converters.pooling_file import pooling_in
+from weft_export.converters.text.json_file import read_list, read_object
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import CONFIG_FILE
 
@@ -21,15 +21,7 @@ _TASKS = {
     "ForSequenceClassification": "classify-text",
     "ForTokenClassification": "tag",
 }
-# What sentence-transformers call them, in files before and since version 5.
-_POOLINGS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_lasttoken": "last",
-    "pooling_mode_max_tokens": "max",
-}
 _MODULES = ("Transformer", "Pooling", "Normalize")
-_OTHER_POOLINGS = ("pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens")
 
 
 @dataclass(frozen=True)
@@ -71,10 +63,11 @@ def read_beside(given: Path) -> Beside:
     """Return what a directory says of its ONNX file. Of a file alone nothing is said."""
     if not given.is_dir() or not (given / CONFIG_FILE).is_file():
         return Beside()
-    config = _object(given / CONFIG_FILE)
+    config = read_object(given / CONFIG_FILE)
     architectures = config.get("architectures") or [""]
     name = architectures[0] if isinstance(architectures, list) and isinstance(architectures[0], str) else ""
     task = next((task for ending, task in _TASKS.items() if name.endswith(ending)), None)
+    pooling = given / _POOLING_CONFIG
     tokenizer, processor = given / "tokenizer.json", given / "preprocessor_config.json"
     if config.get("problem_type") not in {None, "single_label_classification"}:
         raise CheckpointError(f"{given}: a model of problem_type {config['problem_type']!r:.80} cannot be wrapped")
@@ -86,7 +79,7 @@ def read_beside(given: Path) -> Beside:
         given / CONFIG_FILE if "id2label" in config and task and not task.startswith("embed") else None,
         tokenizer if tokenizer.is_file() else None,
         processor if processor.is_file() else None,
-        _pooling(given / _POOLING_CONFIG),
+        pooling_in(pooling, read_object(pooling)) if pooling.is_file() else None,
         _longest(given, config),
         "Normalize" in modules if modules else None,
     )
@@ -101,8 +94,8 @@ def _modules(path: Path) -> list[str]:
     if not path.is_file():
         return []
     try:
-        kinds = [str(each["type"]).rpartition(".")[2] for each in json.loads(read_file(path))]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        kinds = [str(each["type"]).rpartition(".")[2] for each in read_list(path)]
+    except (TypeError, KeyError) as error:
         raise CheckpointError(f"{path} is no list of modules") from error
     for kind in kinds:
         if kind not in _MODULES:
@@ -110,34 +103,11 @@ def _modules(path: Path) -> list[str]:
     return kinds
 
 
-def _pooling(path: Path) -> str | None:
-    if not path.is_file():
-        return None
-    fields = _object(path)
-    modes = [name for mode, name in _POOLINGS.items() if fields.get(mode) is True]
-    if fields.get("pooling_mode") in _POOLINGS.values():
-        modes = [fields["pooling_mode"]]
-    others = [mode for mode in _OTHER_POOLINGS if fields.get(mode) is True]
-    if len(modes) != 1 or others:
-        raise CheckpointError(f"{path}: of {', '.join(_POOLINGS)} one must be true, and no other")
-    return str(modes[0])
-
-
 def _longest(given: Path, config: Mapping[str, Any]) -> int | None:
     """Return the least of the lengths that files state. Tokenizers without one state 10^30."""
     stated = [config.get("max_position_embeddings")]
     for name, key in (("tokenizer_config.json", "model_max_length"), ("sentence_bert_config.json", "max_seq_length")):
         if (given / name).is_file():
-            stated.append(_object(given / name).get(key))
+            stated.append(read_object(given / name).get(key))
     lengths = [each for each in stated if isinstance(each, int) and not isinstance(each, bool) and each > 0]
     return min(lengths, default=None)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        fields = json.loads(read_file(path))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise CheckpointError(f"{path} is not a JSON object")
-    return fields

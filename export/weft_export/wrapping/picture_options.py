@@ -1,13 +1,12 @@
 """How pictures become pixels, as a command line says it: by options, or by a preprocessor_config.json."""
 
-import json
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from weft_export.checkpoints.files import read_file
 from weft_export.converters.image_processor import read_image_spec
+from weft_export.converters.text.json_file import read_object
 from weft_export.errors import ExportError
 from weft_proto.bundle_rules import MAX_IMAGE_SIDE, resizing_fault
 from weft_proto.v1 import bundle_pb2
@@ -96,11 +95,8 @@ _SAID = ("image_size", "mean", "std", "resample", "rescale_factor", "resize", "s
 
 
 def _processed(path: Path) -> bundle_pb2.ImageSpec:
-    try:
-        fields = json.loads(read_file(path))
-    except (ValueError, RecursionError) as error:
-        raise ExportError(f"{path} is not JSON: {error}") from error
-    mean = fields.get("image_mean") if isinstance(fields, dict) else None
+    fields = read_object(path)
+    mean = fields.get("image_mean")
     return read_image_spec(fields, "", len(mean) if isinstance(mean, list) else 3)
 
 

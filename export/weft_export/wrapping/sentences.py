@@ -14,19 +14,23 @@ from weft_export.converters.sentence_files import (
     check_task,
     modules_of,
     read_transformer,
+    with_lower_case,
 )
 from weft_export.converters.text.json_file import read_object, read_object_if_there
 from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.v1 import bundle_pb2
 
 
-def put_sentence_files(directory: Path, text: bundle_pb2.TextSpec, pooling: str | None) -> list[str]:
-    """Put the prompts of an embedder's directory into a manifest. Without modules.json there are none.
+def put_sentence_files(
+    directory: Path, text: bundle_pb2.TextSpec, files: dict[str, bytes], pooling: str | None
+) -> list[str]:
+    """Put what an embedder's directory does with texts first into a bundle. Without modules.json it is nothing.
 
+    Prompts go into the text's spec, and lower case into its tokenizer, which is one of the files.
     pooling: what 1_Pooling says; None where --pooling says it instead.
 
     Returns:
-        notes: what is not followed, and what a person has to do with texts.
+        notes: what is not followed.
 
     Raises:
         CheckpointError: a file says what cannot be followed.
@@ -38,7 +42,6 @@ def put_sentence_files(directory: Path, text: bundle_pb2.TextSpec, pooling: str 
     notes = [
         *check_keys(MODEL, read_object_if_there(directory / MODEL), MODEL_KEYS),
         *check_keys(transformer.place, transformer.given, TRANSFORMER_KEYS),
-        *transformer.notes,
     ]
     for folder in (folder for kind, folder in modules_of(directory) if kind == "Pooling"):
         place = folder / CONFIG_FILE
@@ -47,4 +50,5 @@ def put_sentence_files(directory: Path, text: bundle_pb2.TextSpec, pooling: str 
         if pooling is not None:
             check_pooled(place, fields, prompts, is_last=pooling == "last")
     prompts.put(text)
+    files[text.source_tokenizer] = with_lower_case(directory, files[text.source_tokenizer])
     return notes

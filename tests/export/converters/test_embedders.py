@@ -11,8 +11,6 @@ from foreign import LOGITS, NUM_LONG, VOCAB, change_config, converted, furthest,
 from picture_kinds import CLIP_ALONE, DINOV2, VIT_BODY
 from test_pictures import made_with_processor
 
-from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import common_pb2
 
@@ -189,16 +187,6 @@ def test_a_pooling_is_chosen_for_bodies_alone(tmp_path):
     change_config(tmp_path, architectures=["BertForSequenceClassification"])
     with pytest.raises(CheckpointError, match="pooling is chosen for the body of an encoder, not for BertForSeq"):
         converted(tmp_path, pooling="mean")
-
-
-def test_what_is_to_be_done_with_a_text_first_is_told(tmp_path):
-    """Who sends a text brings them."""
-    made(BERT, 0, tmp_path)
-    described(tmp_path, "Pooling")
-    (tmp_path / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
-
-    (note,) = convert(tmp_path, Choices()).notes
-    assert "sentence-transformers lower-cases texts first" in note
 
 
 def test_clips_image_encoder_embeds_as_transformers_does(tmp_path):

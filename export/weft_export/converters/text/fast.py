@@ -50,8 +50,11 @@ def of_kind(kind: Kind, settings: Settings, content: Mapping[str, Any] | None, n
     """
     vocabulary = _vocabulary(kind, settings, content, names)
     tokenizer = made(settings.where, lambda: kind.assemble(vocabulary, settings, names))
-    extra = kind.further(vocabulary, settings) if settings.extra is None else settings.extra
-    add_tokens(tokenizer, settings, names, extra)
+    own, extra = kind.further(vocabulary, settings), settings.extra or ()
+    if settings.extra is not None:
+        # A class keeps its own beside those that a file names, but makes no new ones then.
+        own = tuple(token for token in own if str(token) in vocabulary.ids)
+    add_tokens(tokenizer, settings, names, (*own, *extra))
     tokenizer.post_processor = made(
         settings.where, lambda: _post_processor(kind, tokenizer, vocabulary, settings, names)
     )

@@ -31,7 +31,7 @@ class Kind:
         frame: makes the post-processor. None: the one of tokenizer.json, or what the options say of bos and eos.
         model_file: its SentencePiece model; empty when it has none.
         reorder: gives the pieces of that model the ids that this class gives them.
-        further: more special tokens, where no file says them.
+        further: more special tokens of the class, beside those that a file names.
         mask_takes_space: whether the mask token takes the space before it.
         mask_is_normalised: whether it is looked for in the normalised text.
     """

@@ -7,7 +7,7 @@ tokenizer_class model_max_length added_tokens_decoder chat_template model_input_
 extra_special_tokens additional_special_tokens model_specific_special_tokens
 add_bos_token add_eos_token add_prefix_space trim_offsets legacy legacy_behaviour
 do_lower_case strip_accents tokenize_chinese_chars keep_accents split_by_punct
-source_lang target_lang separate_vocabs language_codes extra_ids offset mask_token_sent
+source_lang target_lang separate_vocabs language_codes extra_ids offset mask_token_sent unk_id
 clean_up_tokenization_spaces truncation_side
 """
 # How a batch is filled up and cut, which a server does in its own way; names of files; what the class does not ask.

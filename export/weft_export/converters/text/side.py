@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from weft_export.checkpoints.tokenizer import encode, tokenizer_of
 from weft_export.converters.keys import check_keys
+from weft_export.converters.text.added import without_embedding
 from weft_export.converters.text.chat import TEMPLATE_FILE, read_chat
 from weft_export.converters.text.fast import JSON_FILE, as_it_is, made, names_of, of_kind
 from weft_export.converters.text.kind import Names, text_of
@@ -95,7 +96,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
     tokens = _tokens(name, settings, content, vocab_size, spare=spare_ids)
     # A special token that only some models have, such as image_token, has a name of its own.
     options = {name: value for name, value in settings.options.items() if not name.endswith("_token")}
-    notes = [*check_keys(CONFIG, options, OPTION_KEYS), *([tokens.note] if tokens.note else [])]
+    notes = [*check_keys(CONFIG, options, OPTION_KEYS), *tokens.notes]
     spare = tokens.num_unknown if spare_ids else 0
     if tokens.num_unknown > spare:
         notes.append(f"{tokens.num_unknown} pieces are not in vocab.json, and are read as smaller ones")
@@ -135,7 +136,7 @@ class _Tokens(NamedTuple):
     names: Names
     languages: Languages
     num_unknown: int = 0
-    note: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def _tokens(
@@ -147,19 +148,19 @@ def _tokens(
         # An answer is only ever decoded: it has no ids but the model's own.
         target = marian(settings, names, vocab_size, "target", spare=False)
         contents = {SOURCE_FILE: source.content, TARGET_FILE: target.content}
-        return _Tokens(contents, source.ids, names, marian_languages(settings, source.ids), source.num_unknown)
+        languages = marian_languages(settings, source.ids)
+        return _Tokens(contents, source.ids, names, languages, source.num_unknown, source.notes)
     if name == M2M_100:
         names = {**M2M_NAMES, **settings.named}
         tokens = m2m_100(settings, names, vocab_size, spare=spare)
-        return _Tokens(
-            {JSON_FILE: tokens.content}, tokens.ids, names, languages_of(name, settings, tokens.ids), tokens.num_unknown
-        )
+        languages = languages_of(name, settings, tokens.ids)
+        return _Tokens({JSON_FILE: tokens.content}, tokens.ids, names, languages, tokens.num_unknown, tokens.notes)
     if name in KINDS:
         names = names_of(KINDS[name], settings)
         tokenizer = of_kind(KINDS[name], settings, content, names)
-        note = None if content is None else _note(name, as_it_is(settings, content), tokenizer)
+        notes = () if content is None else _notes(name, as_it_is(settings, content), tokenizer)
     elif content is not None:
-        names, note = {**settings.padding, **settings.named}, None
+        names, notes = {**settings.padding, **settings.named}, ()
         tokenizer = as_it_is(settings, content)
     else:
         raise CheckpointError(
@@ -167,18 +168,19 @@ def _tokens(
         )
     ids = {token: id_ for token, id_ in tokenizer.get_vocab(with_added_tokens=True).items() if id_ < vocab_size}
     languages = languages_of(name, settings, ids)
-    return _Tokens({JSON_FILE: json.loads(tokenizer.to_str())}, ids, names, languages, note=note)
+    return _Tokens({JSON_FILE: json.loads(tokenizer.to_str())}, ids, names, languages, notes=notes)
 
 
-def _note(name: str, given: Tokenizer, made_anew: Tokenizer) -> str | None:
+def _notes(name: str, given: Tokenizer, made_anew: Tokenizer) -> tuple[str, ...]:
     """Say whether tokenizer.json reads a text otherwise than the tokenizer that transformers 5 makes of its pieces."""
     for text in _TRIED:
         if encode(given, text, special=False).ids != encode(made_anew, text, special=False).ids:
-            return (
+            note = (
                 f"tokenizer.json reads {text!r} otherwise than transformers 5, which makes a {name} of its pieces;"
                 " the bundle reads as transformers does"
             )
-    return None
+            return (note,)
+    return ()
 
 
 def fitted(settings: Settings, content: dict[str, Any], vocab_size: int, notes: list[str]) -> bytes:
@@ -198,8 +200,7 @@ def fitted(settings: Settings, content: dict[str, Any], vocab_size: int, notes: 
     without = [token["content"] for token in content["added_tokens"] if token["id"] >= vocab_size]
     if without:
         content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < vocab_size]
-        listed = ", ".join(token[:40] for token in without[:5])
-        notes.append(f"{len(without)} added tokens have no embedding, and are read as plain text: {listed}")
+        notes.append(without_embedding(without))
     content["truncation"] = content["padding"] = None
     file = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     if len(file) > MAX_READ_BYTES:

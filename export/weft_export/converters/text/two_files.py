@@ -9,6 +9,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
+from weft_export.converters.text.added import Added, added_beside
 from weft_export.converters.text.fast import made
 from weft_export.converters.text.json_file import read_ids
 from weft_export.converters.text.kind import Names, text_of
@@ -38,11 +39,13 @@ class Tokens:
         content: tokenizers JSON.
         ids: the id of each token that has an embedding.
         num_unknown: so many pieces of the model are not in vocab.json. Each stands for the unknown token.
+        notes: what a user should hear of its added tokens.
     """
 
     content: dict[str, Any]
     ids: Mapping[str, int]
     num_unknown: int
+    notes: tuple[str, ...]
 
 
 def marian(settings: Settings, names: Names, vocab_size: int, side: str, *, spare: bool) -> Tokens:
@@ -55,7 +58,9 @@ def marian(settings: Settings, names: Names, vocab_size: int, side: str, *, spar
     where = settings.where
     apart = side == "target" and settings.flag("separate_vocabs", default=False)
     path = where / ("target_vocab.json" if apart else "vocab.json")
-    ids = read_ids(path, vocab_size)
+    pieces = read_ids(path, vocab_size)
+    added = added_beside(path, pieces, settings, vocab_size)
+    ids = {**pieces, **added.ids}
     model = _model(where / f"{side}.spm", UNIGRAM)
     own = matchable(model)
     unk_id = _unknown(path, ids, names)
@@ -66,8 +71,8 @@ def marian(settings: Settings, names: Names, vocab_size: int, side: str, *, spar
     gaps = (f"{MARK}{id_}{MARK}{MARK}" for id_ in range(vocab_size))
     scores = [places.get(id_, (gap, 0.0)) for id_, gap in enumerate(gaps)]
     special = [str(token) for token in names.values() if token is not None]
-    codes = [token for token in ids if token.startswith(">>") and token.endswith("<<")]
-    for token in (*special, *codes):
+    codes = [token for token in pieces if token.startswith(">>") and token.endswith("<<")]
+    for token in (*special, *codes, *added.ids):
         if token in ids:
             scores[ids[token]] = (token, 0.0)
     unigram = models.Unigram([*scores, *beyond] if spare else scores, unk_id=unk_id, byte_fallback=False)
@@ -75,7 +80,7 @@ def marian(settings: Settings, names: Names, vocab_size: int, side: str, *, spar
     tokenizer.normalizer = made(path, lambda: normalizer_of(model, marks_unknown=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in codes])
-    return _finished(tokenizer, ids, [*special, *_further(settings, ids)], names, len(beyond))
+    return _finished(tokenizer, ids, [*special, *_further(settings, ids, added)], names, len(beyond), added)
 
 
 def m2m_100(settings: Settings, names: Names, vocab_size: int, *, spare: bool) -> Tokens:
@@ -96,6 +101,8 @@ def m2m_100(settings: Settings, names: Names, vocab_size: int, *, spare: bool) -
         raise CheckpointError(
             f"{path}: with its languages it has {first + len(codes)} tokens; the model has {vocab_size}"
         )
+    added = added_beside(path, ids, settings, vocab_size)
+    ids |= added.ids
     beyond = [token for token in own if token not in ids]
     all_ids = ids | ({token: vocab_size + index for index, token in enumerate(beyond)} if spare else {})
     merges = merges_of({piece.text: index for index, piece in enumerate(model.pieces) if piece.text in all_ids})
@@ -103,9 +110,9 @@ def m2m_100(settings: Settings, names: Names, vocab_size: int, *, spare: bool) -
     tokenizer = Tokenizer(bpe)
     tokenizer.normalizer = made(path, lambda: normalizer_of(model))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
-    special = [str(token) for token in names.values() if token is not None]
-    special += [*(f"__{code}__" for code in codes), *_further(settings, ids)]
-    return _finished(tokenizer, ids, special, names, len(beyond))
+    # A text may name a language, too, where the files list the languages among their special tokens.
+    special = [str(token) for token in names.values() if token is not None] + _further(settings, ids, added)
+    return _finished(tokenizer, ids, special, names, len(beyond), added)
 
 
 def m2m_codes(settings: Settings) -> tuple[str, ...]:
@@ -133,20 +140,27 @@ def _unknown(path: Path, ids: Mapping[str, int], names: Names) -> int:
     return ids[token]
 
 
-def _further(settings: Settings, ids: Mapping[str, int]) -> list[str]:
+def _further(settings: Settings, ids: Mapping[str, int], added: Added) -> list[str]:
     """Return the further special tokens that the files name. CheckpointError for one without an id."""
-    further = [str(token) for token in settings.extra or ()]
+    further = [str(token) for token in settings.extra or () if str(token) not in added.without_embedding]
     for token in further:
         if token not in ids:
             named = (key for key in ("extra_special_tokens", "additional_special_tokens") if settings.options.get(key))
             key = next(named, "additional_special_tokens")
-            raise settings.wrong(f"{key} has {token!r:.40}, which has no id in vocab.json")
+            raise settings.wrong(f"{key} has {token!r:.40}, which has no id in vocab.json, nor as an added token")
     return further
 
 
-def _finished(tokenizer: Tokenizer, ids: Mapping[str, int], special: list[str], names: Names, beyond: int) -> Tokens:
+def _finished(
+    tokenizer: Tokenizer, ids: Mapping[str, int], special: list[str], names: Names, beyond: int, added: Added
+) -> Tokens:
     eos = str(names["eos_token"])
-    tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in special if token in ids])
+    plain = {token: AddedToken(token, normalized=False) for token in special if token in ids}
+    tokens = {**plain, **{token.content: token for token in added.tokens}}
+    for token in tokens.values():
+        # What no other file names as special is written into an answer, whatever is said of the token itself.
+        token.special = token.content in special
+    tokenizer.add_tokens([*tokens.values()])
     tokenizer.decoder = decoder()
     tokenizer.post_processor = TemplateProcessing(single=f"$A {eos}", special_tokens=[(eos, ids.get(eos, 0))])
-    return Tokens(json.loads(tokenizer.to_str()), ids, beyond)
+    return Tokens(json.loads(tokenizer.to_str()), ids, beyond, added.notes)

@@ -10,7 +10,7 @@ from weft_export.converters.text.byte_level import bos_and_eos
 from weft_export.converters.text.kind import Joint, Kind, Names, framed, template, text_of
 from weft_export.converters.text.language_codes import MBART, MBART_50
 from weft_export.converters.text.pieces import FAIRSEQ_NAMES, SPACE
-from weft_export.converters.text.settings import Settings, Token
+from weft_export.converters.text.settings import MAX_IDS, Settings, Token
 from weft_export.converters.text.vocabulary import Scores, Vocabulary
 from weft_export.errors import CheckpointError
 
@@ -94,7 +94,10 @@ def _assemble_albert(vocabulary: Vocabulary, settings: Settings, _names: Names) 
 
 
 def _assemble_deberta(vocabulary: Vocabulary, settings: Settings, names: Names) -> Tokenizer:
-    other = vocabulary.unk_id if vocabulary.unk_id is not None and not settings.has_json else 1
+    # transformers saves the model file's own number beside the pieces.
+    other = vocabulary.unk_id
+    if other is None or settings.has_json:
+        other = settings.number("unk_id", default=1, most=MAX_IDS)
     tokenizer = _tokenizer(vocabulary, _place(vocabulary, text_of(names, "unk_token"), other=other))
     steps: list[Normalizer] = [normalizers.Lowercase()] if settings.flag("do_lower_case", default=False) else []
     # The compiled rules of the model file are not used: transformers 5 does not use them either.

@@ -1,0 +1,113 @@
+"""Tokens that somebody added to a tokenizer: found in a text, and written into an answer, as transformers does it."""
+
+import json
+import shutil
+
+import pytest
+from tokenizer_directories import OLDER, config_of, reference, write
+from tokenizers import AddedToken, Tokenizer
+
+from weft_export.converters.text.side import read_text_side
+from weft_export.errors import CheckpointError
+from weft_proto.v1 import bundle_pb2
+
+VOCAB_SIZE = 5000
+ADDED = (
+    AddedToken("<new>", special=True),
+    AddedToken("wug"),
+    AddedToken("<left>", lstrip=True),
+    AddedToken("<right>", rstrip=True),
+    AddedToken("<both>", lstrip=True, rstrip=True, special=True),
+    AddedToken("Raw", normalized=False),
+    AddedToken("two words"),
+)
+PATTERNS = ("a {0} b", "a{0}b", "a  {0}  b", "({0})", "\t{0}\n", "{0}{0}.")
+
+
+def check(directory, tokenizer, vocab_size=VOCAB_SIZE):
+    """Expect the ids of texts with each token of theirs, and the texts of these ids."""
+    side = read_text_side(directory, config_of(directory), vocab_size)
+    source, target = (
+        Tokenizer.from_buffer(side.files[name]) for name in (side.source_tokenizer, side.target_tokenizer)
+    )
+    code = getattr(tokenizer, "src_lang", None)
+    language = next((each for each in side.languages if code and each.code == code), bundle_pb2.Language())
+    texts = [pattern.format(token) for token in ADDED for pattern in PATTERNS]
+    # And with those that its class adds.
+    texts += [f"a {token} b{token}c" for token in (*tokenizer.all_special_tokens, *tokenizer.get_added_vocab())]
+    for text in texts:
+        ids = tokenizer(text)["input_ids"]
+        assert ids == [*language.source_before, *source.encode(text).ids, *language.source_after], text
+        expected = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        assert expected == target.decode(ids), text
+    return side
+
+
+@pytest.mark.parametrize("kind", ["m2m_100", "marian", "marian-codes", "mbart", "pegasus"])
+def test_added_tokens_of_a_saved_tokenizer(kind, tmp_path):
+    """With their flags, special or not, in a directory that transformers has saved."""
+    directory = write(tmp_path / "older", *OLDER[kind]())
+    theirs = reference(directory)
+    theirs.add_tokens([*ADDED])
+    saved = tmp_path / "saved"
+    theirs.save_pretrained(saved)
+    shutil.copy(directory / "config.json", saved)
+    check(saved, reference(saved))
+
+
+@pytest.mark.parametrize("kind", ["gemma", "marian", "mbart", "pegasus", "t5"])
+def test_added_tokens_of_older_files(kind, tmp_path):
+    """added_tokens.json has their ids, special_tokens_map.json says which of them are special.
+
+    A class's own special tokens, such as languages and sentinels, stay special beside those.
+    """
+    directory = write(tmp_path, *OLDER[kind]())
+    first = len(reference(directory))
+    ids = {token.content: first + index for index, token in enumerate(ADDED)}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(ids))
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": ["<new>", "<both>"]}))
+    check(tmp_path, reference(directory))
+
+
+def saved_marian(tmp_path, *tokens):
+    """A directory of Marian's as transformers saves it, with tokens added; and how many tokens it had before."""
+    directory = write(tmp_path / "older", *OLDER["marian"]())
+    theirs = reference(directory)
+    num_before = len(theirs)
+    theirs.add_tokens([*tokens])
+    saved = tmp_path / "saved"
+    theirs.save_pretrained(saved)
+    shutil.copy(directory / "config.json", saved)
+    return saved, num_before
+
+
+def test_an_added_token_without_an_embedding_is_told(tmp_path):
+    """Where the model was not resized, such tokens are read as plain text, special ones too."""
+    saved, num_before = saved_marian(tmp_path, *ADDED[:2])
+    side = read_text_side(saved, config_of(saved), num_before)
+    assert ("2 added tokens have no embedding, and are read as plain text: <new>, wug",) == side.notes
+    ids = Tokenizer.from_buffer(side.files[side.source_tokenizer]).encode("a <new> wug b").ids
+    assert max(ids) < num_before
+
+
+def test_an_added_word_that_stands_alone_is_told(tmp_path):
+    """Their class takes spaces alone for the ends of such a word, and no other tokenizer does."""
+    saved, _ = saved_marian(tmp_path, AddedToken("blick", single_word=True))
+    side = read_text_side(saved, config_of(saved), VOCAB_SIZE)
+    (note,) = side.notes
+    assert note.startswith("the added token 'blick' is a single_word")
+    text = "a blick b"
+    assert (
+        reference(saved)(text)["input_ids"] == Tokenizer.from_buffer(side.files[side.source_tokenizer]).encode(text).ids
+    )
+
+
+@pytest.mark.parametrize(("id_", "token"), [("3", "<new>"), ("900", "</s>")])
+def test_an_added_token_with_the_id_of_another_is_refused(id_, token, tmp_path):
+    """Or with another id than vocab.json gives it: one of the two would be read wrongly."""
+    saved, _ = saved_marian(tmp_path)
+    path = saved / "tokenizer_config.json"
+    options = json.loads(path.read_text())
+    path.write_text(json.dumps(options | {"added_tokens_decoder": {id_: {"content": token}}}))
+    with pytest.raises(CheckpointError, match=f"added token '{token}' has the id {id_}"):
+        read_text_side(saved, config_of(saved), VOCAB_SIZE)
