@@ -206,7 +206,8 @@ def test_a_server_that_stays_full_is_a_failure(server, client):
     server.servicer.script.extend([replace(FULL, retry_after=0.5)] * 200)
     (answer,) = client.translate_many(["a"], timeout=3)
 
-    assert isinstance(answer, weft.Overloaded)
+    # The time may be over in the last attempt.
+    assert isinstance(answer, weft.Overloaded | weft.DeadlineExceeded)
     assert 2 <= len(server.servicer.seen) <= 8
 
 
