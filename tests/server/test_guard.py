@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from guarded import guard_of
 from waiting import until
+from weft_proto.v1.tokenization_pb2 import TokenizeRequest
 from weft_server.door.traffic import Traffic
 from weft_server.telemetry.metrics import Metrics
 
@@ -201,5 +202,25 @@ def test_a_message_is_held_until_its_call_ends():
             call.cancel()
             await asyncio.wait_for(guard.idle(), 20)
         assert 0 == guard.traffic.incoming.num_bytes
+
+    asyncio.run(run())
+
+
+def test_what_a_message_becomes_is_held_with_its_bytes():
+    """Each of its fields counts, also those of messages inside: as objects they take more than as bytes."""
+    message = TokenizeRequest(text="a b", model={"name": "m"})
+
+    async def run():
+        held = []
+
+        async def note(request, context):
+            assert message == request
+            held.append(guard.traffic.incoming.num_bytes)
+            return b""
+
+        handler = grpc.unary_unary_rpc_method_handler(note, TokenizeRequest.FromString)
+        async with _served(Metrics(), Note=handler) as (guard, target), grpc.aio.insecure_channel(target) as channel:
+            await channel.unary_unary("/weft.v1.Test/Note")(message.SerializeToString())
+        assert [message.ByteSize() + 3 * 128] == held
 
     asyncio.run(run())
