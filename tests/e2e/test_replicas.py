@@ -24,8 +24,8 @@ NUM_RESTARTS = int(os.environ.get("RESTARTS", "50"))
 PING_S = 15 + 10
 # Envoy checks each second, and waits a second for the answer.
 CHECK_S = 1 + 1
-# A call that took longer has waited for a replica that says nothing.
-WAITED_S = 2
+# A call that took longer has waited for a replica that says nothing. A busy machine may stand still for two.
+WAITED_S = 5
 LONG = weft.Decoding(max_new_tokens=60, min_new_tokens=60)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(3000)]
@@ -117,9 +117,12 @@ def let_all_begin(replicas, streams):
     for number in range(1, 25):
         for server in replicas.servers:
             server.say("pydocs.decode", f"hold {number}")
-        time.sleep(0.05)
-        if all(stream.pieces for stream in streams):
-            return
+        # What a step gave takes a while to arrive.
+        give_up = time.monotonic() + 1
+        while time.monotonic() < give_up:
+            if all(stream.pieces for stream in streams):
+                return
+            time.sleep(0.01)
     raise AssertionError("some streams did not begin")
 
 
@@ -201,8 +204,8 @@ def test_a_stopped_replica_is_left_and_comes_back(front, repository, digit, tmp_
     )
     left_after = CHECK_S if front == "envoy" else PING_S
     assert [] == traffic.wrong
-    assert all(call.began < at + left_after + 2 for call in held)
-    assert all(call.seconds < PING_S + 5 for call in held)
+    assert all(call.began < at + left_after + WAITED_S for call in held)
+    assert all(call.seconds < PING_S + WAITED_S for call in held)
     # A stream that had begun cannot be begun again elsewhere.
     assert {("stream", weft.Unavailable)} >= {(call.kind, type(call.error)) for call in traffic.errors}
-    assert all(call.began < at + 1 for call in traffic.errors)
+    assert all(call.began < at + WAITED_S for call in traffic.errors)
