@@ -197,9 +197,10 @@ def test_a_stopped_replica_is_left_and_comes_back(front, repository, digit, tmp_
         stopped.wait_until(lambda: answered(stopped) > told + 20, 60, "answers of the one that was stopped")
         back = time.monotonic() - resumed_at
     held = [call for call in traffic.ended[before:] if call.seconds > WAITED_S]
+    longest, last = max((call.seconds for call in held), default=0), max((call.began for call in held), default=at)
     print(
-        f"\n{front}: {len(held)} calls waited for the stopped replica, {max(call.seconds for call in held):.1f} s at "
-        f"most. The last of them began {max(call.began for call in held) - at:.1f} s after SIGSTOP. "
+        f"\n{front}: {len(held)} calls waited for the stopped replica, {longest:.1f} s at most. "
+        f"The last of them began {last - at:.1f} s after SIGSTOP. "
         f"{len(traffic.errors)} were lost. It was back {back:.1f} s after SIGCONT."
     )
     left_after = CHECK_S if front == "envoy" else PING_S
