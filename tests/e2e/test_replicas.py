@@ -59,7 +59,7 @@ def answered(server):
 def gone_on(traffic, server, num_more):
     """Wait until there are more answers, and some are of one server."""
     num = len(traffic.ended) + num_more
-    server.wait_until(lambda: len(traffic.ended) >= num and answered(server) > 0, 60, "answers of it and of the others")
+    server.wait_until(lambda: len(traffic.ended) >= num and answered(server) > 0, what="answers of it and of the others")
 
 
 @fronts
@@ -194,7 +194,7 @@ def test_a_stopped_replica_is_left_and_comes_back(front, repository, digit, tmp_
         resumed_at = time.monotonic()
         stopped.process.send_signal(signal.SIGCONT)
         told = answered(stopped)
-        stopped.wait_until(lambda: answered(stopped) > told + 20, 60, "answers of the one that was stopped")
+        stopped.wait_until(lambda: answered(stopped) > told + 20, what="answers of the one that was stopped")
         back = time.monotonic() - resumed_at
     held = [call for call in traffic.ended[before:] if call.seconds > WAITED_S]
     longest, last = max((call.seconds for call in held), default=0), max((call.began for call in held), default=at)
