@@ -59,7 +59,9 @@ def answered(server):
 def gone_on(traffic, server, num_more):
     """Wait until there are more answers, and some are of one server."""
     num = len(traffic.ended) + num_more
-    server.wait_until(lambda: len(traffic.ended) >= num and answered(server) > 0, what="answers of it and of the others")
+    server.wait_until(
+        lambda: len(traffic.ended) >= num and answered(server) > 0, what="answers of it and of the others"
+    )
 
 
 @fronts
