@@ -56,7 +56,7 @@ def envoy(folder, targets, *, tls=False):
 
 def wait_for_listener(process, port):
     """Envoy listens once it has checked its servers' health."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not listens(port):
         assert process.poll() is None, "Envoy has ended"
         assert time.monotonic() < deadline, "Envoy does not listen"

@@ -5,7 +5,7 @@ import re
 import time
 from collections import Counter
 
-from process import ServerProcess
+from process import PATIENCE_S, ServerProcess
 
 # What is zero when nothing is under way.
 GAUGES = (
@@ -84,7 +84,7 @@ class Held(ServerProcess):
         )
         return asked
 
-    def wait_for_rest(self, num_tasks, timeout=20):
+    def wait_for_rest(self, num_tasks, timeout=PATIENCE_S):
         """Wait until nothing is under way: calls, tasks, slots, caches, queues."""
         deadline = time.monotonic() + timeout
         while True:

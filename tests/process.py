@@ -18,6 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from weft_proto.v1 import common_pb2, generation_pb2, generation_pb2_grpc
 
+# How long a server may take for what it does in a second or two: a machine may be busy, or stand still for a while.
+PATIENCE_S = 180
+
 
 class ServerProcess:
     """`python -m weft_server` on a repository; a context manager that leaves nothing running."""
@@ -72,7 +75,7 @@ class ServerProcess:
         """Take an event of the log."""
         self.log.append(event)
 
-    def wait_for(self, name, timeout=60):
+    def wait_for(self, name, timeout=PATIENCE_S):
         """The first log event of that name."""
         deadline = time.monotonic() + timeout
         with self._news:
@@ -89,7 +92,7 @@ class ServerProcess:
         """(status, body) of an HTTP GET, over TLS if an SSL context is given."""
         asked = urllib.request.Request(f"{'https' if context else 'http'}://{self.http}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(asked, timeout=10, context=context) as answer:
+            with urllib.request.urlopen(asked, timeout=PATIENCE_S, context=context) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -108,7 +111,7 @@ class ServerProcess:
         wanted = set(labels.items())
         return sum(value for (found, have), value in self.metrics().items() if found == name and wanted <= have)
 
-    def wait_until(self, condition, timeout=20, what="condition"):
+    def wait_until(self, condition, timeout=PATIENCE_S, what="condition"):
         """Poll until `condition()` holds."""
         deadline = time.monotonic() + timeout
         while not condition():
@@ -120,9 +123,13 @@ class ServerProcess:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
-    def terminate(self, timeout=60):
+    def terminate(self, timeout=PATIENCE_S):
         """SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
+        return self.exit_code(timeout)
+
+    def exit_code(self, timeout=PATIENCE_S):
+        """Wait until the server has ended, whatever ended it."""
         return self.process.wait(timeout)
 
 

@@ -15,7 +15,8 @@ from google.rpc import error_details_pb2, status_pb2
 from h2.exceptions import ProtocolError
 
 _CODES = h2.settings.SettingCodes
-_WAIT_S = 30
+# As long as a server may take: see process.py.
+_WAIT_S = 180
 # HTTP/2's (RFC 9113, sections 4.1 and 6.8).
 _FRAME_HEADER = 9
 _GOAWAY = 7

@@ -11,7 +11,7 @@ def on_a_terminal(argv):
     """Run a command whose stderr is a terminal; returns its stdout and what the terminal got."""
     ours, theirs = os.openpty()
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=theirs, env={"TERM": "xterm"})
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=120)
     os.write(theirs, b"\0")  # so that there is something to read
     shown = b""
     while not shown.endswith(b"\0"):

@@ -197,7 +197,7 @@ def test_cancelled_requests_are_counted_apart(bench, server):
     code, (report,), _ = bench(*options, "--cancel-fraction", 1)
 
     assert (0, 8, 8, 0) == (code, report["requests"], report["cancelled"], report["latency"]["e2e"]["count"])
-    assert all(seen.cancelled.wait(5) for seen in server.servicer.seen if seen.method == "StreamTranslate")
+    assert all(seen.cancelled.wait(60) for seen in server.servicer.seen if seen.method == "StreamTranslate")
     server.servicer.step_s = 0.0
     _, (report,), _ = bench(*options[:4], "--requests", 100, "--unary", "--cancel-fraction", 0.5)
     assert 100 == report["cancelled"] + report["completed"]
@@ -338,12 +338,12 @@ def test_ctrl_c_prints_what_there_is(server):
     server.servicer.step_s = 0.02
     argv = [*WEFT, "bench", "--json", "--warmup", "0", "--duration", "60", "-c", "2", "-t", server.target]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(server.servicer.seen) < 8:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=120)
 
     report = json.loads(out)
     assert (130, True) == (process.returncode, report["interrupted"])

@@ -45,7 +45,7 @@ def test_a_run_that_was_ended_is_resumed(server, slow, how):
     server.servicer.by_text |= {f"{number} a": 60.0 for number in range(10, 60)}  # it is not done when it is ended
     process = begin(server, source, out)
     process.send_signal(how)
-    _, error = process.communicate(timeout=20)
+    _, error = process.communicate(timeout=120)
     left = out.read_text()
 
     assert EXPECTED.startswith(left)
@@ -106,7 +106,7 @@ def test_a_line_that_is_typed_is_answered_at_once(server):
             process.stdin.flush()
             assert answer == process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert 130 == process.wait(20)
+        assert 130 == process.wait(120)
         error = process.stderr.read()
 
     assert error.startswith(b"weft: stopped: 2 lines: 2 answered; ")

@@ -111,7 +111,7 @@ def test_a_stream_is_cancelled_from_another_thread(server):
                 await asyncio.wait_for(reader, 30)
 
     asyncio.run(run())
-    assert server.servicer.seen[0].cancelled.wait(30)
+    assert server.servicer.seen[0].cancelled.wait(60)
 
 
 FORKS = """

@@ -156,7 +156,7 @@ def test_the_first_failure_can_end_it(server, client):
         next(answers)
 
     assert [] == list(answers)
-    assert all(seen.cancelled.wait(5) for seen in in_flight(server) if seen.request.text == "c")
+    assert all(seen.cancelled.wait(60) for seen in in_flight(server) if seen.request.text == "c")
 
 
 @pytest.mark.parametrize("many", [blocking, in_a_loop])
@@ -206,7 +206,8 @@ def test_a_server_that_stays_full_is_a_failure(server, client):
     server.servicer.script.extend([replace(FULL, retry_after=0.5)] * 200)
     (answer,) = client.translate_many(["a"], timeout=3)
 
-    assert isinstance(answer, weft.Overloaded)
+    # The time may be over in the last attempt.
+    assert isinstance(answer, weft.Overloaded | weft.DeadlineExceeded)
     assert 2 <= len(server.servicer.seen) <= 8
 
 
@@ -282,7 +283,7 @@ def test_cancelling_ends_what_is_in_flight(server, client, leave):
     else:
         assert [] == list(many)
 
-    assert all(seen.cancelled.wait(5) for seen in in_flight(server))
+    assert all(seen.cancelled.wait(60) for seen in in_flight(server))
 
 
 def test_leaving_a_loop_ends_what_is_in_flight(server):

@@ -17,6 +17,8 @@ from weft._patience import Patience, pieces
 
 FULL = Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.05)
 LONG = replace(FULL, retry_after=3600.0)
+# By then a caller whom the server has refused pauses. One who does not yet is ended in the call: that is tried too.
+SOON_S = 0.3
 # gRPC's own five attempts, and one.
 AWAY = [Failure(StatusCode.UNAVAILABLE, "STARTING", "starting", retry_after=0.05)] * 6
 
@@ -114,7 +116,8 @@ def test_the_wait_has_an_end(server, ask):
     server.servicer.script.extend([replace(FULL, retry_after=0.2)] * 1000)
     with pytest.raises(weft.Overloaded):
         ask(server.target, wait=1.0)
-    assert 2 <= len(server.servicer.seen) <= 6
+    # A machine that stands still in a pause leaves no time for a second one.
+    assert 1 <= len(server.servicer.seen) <= 6
 
     server.servicer.script.clear()
     server.servicer.script.extend([LONG] * 2)
@@ -193,7 +196,7 @@ def test_closing_the_client_ends_a_pause(server):
     for thread in threads:
         thread.start()
     asyncio.run(until(lambda: 2 == len(server.servicer.seen)))
-    time.sleep(0.5)  # until they pause; if they do not yet, they are refused as well
+    time.sleep(SOON_S)
     client.close()
     for thread in threads:
         thread.join(30)
@@ -205,16 +208,29 @@ def test_cancelling_a_stream_ends_its_pause(server):
     server.servicer.script.extend([LONG] * 2)
     with asked_and_away(server.target) as client:
         begun = client.stream_translate("a")
-        threading.Timer(1.0, begun.cancel).start()
+
+        def cancel():
+            asyncio.run(until(lambda: 1 == len(server.servicer.seen)))
+            time.sleep(SOON_S)
+            begun.cancel()
+
+        threading.Thread(target=cancel, daemon=True).start()
         with pytest.raises(weft.Cancelled):
             next(begun)
 
     async def run():
         async with weft.AsyncClient(server.target, wait=1e6, timeout=1e6) as client:
             begun = client.stream_translate("a")
-            asyncio.get_running_loop().call_later(1.0, begun.cancel)
+
+            async def cancel():
+                await until(lambda: 2 == len(server.servicer.seen))
+                await asyncio.sleep(SOON_S)
+                begun.cancel()
+
+            cancelling = asyncio.create_task(cancel())
             with pytest.raises(weft.Cancelled):
                 await anext(begun)
+            await cancelling
 
     asyncio.run(run())
     assert 2 == len(server.servicer.seen)
@@ -228,7 +244,7 @@ def test_a_cancelled_task_leaves_its_pause(server):
         async with weft.AsyncClient(server.target, wait=1e6, timeout=1e6) as client:
             task = asyncio.ensure_future(client.translate("a"))
             await until(lambda: 1 == len(server.servicer.seen))
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(SOON_S)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -122,5 +122,5 @@ def test_a_port_that_speaks_another_protocol_is_named_once():
         threading.Thread(target=answer, daemon=True).start()
         port = listener.getsockname()[1]
         with weft.Client(f"127.0.0.1:{port}") as client, pytest.raises(weft.Unavailable) as caught:
-            client.list_models(timeout=5)
+            client.list_models(timeout=60)
     assert 1 == caught.value.message.count(str(port))

@@ -87,7 +87,7 @@ def test_no_call_is_lost_while_a_server_drains(small_repository, callers):
         one.wait_until(lambda: len(answers) > 100)
         one.process.send_signal(signal.SIGTERM)
         one.wait_for("drain timeout, ending the rest")
-        assert 0 == one.process.wait(30)
+        assert 0 == one.exit_code()
         until.set()
         thread.join(30)
         assert other.metric("weft_requests_total", code="OK") > 100

@@ -72,7 +72,7 @@ def test_cancelled_streams_leave_nothing_behind(server):
     assert report["cancelled"] > 0
     assert 40 == report["cancelled"] + report["completed"]
     for gauge in ("weft_decode_slots_used", "weft_requests_queued", "weft_requests_running"):
-        server.wait_until(lambda name=gauge: server.metric(name) == 0, timeout=5, what=f"{gauge} at 0")
+        server.wait_until(lambda name=gauge: server.metric(name) == 0, what=f"{gauge} at 0")
 
 
 @pytest.fixture

@@ -200,7 +200,7 @@ def test_a_bundle_that_never_ends_blocks_nobody(tiny_repository, tmp_path):
     run_for_ever(tmp_path / "a-endless" / "1")
     for name in ("b", "c", "d"):
         shutil.copytree(tiny_repository / "tiny-text", tmp_path / name)
-    with ServerProcess(tmp_path) as server, weft.Client(server.target, timeout=5) as client:
+    with ServerProcess(tmp_path) as server, weft.Client(server.target) as client:
         for name in ("b", "c", "d"):
             server.wait_until(lambda name=name: client.get_model(name).state is weft.ModelState.READY)
             assert client.health(f"model/{name}") is weft.Health.SERVING
@@ -217,7 +217,7 @@ def test_a_bundle_without_an_end_is_refused_in_time(tiny_repository, tmp_path):
     shutil.copytree(tiny_repository / "tiny-text", tmp_path / "a-endless")
     run_for_ever(tmp_path / "a-endless" / "1")
     shutil.copytree(tiny_repository / "tiny-text", tmp_path / "b")
-    with ServerProcess(tmp_path, load_timeout_s=10) as server, weft.Client(server.target, timeout=5) as client:
+    with ServerProcess(tmp_path, load_timeout_s=10) as server, weft.Client(server.target) as client:
         server.wait_until(lambda: client.get_model("b").state is weft.ModelState.READY)
         refused = server.wait_for("bundle refused")
         assert ("a-endless", True) == (refused["model"], "it is not ready after 10 s" in refused["why"])

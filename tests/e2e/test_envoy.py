@@ -136,7 +136,7 @@ def test_no_call_through_envoy_is_lost_while_a_server_drains(demo_repository, tm
             try:
                 one.wait_until(lambda: len(answers) > 100)
                 one.process.send_signal(signal.SIGTERM)
-                assert 0 == one.process.wait(30)
+                assert 0 == one.exit_code()
                 gone = len(answers)
                 other.wait_until(lambda: len(answers) > gone + 100)
             finally:

@@ -57,7 +57,7 @@ def test_a_thousand_mixed_requests_leave_nothing_behind(server, scene, digit):
     for seed in range(ROUNDS):
         asyncio.run(round_of(server.target, scene, digit[0], seed))
         for gauge in ("weft_decode_slots_used", "weft_requests_queued", "weft_requests_running", "weft_queued_tokens"):
-            server.wait_until(lambda name=gauge: server.metric(name) == 0, timeout=5, what=f"{gauge} at 0")
+            server.wait_until(lambda name=gauge: server.metric(name) == 0, what=f"{gauge} at 0")
         memory.append(server.rss_bytes())
 
     samples = server.metrics()

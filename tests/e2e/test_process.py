@@ -16,11 +16,9 @@ import h2.events
 import pytest
 
 import weft
-from process import ServerProcess
+from process import PATIENCE_S, ServerProcess
 
 pytestmark = pytest.mark.e2e
-# How long an event may take to come: a busy machine may stand still for a while.
-PATIENCE_S = 120
 
 
 @pytest.fixture

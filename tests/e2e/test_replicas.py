@@ -24,8 +24,8 @@ NUM_RESTARTS = int(os.environ.get("RESTARTS", "50"))
 PING_S = 15 + 10
 # Envoy checks each second, and waits a second for the answer.
 CHECK_S = 1 + 1
-# A call that took longer has waited for a replica that says nothing.
-WAITED_S = 2
+# A call that took longer has waited for a replica that says nothing. A busy machine may stand still for two.
+WAITED_S = 5
 LONG = weft.Decoding(max_new_tokens=60, min_new_tokens=60)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(3000)]
@@ -59,7 +59,9 @@ def answered(server):
 def gone_on(traffic, server, num_more):
     """Wait until there are more answers, and some are of one server."""
     num = len(traffic.ended) + num_more
-    server.wait_until(lambda: len(traffic.ended) >= num and answered(server) > 0, 60, "answers of it and of the others")
+    server.wait_until(
+        lambda: len(traffic.ended) >= num and answered(server) > 0, what="answers of it and of the others"
+    )
 
 
 @fronts
@@ -117,9 +119,12 @@ def let_all_begin(replicas, streams):
     for number in range(1, 25):
         for server in replicas.servers:
             server.say("pydocs.decode", f"hold {number}")
-        time.sleep(0.05)
-        if all(stream.pieces for stream in streams):
-            return
+        # What a step gave takes a while to arrive.
+        give_up = time.monotonic() + 1
+        while time.monotonic() < give_up:
+            if all(stream.pieces for stream in streams):
+                return
+            time.sleep(0.01)
     raise AssertionError("some streams did not begin")
 
 
@@ -191,18 +196,19 @@ def test_a_stopped_replica_is_left_and_comes_back(front, repository, digit, tmp_
         resumed_at = time.monotonic()
         stopped.process.send_signal(signal.SIGCONT)
         told = answered(stopped)
-        stopped.wait_until(lambda: answered(stopped) > told + 20, 60, "answers of the one that was stopped")
+        stopped.wait_until(lambda: answered(stopped) > told + 20, what="answers of the one that was stopped")
         back = time.monotonic() - resumed_at
     held = [call for call in traffic.ended[before:] if call.seconds > WAITED_S]
+    longest, last = max((call.seconds for call in held), default=0), max((call.began for call in held), default=at)
     print(
-        f"\n{front}: {len(held)} calls waited for the stopped replica, {max(call.seconds for call in held):.1f} s at "
-        f"most. The last of them began {max(call.began for call in held) - at:.1f} s after SIGSTOP. "
+        f"\n{front}: {len(held)} calls waited for the stopped replica, {longest:.1f} s at most. "
+        f"The last of them began {last - at:.1f} s after SIGSTOP. "
         f"{len(traffic.errors)} were lost. It was back {back:.1f} s after SIGCONT."
     )
     left_after = CHECK_S if front == "envoy" else PING_S
     assert [] == traffic.wrong
-    assert all(call.began < at + left_after + 2 for call in held)
-    assert all(call.seconds < PING_S + 5 for call in held)
+    assert all(call.began < at + left_after + WAITED_S for call in held)
+    assert all(call.seconds < PING_S + WAITED_S for call in held)
     # A stream that had begun cannot be begun again elsewhere.
     assert {("stream", weft.Unavailable)} >= {(call.kind, type(call.error)) for call in traffic.errors}
-    assert all(call.began < at + 1 for call in traffic.errors)
+    assert all(call.began < at + WAITED_S for call in traffic.errors)

@@ -48,7 +48,8 @@ def _fails(call):
 def test_a_lane_that_hangs_is_replaced_and_the_server_stays_live(repository, points):
     """Who was in it is told within seconds, and who comes then is answered. The thread that hangs shows at the exit."""
     with (
-        Held(repository, points, step_timeout_s=1) as server,
+        # A machine that stands still for two seconds makes no other step late.
+        Held(repository, points, step_timeout_s=2.5) as server,
         weft.Client(server.target, timeout=60) as client,
         ThreadPoolExecutor(4) as pool,
     ):
@@ -116,7 +117,7 @@ def test_too_many_failures_end_the_server(repository, points):
         server.wait_for("draining")
         server.free("tiny-text.classifier")
         assert other.result().labels
-        assert 1 == server.process.wait(60)
+        assert 1 == server.exit_code()
     # The client has tried again, and may have another reason by now.
     reasons = [event["reason"] for event in server.log if event["event"] == "call" and event["code"] == "UNAVAILABLE"]
     assert "MODEL_FAILED" == reasons[0]
@@ -166,4 +167,4 @@ def test_who_is_still_there_when_the_wait_is_over_is_told_why(tiny_repository, t
             if unload:
                 unload.result()
                 server.process.send_signal(signal.SIGTERM)
-        assert 0 == server.process.wait(60)
+        assert 0 == server.exit_code()

@@ -50,7 +50,7 @@ class Wired:
 
     def counted(self):
         """Wait until the server has counted its end: (status code, no answer)."""
-        self.server.wait_until(self._is_counted, 60, "its end")
+        self.server.wait_until(self._is_counted, what="its end")
         return next(iter(self._ended())), None
 
     def _is_counted(self):

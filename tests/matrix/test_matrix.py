@@ -286,7 +286,7 @@ def test_drain(repository, tmp_path, kind, stage):
         for scene in scenes:
             scene.free()
         ends = [[each.end() for each in of_cell] for of_cell in asked]
-        assert 0 == server.process.wait(60)
+        assert 0 == server.exit_code()
 
     for cell, of_cell in zip(cells, ends, strict=True):
         assert list(expected(cell)) == [code for code, _, _ in of_cell], cell.id
@@ -317,5 +317,5 @@ def test_drain_on_the_way(repository, tmp_path, kind, stage):
             with first:
                 code, answer = first.finish()
                 assert (expected(cell)[0], answer) in {(code, None), (code, alone[cell.task, kind, 0, False])}, cell.id
-        assert 0 == server.process.wait(60)
+        assert 0 == server.exit_code()
     assert [] == [event for event in server.log if event["event"] in {"bug", "failed"}]

@@ -278,7 +278,6 @@ def test_who_leaves_during_a_trial_frees_the_builder(tiny_repository, monkeypatc
 
 def test_a_step_that_hangs_ends_its_request_alone(tiny_repository, monkeypatch):
     """The lane goes on, and so do later constraints, by other threads."""
-    monkeypatch.setattr(constraint_module, "WAIT_S", 0.5)
     free, look = threading.Event(), constraint_module.Following._look
 
     def hang(following):
@@ -289,6 +288,7 @@ def test_a_step_that_hangs_ends_its_request_alone(tiny_repository, monkeypatch):
     async def run():
         async with Loaded(tiny_repository / "tiny-generate" / "1") as model:
             with monkeypatch.context() as patched:
+                patched.setattr(constraint_module, "WAIT_S", 0.5)
                 patched.setattr(constraint_module.Following, "_look", hang)
                 with pytest.raises(RequestError) as refused:
                     await ask(model, token_ids=IDS, decoding=decoding(regex="[ab]{3}"))

@@ -1,6 +1,12 @@
 """What the port of gRPC bounds: connections, handshakes, pings, metadata, and the messages of each method."""
 
 import asyncio
+import time
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from guarded import AUTHORITY, HEALTH, MAX_REQUEST_BYTES, REFLECTION, ask, methods, open_channel, run, served
 from weft_proto.v1.common_pb2 import Audio, Image
@@ -57,6 +63,40 @@ def test_who_pings_too_often_is_sent_away(tmp_path):
             writer.close()
             async with open_channel(target) as channel:
                 assert ("OK", "") == await ask(channel, HEALTH)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("why", ["age", "idle"])
+def test_connections_end(tmp_path, monkeypatch, why):
+    """By their age, and where nothing is asked for long: the server ends them. A caller connects again."""
+    if why == "idle":
+        monkeypatch.setattr("weft_server.door.server.MAX_IDLE_S", 1)
+
+    async def scenario():
+        age_s = 0.5 if why == "age" else 0.0
+        settings = {"tokens": "", "max_connection_age_s": age_s}
+        async with served(tmp_path, **settings) as (target, _, _), open_channel(target) as channel:
+            await channel.channel_ready()
+            await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+            assert ("OK", "") == await ask(channel, HEALTH)
+
+    run(scenario())
+
+
+def test_a_call_outlives_its_connection_s_age_for_a_time(tmp_path, monkeypatch):
+    """Then it is ended: nobody keeps a connection for ever by a call."""
+    monkeypatch.setattr("weft_server.door.server.MAX_CALL_S", 1)
+
+    async def scenario():
+        settings = {"tokens": "", "max_connection_age_s": 0.5}
+        async with served(tmp_path, **settings) as (target, _, _), open_channel(target) as channel:
+            began = time.monotonic()
+            with pytest.raises(grpc.aio.AioRpcError) as ended:
+                async for _ in health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest()):
+                    pass
+            assert grpc.StatusCode.UNAVAILABLE is ended.value.code()
+            assert time.monotonic() - began >= 1
 
     run(scenario())
 

@@ -1,6 +1,8 @@
 """The guard around calls of a real gRPC server."""
 
 import asyncio
+import gc
+import time
 from contextlib import asynccontextmanager
 
 import grpc
@@ -11,7 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from guarded import guard_of
+from raw_http2 import RawCaller
 from waiting import until
+from weft_proto.v1.tokenization_pb2 import TokenizeRequest
 from weft_server.door.traffic import Traffic
 from weft_server.telemetry.metrics import Metrics
 
@@ -201,5 +205,48 @@ def test_a_message_is_held_until_its_call_ends():
             call.cancel()
             await asyncio.wait_for(guard.idle(), 20)
         assert 0 == guard.traffic.incoming.num_bytes
+
+    asyncio.run(run())
+
+
+def test_what_a_message_becomes_is_held_with_its_bytes():
+    """Each of its fields counts, also those of messages inside: as objects they take more than as bytes."""
+    message = TokenizeRequest(text="a b", model={"name": "m"})
+
+    async def run():
+        held = []
+
+        async def note(request, context):
+            assert message == request
+            held.append(guard.traffic.incoming.num_bytes)
+            return b""
+
+        handler = grpc.unary_unary_rpc_method_handler(note, TokenizeRequest.FromString)
+        async with _served(Metrics(), Note=handler) as (guard, target), grpc.aio.insecure_channel(target) as channel:
+            await channel.unary_unary("/weft.v1.Test/Note")(message.SerializeToString())
+        assert [message.ByteSize() + 3 * 128] == held
+
+    asyncio.run(run())
+
+
+def test_a_caller_who_went_is_told_nothing():
+    """One whose message is ended, and whose connection is gone already: that is no error of the server's."""
+
+    async def run():
+        said, loop = [], asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, what: said.append(what))
+        wait = grpc.unary_unary_rpc_method_handler(_for_ever, bytes)
+        async with _served(Metrics(), Wait=wait) as (guard, target):
+            caller = await asyncio.to_thread(RawCaller, target)
+            for _ in range(3):
+                caller.open("/weft.v1.Test/Wait")
+            await until(lambda: 3 == guard.traffic.incoming.num_receiving)
+            caller.socket.close()
+            # gRPC learns of it on threads of its own, and this loop does not before it ends the messages.
+            time.sleep(0.5)  # noqa: ASYNC251
+            guard.refuse()
+            await until(lambda: 0 == guard.traffic.num_open and not guard.traffic.incoming._ending)
+            gc.collect()
+        assert [] == said
 
     asyncio.run(run())

@@ -152,10 +152,10 @@ def test_two_long_texts_cost_what_one_does(tmp_path, direction):
     tokenizer = Tokenizer(tmp_path / "tokenizer.json", Truncation(512, direction))
     tokenizer.encode_pair(("a", "a"))
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before, started = memory("VmRSS"), time.monotonic()
+    before, started = memory("VmRSS"), time.process_time()
     assert 512 == len(tokenizer.encode_pair(("a " * 65_536,) * 2))
     assert memory("VmHWM") - before < 100 << 10
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def memory(name):

@@ -173,7 +173,8 @@ def test_of_too_much_unread_the_largest_holder_s_goes(monkeypatch):
         outgoing.begin(honest, 4 * MEBIBYTE)
         for number in range(10):
             outgoing.begin(_call("greedy", f"ipv4:127.0.0.1:{100 + number}"), 2 * MEBIBYTE)
-        await until(lambda: ended)
+        # A sweep may come before the last ones have stood for long.
+        await until(lambda: len(ended) > 1)
         assert not honest.given_up
         assert {f"127.0.0.1:{100 + number}" for number in range(10)} > set(ended)
         assert 2 == len(ended)

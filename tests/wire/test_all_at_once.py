@@ -40,7 +40,7 @@ def test_the_server_stays_inside_its_pod(few):
         peak = _peak_bytes(server)
         assert peak < POD_BYTES
         stack.close()
-        server.wait_until(lambda: at_rest(server), 60)
+        server.wait_until(lambda: at_rest(server))
 
 
 def _peak_bytes(server):

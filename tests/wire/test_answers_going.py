@@ -28,7 +28,7 @@ pytestmark = pytest.mark.e2e
 
 
 def _wait_for_unread(server, count=1):
-    server.wait_until(lambda: server.metric("weft_answers_sending") >= count, 60, "answers on their way")
+    server.wait_until(lambda: server.metric("weft_answers_sending") >= count, what="answers on their way")
 
 
 UNREAD = [
@@ -51,7 +51,7 @@ def test_who_does_not_read_loses_the_connection(hasty):
             for _ in range(3):
                 caller.call(method, message)
         _wait_for_unread(hasty, 3)
-        assert [] == [caller for caller in hostile if not caller.wait_until(lambda at=caller: at.closed, 60)]
+        assert [] == [caller for caller in hostile if not caller.wait_until(lambda at=caller: at.closed)]
         hasty.wait_until(lambda: at_rest(hasty))
         assert before + len(UNREAD) == hasty.metric("weft_connections_given_up_total")
         # A caller's fault does not look like one of the server's.
@@ -142,7 +142,7 @@ def test_connections_are_found_however_they_are_spelled(few, tmp_path, host):
         context.set_alpn_protocols(["h2"])
         with RawCaller(f"{reached}:{port}", window=0, context=context) as hostile:
             hostile.call(CLASSIFY, picture())
-            assert hostile.wait_until(lambda: hostile.closed, 60)
+            assert hostile.wait_until(lambda: hostile.closed)
 
 
 def _text(data):

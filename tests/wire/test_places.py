@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(autouse=True)
 def _nobody(closed):
     """Begin when the connections of the last test have gone."""
-    closed.wait_until(lambda: closed.metric("weft_connections") == 0, 60, "an empty server")
+    closed.wait_until(lambda: closed.metric("weft_connections") == 0, what="an empty server")
 
 
 def test_idle_strangers_make_room(closed):
@@ -24,7 +24,7 @@ def test_idle_strangers_make_room(closed):
         assert (OK, "") == known.status(known.call(CLASSIFY, picture()))
         # Sixteen are all there are. Who comes when none is left is closed at once, and comes again.
         strangers = [_try(stack, closed.target) for _ in range(20)]
-        closed.wait_until(lambda: closed.metric("weft_connections") <= 12, 60, "places for others")
+        closed.wait_until(lambda: closed.metric("weft_connections") <= 12, what="places for others")
         with weft.Client(closed.target, token=TOKEN, timeout=60) as client:
             assert "7" == client.classify(image=DIGIT.read_bytes(), model="digits").labels[0].label
         assert (OK, "") == known.status(known.call(CLASSIFY, picture()))
@@ -41,11 +41,11 @@ def test_who_only_watches_is_ended_last(closed):
             _watch(caller)
         closed.wait_until(lambda: closed.metric("weft_health_watches") == 10)
         strangers = [_try(stack, closed.target) for _ in range(5)]
-        closed.wait_until(lambda: closed.metric("weft_connections") <= 12, 60, "places for others")
+        closed.wait_until(lambda: closed.metric("weft_connections") <= 12, what="places for others")
         assert not any(_is_closed(caller) for caller in watching)
         assert any(stranger and _is_closed(stranger) for stranger in strangers)
         # Now too many watch. Those before are the oldest.
-        closed.wait_until(lambda: _one_more_watches(stack, closed) and any(map(_is_closed, watching)), 60, "an end")
+        closed.wait_until(lambda: _one_more_watches(stack, closed) and any(map(_is_closed, watching)), what="an end")
         with weft.Client(closed.target, token=TOKEN, timeout=60) as client:
             assert "7" == client.classify(image=DIGIT.read_bytes(), model="digits").labels[0].label
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from weft_server.door.connections import Connections
+    from weft_server.door.status import Status
     from weft_server.serving.call import Call
 
 MAX_HELD_BYTES = 256 * 1024 * 1024
@@ -205,6 +207,12 @@ class Incoming:
         """Refuse a call whose handler reads. gRPC drops what has come of its message."""
         reception.error = error
         self.num_ended += not isinstance(error, Draining)
-        ending = asyncio.get_running_loop().create_task(abort(reception.context, to_status(error)))
+        ending = asyncio.get_running_loop().create_task(_tell(reception.context, to_status(error)))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
+
+
+async def _tell(context: Any, status: Status) -> None:
+    """Send the status of a call that is ended. Where its connection has ended meanwhile, nobody hears it."""
+    with suppress(grpc.aio.InternalError):
+        await abort(context, status)
