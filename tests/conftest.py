@@ -1,6 +1,7 @@
 """Fixtures that several test folders share."""
 
 import fcntl
+import gc
 import hashlib
 import shutil
 import signal
@@ -44,6 +45,17 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path not in slow)
 
 
+def pytest_collection_finish():
+    """Spare the tests what is the same for all of them."""
+    if "torch.onnx" in sys.modules:
+        from quick_tracing import read_operators_once
+
+        read_operators_once()
+    # Modules and tests are millions of objects, which live to the end: no collection looks through them again.
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def demo_repository():
     """The demo models, as `make models` leaves them."""
@@ -82,8 +94,11 @@ def int4_repository(tiny_bundles_of):
 @pytest.fixture(scope="session")
 def tiny_bundles_of():
     """A function: the repository of a precision."""
+    from quick_tracing import read_operators_once
+
     # In processes of their own: torch's tracing keeps the interpreter to itself. They begin with the first bundle.
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=spawn, initializer=read_operators_once) as processes:
         digest = _digest()
         yield lambda precision: TinyBundles(precision, digest, processes)
 

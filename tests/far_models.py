@@ -10,14 +10,14 @@ from weft_server.serving import build
 from weft_server.source import Asked, Ids
 
 
-async def answers_of(directory, device, monkeypatch):
-    """What a whole model on a device answers to random requests that come at once, greedy, sampled and searched."""
+async def answers_of(directory, device, monkeypatch, count=40):
+    """What a whole model on a device answers to `count` random requests at once: greedy, sampled and searched ones."""
     monkeypatch.setattr(build, "devices_of", lambda _: [device])
     rng = np.random.default_rng(5)
     async with Loaded(directory, slots=13, lanes=1, threads=1) as model:
         text, image = model.manifest.text, model.manifest.image
         sequences = []
-        for index in range(40):
+        for index in range(count):
             # Of a model that matches, texts and pictures take turns.
             if model.manifest.HasField("image") and not (index % 2 and model.manifest.HasField("matching")):
                 pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)

@@ -98,18 +98,26 @@ class ServerProcess:
             with error:
                 return error.code, error.read().decode()
 
+    def page(self):
+        """The text of /metrics."""
+        return self.get("/metrics", **self.headers)[1]
+
     def metrics(self):
         """All samples: (name, frozenset of label items) -> value."""
         samples = {}
-        for family in text_string_to_metric_families(self.get("/metrics", **self.headers)[1]):
+        for family in text_string_to_metric_families(self.page()):
             for sample in family.samples:
                 samples[sample.name, frozenset(sample.labels.items())] = sample.value
         return samples
 
     def metric(self, name, **labels):
         """The sum of a metric over all samples that have these labels."""
-        wanted = set(labels.items())
-        return sum(value for (found, have), value in self.metrics().items() if found == name and wanted <= have)
+        wanted, found = set(labels.items()), 0.0
+        # A page with many models takes a third of a second to parse whole.
+        lines = "".join(f"{line}\n" for line in self.page().splitlines() if line.startswith(name))
+        for family in text_string_to_metric_families(lines):
+            found += sum(sample.value for sample in family.samples if sample.name == name and wanted <= sample.labels.items())
+        return found
 
     def wait_until(self, condition, timeout=PATIENCE_S, what="condition"):
         """Poll until `condition()` holds."""

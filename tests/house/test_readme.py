@@ -2,11 +2,13 @@
 
 import re
 import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from weft import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -89,7 +91,6 @@ def test_a_make_command_is_a_target(target):
 @pytest.mark.parametrize("command", typed("weft"))
 def test_a_weft_command_exists(command):
     """`weft COMMAND --help` explains itself."""
-    weft = Path(sys.executable).with_name("weft")
-    answer = subprocess.run([weft, command, "--help"], check=False, capture_output=True, text=True)
+    answer = CliRunner().invoke(cli.app, [command, "--help"])
 
-    assert 0 == answer.returncode, answer.stderr
+    assert 0 == answer.exit_code, answer.output

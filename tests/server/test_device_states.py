@@ -13,6 +13,7 @@ import tiny_t5
 from tiny import CHECKPOINTS
 
 from far_models import answers_of
+from few import counts
 from toy import START, Toy
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
@@ -192,7 +193,7 @@ def long_t5(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiny_t5, "MAX_TARGET", 300)
         save_checkpoint(checkpoint, tiny_t5.tiny_t5())
-    export_checkpoint(checkpoint, repository / "t5" / "1")
+    export_checkpoint(checkpoint, repository / "t5" / "1", explains=False, scores=False)
     return repository / "t5" / "1"
 
 
@@ -212,9 +213,10 @@ def test_which_graphs_add_a_bias(long_t5, tiny_repository):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("count", counts(20, 40))
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_a_far_model_answers_the_same_bits(tiny_repository, name, monkeypatch):
+def test_a_far_model_answers_the_same_bits(tiny_repository, name, count, monkeypatch):
     """Every family: states that only device copies touch, and filled-up batches, give what the in-place path gives."""
     directory = tiny_repository / name / "1"
-    near = asyncio.run(answers_of(directory, HOST, monkeypatch))
-    assert near == asyncio.run(answers_of(directory, FAR, monkeypatch))
+    near = asyncio.run(answers_of(directory, HOST, monkeypatch, count))
+    assert near == asyncio.run(answers_of(directory, FAR, monkeypatch, count))

@@ -8,6 +8,7 @@ import pytest
 from tiny import CHECKPOINTS, INT4, INT8, export_tiny
 
 from crowd import answers_of, requests_for
+from few import counts
 from weft_server.bundle.load import load_bundle
 
 ROOT = Path(__file__).parents[2]
@@ -27,24 +28,27 @@ def check(directory, count):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("count", counts(40, 200))
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_tiny_models_answer_the_same_alone_and_crowded(tiny_repository, name):
+def test_tiny_models_answer_the_same_alone_and_crowded(tiny_repository, name, count):
     """Random weights, every family: tokens, scores, probabilities and alignments are bit-identical."""
-    check(tiny_repository / name / "1", 200)
+    check(tiny_repository / name / "1", count)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("count", counts(40, 100))
 @pytest.mark.parametrize("name", INT8)
-def test_int8_models_answer_the_same_alone_and_crowded(int8_repository, name):
+def test_int8_models_answer_the_same_alone_and_crowded(int8_repository, name, count):
     """At int8 as at fp32: tokens, scores, probabilities and alignments are bit-identical."""
-    check(int8_repository / f"{name}-int8" / "1", 100)
+    check(int8_repository / f"{name}-int8" / "1", count)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("count", counts(40, 60))
 @pytest.mark.parametrize("name", INT4)
-def test_int4_models_answer_the_same_alone_and_crowded(int4_repository, name):
+def test_int4_models_answer_the_same_alone_and_crowded(int4_repository, name, count):
     """With weights in blocks too."""
-    check(int4_repository / f"{name}-int4" / "1", 60)
+    check(int4_repository / f"{name}-int4" / "1", count)
 
 
 @pytest.mark.long
@@ -57,7 +61,7 @@ def test_weights_in_blocks_for_every_kind_of_product(name, precision, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", TRAINED)
 def test_trained_models_answer_the_same_alone_and_crowded(name, count):
     """Trained weights: tokens, scores, probabilities and alignments are bit-identical."""

@@ -14,7 +14,7 @@ from weft_recipes.shared.training import fit
 
 FOLDER = Path(__file__).parents[3] / "export" / "checkpoints"
 # CI runs one.
-QUICK = "pydocs"
+QUICK = "lengths"
 
 
 @pytest.fixture
