@@ -313,6 +313,72 @@ def test_a_lane_that_hangs_is_replaced_and_what_it_does_later_is_ignored(toy):
     asyncio.run(run())
 
 
+def test_a_lane_that_was_given_up_frees_nothing_twice(toy):
+    """It hangs in the step that ends its rows. When it wakes, their slots have been counted as free."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            go_on, entered, decode = threading.Event(), threading.Event(), running.runners[0].decode
+
+            def hung(num_rows):
+                entered.set()
+                assert go_on.wait(60)
+                return decode(num_rows)
+
+            running.runners[0].decode = hung
+            stuck = [running.submit([5], Decoding(1)) for _ in range(2)]
+            await asyncio.to_thread(entered.wait, 60)
+            running.engine.supervise(0)
+            assert ["LANE_STUCK"] * 2 == [(await outcome_of(sequence)).reason for sequence in stuck]
+            await until(lambda: running.engine.lanes)
+            go_on.set()
+            await until(lambda: 0 == running.slots[0].num_used)
+            after = running.submit([7], Decoding(4))
+            await after.reply.done()
+            assert {"LANE_STUCK": 1} == counted(running.metrics)
+
+    asyncio.run(run())
+
+
+def test_a_lane_that_was_given_up_takes_nobody(toy):
+    """Who waits when it wakes is left to the lane in its place, which has no room yet."""
+
+    async def run():
+        async with Running(toy, num_slots=1, num_lanes=1) as running:
+            go_on, entered, taken = threading.Event(), threading.Event(), []
+
+            def hung(take):
+                entered.set()
+                assert go_on.wait(60)
+                taken.append(take(most=1, budget=64, room=1))
+                return []
+
+            running.engine.lanes[0].step = hung
+            first = running.submit([5], Decoding(4))
+            await asyncio.to_thread(entered.wait, 60)
+            running.engine.supervise(0)
+            await first.reply.done()
+            entered.clear()
+            held, decode = threading.Event(), running.runners[1].decode
+
+            def slowly(num_rows):
+                entered.set()
+                assert held.wait(60)
+                return decode(num_rows)
+
+            running.runners[1].decode = slowly
+            asked = [running.submit([5], Decoding(4)) for _ in range(2)]
+            await asyncio.to_thread(entered.wait, 60)
+            go_on.set()
+            await until(lambda: taken)
+            assert [[]] == taken
+            held.set()
+            for sequence in asked:
+                await sequence.reply.done()
+
+    asyncio.run(run())
+
+
 def test_an_engine_stops_but_not_while_a_lane_hangs(toy):
     """`stop` says so, also of one that was given up: its thread would keep the process."""
 
