@@ -12,39 +12,33 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 
 import pytest
-
-from draw import Mutant
 from mutations import mutations_of
 from parts import PACKAGES
 
 # What tests import and nobody changes. A process that is forked has it already.
 _SHARED = "numpy grpc.aio onnx onnxruntime tokenizers torch pydantic structlog prometheus_client typer rich hypothesis"
-LIMIT_S = 300.0
+# Of a mutant that ends nothing. Tests take a fraction of it.
+LIMIT_S = 240.0
+_LOOK_S = 0.05
 _RESULTS = {0: "survived", 1: "killed", 2: "killed"}
 
 
 class Asking:
-    """`of` asks. A context manager: it works in the folder of the copy, whose packages come before installed ones."""
+    """Asks in the folder of a copy, whose packages come before installed ones. One for a process, which it changes."""
 
     def __init__(self, tree: Path, log: Path) -> None:
         self._tree = tree
         self._log = log
-
-    def __enter__(self) -> "Asking":
         for name in _SHARED.split():
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
-        folders = [str(self._tree / name) for name in PACKAGES]
+        folders = [str(tree / name) for name in PACKAGES]
         sys.path[:0] = folders
         # For the processes that tests start. They run without the change.
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)
-        os.chdir(self._tree)
-        return self
+        os.chdir(tree)
 
-    def __exit__(self, *_: object) -> None:
-        """Nothing is held."""
-
-    def of(self, mutant: Mutant, tests: list[str]) -> tuple[str, str]:
+    def of(self, mutant, tests):
         """What becomes of a mutant, and the test that killed it."""
         if not tests:
             return "no test", ""
@@ -56,10 +50,11 @@ class Asking:
             return "timed out", ""
         if code not in _RESULTS:
             raise SystemExit(f"{mutant.key}: pytest ends with {code}; see {self._log}")
-        failed = [line for line in self._log.read_text(errors="replace").splitlines() if line.startswith(("FAILED ", "ERROR "))]
-        return _RESULTS[code], failed[0].split()[1] if failed else ""
+        lines = self._log.read_text(errors="replace").splitlines()
+        failed = [line.split()[1] for line in lines if line.startswith(("FAILED ", "ERROR "))]
+        return _RESULTS[code], failed[0] if failed else ""
 
-    def _run(self, mutant: Mutant, tests: list[str]) -> None:
+    def _run(self, mutant, tests):
         """Be the process of a mutant."""
         code = 70
         try:
@@ -76,36 +71,39 @@ class Asking:
 class _Changed(MetaPathFinder):
     """Finds one module, with its change. No file is written, so no compiled one can be out of date."""
 
-    def __init__(self, mutant: Mutant, tree: Path) -> None:
+    def __init__(self, mutant, tree):
         path = Path(mutant.path)
-        self._name = ".".join(path.relative_to(path.parts[0]).with_suffix("").parts)
-        self._number, self._path = mutant.number, tree / path
+        parts = path.relative_to(path.parts[0]).with_suffix("").parts
+        self._name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        self._number = mutant.number
 
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> object:
+    def find_spec(self, fullname, path, target=None):
+        """Take the place of what finds modules otherwise, for this one."""
         if fullname != self._name:
             return None
         spec = PathFinder.find_spec(fullname, path)
-        spec.loader = _Loader(fullname, str(self._path))
+        spec.loader = _Loader(fullname, spec.origin)
         spec.loader.number = self._number
         return spec
 
 
 class _Loader(SourceFileLoader):
-    number: int
-
-    def get_code(self, fullname: str) -> object:
+    def get_code(self, fullname):
+        """Compile the module with its change."""
         tree = ast.parse(self.get_data(self.path))
         mutations_of(tree)[self.number].apply()
         return compile(ast.fix_missing_locations(tree), self.path, "exec")
 
 
-def _ended(child: int) -> int | None:
-    """Wait for a process, and end what it has started. None if it takes too long."""
-    give_up = time.monotonic() + LIMIT_S
-    ended = 0
-    while not ended and time.monotonic() < give_up:
+def _ended(child):
+    """Wait for a process, and end what it has started. Its exit code, or None if it takes too long."""
+    waited, ended, status = 0.0, 0, 0
+    while not ended and waited < LIMIT_S:
         ended, status = os.waitpid(child, os.WNOHANG)
-        time.sleep(0.0 if ended else 0.02)
+        begun = time.monotonic()
+        time.sleep(0.0 if ended else _LOOK_S)
+        # While the machine stands still, nobody has taken long.
+        waited += min(time.monotonic() - begun, 2 * _LOOK_S)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     if not ended:

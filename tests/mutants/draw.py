@@ -22,6 +22,20 @@ class Mutant(NamedTuple):
         """What names it, also when lines above it have come or gone."""
         return f"{self.path}: {self.mutation.before} => {self.mutation.after}"
 
+    @property
+    def place(self) -> str:
+        """Where it is now, for people."""
+        return f"{self.path}:{self.mutation.lines.start}"
+
+
+def all_of(line: str) -> list[Mutant]:
+    """All mutants of a line, which is given as FILE:NUMBER."""
+    name, _, number = line.rpartition(":")
+    path = Path(name).resolve()
+    (part,) = (part for part, folder in FOLDERS.items() if path.is_relative_to(folder))
+    mutants = _of_file(random.Random(0), part, path)
+    return [mutant for mutant in mutants if int(number) == mutant.mutation.lines.start]
+
 
 def draw(seed: int, count: int, parts: list[str]) -> list[Mutant]:
     """So many mutants together, each once, in an order of their own: the first ten are of all parts."""
@@ -49,7 +63,7 @@ def _of_file(rng: random.Random, part: str, path: Path) -> list[Mutant]:
     seen: dict[int, int] = {}
     rounds = []
     for index in order:
-        line = mutations[index].first_line
+        line = mutations[index].lines.start
         rounds.append(seen.setdefault(line, 0))
         seen[line] += 1
     order = [index for _, index in sorted(zip(rounds, order, strict=True), key=lambda pair: pair[0])]

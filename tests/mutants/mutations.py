@@ -4,8 +4,8 @@ Equal sources give equal lists, so that a number names a change.
 """
 
 import ast
-from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 # How often each kind is drawn, where a module has it. A deleted line is what tests miss most.
 WEIGHTS = {
@@ -27,15 +27,50 @@ _LIMITS = {"min": "max", "max": "min"}
 _SILENT = ("log", "_log", "failpoint", "failpoints")
 
 
-class Mutation(NamedTuple):
-    """One change. `apply` makes it in the tree that it was found in. `before` and `after` are of one line each."""
+@dataclass(frozen=True)
+class Mutation:
+    """One change of a tree: what an attribute of a node is, or an item of a list.
+
+    `node` is what changes, and says at which lines it is. `gone`: how that looks where a statement is deleted.
+    """
 
     kind: str
-    first_line: int
-    last_line: int
-    before: str
-    after: str
-    apply: Callable[[], None]
+    node: ast.AST
+    owner: Any
+    place: str | int | slice
+    value: object
+    gone: str = ""
+
+    def apply(self) -> object:
+        """Make the change in the tree that it was found in. Return what was there."""
+        if isinstance(self.place, str):
+            old = getattr(self.owner, self.place)
+            setattr(self.owner, self.place, self.value)
+        else:
+            old = self.owner[self.place]
+            self.owner[self.place] = self.value
+        return old
+
+    @property
+    def lines(self) -> range:
+        """Those that run what changes. Of what holds other statements it is the first one."""
+        last = self.node.lineno if isinstance(self.node, ast.Try | ast.ExceptHandler) else self.node.end_lineno
+        return range(self.node.lineno, last + 1)
+
+    @property
+    def before(self) -> str:
+        """The first line of what changes."""
+        return ast.unparse(self.node).partition("\n")[0]
+
+    @property
+    def after(self) -> str:
+        """The same with the change."""
+        if self.gone:
+            return self.gone
+        old = self.apply()
+        changed = self.before
+        replace(self, value=old).apply()
+        return changed
 
 
 def mutations_of(tree: ast.Module) -> list[Mutation]:
@@ -55,17 +90,15 @@ class _Finder(ast.NodeVisitor):
         self.found: list[Mutation] = []
         self._functions: list[str] = []
 
-    def _note(self, kind: str, node: ast.AST, after: str, apply: Callable[[], None]) -> None:
-        # Of what holds other statements only the first line is run by all who come here.
-        last = node.lineno if isinstance(node, ast.Try | ast.ExceptHandler) else node.end_lineno
-        self.found.append(Mutation(kind, node.lineno, last, _line(node), after, apply))
+    def _note(self, *change: Any, gone: str = "") -> None:
+        self.found.append(Mutation(*change, gone=gone))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         if node.name == "__repr__":
             return
         self._functions.append(node.name)
-        for statement in node.body:
-            self.visit(statement)
+        for index in range(len(node.body)):
+            self._statement(node.body, index)
         self._functions.pop()
 
     visit_AsyncFunctionDef = visit_FunctionDef
@@ -97,7 +130,7 @@ class _Finder(ast.NodeVisitor):
         if _is_silent(node):
             return
         if self._may_go(node):
-            self._note("statement", node, "-", lambda: body.__setitem__(index, _passing(node)))
+            self._note("statement", node, body, index, _like(node, ast.Pass()), gone="-")
         self.visit(node)
 
     def _may_go(self, node: ast.stmt) -> bool:
@@ -111,78 +144,58 @@ class _Finder(ast.NodeVisitor):
         return any(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets)
 
     def visit_Try(self, node: ast.Try) -> None:
-        if node.finalbody:
-            body, after = node.finalbody, _passing(node.finalbody[0])
-            self._note("cleanup", body[0], "finally: pass", lambda: body.__setitem__(slice(None), [after]))
+        if len(node.finalbody) > 1:
+            first = node.finalbody[0]
+            self._note("cleanup", first, node.finalbody, slice(None), [_like(first, ast.Pass())], gone="finally: pass")
         for handler in node.handlers:
             if not any(isinstance(each, ast.Raise) and each.exc is None for each in handler.body):
-                again = ast.copy_location(ast.Raise(), handler.body[0])
-                self._note(
-                    "cleanup", handler, "raise", lambda h=handler, r=again: h.body.__setitem__(slice(None), [r])
-                )
+                again = _like(handler.body[0], ast.Raise())
+                self._note("cleanup", handler, handler.body, slice(None), [again], gone="raise")
         self.generic_visit(node)
 
-    def _turned(self, node: ast.If | ast.IfExp) -> None:
-        turned = ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node.test)
-        self._note("condition", node.test, f"not ({_line(node.test)})", lambda: setattr(node, "test", turned))
+    def visit_If(self, node: ast.If | ast.IfExp) -> None:
+        turned = _like(node.test, ast.UnaryOp(ast.Not(), node.test))
+        self._note("condition", node.test, node, "test", turned, gone="turned round")
         self.generic_visit(node)
 
-    visit_If = visit_IfExp = _turned
+    visit_IfExp = visit_If
 
     def visit_Compare(self, node: ast.Compare) -> None:
         for index, operator in enumerate(node.ops):
             if other := _BOUNDARIES.get(type(operator)):
-                self._replace("comparison", node, node.ops, index, other())
+                self._note("comparison", node, node.ops, index, other())
         self.generic_visit(node)
 
-    def visit_BinOp(self, node: ast.BinOp) -> None:
+    def visit_BinOp(self, node: ast.BinOp | ast.AugAssign) -> None:
         if other := _SIGNS.get(type(node.op)):
-            self._change("arithmetic", node, "op", other())
+            self._note("arithmetic", node, node, "op", other())
         self.generic_visit(node)
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        self.visit_BinOp(node)
+    visit_AugAssign = visit_BinOp
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        self._change("boolean", node, "op", _JUNCTIONS[type(node.op)]())
+        self._note("boolean", node, node, "op", _JUNCTIONS[type(node.op)]())
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Name) and (other := _LIMITS.get(node.func.id)):
-            self._change("limit", node, "func", ast.copy_location(ast.Name(other, ast.Load()), node.func))
+            self._note("limit", node, node, "func", _like(node.func, ast.Name(other, ast.Load())))
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, bool):
-            self._change("constant", node, "value", not node.value)
+            self._note("constant", node, node, "value", not node.value)
         elif isinstance(node.value, int):
-            self._change("constant", node, "value", node.value + 1)
+            self._note("constant", node, node, "value", node.value + 1)
 
     def visit_Return(self, node: ast.Return) -> None:
         if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
-            self._change("return", node, "value", ast.copy_location(ast.Constant(None), node))
+            self._note("return", node, node, "value", _like(node, ast.Constant(None)))
         self.generic_visit(node)
 
-    def _change(self, kind: str, node: ast.AST, name: str, value: object) -> None:
-        old = getattr(node, name)
-        setattr(node, name, value)
-        after = _line(node)
-        setattr(node, name, old)
-        self._note(kind, node, after, lambda: setattr(node, name, value))
 
-    def _replace(self, kind: str, node: ast.AST, items: list, index: int, value: object) -> None:
-        old, items[index] = items[index], value
-        after = _line(node)
-        items[index] = old
-        self._note(kind, node, after, lambda: items.__setitem__(index, value))
-
-
-def _line(node: ast.AST) -> str:
-    return ast.unparse(node).partition("\n")[0]
-
-
-def _passing(node: ast.stmt) -> ast.Pass:
-    return ast.copy_location(ast.Pass(), node)
+def _like(node: ast.AST, new: Any) -> Any:
+    return ast.copy_location(new, node)
 
 
 def _is_silent(node: ast.stmt) -> bool:

@@ -15,6 +15,8 @@ from parts import FOLDERS
 
 _PATH = Path(os.environ["WEFT_RECORD"])
 _seconds = Counter()
+# They tell nothing of mutants.
+_failed = set()
 _coverage = coverage.Coverage(
     config_file=False, data_file=str(_PATH), source=[str(folder) for folder in FOLDERS.values()], messages=False
 )
@@ -40,10 +42,13 @@ def pytest_runtest_protocol(item):
 def pytest_runtest_logreport(report):
     """Add the time of a test's own run, and of its fixtures."""
     _seconds[test_of(report.nodeid)] += report.duration
+    if report.failed:
+        _failed.add(test_of(report.nodeid))
 
 
 def pytest_unconfigure():
     """Write both files."""
     _coverage.stop()
     _coverage.save()
-    _PATH.with_suffix(".json").write_text(json.dumps(_seconds, indent=0))
+    seconds = {test: spent for test, spent in _seconds.items() if test not in _failed}
+    _PATH.with_suffix(".json").write_text(json.dumps(seconds, indent=0))

@@ -23,7 +23,7 @@ def report(mutants: list[Mutant], found: dict[str, dict]) -> str:
                 result = "equivalent"
             counts[mutant.part][result] += 1
             if result in {"survived", "no test"}:
-                left.append(f"- {result}: {mutant.path}:{one['line']} `{one['before']}` => `{one['after']}`")
+                left.append(f"- {result}: {mutant.place} `{mutant.mutation.before}` => `{mutant.mutation.after}`")
     counts["all"] = sum(counts.values(), Counter())
     rows = ["| part | " + " | ".join(_COLUMNS) + " | killed of those that can be |", "|---" * (len(_COLUMNS) + 2) + "|"]
     for part, count in counts.items():
