@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import coverage
 from parts import PACKAGES, TESTS
@@ -48,7 +49,7 @@ class Who:
 
 def _record(path, tree, tests):
     """Run some tests. One that fails tells nothing of mutants, and is not asked."""
-    folders = [str(tree / "tests" / "mutants"), *(str(tree / name) for name in PACKAGES)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders), "WEFT_RECORD": str(path)}
+    folders = [tree / "tests" / "mutants", *(tree / name for name in PACKAGES), Path(coverage.__file__).parents[1]]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders)), "WEFT_RECORD": str(path)}
     options = ["-q", "-p", "record", "-p", "no:cacheprovider", "-m", "not slow and not e2e and not long and not gpu"]
     subprocess.run([sys.executable, "-m", "pytest", *options, *tests], cwd=tree, env=environment, check=False)
