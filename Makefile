@@ -111,13 +111,9 @@ matrix: models ## every fault in every stage of every task, minutes
 wire: models ## callers that speak HTTP/2 themselves, five minutes
 	@$(BIN)/python -m pytest -q -m "e2e or long" tests/wire
 
-# Small changes of the product that its tests should notice: hours. It needs one package that nothing else does.
-mutants: $(READY) build/mutants/site/.installed ## which changes of a line do no tests notice? hours; ARGS=--help
-	@OMP_NUM_THREADS=1 PYTHONPATH=build/mutants/site nice -n 10 $(BIN)/python tests/mutants/run.py $(ARGS)
-
-build/mutants/site/.installed: Makefile
-	@$(INSTALL) --target $(@D) --upgrade coverage==7.17.5
-	@touch $@
+# It goes on where it was stopped.
+mutants: models ## which changes of a line do no tests notice? hours; ARGS=--help
+	@OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python tests/mutants/run.py $(ARGS)
 
 # Random inputs, as long as wanted, of all that tests/fuzz draws, or of some of it: TARGETS="grammars pictures".
 fuzz: $(READY) ## random inputs; MINUTES=10, TARGETS="grammars"

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
@@ -16,11 +17,16 @@ from mutations import mutations_of
 from parts import PACKAGES
 
 # What tests import and nobody changes. A process that is forked has it already.
-_SHARED = "numpy grpc.aio onnx onnxruntime tokenizers torch pydantic structlog prometheus_client typer rich hypothesis"
+_SHARED = "numpy grpc.aio onnx onnxruntime tokenizers torch pydantic structlog prometheus_client typer rich"
 # Of a mutant that ends nothing. Tests take a fraction of it.
 LIMIT_S = 240.0
 _LOOK_S = 0.05
-_RESULTS = {0: "survived", 1: "killed", 2: "killed"}
+# No further file of tests is asked after so many seconds of processor time.
+ENOUGH_S = 40.0
+_SURVIVED, _KILLED, _BROKEN = 0, 1, 70
+_NOT_ASKED = "not slow and not e2e and not long and not gpu"
+# The second file of a process finds pytest's plugins imported.
+_KNOWN = "ignore::pytest.PytestAssertRewriteWarning"
 
 
 class Asking:
@@ -48,30 +54,47 @@ class Asking:
         code = _ended(child)
         if code is None:
             return "timed out", ""
-        if code not in _RESULTS:
-            raise SystemExit(f"{mutant.key}: pytest ends with {code}; see {self._log}")
+        if code == _SURVIVED:
+            return "survived", ""
+        assert code == _KILLED, f"{mutant.key} cannot be tried: see {self._log}"
         lines = self._log.read_text(errors="replace").splitlines()
         failed = [line.split()[1] for line in lines if line.startswith(("FAILED ", "ERROR "))]
-        return _RESULTS[code], failed[0] if failed else ""
+        return "killed", failed[0] if failed else ""
 
     def _run(self, mutant, tests):
         """Be the process of a mutant."""
-        code = 70
+        code = _BROKEN
         try:
             os.setsid()
             log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(log, 1)
             os.dup2(log, 2)
-            sys.meta_path.insert(0, _Changed(mutant, self._tree))
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=short", *tests]))
+            sys.meta_path.insert(0, _Changed(mutant))
+            code = _asked(tests)
+        except BaseException:  # noqa: BLE001 - whatever it is, this process ends here
+            traceback.print_exc()
         finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
             os._exit(code)
+
+
+def _asked(tests):
+    """Run files of tests until one fails."""
+    for test in tests:
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=short", "-W", _KNOWN, "-m", _NOT_ASKED]
+        code = pytest.main([*options, test])
+        if code not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+            return _KILLED
+        if time.process_time() > ENOUGH_S:
+            break
+    return _SURVIVED
 
 
 class _Changed(MetaPathFinder):
     """Finds one module, with its change. No file is written, so no compiled one can be out of date."""
 
-    def __init__(self, mutant, tree):
+    def __init__(self, mutant):
         path = Path(mutant.path)
         parts = path.relative_to(path.parts[0]).with_suffix("").parts
         self._name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

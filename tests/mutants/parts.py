@@ -15,5 +15,7 @@ FOLDERS = {
     "client": ROOT / "client/weft",
     "proofs": ROOT / "export/weft_export/proofs",
 }
-# Each list is one run of pytest. Tests that start servers are not asked: a law has a test that is nearer.
-TESTS = (["tests/client"], ["tests/server"], ["tests/export", "--ignore=tests/export/converters", "--ignore=tests/export/recipes"])
+# Tests that start servers are not asked: a law should have a test that is nearer.
+TESTS = ("tests/client/test_*.py", "tests/server/test_*.py", "tests/export/test_*.py", "tests/contract/test_*.py")
+# What they share. It is imported by its name alone.
+HELPERS = ("tests/*.py", "tests/export/*.py")

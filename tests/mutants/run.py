@@ -1,12 +1,12 @@
-"""Changes the product in small ways, one at a time, and asks the tests of the changed line whether they notice.
+"""Changes the product in small ways, one at a time, and asks the tests that are nearest whether they notice.
 
 It works in a copy of the checkout, below build/mutants, so you may go on editing. What it has found it need not find
-again: a run that was stopped goes on where it was. What is in the copy when the tests are recorded stays in it:
-`--fresh` begins anew.
+again: a run that was stopped goes on where it was.
 """
 
 import argparse
 import json
+import os
 import time
 
 from asking import Asking
@@ -17,7 +17,6 @@ from tree import copied
 from who import Who
 
 BUILD = ROOT / "build" / "mutants"
-_OPEN = ("survived", "timed out", "no test")
 
 
 def _options():
@@ -25,11 +24,9 @@ def _options():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=350, help="of all parts together")
     parser.add_argument("--part", action="append", choices=FOLDERS, help="may be given several times; default: all")
-    parser.add_argument("--fresh", action="store_true", help="copy the checkout, and record who runs which line, anew")
-    parser.add_argument("--again", action="store_true", help="copy the tests anew, and ask for what is not killed yet")
-    parser.add_argument("--record", nargs="+", default=[], help="files of tests to record besides: new ones")
-    parser.add_argument("--line", help="FILE:NUMBER: instead of a draw, all that can be changed there")
-    parser.add_argument("--list", action="store_true", help="print what is drawn, and ask nobody")
+    parser.add_argument("--lines", nargs="+", help="FILE:NUMBER ...: instead of a draw, all that can be changed there")
+    parser.add_argument("--again", action="store_true", help="ask once more for what was not killed")
+    parser.add_argument("--report", action="store_true", help="print what was found, and ask nobody")
     return parser.parse_args()
 
 
@@ -37,27 +34,40 @@ def main():
     """Try each mutant that is drawn, and print the table."""
     options = _options()
     parts = options.part or list(FOLDERS)
-    mutants = all_of(options.line) if options.line else draw(options.seed, options.count, parts)
-    if options.list:
-        for mutant in mutants:
-            print(mutant.place, mutant.mutation.kind, mutant.mutation.before, "=>", mutant.mutation.after)
-        return
+    if options.lines:
+        mutants = [mutant for line in options.lines for mutant in all_of(line)]
+    else:
+        mutants = draw(options.seed, options.count, parts)
     BUILD.mkdir(parents=True, exist_ok=True)
-    path = BUILD / ("line.json" if options.line else f"seed-{options.seed}.json")
-    found = json.loads(path.read_text()) if path.exists() and not options.line else {}
-    tree = copied(BUILD / "tree", anew=options.fresh, with_tests=options.again or options.record)
-    who = Who(BUILD / "record", tree, anew=options.fresh, more=options.record)
-    asking = Asking(tree, BUILD / "last.log")
-    for number, mutant in enumerate(mutants, 1):
-        before = found.get(mutant.key)
-        if before and not (options.again and before["result"] in _OPEN):
-            continue
-        begun = time.monotonic()
-        result, by = asking.of(mutant, who.run(mutant))
-        found[mutant.key] = {"result": result, "by": by, "seconds": round(time.monotonic() - begun, 1)}
-        path.write_text(json.dumps(found, indent=1))
-        print(f"{number:4} {result:9} {mutant.place} {mutant.mutation.before} => {mutant.mutation.after}", flush=True)
+    path = BUILD / "found.jsonl"
+    found = _read(path) if path.exists() and not options.lines else {}
+    if not options.report:
+        known = {key for key, one in found.items() if not options.again or one["result"] == "killed"}
+        found |= _tried([mutant for mutant in mutants if mutant.key not in known], path)
     print(report(mutants, found))
+
+
+def _read(path):
+    """What was found, by the mutants' keys: the last that is said of each."""
+    lines = map(json.loads, path.read_text().splitlines())
+    return {one["key"]: one for one in lines}
+
+
+def _tried(mutants, path):
+    who = Who()
+    near = {mutant.path: who.of(mutant.path) for mutant in mutants}
+    asking = Asking(copied(BUILD / "tree"), BUILD / f"{os.getpid()}.log")
+    found = {}
+    for number, mutant in enumerate(mutants, 1):
+        begun = time.monotonic()
+        result, by = asking.of(mutant, near[mutant.path])
+        seconds = round(time.monotonic() - begun, 1)
+        found[mutant.key] = {"key": mutant.key, "result": result, "by": by, "seconds": seconds}
+        with path.open("a") as lines:
+            lines.write(json.dumps(found[mutant.key]) + "\n")
+        changed = f"{mutant.place} {mutant.mutation.before} => {mutant.mutation.after}"
+        print(f"{number:4} of {len(mutants)}: {result:9} {changed}", flush=True)
+    return found
 
 
 if __name__ == "__main__":

@@ -1,55 +1,66 @@
-"""Whom to ask of a mutant: the tests that run its line, the quickest first."""
+"""Whom to ask of a mutant: the files of tests that are nearest to its module, by what they import."""
 
-import json
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
+import ast
+from collections import defaultdict
 
-import coverage
-from parts import PACKAGES, TESTS
+from parts import HELPERS, PACKAGES, ROOT, TESTS
 
-# Seconds that the tests of one mutant take together. One is asked in any case.
-_MOST_S = 40.0
+_MOST_FILES = 8
+# What makes a file of tests near to a module. The nearest comes first, and of equally near ones the smaller one.
+_NAMED_FOR_IT, _IMPORTS_IT, _BY_A_HELPER, _IMPORTS_ITS_USER, _A_HELPER_DOES = 8, 6, 3, 2, 1
 
 
 class Who:
-    """Which tests run which line: recorded in a copy of the checkout, and for that copy only."""
+    """What each module of the product is imported by: of the checkout, as it is on the disk."""
 
-    def __init__(self, record, tree, *, anew, more=()):
-        """`more` are files of tests that are new since the record, and recorded now."""
-        if anew:
-            shutil.rmtree(record, ignore_errors=True)
-        runs = TESTS if anew or not record.exists() else ()
-        record.mkdir(parents=True, exist_ok=True)
-        for tests in (*runs, *([more] if more else [])):
-            _record(record / f"{len(list(record.iterdir()))}.coverage", tree, tests)
-        self._tree = tree
-        self._seconds = {}
-        self._data = coverage.CoverageData(no_disk=True)
-        for path in sorted(record.glob("*.coverage")):
-            one = coverage.CoverageData(str(path))
-            one.read()
-            self._data.update(one)
-            self._seconds |= json.loads(path.with_suffix(".json").read_text())
+    def __init__(self):
+        modules = {_module_of(path): path for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
+        helpers = {path.stem: path for pattern in HELPERS for path in ROOT.glob(pattern)}
+        self._tests = {path: _imports(path) for pattern in TESTS for path in sorted(ROOT.glob(pattern))}
+        by_helper = {name: _imports(path) for name, path in helpers.items()}
+        self._by_helpers = {
+            path: set().union(*(by_helper[name] for name in names & by_helper.keys()))
+            for path, names in self._tests.items()
+        }
+        self._users = defaultdict(set)
+        for user, path in modules.items():
+            for name in _imports(path) & modules.keys():
+                self._users[name].add(user)
 
-    def run(self, mutant):
-        """The tests that run a mutant's line."""
-        lines = self._data.contexts_by_lineno(str(self._tree / mutant.path))
-        tests = {test for line in mutant.mutation.lines for test in lines.get(line, ()) if test in self._seconds}
-        chosen, total = [], 0.0
-        for test in sorted(tests, key=lambda test: (self._seconds[test], test)):
-            total += self._seconds[test]
-            if chosen and total > _MOST_S:
-                break
-            chosen.append(test)
-        return chosen
+    def of(self, path):
+        """The files of tests that are asked of a file of the product, the nearest first: relative paths."""
+        module = _module_of(ROOT / path)
+        nearness = {test: self._nearness(test, module) for test in self._tests}
+        near = sorted((test for test in nearness if nearness[test]), key=lambda test: (-nearness[test], _size(test)))
+        return [str(test.relative_to(ROOT)) for test in near[:_MOST_FILES]]
+
+    def _nearness(self, test, module):
+        name, stem = test.stem.removeprefix("test_"), module.rpartition(".")[2].strip("_")
+        users = self._users[module]
+        return (
+            _NAMED_FOR_IT * (stem.rstrip("s") in name)
+            + _IMPORTS_IT * (module in self._tests[test])
+            + _BY_A_HELPER * (module in self._by_helpers[test])
+            + min(_IMPORTS_ITS_USER * len(users & self._tests[test]), _IMPORTS_IT - 1)
+            + _A_HELPER_DOES * bool(users & self._by_helpers[test])
+        )
 
 
-def _record(path, tree, tests):
-    """Run some tests. One that fails tells nothing of mutants, and is not asked."""
-    folders = [tree / "tests" / "mutants", *(tree / name for name in PACKAGES), Path(coverage.__file__).parents[1]]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders)), "WEFT_RECORD": str(path)}
-    options = ["-q", "-p", "record", "-p", "no:cacheprovider", "-m", "not slow and not e2e and not long and not gpu"]
-    subprocess.run([sys.executable, "-m", "pytest", *options, *tests], cwd=tree, env=environment, check=False)
+def _size(path):
+    return path.stat().st_size
+
+
+def _module_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(path):
+    """Modules that a file imports anywhere, and what may be modules."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
