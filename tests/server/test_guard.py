@@ -1,6 +1,7 @@
 """The guard around calls of a real gRPC server."""
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 
 import grpc
@@ -201,5 +202,27 @@ def test_a_message_is_held_until_its_call_ends():
             call.cancel()
             await asyncio.wait_for(guard.idle(), 20)
         assert 0 == guard.traffic.incoming.num_bytes
+
+    asyncio.run(run())
+
+
+def test_it_is_quiet_when_no_call_has_come_for_a_while():
+    """Refused ones count too: who asks still has not heard that the server leaves. A call that goes on ends no wait."""
+
+    async def run():
+        handlers = {"Wait": grpc.unary_unary_rpc_method_handler(_for_ever, request_deserializer=bytes)}
+        async with _served(Metrics(), **handlers) as (guard, target), grpc.aio.insecure_channel(target) as channel:
+            begun = time.monotonic()
+            with pytest.raises(grpc.aio.AioRpcError):
+                await channel.unary_unary("/weft.v1.Test/Nothing")(b"")
+            await guard.quiet(0.2, 60)
+            assert time.monotonic() - begun >= 0.2
+            call = channel.unary_unary("/weft.v1.Test/Wait")(b"")
+            await until(lambda: guard.num_active)
+            await guard.quiet(0.01, 0.05)
+            assert guard.num_active
+            call.cancel()
+            await asyncio.wait_for(guard.quiet(0.01, 60), 30)
+            assert not guard.num_active
 
     asyncio.run(run())
