@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-from mutations import WEIGHTS, Mutation, mutations_of
+from operators import WEIGHTS, Mutation, mutations_of
 from parts import FOLDERS, ROOT
 
 

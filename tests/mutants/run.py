@@ -9,11 +9,11 @@ import json
 import os
 import time
 
-from asking import Asking
 from draw import all_of, draw
 from parts import FOLDERS, ROOT
-from report import report
+from table import table
 from tree import copied
+from trying import Trying
 from who import Who
 
 BUILD = ROOT / "build" / "mutants"
@@ -44,7 +44,7 @@ def main():
     if not options.report:
         known = {key for key, one in found.items() if not options.again or one["result"] == "killed"}
         found |= _tried([mutant for mutant in mutants if mutant.key not in known], path)
-    print(report(mutants, found))
+    print(table(mutants, found))
 
 
 def _read(path):
@@ -56,11 +56,11 @@ def _read(path):
 def _tried(mutants, path):
     who = Who()
     near = {mutant.path: who.of(mutant.path) for mutant in mutants}
-    asking = Asking(copied(BUILD / "tree"), BUILD / f"{os.getpid()}.log")
+    trying = Trying(copied(BUILD / "tree"), BUILD / f"{os.getpid()}.log")
     found = {}
     for number, mutant in enumerate(mutants, 1):
         begun = time.monotonic()
-        result, by = asking.of(mutant, near[mutant.path])
+        result, by = trying.of(mutant, near[mutant.path])
         seconds = round(time.monotonic() - begun, 1)
         found[mutant.key] = {"key": mutant.key, "result": result, "by": by, "seconds": seconds}
         with path.open("a") as lines:

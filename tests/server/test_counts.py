@@ -29,7 +29,7 @@ def test_places_come_back_to_their_class_and_tenant():
     assert [0] * 4 == [bounds.num_ahead(standing) for standing in (low, high, many, few)]
     bounds.check_places(8, many)
     bounds.check_places(5, low)
-    with pytest.raises(Overloaded, match="^0 requests are waiting already, and 6 more do not fit$"):
+    with pytest.raises(Overloaded, match=r"^0 requests are waiting already, and 6 more do not fit$"):
         bounds.check_places(6, low)
 
 
@@ -49,7 +49,7 @@ def test_bytes_come_back_to_their_tenant():
     """One of a tenant's share is refused while others hold it, and taken when they have ended. So is one of all."""
     held = HeldBytes("this takes", 100, 50)
     held.take(40, "a")
-    with pytest.raises(Overloaded, match="^this takes 20 bytes, and others hold the room for that$"):
+    with pytest.raises(Overloaded, match=r"^this takes 20 bytes, and others hold the room for that$"):
         held.take(20, "a")
     held.take(60, "b")  # the only ones of its own, within what all may hold
     with pytest.raises(Overloaded):

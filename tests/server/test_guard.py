@@ -244,7 +244,7 @@ def test_who_is_told_later_that_there_is_no_room_holds_nothing_meanwhile(monkeyp
     async def refuse(request, context):
         large = Large()
         frames.append(weakref.ref(large))
-        hold = SimpleNamespace(metrics=None, hold=lambda: held.append(1), release=lambda: held.pop())
+        hold = SimpleNamespace(metrics=None, hold=lambda: held.append(1), release=held.pop)
         CALL.get().take(hold)
         assert [1] == held
         raise Overloaded("QUEUE_FULL", "no room")

@@ -13,7 +13,7 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 
 import pytest
-from mutations import mutations_of
+from operators import mutations_of
 from parts import PACKAGES
 
 # What tests import and nobody changes. A process that is forked has it already.
@@ -29,7 +29,7 @@ _NOT_ASKED = "not slow and not e2e and not long and not gpu"
 _KNOWN = "ignore::pytest.PytestAssertRewriteWarning"
 
 
-class Asking:
+class Trying:
     """Asks in the folder of a copy, whose packages come before installed ones. One for a process, which it changes."""
 
     def __init__(self, tree: Path, log: Path) -> None:

@@ -3,7 +3,7 @@
 import ast
 
 from draw import draw
-from mutations import mutations_of
+from operators import mutations_of
 
 PARTS = ["bundle", "sampling"]
 SOURCE = '''

@@ -11,7 +11,7 @@ _EXPLAINED = Path(__file__).with_name("equivalent.toml")
 _COLUMNS = ("killed", "timed out", "equivalent", "survived", "no test")
 
 
-def report(mutants: list[Mutant], found: dict[str, dict]) -> str:
+def table(mutants: list[Mutant], found: dict[str, dict]) -> str:
     """Lines of Markdown: a row for each part, then those that nobody has killed or explained."""
     explained = tomllib.loads(_EXPLAINED.read_text()) if _EXPLAINED.exists() else {}
     counts: dict[str, Counter] = {part: Counter() for part in FOLDERS}
