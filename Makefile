@@ -31,7 +31,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix wire fuzz soak real envoy demo-real test-real test-precisions check lint fmt
+.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix wire mutants fuzz soak real envoy demo-real test-real test-precisions check lint fmt
 .PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families
 
 help: ## say what each target does
@@ -110,6 +110,10 @@ matrix: models ## every fault in every stage of every task, minutes
 
 wire: models ## callers that speak HTTP/2 themselves, five minutes
 	@$(BIN)/python -m pytest -q -m "e2e or long" tests/wire
+
+# It goes on where it was stopped.
+mutants: models ## which changes of a line do no tests notice? hours; ARGS=--help
+	@OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python tests/mutants/run.py $(ARGS)
 
 # Random inputs, as long as wanted, of all that tests/fuzz draws, or of some of it: TARGETS="grammars pictures".
 fuzz: $(READY) ## random inputs; MINUTES=10, TARGETS="grammars"

@@ -33,12 +33,15 @@ class Running:
             self.runners.append(runner := DecodeRunner(toy.manifest, toy.encoder, toy.decoder, slots))
             return DecodeLane(slots, runner, start_id=START, end_ids=(2,), prefill_budget=64, metrics=self.metrics)
 
+        # What makes a lane in the place of one that has failed. A test may have another one.
+        self.make_lane = make_lane
+        self.scheduler = Scheduler(num_lanes, max_queued, 10_000)
         self.engine = Engine(
-            Scheduler(num_lanes, max_queued, 10_000),
+            self.scheduler,
             [make_lane(index) for index in range(num_lanes)],
             self.metrics,
             asyncio.get_running_loop(),
-            make_lane=make_lane,
+            make_lane=lambda index: self.make_lane(index),  # noqa: PLW0108 - looked up when it is called
             restarts=self.restarts,
         )
 
@@ -53,6 +56,7 @@ class Running:
             assert 0 == slots.num_used
         stats = self.engine.stats()
         assert (0, 0, 0, 0) == (stats.queued, stats.running, stats.slots_used, stats.queued_tokens)
+        assert not any(self.scheduler.loads)
 
     def submit(self, source, decoding, **more):
         """Submit as the servicer does."""

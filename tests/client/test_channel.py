@@ -198,6 +198,8 @@ def test_where_no_server_takes_new_requests_one_says_why(client, server):
             with pytest.raises(weft.FailedPrecondition, match="not like this"):
                 await aclient.translate("b")
             assert ["b"] == [piece async for piece in aclient.stream_translate("b")]
+            assert "b a" == (await aclient.translate("a b", timeout=10)).text
+            assert server.servicer.seen[-1].seconds_left < 9.5
 
     asyncio.run(run())
     assert "a" == client.translate("a").text

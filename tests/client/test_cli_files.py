@@ -345,3 +345,11 @@ def test_a_full_disk_is_one_line(weft_command, files):
     code, _, error = weft_command("translate", "--file", files[0], "--out", "/dev/full")
     assert (1, "weft: --out: cannot write /dev/full: No space left on device\n") == (code, error)
     assert os.path.exists("/dev/full")  # noqa: PTH110 - it is no file of ours to take away
+
+
+def test_a_write_that_takes_a_part_is_gone_on_with(weft_command, files, monkeypatch):
+    """As of a disk that is nearly full for a moment: each line is whole."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:2]))
+    assert 0 == weft_command("translate", "--file", files[0], "--out", files[1])[0]
+    assert "b a\nd c\nf e\n" == files[1].read_text()

@@ -25,6 +25,7 @@ def leave_by_context(client):
     """Leave the block."""
     with client.stream_generate(LONG) as stream:
         next(stream)
+    return stream
 
 
 def leave_by_cancel(client):
@@ -41,6 +42,7 @@ def leave_by_error(client):
     with contextlib.suppress(ZeroDivisionError), client.stream_translate(LONG) as stream:
         for _ in stream:
             raise ZeroDivisionError
+    return stream
 
 
 def leave_by_closing(client):
@@ -56,9 +58,10 @@ def leave_by_closing(client):
 def test_leaving_a_stream_cancels_the_call(client, server, leave):
     """However a stream is left before its end, the server sees the call cancelled."""
     server.servicer.step_s = 0.05
-    leave(client)
+    held = leave(client)  # a stream that nobody holds is cancelled in any case
 
     assert server.servicer.seen[0].cancelled.wait(WAIT_S)
+    del held
 
 
 async def aleave_by_break(client):
@@ -71,6 +74,7 @@ async def aleave_by_context(client):
     """Leave the block."""
     async with client.stream_generate(LONG) as stream:
         await anext(stream)
+    return stream
 
 
 async def aleave_by_cancel(client):
@@ -118,8 +122,10 @@ def test_leaving_an_asyncio_stream_cancels_the_call(server, leave):
 
     async def run():
         async with weft.AsyncClient(server.target) as client:
-            await leave(client)
-            return await asyncio.to_thread(server.servicer.seen[0].cancelled.wait, WAIT_S)
+            held = await leave(client)
+            is_cancelled = await asyncio.to_thread(server.servicer.seen[0].cancelled.wait, WAIT_S)
+            del held
+            return is_cancelled
 
     try:
         assert asyncio.run(run())

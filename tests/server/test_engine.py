@@ -10,6 +10,7 @@ import pytest
 
 from running import Running
 from toy import Toy
+from waiting import until
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.runner import DecodeRunner
 from weft_server.engine.slots import Slots
@@ -159,14 +160,41 @@ def test_a_cancelled_sequence_frees_its_slot_within_a_step(toy):
     asyncio.run(run())
 
 
-def test_a_deadline_ends_a_running_sequence(toy):
-    """A row past its deadline is dropped at the end of the step."""
+def test_a_deadline_ends_who_waits(toy):
+    """Who is late before its turn gets no slot."""
 
     async def run():
         async with Running(toy) as running:
             sequence = running.submit([5], Decoding(24, 24), deadline=time.monotonic() - 1)
             with pytest.raises(DeadlineExpired):
                 await sequence.reply.done()
+            assert [] == sequence.reply.token_ids
+
+    asyncio.run(run())
+
+
+def test_a_deadline_ends_a_running_sequence(toy):
+    """A row past its deadline is dropped at the end of the step, and its slot is another's. What it has it keeps."""
+
+    async def run():
+        async with Running(toy, num_slots=1, num_lanes=1) as running:
+            decode, slots, steps = running.runners[0].decode, running.slots[0], []
+
+            def late(num_rows):
+                steps.append(num_rows)
+                if len(steps) == 2:
+                    slots.deadline[0] = time.monotonic() - 1
+                return decode(num_rows)
+
+            running.runners[0].decode = late
+            sequence = running.submit([5], Decoding(24, 24), wants_tokens=True, deadline=time.monotonic() + 3600)
+            with pytest.raises(DeadlineExpired):
+                await sequence.reply.done()
+            assert toy.greedy([5], 24)[:1] == sequence.reply.token_ids
+            running.runners[0].decode = decode
+            after = running.submit([7], Decoding(4))
+            await after.reply.done()
+            assert toy.greedy([7], 4) == after.reply.token_ids
 
     asyncio.run(run())
 
@@ -204,6 +232,32 @@ def test_cancel_all_ends_everything_once(toy):
             with pytest.raises(Draining):  # its input was being read meanwhile
                 running.engine.submit(Sequence("r", Ids(np.array([5])), Decoding(4)))
             running.engine.release()
+
+    asyncio.run(run())
+
+
+def test_cancel_all_tells_everybody_at_once(toy):
+    """Who runs hears it though the lane is in a long step, each with an outcome of its own."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            entered, go_on, decode = threading.Event(), threading.Event(), running.runners[0].decode
+
+            def held(num_rows):
+                entered.set()
+                assert go_on.wait(60)
+                return decode(num_rows)
+
+            running.runners[0].decode = held
+            sequences = [running.submit([5], Decoding(24, 24)) for _ in range(3)]
+            await asyncio.to_thread(entered.wait, 60)
+            running.engine.cancel_all(Draining)
+            for sequence in sequences:
+                with pytest.raises(Draining):
+                    await asyncio.wait_for(sequence.reply.done(), 20)
+            assert 3 == len({id(sequence.reply.outcome) for sequence in sequences})
+            go_on.set()
+            await until(lambda: 0 == running.engine.stats().slots_used)
 
     asyncio.run(run())
 

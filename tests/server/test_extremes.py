@@ -51,6 +51,14 @@ def opened(bundle):
     return asyncio.run(run())
 
 
+def test_a_vocabulary_that_is_less_than_the_tokenizer_s_is_refused(tiny_repository):
+    """Its last tokens would be beyond the graph's table, at the first text that has one."""
+    bundle = claiming(tiny_repository / "tiny-text" / "1", source_vocab_size=-1)
+    claimed = bundle.manifest.text.source_vocab_size
+    with pytest.raises(BundleError, match=f"has ids beyond text.source_vocab_size {claimed}$"):
+        opened(bundle)
+
+
 @pytest.mark.parametrize(("name", "field"), CLAIMS)
 def test_a_claim_beyond_the_graph_is_refused_by_name(tiny_repository, name, field):
     """An id more than the table has, or a length beyond the last position: one sentence says which, and how many."""

@@ -12,6 +12,7 @@ from tiny import CHECKPOINTS, INT8
 from loaded import Loaded
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.engine.mixed_proof import verify_mixed
@@ -19,6 +20,7 @@ from weft_server.engine.runner import DecodeRunner
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.runtime.session import Session
+from weft_server.serving import golden
 from weft_server.serving.explainer import Explanation
 from weft_server.serving.golden import verify_golden
 
@@ -27,6 +29,8 @@ EXPLAINED = [name for name, model in MODELS.items() if model.attention_heads]
 # A model's only layer may be its own summary.
 NOT_SUMMARISED = [name for name in EXPLAINED if not MODELS[name].summarises and len(MODELS[name].attention_heads) > 1]
 TINY_BY_TASK = {sample(name).task: name for name in reversed(CHECKPOINTS)}
+# What a whole batch answers with, in one run.
+WITHOUT_STATES = [task for task in TINY_BY_TASK if not TASKS[task].writes_text]
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
@@ -97,17 +101,49 @@ def test_another_answer_is_refused(tiny_repository, name):
     asyncio.run(run())
 
 
-def test_an_answer_that_is_no_number_is_refused(tiny_repository):
+@pytest.mark.parametrize("name", [TINY_BY_TASK[task] for task in WITHOUT_STATES])
+def test_an_answer_that_is_no_number_is_refused(tiny_repository, monkeypatch, name):
     """As of a graph that overflows here: NaN is within no tolerance."""
 
     async def run():
-        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
-            for lane in model.engine.lanes:
-                session = lane._sessions["input_ids"]
-                run = session.run
-                session.run = lambda feeds, run=run: {key: value * np.nan for key, value in run(feeds).items()}
+        async with Loaded(tiny_repository / name / "1") as model:
+            own = Session.run
+            monkeypatch.setattr(
+                Session, "run", lambda *asked: {port: array * np.nan for port, array in own(*asked).items()}
+            )
             with pytest.raises(BundleError, match="the golden answer differs"):
                 await verify_golden(model)
+
+    asyncio.run(run())
+
+
+def test_scores_that_are_no_numbers_are_refused(tiny_repository, monkeypatch):
+    """The answer is right, and what the scorer says of it is within no tolerance."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-decoder" / "1") as model:
+            own = golden.promised_scores
+
+            async def spoilt(*asked):
+                scores = await own(*asked)
+                return scores._replace(log_probs=scores.log_probs * np.nan)
+
+            monkeypatch.setattr(golden, "promised_scores", spoilt)
+            with pytest.raises(BundleError, match="the golden answer is scored"):
+                await verify_golden(model)
+
+    asyncio.run(run())
+
+
+def test_a_model_s_own_settings_do_not_change_its_golden_answer(tiny_repository):
+    """It is what the model writes when nothing changes scores. So it was exported."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-translate" / "1") as model:
+            suppressed = sorted({*model.manifest.golden.token_ids} - {*model.manifest.text.end_ids})
+            model.manifest.decoding.suppressed.ids[:] = suppressed
+            await verify_golden(model)
+            assert suppressed == model.manifest.decoding.suppressed.ids
 
     asyncio.run(run())
 

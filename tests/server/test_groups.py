@@ -207,7 +207,7 @@ def test_groups_that_go_leave_nothing_behind(toy):
             for sequence in kept:
                 assert isinstance(await sequence.reply.done(), FinishReason)
             await until(lambda: not running.engine.stats().running)
-            assert [0, 0] == running.engine._scheduler.loads
+            assert [0, 0] == running.scheduler.loads
 
     asyncio.run(run())
 

@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import time
+import weakref
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import grpc
 import grpc.aio
@@ -17,6 +19,8 @@ from raw_http2 import RawCaller
 from waiting import until
 from weft_proto.v1.tokenization_pb2 import TokenizeRequest
 from weft_server.door.traffic import Traffic
+from weft_server.errors import Overloaded
+from weft_server.serving.call import CALL
 from weft_server.telemetry.metrics import Metrics
 
 
@@ -229,6 +233,28 @@ def test_what_a_message_becomes_is_held_with_its_bytes():
     asyncio.run(run())
 
 
+def test_it_is_quiet_when_no_call_has_come_for_a_while():
+    """Refused ones count too: who asks still has not heard that the server leaves. A call that goes on ends no wait."""
+
+    async def run():
+        handlers = {"Wait": grpc.unary_unary_rpc_method_handler(_for_ever, request_deserializer=bytes)}
+        async with _served(Metrics(), **handlers) as (guard, target), grpc.aio.insecure_channel(target) as channel:
+            begun = time.monotonic()
+            with pytest.raises(grpc.aio.AioRpcError):
+                await channel.unary_unary("/weft.v1.Test/Nothing")(b"")
+            await guard.quiet(0.2, 60)
+            assert time.monotonic() - begun >= 0.2
+            call = channel.unary_unary("/weft.v1.Test/Wait")(b"")
+            await until(lambda: guard.num_active)
+            await guard.quiet(0.01, 0.05)
+            assert guard.num_active
+            call.cancel()
+            await asyncio.wait_for(guard.quiet(0.01, 60), 30)
+            assert not guard.num_active
+
+    asyncio.run(run())
+
+
 def test_a_caller_who_went_is_told_nothing():
     """One whose message is ended, and whose connection is gone already: that is no error of the server's."""
 
@@ -248,5 +274,35 @@ def test_a_caller_who_went_is_told_nothing():
             await until(lambda: 0 == guard.traffic.num_open and not guard.traffic.incoming._ending)
             gc.collect()
         assert [] == said
+
+    asyncio.run(run())
+
+
+def test_who_is_told_later_that_there_is_no_room_holds_nothing_meanwhile(monkeypatch):
+    """Neither the bytes of its message nor its model, which may leave, nor what stands in the frames of its refusal."""
+    monkeypatch.setattr("weft_server.door.brake.BURST", 0.0)
+    monkeypatch.setattr("weft_server.door.brake.HOLD_S", 60.0)
+    held, frames = [], []
+
+    class Large:
+        """What a handler makes of a message."""
+
+    async def refuse(request, context):
+        large = Large()
+        frames.append(weakref.ref(large))
+        hold = SimpleNamespace(metrics=None, hold=lambda: held.append(1), release=held.pop)
+        CALL.get().take(hold)
+        assert [1] == held
+        raise Overloaded("QUEUE_FULL", "no room")
+
+    async def run():
+        handlers = {"Ask": grpc.unary_unary_rpc_method_handler(refuse, request_deserializer=bytes)}
+        async with _served(Metrics(), **handlers) as (guard, target), grpc.aio.insecure_channel(target) as channel:
+            call = channel.unary_unary("/weft.v1.Test/Ask")(bytes(1000))
+            await until(lambda: frames and not guard.traffic.incoming.num_bytes)
+            assert ([], None) == (held, frames[0]())
+            assert (1, False) == (guard.num_active, call.done())
+            call.cancel()
+            await asyncio.wait_for(guard.idle(), 20)
 
     asyncio.run(run())

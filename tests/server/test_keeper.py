@@ -385,6 +385,29 @@ def test_a_model_with_a_call_does_not_sleep(two):
     asyncio.run(run())
 
 
+def test_a_model_that_is_asked_for_while_it_falls_asleep_stays_awake(two, monkeypatch):
+    """What it says of itself asleep is put together first. Whoever comes meanwhile keeps the model."""
+    asked, card_of = [], keeper.card_of
+
+    async def run():
+        async with Keeping(two, idle_unload_s=0.05) as kept:
+            entry = await kept.keeper.load("m", 1)
+            model = entry.model
+
+            async def late(*of):
+                asked.append(await kept.take(TASK, M))
+                return await card_of(*of)
+
+            monkeypatch.setattr(keeper, "card_of", late)
+            dozing = asyncio.create_task(kept.keeper.doze())
+            await until(lambda: asked)
+            await kept.keeper.load("m", 1)  # after the change that is under way
+            assert (READY, model) == (entry.state, entry.model)
+            dozing.cancel()
+
+    asyncio.run(run())
+
+
 def test_a_model_s_idle_time_begins_when_it_is_found(two, monkeypatch):
     """Loading may take longer than a model may be idle. It is no reason to sleep at once, at a load and at a wake."""
 

@@ -203,6 +203,20 @@ def test_who_logs_does_not_wait_and_what_does_not_fit_is_counted(monkeypatch):
         assert expected == file.read().splitlines()
 
 
+def test_a_write_that_takes_a_part_is_gone_on_with(monkeypatch):
+    """As of a pipe with room for so much: each byte is written once, in its place."""
+    write, (reader, writer) = os.write, os.pipe()
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+    log = LogWriter(writer, str)
+    lines = [f"line {number}" for number in range(50)]
+    for line in lines:
+        log.write(line + "\n")
+    log.flush(60)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        assert lines == file.read().splitlines()
+
+
 def test_the_end_waits_for_a_reader_no_longer_than_it_may():
     """A process whose log is not read ends by itself, and with its own exit code."""
     script = SCRIPT.format(log_format="json", level="info") + "raise SystemExit(3)"

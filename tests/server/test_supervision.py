@@ -121,7 +121,7 @@ def test_an_answer_is_handed_over_though_the_books_of_another_are_broken(toy, br
 
     async def run():
         async with Running(toy, num_slots=3, num_lanes=1) as running:
-            settle, ended = running.engine._scheduler.settle, []
+            settle, ended = running.scheduler.settle, []
 
             def count(sequence):
                 settle(sequence)
@@ -129,7 +129,7 @@ def test_an_answer_is_handed_over_though_the_books_of_another_are_broken(toy, br
                 if len(ended) == broken + 1:
                     raise RuntimeError("broken")
 
-            running.engine._scheduler.settle = count
+            running.scheduler.settle = count
             asked = [running.submit([5], Decoding(4)) for _ in range(3)]
             for sequence in asked:
                 await asyncio.wait_for(sequence.reply.done(), 20)
@@ -172,7 +172,7 @@ def test_a_lane_cannot_be_made_while_memory_is_short(toy, monkeypatch):
 
     async def run():
         async with Running(toy, num_slots=2, num_lanes=1) as running:
-            make, tries = running.engine._make_lane, []
+            make, tries = running.make_lane, []
 
             def starved(index):
                 tries.append(index)
@@ -183,7 +183,7 @@ def test_a_lane_cannot_be_made_while_memory_is_short(toy, monkeypatch):
             def broken(num_rows):
                 raise RuntimeError("broken")
 
-            running.engine._make_lane, running.runners[0].decode = starved, broken
+            running.make_lane, running.runners[0].decode = starved, broken
             assert "STEP_FAILED" == (await outcome_of(running.submit([5], Decoding(4)))).reason
             after = running.submit([7], Decoding(4))
             await after.reply.done()
@@ -197,7 +197,7 @@ def test_a_lane_that_failed_gives_its_memory_back_before_the_next_is_made(toy):
 
     async def run():
         async with Running(toy, num_slots=2, num_lanes=1) as running:
-            make, left = running.engine._make_lane, []
+            make, left = running.make_lane, []
 
             def noted(index):
                 left.append(old())
@@ -207,7 +207,7 @@ def test_a_lane_that_failed_gives_its_memory_back_before_the_next_is_made(toy):
                 raise MemoryError
 
             old = weakref.ref(running.engine.lanes[0])
-            running.engine._make_lane, running.runners.pop().decode = noted, starved
+            running.make_lane, running.runners.pop().decode = noted, starved
             running.slots.pop()
             failed = running.submit([5], Decoding(4))
             assert "OUT_OF_MEMORY" == (await outcome_of(failed)).reason
@@ -222,7 +222,7 @@ def test_other_lanes_go_on_while_one_is_made(toy):
 
     async def run():
         async with Running(toy, num_slots=2, num_lanes=2) as running:
-            make, go_on, making = running.engine._make_lane, threading.Event(), threading.Event()
+            make, go_on, making = running.make_lane, threading.Event(), threading.Event()
 
             def slow(index):
                 making.set()
@@ -236,7 +236,7 @@ def test_other_lanes_go_on_while_one_is_made(toy):
                 time.sleep(0.05)
                 return decode(num_rows)
 
-            running.engine._make_lane = slow
+            running.make_lane = slow
             running.runners[0].decode, running.runners[1].decode = broken, slowly
             while not making.is_set():
                 asked = [running.submit([5], Decoding(4)) for _ in range(2)]
@@ -249,7 +249,7 @@ def test_other_lanes_go_on_while_one_is_made(toy):
             assert short.times.admitted < long.times.finished
             go_on.set()
             await until(lambda: len(running.engine.lanes) == 2)
-            assert not running.engine._scheduler.closed
+            assert not running.scheduler.closed
 
     asyncio.run(run())
 
@@ -313,6 +313,72 @@ def test_a_lane_that_hangs_is_replaced_and_what_it_does_later_is_ignored(toy):
     asyncio.run(run())
 
 
+def test_a_lane_that_was_given_up_frees_nothing_twice(toy):
+    """It hangs in the step that ends its rows. When it wakes, their slots have been counted as free."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            go_on, entered, decode = threading.Event(), threading.Event(), running.runners[0].decode
+
+            def hung(num_rows):
+                entered.set()
+                assert go_on.wait(60)
+                return decode(num_rows)
+
+            running.runners[0].decode = hung
+            stuck = [running.submit([5], Decoding(1)) for _ in range(2)]
+            await asyncio.to_thread(entered.wait, 60)
+            running.engine.supervise(0)
+            assert ["LANE_STUCK"] * 2 == [(await outcome_of(sequence)).reason for sequence in stuck]
+            await until(lambda: running.engine.lanes)
+            go_on.set()
+            await until(lambda: 0 == running.slots[0].num_used)
+            after = running.submit([7], Decoding(4))
+            await after.reply.done()
+            assert {"LANE_STUCK": 1} == counted(running.metrics)
+
+    asyncio.run(run())
+
+
+def test_a_lane_that_was_given_up_takes_nobody(toy):
+    """Who waits when it wakes is left to the lane in its place, which has no room yet."""
+
+    async def run():
+        async with Running(toy, num_slots=1, num_lanes=1) as running:
+            go_on, entered, taken = threading.Event(), threading.Event(), []
+
+            def hung(take):
+                entered.set()
+                assert go_on.wait(60)
+                taken.append(take(most=1, budget=64, room=1))
+                return []
+
+            running.engine.lanes[0].step = hung
+            first = running.submit([5], Decoding(4))
+            await asyncio.to_thread(entered.wait, 60)
+            running.engine.supervise(0)
+            await first.reply.done()
+            entered.clear()
+            held, decode = threading.Event(), running.runners[1].decode
+
+            def slowly(num_rows):
+                entered.set()
+                assert held.wait(60)
+                return decode(num_rows)
+
+            running.runners[1].decode = slowly
+            asked = [running.submit([5], Decoding(4)) for _ in range(2)]
+            await asyncio.to_thread(entered.wait, 60)
+            go_on.set()
+            await until(lambda: taken)
+            assert [[]] == taken
+            held.set()
+            for sequence in asked:
+                await sequence.reply.done()
+
+    asyncio.run(run())
+
+
 def test_an_engine_stops_but_not_while_a_lane_hangs(toy):
     """`stop` says so, also of one that was given up: its thread would keep the process."""
 
@@ -342,7 +408,7 @@ def test_a_lane_that_hangs_and_then_fails_is_one_failure(toy):
 
     async def run():
         async with Running(toy, num_slots=2, num_lanes=1) as running:
-            engine, make, entered, go_on = running.engine, running.engine._make_lane, [], threading.Event()
+            engine, make, entered, go_on = running.engine, running.make_lane, [], threading.Event()
 
             def hung(*_):
                 entered.append(1)
@@ -358,10 +424,10 @@ def test_a_lane_that_hangs_and_then_fails_is_one_failure(toy):
             engine.supervise(0)
             assert "LANE_STUCK" == (await outcome_of(stuck)).reason
             await until(lambda: len(engine.lanes) == 1)
-            engine._make_lane, running.runners[1].decode = hung, broken
+            running.make_lane, running.runners[1].decode = hung, broken
             assert "STEP_FAILED" == (await outcome_of(running.submit([5], LONG))).reason
             await until(lambda: len(entered) == 2)
-            engine._make_lane = make
+            running.make_lane = make
             engine.supervise(0)
             go_on.set()
             for stray in engine._strays:

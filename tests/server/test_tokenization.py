@@ -205,6 +205,7 @@ REFUSED = [
     ("tiny-image", {"text": "a"}, "model.name", "WRONG_INPUT_KIND"),
     ("tiny-translate", {"messages": CHAT}, "messages", "WRONG_INPUT_KIND"),
     ("tiny-generate", {"messages": CHAT, "side": OUTPUT}, "messages", "WRONG_INPUT_KIND"),
+    ("tiny-generate", {}, "input", "EMPTY_INPUT"),
     ("tiny-generate", {"messages": generation_pb2.Messages()}, "messages.turns", "EMPTY_INPUT"),
     ("tiny-generate", {"token_ids": []}, "token_ids", "EMPTY_INPUT"),
     ("tiny-generate", {"token_ids": [5] * (MAX_TOKENS + 1)}, "token_ids", "INPUT_TOO_LONG"),

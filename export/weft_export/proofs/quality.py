@@ -121,9 +121,7 @@ def _label_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> 
     right = total = 0
     rows = values(run, checkpoint, [example.source for example in examples])
     for row, example in zip(rows, examples, strict=True):
-        given = {
-            label for label, score in zip(checkpoint.labels, row.tolist(), strict=True) if score >= _THRESHOLD
-        }
+        given = {label for label, score in zip(checkpoint.labels, row.tolist(), strict=True) if score >= _THRESHOLD}
         wanted = set(example.reference)
         right += 2 * len(given & wanted)
         total += len(given) + len(wanted)

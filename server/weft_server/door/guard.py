@@ -313,6 +313,8 @@ class _Watch:
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         """Send the status of an error and suppress the error. gRPC itself raises that the call was aborted."""
+        # Its frames hold the request, and a refusal may be told later.
+        del traceback
         call = self._call
         call.code, call.reason = grpc.StatusCode.OK.name, ""
         try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from weft_server.errors import Overloaded
 from weft_server.sequence import Priority
+from weft_server.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Bounds:
         self._weights = weights or {}
         # Places of each class, and of each tenant that has a name.
         self._classes = [0] * len(Priority)
-        self._held: Counter[str] = Counter()
+        self._held = Tally()
 
     def check_places(self, count: int, standing: Standing) -> None:
         """Raise Overloaded if so many more places are not to be had."""
@@ -84,7 +84,5 @@ class Bounds:
         """Count places that are free again."""
         self.num_places -= count
         self._classes[standing.priority] -= count
-        if tenant := standing.tenant:
-            self._held[tenant] -= count
-            if not self._held[tenant]:
-                del self._held[tenant]
+        if standing.tenant:
+            self._held.less(standing.tenant, count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from weft_server.engine.waiting import WaitingRoom
 from weft_server.errors import DeadlineExpired, Overloaded
 from weft_server.sequence import ANYBODY
 from weft_server.source import SHORT
+from weft_server.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,7 +62,7 @@ class Scheduler:
         self._queued_slots = 0
         self.loads = [0] * num_lanes
         # How many slots of each lane each tenant holds that has a name.
-        self._held: list[Counter[str]] = [Counter() for _ in range(num_lanes)]
+        self._held = [Tally() for _ in range(num_lanes)]
         # How many of them costly sequences hold.
         self._costly = [0] * num_lanes
         # The first tenant with a name that came, and whether there was another one.
@@ -197,10 +197,7 @@ class Scheduler:
         self.loads[lane] -= num_slots
         self._costly[lane] -= num_slots * is_costly
         if tenant:
-            held = self._held[lane]
-            held[tenant] -= num_slots
-            if not held[tenant]:
-                del held[tenant]
+            self._held[lane].less(tenant, num_slots)
         assert self.loads[lane] >= 0, f"lane {lane} freed more than it took. This is a bug."
 
     def settle(self, sequence: Sequence) -> None:

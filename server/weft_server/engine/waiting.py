@@ -6,6 +6,8 @@ import itertools
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
+from weft_server.tally import Tally
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
@@ -51,7 +53,7 @@ class WaitingRoom:
         # Tokens that each tenant has had, divided by its weight, counted from a common beginning.
         self._had: dict[str, float] = {}
         # Tokens that each tenant was charged for sequences that have gone on and not ended.
-        self._open: Counter[str] = Counter()
+        self._open = Tally()
         # How often in a row each class that waits was passed over.
         self._passed: Counter[Priority] = Counter()
         self._arrivals = itertools.count()
@@ -130,9 +132,7 @@ class WaitingRoom:
     def end(self, sequence: Sequence) -> None:
         """Count the end of a sequence that went on. Its tenant is given back what it was charged for and had not."""
         tenant, num_tokens = sequence.standing.tenant, sequence.most_tokens
-        self._open[tenant] -= num_tokens
-        if not self._open[tenant]:
-            del self._open[tenant]
+        self._open.less(tenant, num_tokens)
         spared = num_tokens - sequence.num_input_tokens - sequence.num_output_tokens
         if spared:
             self._had[tenant] -= self._weighed(tenant, spared)
