@@ -170,6 +170,7 @@ def test_a_mask_that_the_tokenizer_does_not_have_is_refused(bundle, tmp_path):
     other = tmp_path / "masks" / "1"
     shutil.copytree(bundle, other)
     manifest = json.loads((other / "bundle.json").read_text())
-    manifest["text"]["maskId"] = manifest["text"]["sourceVocabSize"] - 1
+    manifest["text"]["maskId"] = manifest["text"]["sourceVocabSize"]
+    manifest["text"]["sourceVocabSize"] += 1
     (other / "bundle.json").write_text(json.dumps(manifest))
     assert "has no token of text.mask_id" in asyncio.run(refusal_of(other))
