@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tiny_masks import MASK, tiny_masks
 
-from loaded import Loaded, ask, refusal_of
+from loaded import Loaded, ask
 from waiting import held, until
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
@@ -163,14 +163,3 @@ def test_a_bundle_that_fills_otherwise_is_not_ready(bundle, tmp_path, change, wh
                 await verify_golden(model)
 
     asyncio.run(run())
-
-
-def test_a_mask_that_the_tokenizer_does_not_have_is_refused(bundle, tmp_path):
-    """No text could have it."""
-    other = tmp_path / "masks" / "1"
-    shutil.copytree(bundle, other)
-    manifest = json.loads((other / "bundle.json").read_text())
-    manifest["text"]["maskId"] = manifest["text"]["sourceVocabSize"]
-    manifest["text"]["sourceVocabSize"] += 1
-    (other / "bundle.json").write_text(json.dumps(manifest))
-    assert "has no token of text.mask_id" in asyncio.run(refusal_of(other))
