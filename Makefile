@@ -112,7 +112,7 @@ wire: models ## callers that speak HTTP/2 themselves, five minutes
 	@$(BIN)/python -m pytest -q -m "e2e or long" tests/wire
 
 # It goes on where it was stopped.
-mutants: models ## which changes of a line do no tests notice? hours; ARGS=--help
+mutants: models ## changes of a line that no test notices, hours; ARGS=--help
 	@OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python tests/mutants/run.py $(ARGS)
 
 # Random inputs, as long as wanted, of all that tests/fuzz draws, or of some of it: TARGETS="grammars pictures".

@@ -20,7 +20,8 @@ class Mutant(NamedTuple):
     @property
     def key(self) -> str:
         """What names it, also when lines above it have come or gone."""
-        return f"{self.path}: {self.mutation.before} => {self.mutation.after}"
+        mutation = self.mutation
+        return f"{self.path}: {mutation.within}: {mutation.before} => {mutation.after}"
 
     @property
     def place(self) -> str:

@@ -35,6 +35,8 @@ class Mutation:
     """
 
     kind: str
+    # Where it is: names of classes and functions.
+    within: str
     node: ast.AST
     owner: Any
     place: str | int | slice
@@ -88,25 +90,27 @@ def mutations_of(tree: ast.Module) -> list[Mutation]:
 class _Finder(ast.NodeVisitor):
     def __init__(self) -> None:
         self.found: list[Mutation] = []
-        self._functions: list[str] = []
+        self._within: list[str] = []
 
-    def _note(self, *change: Any, gone: str = "") -> None:
-        self.found.append(Mutation(*change, gone=gone))
+    def _note(self, kind: str, *change: Any, gone: str = "") -> None:
+        self.found.append(Mutation(kind, ".".join(self._within), *change, gone=gone))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         if node.name == "__repr__":
             return
-        self._functions.append(node.name)
+        self._within.append(node.name)
         for index in range(len(node.body)):
             self._statement(node.body, index)
-        self._functions.pop()
+        self._within.pop()
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._within.append(node.name)
         for statement in node.body:
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self.visit(statement)
+        self._within.pop()
 
     def visit_Assert(self, node: ast.Assert) -> None:
         """State an invariant of our own: no test can break it."""
@@ -139,7 +143,7 @@ class _Finder(ast.NodeVisitor):
         if isinstance(node, ast.Expr):
             return isinstance(node.value, ast.Call | ast.Await)
         # Without what a constructor sets, nothing goes.
-        if not isinstance(node, ast.Assign) or "__init__" in self._functions:
+        if not isinstance(node, ast.Assign) or "__init__" in self._within:
             return False
         return any(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets)
 

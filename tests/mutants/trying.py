@@ -58,7 +58,7 @@ class Trying:
             return "survived", ""
         assert code == _KILLED, f"{mutant.key} cannot be tried: see {self._log}"
         lines = self._log.read_text(errors="replace").splitlines()
-        failed = [line.split()[1] for line in lines if line.startswith(("FAILED ", "ERROR "))]
+        failed = [line.split()[1] for line in lines if line.startswith(("FAILED tests", "ERROR tests"))]
         return "killed", failed[0] if failed else ""
 
     def _run(self, mutant, tests):

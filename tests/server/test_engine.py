@@ -236,6 +236,29 @@ def test_cancel_all_ends_everything_once(toy):
     asyncio.run(run())
 
 
+def test_a_full_lane_is_closed_until_it_has_room(toy):
+    """Other lanes do not leave waiting sequences to it, and do so again when its sequence has ended."""
+
+    async def run():
+        async with Running(toy, num_slots=1, num_lanes=1) as running:
+            decode, go_on, steps = running.runners[0].decode, threading.Event(), []
+
+            def held(num_rows):
+                steps.append(num_rows)
+                assert len(steps) < 2 or go_on.wait(60)
+                return decode(num_rows)
+
+            running.runners[0].decode = held
+            sequence = running.submit([5], Decoding(4, 4))
+            await until(lambda: 2 == len(steps))
+            assert {0} == running.scheduler.closed
+            go_on.set()
+            await sequence.reply.done()
+            await until(lambda: not running.scheduler.closed)
+
+    asyncio.run(run())
+
+
 def test_cancel_all_tells_everybody_at_once(toy):
     """Who runs hears it though the lane is in a long step, each with an outcome of its own."""
 

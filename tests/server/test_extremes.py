@@ -59,6 +59,12 @@ def test_a_vocabulary_that_is_less_than_the_tokenizer_s_is_refused(tiny_reposito
         opened(bundle)
 
 
+def test_a_mask_that_the_tokenizer_does_not_have_is_refused(tiny_repository):
+    """No text could have it."""
+    with pytest.raises(BundleError, match=r"has no token of text\.mask_id 9999$"):
+        opened(claiming(tiny_repository / "tiny-text" / "1", mask_id=9999))
+
+
 @pytest.mark.parametrize(("name", "field"), CLAIMS)
 def test_a_claim_beyond_the_graph_is_refused_by_name(tiny_repository, name, field):
     """An id more than the table has, or a length beyond the last position: one sentence says which, and how many."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tiny_masks import MASK
 
-from loaded import Loaded, ask, refusal_of
+from loaded import Loaded, ask
 from waiting import held, until
 from weft_server.config import read_config
 from weft_server.content.masks import MAX_TARGETS, best_of, log_probs_of
@@ -158,13 +158,3 @@ def test_a_bundle_that_fills_otherwise_is_not_ready(bundle, tmp_path, change, wh
                 await verify_golden(model)
 
     asyncio.run(run())
-
-
-def test_a_mask_that_the_tokenizer_does_not_have_is_refused(bundle, tmp_path):
-    """No text could have it."""
-    other = tmp_path / "masks" / "1"
-    shutil.copytree(bundle, other)
-    manifest = json.loads((other / "bundle.json").read_text())
-    manifest["text"]["maskId"] = manifest["text"]["sourceVocabSize"] - 1
-    (other / "bundle.json").write_text(json.dumps(manifest))
-    assert "has no token of text.mask_id" in asyncio.run(refusal_of(other))
