@@ -67,7 +67,11 @@ def test_the_first_answer_counts(tiny_repository, tmp_path):
 
     def examples(rank):
         lines = [
-            {"input": context, "question": question, "reference": [(each := found[min(rank, len(found) - 1)]).start, each.end]}
+            {
+                "input": context,
+                "question": question,
+                "reference": [(each := found[min(rank, len(found) - 1)]).start, each.end],
+            }
             for (question, context), found in zip(ASKED, answers, strict=True)
         ]
         return read_lines(lines, checkpoint, tmp_path)
@@ -85,7 +89,9 @@ def test_all_labels_that_are_right_count(tmp_path):
     examples = read_lines([{"input": each, "reference": []} for each in inputs], checkpoint, tmp_path)
     with torch.inference_mode():
         rows = values(run_of(checkpoint), checkpoint, [each.source for each in examples])
-    given = [[label for label, score in zip(checkpoint.labels, row.tolist(), strict=True) if score >= 0.5] for row in rows]
+    given = [
+        [label for label, score in zip(checkpoint.labels, row.tolist(), strict=True) if score >= 0.5] for row in rows
+    ]
     count = sum(map(len, given))
     assert count > 3
     lines = [{"input": each, "reference": labels} for each, labels in zip(inputs, given, strict=True)]

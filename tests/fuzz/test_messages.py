@@ -130,8 +130,13 @@ METHODS = {
     "ClassificationService/Tag": [classification_pb2.TagRequest(model={"name": "tiny-tags"}, text="the cat")],
     "ClassificationService/Extract": [
         classification_pb2.ExtractRequest(
-            model={"name": "tiny-extract"}, question="the cat", context="a big dog eats", top_k=3, max_answer_tokens=2,
-            allow_no_answer=True, explain={"layer": 0},
+            model={"name": "tiny-extract"},
+            question="the cat",
+            context="a big dog eats",
+            top_k=3,
+            max_answer_tokens=2,
+            allow_no_answer=True,
+            explain={"layer": 0},
         ),
         classification_pb2.ExtractRequest(
             model={"name": "tiny-extract"}, question="the cat", context="a big dog eats", max_seq_len=8, doc_stride=1
@@ -139,7 +144,10 @@ METHODS = {
     ],
     "ClassificationService/FillMask": [
         classification_pb2.FillMaskRequest(
-            model={"name": "tiny-masks"}, text="the [UNKNOWN] eats a [UNKNOWN]", top_k=2, targets=["cat", "dog"],
+            model={"name": "tiny-masks"},
+            text="the [UNKNOWN] eats a [UNKNOWN]",
+            top_k=2,
+            targets=["cat", "dog"],
             explain={},
         )
     ],

@@ -50,7 +50,9 @@ def test_an_adapter_of_an_extractor(golden, tmp_path):
                 found, base, again = await both(model, question=question, context=context, top_k=5, **more)
                 expected = their_answers(theirs, tokenizer, question, context, top_k=5, **windows)
                 assert [each[1:] for each in expected] == [(each.text, each.start, each.end) for each in found.answers]
-                assert pytest.approx([each[0] for each in expected], abs=CLOSE) == [each.score for each in found.answers]
+                assert pytest.approx([each[0] for each in expected], abs=CLOSE) == [
+                    each.score for each in found.answers
+                ]
                 assert found.answers == again.answers != base.answers
 
     asyncio.run(run())
