@@ -2,12 +2,13 @@
 
 import numpy as np
 
+from crowd import text_of
 from loaded import Loaded
 from weft_proto.tasks import TASKS
 from weft_server.content.windows import sound_of
 from weft_server.sequence import Beams, Decoding, Sampling, Sequence
 from weft_server.serving import build
-from weft_server.source import Asked, Ids
+from weft_server.source import Asked
 
 
 async def answers_of(directory, device, monkeypatch, count=40):
@@ -29,7 +30,7 @@ async def answers_of(directory, device, monkeypatch, count=40):
                 source = sound_of(rng.normal(0, 1, (audio.num_mels, audio.num_frames)).astype(np.float32), audio)
             else:
                 longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
-                source = Ids(rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1)))
+                source = text_of(model.manifest, rng, longest)
             room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - source.num_tokens
             max_new = int(rng.integers(1, min(room, 24) + 1)) if model.manifest.states else 0
             # So hot that the candidates rarely decide, and rows of logits are fetched.

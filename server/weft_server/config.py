@@ -134,12 +134,10 @@ class ServerConfig(BaseSettings):
     batch_tokens: Count = Field(
         4096,
         le=10_000_000,
-        description="Largest number of tokens in one batch that classifies, tags, embeds or scores, padding included. "
+        description="Largest number of tokens in one batch that writes no text, padding included. "
         "A request of more tokens runs alone.",
     )
-    max_batch: Count = Field(
-        64, le=4096, description="Largest number of requests in one batch that classifies, tags, embeds or scores."
-    )
+    max_batch: Count = Field(64, le=4096, description="Largest number of requests in one batch that writes no text.")
     max_queued_requests: Count = Field(
         256,
         le=1_000_000,

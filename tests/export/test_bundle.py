@@ -9,6 +9,7 @@ from samples import WRITERS, sample
 from tiny import CHECKPOINTS
 
 from weft_export.graphs.weight_files import REPEATING
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 WITH_ENCODER = [name for name in WRITERS if sample(name).task != common_pb2.TASK_GENERATE]
@@ -114,15 +115,20 @@ def test_parity_and_golden_are_recorded(bundle):
     manifest = read_manifest(bundle)
 
     assert 0 < manifest.parity.max_abs_error <= manifest.parity.tolerance == pytest.approx(1e-4)
-    writes = bundle.parent.name in WRITERS
-    if manifest.task == common_pb2.TASK_TAG:
-        assert 0 == len(manifest.golden.probabilities) % len(manifest.labels)
+    writes, task, golden = bundle.parent.name in WRITERS, TASKS[manifest.task], manifest.golden
+    if task.labels_tokens:
+        values = golden.scores or golden.probabilities
+        assert values
+        assert 0 == len(values) % len(manifest.labels)
+    elif task.fills_masks:
+        assert 0 == len(golden.token_ids) % 2
+        assert len(golden.scores) == len(golden.token_ids)
     else:
         # A model that matches has labels for its golden request alone.
-        assert len(manifest.labels or manifest.golden.labels) == len(manifest.golden.probabilities)
+        assert len(manifest.labels or golden.labels) == len(golden.scores or golden.probabilities)
     if manifest.task != common_pb2.TASK_MATCH:
-        assert manifest.embedding.dimensions == len(manifest.golden.embedding)
-    assert (len(manifest.golden.token_ids) > 0) is writes
+        assert manifest.embedding.dimensions == len(golden.embedding)
+    assert (len(golden.token_ids) > 0) is (writes or task.fills_masks)
     assert (manifest.parity.num_steps > 0) is writes
     assert manifest.provenance.num_parameters > 0
 

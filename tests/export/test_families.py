@@ -228,7 +228,7 @@ def test_a_layer_is_the_average_of_its_heads(name):
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_logits_have_the_shape_of_the_task(name):
-    """A family gives logits for the vocabulary at every position or mask, for the labels, of each token; or a vector."""
+    """A family gives logits for the vocabulary at each position or mask, for the labels, of each token; or a vector."""
     checkpoint = CHECKPOINTS[name]()
     if isinstance(checkpoint.model, Writer):
         source = a_source(checkpoint)[0] if name in WITH_ENCODER else ()

@@ -63,7 +63,7 @@ def test_untouched_model_passes(name, tiny_repository):
         ("tiny-resnet", "attentions.0.attention.positions.down", "probabilities"),
         ("tiny-gpt", "embedding.positions.weight", "memory|logits|present"),
         ("tiny-tags", "head.weight", "probabilities"),
-        ("tiny-extract", "head.labels.bias", "scores"),
+        ("tiny-extract", "head.labels.bias", "tagger.onnx output probabilities"),
         ("tiny-masks", "inner.weight", "masked_lm.onnx output logits"),
     ],
 )

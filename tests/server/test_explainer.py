@@ -150,7 +150,9 @@ def test_only_who_asks_pays(tiny_repository, name):
             if hasattr(plain, "completion"):
                 assert plain.completion.token_ids == asked.completion.token_ids
             else:
-                (field,) = {"labels", "tokens", "embeddings"} & set(type(plain).DESCRIPTOR.fields_by_name)
+                (field,) = {"labels", "tokens", "embeddings", "answers", "masks"} & set(
+                    type(plain).DESCRIPTOR.fields_by_name
+                )
                 assert getattr(plain, field) == getattr(asked, field)
 
     asyncio.run(run())

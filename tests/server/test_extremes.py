@@ -25,9 +25,8 @@ CLAIMS = [
     ("tiny-text", "source_vocab_size"),
     ("tiny-text", "max_source_tokens"),
     ("tiny-tags", "source_vocab_size"),
-    ("tiny-extract", "max_source_tokens"),
+    ("tiny-extract", "source_vocab_size"),
     ("tiny-masks", "source_vocab_size"),
-    ("tiny-masks", "max_source_tokens"),
 ]
 
 

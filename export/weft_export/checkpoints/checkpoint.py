@@ -137,9 +137,9 @@ class Checkpoint:
     @property
     def _scoring(self) -> str | None:
         """What makes scores of the labels of a whole input; None if it has no such labels."""
-        task = TASKS[self.task]
-        has_them = isinstance(self.model, Classifier) and task.has_labels and not task.labels_tokens
-        return self.model.scoring if has_them else None
+        task, model = TASKS[self.task], self.model
+        has_them = task.has_labels and not task.labels_tokens
+        return model.scoring if has_them and isinstance(model, Classifier) else None
 
     @property
     def scored_by(self) -> str:

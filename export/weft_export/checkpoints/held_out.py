@@ -192,17 +192,21 @@ def _reference(value: Any, checkpoint: Checkpoint) -> Any:
                 raise ValueError(f"the reference's {kind!r} is not a kind of the model's labels")
         return spans
     if TASKS[checkpoint.task].fills_masks or checkpoint.has_several_right:
-        if not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
-            what = "tokens" if TASKS[checkpoint.task].fills_masks else "labels"
-            raise TypeError(f"the reference is no list of {what}")
-        for each in value if checkpoint.labels else ():
-            if each not in checkpoint.labels:
-                raise ValueError(f"the reference's {each!r} is not a label")
-        return value
+        return _several(value, checkpoint)
     if not isinstance(value, str):
         raise TypeError("the reference is not a text")
     if checkpoint.labels and value not in checkpoint.labels:
         raise ValueError(f"the reference {value!r} is not a label")
+    return value
+
+
+def _several(value: Any, checkpoint: Checkpoint) -> list[str]:
+    """Read all labels that are right, or the tokens that fill masks."""
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise TypeError(f"the reference is no list of {'labels' if checkpoint.labels else 'tokens'}")
+    for each in value if checkpoint.labels else ():
+        if each not in checkpoint.labels:
+            raise ValueError(f"the reference's {each!r} is not a label")
     return value
 
 

@@ -117,7 +117,7 @@ def _f1_of_always(label: str, examples: Sequence[Example]) -> float:
 
 
 def _label_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
-    """Twice the right labels, of all labels wanted and given, over all inputs: their quotient is F1 (micro-averaged)."""
+    """Twice the right labels, of all labels wanted and given: their quotient is F1, micro-averaged."""
     right = total = 0
     rows = values(run, checkpoint, [example.source for example in examples])
     for row, example in zip(rows, examples, strict=True):

@@ -465,7 +465,8 @@ class BundleManifest(_message.Message):
           translate, caption, answer, transcribe: ENCODER, DECODER
           generate:           DECODER, and MIXED when prompts may be read in decode runs
           classify:           CLASSIFIER
-          tag:                TAGGER
+          tag, extract:       TAGGER
+          fill_mask:          MASKED_LM
           embed:              EMBEDDER for texts, IMAGE_EMBEDDER for pictures
           match:              EMBEDDER, IMAGE_EMBEDDER
         and EXPLAIN when the model can explain, and SCORE when it produces text and can score. That makes at most 4. EXPLAIN of a model
@@ -492,7 +493,7 @@ class BundleManifest(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """labels are the classes in index order; set when the model classifies or tags. At most 65,536, of at most 1,024
+        """labels are the classes in index order; set when the model classifies or tags; `start` and `end` when it extracts. At most 65,536, of at most 1,024
         characters each.
         """
 

@@ -288,6 +288,7 @@ class TokenIds(_message.Message):
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """ids are token ids in [0, vocab_size), special tokens included as the model expects them: nothing is added.
         At least one; at most the model's max_source_tokens (translate, classify, tag, embed) or max_prompt_tokens (generate).
+        A model that extracts or fills masks takes none.
         They come packed, as proto3 writes them: then 256 count as one of the request's fields. Where they do not, each is one.
         """
 
@@ -1292,6 +1293,9 @@ class Alignment(_message.Message):
       generate:           a row for each produced token, over the prompt's tokens
       classify:           one row, the answer, over the text's tokens or the image's grid
       tag:                a row for each token, over the text's tokens
+      extract:            a row for each token, over the tokens of both texts
+      fill_mask:          a row for each mask, over the text's tokens
+      embed:              one row, the vector, over the text's tokens or the image's grid
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -76,8 +76,8 @@ class Limits(_message.Message):
     MAX_LABELS_FIELD_NUMBER: _builtins.int
     WINDOW_S_FIELD_NUMBER: _builtins.int
     max_source_tokens: _builtins.int
-    """max_source_tokens bounds a source text (translate, classify, tag, embed) or a question (answer), special tokens and a prompt
-    included. Model.truncation_side says whether a longer text is refused or cut.
+    """max_source_tokens bounds a source text (translate, classify, tag, fill_mask, embed), a question (answer), or a window of a question
+    and its context (extract), special tokens and a prompt included. Model.truncation_side says whether a longer text is refused or cut.
     """
     max_prompt_tokens: _builtins.int
     """max_prompt_tokens bounds a prompt (generate), special tokens included."""
@@ -242,7 +242,7 @@ class Model(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """labels are the classes in index order; empty unless it classifies or tags."""
+        """labels are the classes in index order; empty unless it classifies or tags; `start` and `end` if it extracts."""
 
     @_builtins.property
     def source_languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

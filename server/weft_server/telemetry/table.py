@@ -52,7 +52,7 @@ TABLE = (
     Spec(
         "counter",
         "computed_tokens_total",
-        "Input positions computed by encoders, prefill, classifiers, taggers, embedders and scores, padding included.",
+        "Input positions computed by encoders, prefill and batches that write no text, padding included.",
     ),
     Spec("counter", "padding_tokens_total", "The part of weft_computed_tokens_total that was padding."),
     Spec(
@@ -201,7 +201,7 @@ TABLE = (
     Spec(
         "histogram",
         "session_run_seconds",
-        "One model run of a batch that classifies, tags, embeds or scores.",
+        "One model run of a batch that writes no text.",
         buckets=SECONDS,
     ),
     Spec(
@@ -210,7 +210,7 @@ TABLE = (
         "One model run for an explanation. Its count is the number of explanations.",
         buckets=SECONDS,
     ),
-    Spec("histogram", "batch_size", "Requests in a batch that classifies, tags, embeds or scores.", buckets=ROWS),
+    Spec("histogram", "batch_size", "Requests in a batch that writes no text.", buckets=ROWS),
     Spec("histogram", "decode_batch_size", "Rows in a decode step.", buckets=ROWS),
     # They are not called prompt_tokens and output_tokens: in OpenMetrics a counter x_total and a histogram x are one
     # name.

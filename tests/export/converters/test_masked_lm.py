@@ -9,7 +9,7 @@ from foreign import LOGITS, NUM_LONG, VOCAB, converted, furthest, made, token_ro
 from safetensors.torch import load_file, save_file
 
 from weft_export.converters.converter import Choices
-from weft_export.errors import CheckpointError, ExportError
+from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 
 LENGTHS = (7, 2, 40, 12)
@@ -91,5 +91,3 @@ def test_what_cannot_be_asked_is_refused(tmp_path):
     for golden, times in (("a house", 0), (MASK * 17, 17)):
         with pytest.raises(CheckpointError, match=rf"the golden text has {MASK} {times} times; 1 to 16 are needed"):
             export_checkpoint(tmp_path, bundle, choices=Choices(golden=golden))
-    with pytest.raises(ExportError, match="held-out examples are not for the task fill_mask: nothing scores them"):
-        export_checkpoint(tmp_path, bundle, "int8", held_out=tmp_path / "held_out.jsonl")
