@@ -136,6 +136,28 @@ def test_what_waits_with_its_logits_is_bounded_by_bytes(bundle, monkeypatch):
     asyncio.run(run())
 
 
+def test_a_tenant_holds_its_part_of_the_logits(bundle, monkeypatch):
+    """One more of the tenant who has it is refused, and another tenant's is taken. When it has ended, all is free."""
+
+    async def run():
+        async with Loaded(bundle, lanes=1) as model:
+            size = 4 * model.manifest.text.source_vocab_size
+            logits = HeldBytes("these masks take", 4 * size, 2 * size)
+            monkeypatch.setattr(masks, "LOGITS", logits)
+            for _ in range(2):
+                with held(model):
+                    asked = [asyncio.create_task(ask(model, "a", text=f"the {MASK} {MASK}"))]
+                    await until(lambda: 2 * size == logits.held)
+                    with pytest.raises(Overloaded, match="and others hold the room"):
+                        await ask(model, "a", text=f"the {MASK}")
+                    asked.append(asyncio.create_task(ask(model, "b", text=f"the {MASK}")))
+                    await until(lambda: 3 * size == logits.held)
+                assert [2, 1] == [len(answer.masks) for answer in await asyncio.gather(*asked)]
+                assert 0 == logits.held
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -10,7 +10,7 @@ from process import ServerProcess
 from raw_http2 import RawCaller, unfinished
 from wire_asks import CHECK, CLASSIFY, GENERATE, MEBIBYTE, OK, at_rest, large_answer, picture
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 # resources.limits.memory of deploy/kubernetes/base.
 POD_BYTES = 2048 * MEBIBYTE
 

@@ -18,8 +18,10 @@ def bundles(tmp_path_factory):
 
     def bundle(name, precision):
         if (name, precision) not in made:
-            made[name, precision] = tmp_path_factory.mktemp(precision) / name / "1"
-            export_checkpoint(CHECKPOINTS / name, made[name, precision], precision)
+            directory = tmp_path_factory.mktemp(precision) / name / "1"
+            export_checkpoint(CHECKPOINTS / name, directory, precision)
+            # One that was broken off is none.
+            made[name, precision] = directory
         return made[name, precision]
 
     return bundle
