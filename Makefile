@@ -31,7 +31,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix wire mutants fuzz soak real envoy demo-real test-real test-precisions check lint fmt
+.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-all test-fast test-converters matrix wire mutants fuzz soak real envoy demo-real test-real test-precisions check lint fmt
 .PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families
 
 help: ## say what each target does
@@ -93,8 +93,14 @@ test: $(READY) ## everything that CI runs
 	@$(TWO) lint bundles family-bundles real envoy
 	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
+# What `make test` has a few of, too. What is long has targets of its own.
+test-all: $(READY) ## the same with all cases of each law, each night
+	@$(TWO) lint bundles family-bundles real envoy
+	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long"
+
 test-fast: $(READY) ## the unit tests alone
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not e2e and not long" tests/client tests/server tests/export
+	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
+		-m "not slow and not e2e and not long and not whole" tests/client tests/server tests/export
 
 test-converters: $(READY) ## random models of every kind, against transformers
 	@$(BIN)/python -m pytest -q -n 2 -m long tests/export/converters tests/export/test_tokenizer_options.py

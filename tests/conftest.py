@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,10 +40,21 @@ def pytest_configure():
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m is applied
 def pytest_collection_modifyitems(items):
-    """Begin with the files that hold slow tests: begun last, one would keep a single worker busy at the end."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    """Mark what durations.tsv says as slow, and begin with the files that take longest.
+
+    Begun last, one of them would keep a single worker busy at the end.
+    """
+    seconds, by_file = {}, Counter()
+    for line in (ROOT / "tests" / "durations.tsv").read_text().splitlines():
+        taken, function = line.split("\t")
+        seconds[function] = int(taken)
+        by_file[function.partition("::")[0]] += int(taken)
+    for item in items:
+        if item.nodeid.partition("[")[0] in seconds:
+            item.add_marker("slow")
+    items.sort(key=lambda item: -by_file[item.nodeid.partition("::")[0]])
 
 
 def pytest_collection_finish():

@@ -116,9 +116,9 @@ class ServerProcess:
         # A page with many models takes a third of a second to parse whole.
         lines = "".join(f"{line}\n" for line in self.page().splitlines() if line.startswith(name))
         for family in text_string_to_metric_families(lines):
-            found += sum(
-                sample.value for sample in family.samples if sample.name == name and wanted <= sample.labels.items()
-            )
+            for sample in family.samples:
+                if sample.name == name and wanted <= sample.labels.items():
+                    found += sample.value
         return found
 
     def wait_until(self, condition, timeout=PATIENCE_S, what="condition"):

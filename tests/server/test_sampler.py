@@ -39,7 +39,7 @@ def exact_distribution(logits, temperature, top_k, top_p):
         (3, 0, 0.95),
     ],
 )
-@pytest.mark.parametrize("n", counts(10_000, 40_000))
+@pytest.mark.parametrize("n", counts(20_000, 40_000))
 def test_draws_follow_the_exact_distribution(num_candidates, temperature, top_k, top_p, n):
     """A chi-square test cannot tell the draws from the definition, also where the nucleus exceeds the candidates."""
     vocab = 100
