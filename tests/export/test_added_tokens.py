@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from tokenizer_directories import OLDER, config_of, reference, write
+from tokenizer_directories import OLDER, config_of, marian_files, reference, spm, write
 from tokenizers import AddedToken, Tokenizer
 
 from weft_export.converters.text.side import read_text_side
@@ -21,7 +21,7 @@ ADDED = (
     AddedToken("Raw", normalized=False),
     AddedToken("two words"),
 )
-PATTERNS = ("a {0} b", "a{0}b", "a  {0}  b", "({0})", "\t{0}\n", "{0}{0}.")
+PATTERNS = ("a {0} b", "a{0}b", "a  {0}  b", "({0})", "{0}{0}.")
 
 
 def check(directory, tokenizer, vocab_size=VOCAB_SIZE):
@@ -43,10 +43,16 @@ def check(directory, tokenizer, vocab_size=VOCAB_SIZE):
     return side
 
 
-@pytest.mark.parametrize("kind", ["m2m_100", "marian", "marian-codes", "mbart", "pegasus"])
+def with_all_spaces():
+    """A Marian whose model keeps every space, so that it shows which of them a token takes."""
+    model = spm(rules="identity", size=900, remove_extra_whitespaces=False)
+    return "marian", None, marian_files(model, model)
+
+
+@pytest.mark.parametrize("kind", ["m2m_100", "marian-codes", "marian-spaces", "mbart", "pegasus"])
 def test_added_tokens_of_a_saved_tokenizer(kind, tmp_path):
     """With their flags, special or not, in a directory that transformers has saved."""
-    directory = write(tmp_path / "older", *OLDER[kind]())
+    directory = write(tmp_path / "older", *{**OLDER, "marian-spaces": with_all_spaces}[kind]())
     theirs = reference(directory)
     theirs.add_tokens([*ADDED])
     saved = tmp_path / "saved"
