@@ -21,11 +21,12 @@ from weft_recipes.__main__ import train_app
 FP16 = bundle_pb2.PRECISION_FP16
 
 
+# What explains takes twice the time of all else to trace: of the few it is traced of the smallest alone.
+@pytest.mark.parametrize("explains", [False, pytest.param(True, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("name", ["tiny-generate", "tiny-image", "tiny-rnn-vanilla", "tiny-swin"])
-def test_half_precision(name, tmp_path):
+def test_half_precision(name, explains, tmp_path):
     """An fp16 bundle has float16 weights and states at half the size, float32 answers, and a looser parity."""
-    # What explains is traced of the smallest alone: it takes twice the time of all else.
-    explains = name == "tiny-image"
+    explains = explains or name == "tiny-image"
     checkpoint = save_tiny(name, tmp_path / "checkpoint")
     report = export_checkpoint(checkpoint, tmp_path / name / "1", "fp16", explains=explains)
     manifest = report.manifest
