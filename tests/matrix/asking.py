@@ -41,9 +41,9 @@ TEXTS = {
     "embed": ("the cat", "the dog", "green tree", "a bird"),
     "tag": ("Ann lives in Paris", "Bob paid ten euros", "Eve went to Rome", "Tom is in Berlin"),
     # Contexts of a question.
-    "extract": ("the cat eats", "a dog sees", "the green tree", "they find it"),
+    "extract": ("the cat eats", "a dog sees", "the green tree", "they see or not"),
     # [UNKNOWN] is the model's mask.
-    "fill mask": ("the [UNKNOWN] eats", "a dog [UNKNOWN]", "[UNKNOWN] the tree", "they [UNKNOWN] it"),
+    "fill mask": ("the [UNKNOWN] eats", "a dog [UNKNOWN]", "[UNKNOWN] the tree", "they [UNKNOWN] not"),
 }
 # The field of a text where it is another than `text`.
 FIELDS = {"extract": "context"}
