@@ -171,7 +171,7 @@ demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkp
 
 test-precisions: models families ## weights in blocks, adapters, long prompts, 15 minutes
 	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py \
-		tests/server/test_recall.py
+		tests/server/test_prefix_reader.py
 
 test-measures: $(READY) ## a large export's memory, and bench-gpu without a GPU
 	@$(BIN)/python -m pytest -q -m long tests/export/test_memory.py tests/gpu/test_bench.py
@@ -216,7 +216,7 @@ bench-lengths: $(READY) ## train RNNs, measure them by sentence length, ten minu
 	@$(BIN)/python tests/bench/lengths.py
 
 bench-choosing: $(READY) ## measure what choosing tokens costs, no model
-	@$(BIN)/python tests/bench/choosing.py
+	@$(BIN)/python tests/bench/sampling_cost.py
 
 bench-export: $(READY) ## measure an export's peak memory, 16 GB of disk
 	@$(BIN)/python tests/bench/export_memory.py $(ARGS)

@@ -10,10 +10,10 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
-from weft_server.content.windows import sound_of
+from weft_server.loading.build import build_model
+from weft_server.preprocessing.log_mel import sound_of
 from weft_server.sequence import Decoding, Sampling, Sequence
-from weft_server.serving.build import build_model
-from weft_server.source import Asked, Ids, Masked, Source
+from weft_server.source import AskedPixels, Ids, Masked, Source
 from weft_server.telemetry.metrics import Metrics
 
 
@@ -37,7 +37,7 @@ def requests_for(manifest, count, seed):
         if manifest.HasField("image") and not (index % 2 and manifest.HasField("matching")):
             pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
             asks = question(text, rng) if TASKS[manifest.task].takes_question else ()
-            source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, asks)
+            source = AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, asks)
         elif manifest.HasField("audio"):
             shape = (manifest.audio.num_mels, manifest.audio.num_frames)
             source = sound_of(rng.normal(0, 1, shape).astype(np.float32), manifest.audio)

@@ -5,10 +5,10 @@ import numpy as np
 from crowd import text_of
 from loaded import Loaded
 from weft_proto.tasks import TASKS
-from weft_server.content.windows import sound_of
+from weft_server.loading import build
+from weft_server.preprocessing.log_mel import sound_of
 from weft_server.sequence import Beams, Decoding, Sampling, Sequence
-from weft_server.serving import build
-from weft_server.source import Asked
+from weft_server.source import AskedPixels
 
 
 async def answers_of(directory, device, monkeypatch, count=40):
@@ -24,7 +24,7 @@ async def answers_of(directory, device, monkeypatch, count=40):
                 pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
                 most = text.max_source_tokens if TASKS[model.manifest.task].takes_question else 0
                 question = tuple(rng.integers(0, text.source_vocab_size, index % (most + 1)).tolist())
-                source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
+                source = AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
             elif model.manifest.HasField("audio"):
                 audio = model.manifest.audio
                 source = sound_of(rng.normal(0, 1, (audio.num_mels, audio.num_frames)).astype(np.float32), audio)

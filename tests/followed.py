@@ -10,8 +10,8 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
 from weft_proto.v1 import common_pb2
-from weft_server.choosing.history import History
-from weft_server.content.tokenizer import Tokenizer
+from weft_server.logits_processors.history import History
+from weft_server.preprocessing.tokenizer import Tokenizer
 
 STEPS = 100
 

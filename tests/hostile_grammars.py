@@ -18,8 +18,8 @@ import numpy as np
 
 from followed import constraint_of, follow, vocabulary
 from weft_proto.v1 import common_pb2
-from weft_server.content.grammars import MAX_BYTES, Grammars
 from weft_server.errors import InvalidRequest
+from weft_server.structured_output.grammars import MAX_BYTES, Grammars
 
 
 def _names(alphabet):

@@ -4,9 +4,9 @@ from contextlib import contextmanager
 
 import tokenizer_kinds
 from weft_proto.v1 import common_pb2
-from weft_server.choosing.history import History
-from weft_server.content.grammars import Grammars
-from weft_server.content.tokenizer import Tokenizer
+from weft_server.logits_processors.history import History
+from weft_server.preprocessing.tokenizer import Tokenizer
+from weft_server.structured_output.grammars import Grammars
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from weft_server.content.schema_keywords import KEYWORDS
+from weft_server.structured_output.schema_keywords import KEYWORDS
 
 README = Path(__file__).parents[1] / "server/README.md"
 _TABLE = re.compile(r"(?<=^\| Keyword \| Is \| \|\n\|---\|---\|---\|\n)(?:\|.*\n)*", re.MULTILINE)

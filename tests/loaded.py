@@ -20,20 +20,20 @@ from weft_proto.v1 import (
 )
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
-from weft_server.door.classification import ClassificationServicer
-from weft_server.door.embedding import EmbeddingServicer
-from weft_server.door.score import ScoreServicer
-from weft_server.door.text import (
+from weft_server.loading.build import build_model
+from weft_server.models.registry import ModelRegistry, RegistryEntry
+from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.rpc.classification_service import ClassificationServicer
+from weft_server.rpc.embedding_service import EmbeddingServicer
+from weft_server.rpc.score_service import ScoreServicer
+from weft_server.rpc.text_services import (
     AnswerServicer,
     CaptionServicer,
     GenerationServicer,
     TranscriptionServicer,
     TranslationServicer,
 )
-from weft_server.door.tokenization import TokenizationServicer
-from weft_server.serving.build import build_model
-from weft_server.serving.call import CALL, Call
-from weft_server.serving.models import Entry, Models
+from weft_server.rpc.tokenization_service import TokenizationServicer
 from weft_server.telemetry.metrics import Metrics
 
 _VERBS = {
@@ -85,7 +85,7 @@ async def refusal_of(directory):
     try:
         async with Loaded(Path(directory), slots=2):
             return ""
-    except Exception as error:  # noqa: BLE001 - as serving/loader.py does
+    except Exception as error:  # noqa: BLE001 - as loading/loader.py does
         return str(error) or type(error).__name__
 
 
@@ -94,19 +94,19 @@ async def ask(model, /, tenant="", **request):
 
     A model that matches is also asked for the vectors of `inputs`.
     """
-    entry = Entry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
+    entry = RegistryEntry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
     servicer, verb, message = _VERBS[common_pb2.TASK_EMBED_TEXT if "inputs" in request else model.manifest.task]
-    CALL.set(Call(verb, tenant=tenant))
-    return await getattr(servicer(Models([entry])), verb)(message(**request), None)
+    REQUEST_CONTEXT.set(RequestContext(verb, tenant=tenant))
+    return await getattr(servicer(ModelRegistry([entry])), verb)(message(**request), None)
 
 
 async def score(model, /, deadline=math.inf, **request):
     """Ask a loaded model for scores; the response, or the RequestError it raises."""
-    entry = Entry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
-    CALL.set(Call("Score", deadline=deadline))
+    entry = RegistryEntry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
+    REQUEST_CONTEXT.set(RequestContext("Score", deadline=deadline))
     selector = common_pb2.ModelSelector(name=model.name)
     request = score_pb2.ScoreRequest(**{"model": selector, **request})
-    return await ScoreServicer(Models([entry])).Score(request, None)
+    return await ScoreServicer(ModelRegistry([entry])).Score(request, None)
 
 
 async def tokenize(model, /, call=None, **request):
@@ -120,10 +120,10 @@ async def detokenize(model, /, call=None, **request):
 
 
 async def _of_tokenizer(model, method, message, call, request):
-    entry = Entry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
-    CALL.set(call or Call(method))
+    entry = RegistryEntry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
+    REQUEST_CONTEXT.set(call or RequestContext(method))
     selector = common_pb2.ModelSelector(name=model.name)
-    return await getattr(TokenizationServicer(Models([entry])), method)(message(model=selector, **request), None)
+    return await getattr(TokenizationServicer(ModelRegistry([entry])), method)(message(model=selector, **request), None)
 
 
 def golden_request(model, **more):

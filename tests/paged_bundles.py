@@ -9,10 +9,10 @@ import onnx
 from tiny import save_tiny
 
 from weft_export.export import export_checkpoint
-from weft_export.proofs.widening import on_cpu
+from weft_export.verification.widening import on_cpu
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
-from weft_server.serving.pool_room import block_bytes
+from weft_server.loading.pool_memory import block_bytes
 
 BLOCK_TOKENS = 16
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from weft_server.choosing.candidates import Candidates
-from weft_server.choosing.sampler import Settings
+from weft_server.sampling.candidates import Candidates
+from weft_server.sampling.sampler import Settings
 
 NO_END = np.array([], np.int64)
 

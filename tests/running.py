@@ -6,14 +6,14 @@ import time
 import numpy as np
 
 from toy import START
-from weft_server.choosing.candidates import Candidates
 from weft_server.engine.decode_lane import DecodeLane
+from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.engine import Engine
-from weft_server.engine.restarts import Restarts
+from weft_server.engine.failure_budget import FailureBudget
 from weft_server.engine.rows import Rows
-from weft_server.engine.runner import DecodeRunner
 from weft_server.engine.scheduler import Scheduler
 from weft_server.engine.slots import Slots
+from weft_server.sampling.candidates import Candidates
 from weft_server.sequence import Sequence
 from weft_server.source import Ids
 from weft_server.telemetry.metrics import Metrics
@@ -26,7 +26,7 @@ class Running:
         self.metrics = Metrics().for_model("toy", 1, "translate")
         # Those of lanes that have failed stay in these lists.
         self.slots, self.runners = [], []
-        self.restarts = Restarts(max_restarts)
+        self.failure_budget = FailureBudget(max_restarts)
 
         def make_lane(_):
             self.slots.append(slots := Slots(num_slots, toy.manifest.text.max_new_tokens, 3))
@@ -42,7 +42,7 @@ class Running:
             self.metrics,
             asyncio.get_running_loop(),
             make_lane=lambda index: self.make_lane(index),  # noqa: PLW0108 - looked up when it is called
-            restarts=self.restarts,
+            failure_budget=self.failure_budget,
         )
 
     async def __aenter__(self):

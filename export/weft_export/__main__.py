@@ -126,7 +126,7 @@ def _rounding_lines(manifest: bundle_pb2.BundleManifest, precision: str) -> Iter
     if precision != Precision.INT8:
         yield _bits_line(rounding, precision)
         return
-    from weft_export.rounding.choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
+    from weft_export.quantization.choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
 
     if rounding.products or rounding.effect > MAX_EFFECT:
         yield _rounding_line(rounding)
@@ -138,7 +138,7 @@ def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
         source = "random requests" if manifest.HasField("image") else "texts of the exporter's own"
         scales = f"; keys and values are scaled by {source}" if rounded else ""
         return f"quality not measured: the checkpoint has no held_out.jsonl, and there was no --held-out FILE{scales}"
-    from weft_export.proofs.quality import MIN_EXAMPLES  # noqa: PLC0415 - late: torch takes seconds to import
+    from weft_export.verification.quality import MIN_EXAMPLES  # noqa: PLC0415 - late: torch takes seconds to import
 
     quality = manifest.quality
     few = (
@@ -151,7 +151,7 @@ def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
 
 
 def _rounding_line(rounding: bundle_pb2.Rounding) -> str:
-    from weft_export.rounding.choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
+    from weft_export.quantization.choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
 
     num_floats = sum(product.is_float for product in rounding.products)
     num_smoothed = sum(product.strength > 0 for product in rounding.products)
@@ -163,7 +163,7 @@ def _rounding_line(rounding: bundle_pb2.Rounding) -> str:
 
 
 def _bits_line(rounding: bundle_pb2.Rounding, precision: str) -> str:
-    from weft_export.rounding.block_choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
+    from weft_export.quantization.block_choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
 
     counts = Counter(product.bits for product in rounding.products)
     said = " and ".join(f"{count} with weights of {bits} bits" for bits, count in sorted(counts.items()))

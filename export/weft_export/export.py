@@ -33,14 +33,14 @@ from weft_export.graphs.onnx_graph import write_graph
 from weft_export.graphs.weight_files import WeightFiles
 from weft_export.layers.recurrent import Recurrence
 from weft_export.preconditions import PRECISIONS, check_labels, check_precision, products
-from weft_export.proofs.figures import Figures
-from weft_export.proofs.golden import GoldenRequest, check_golden
-from weft_export.proofs.parity import check_parity
-from weft_export.proofs.quality import check_quality
-from weft_export.proofs.runtime import onnx_run
-from weft_export.proofs.session import runtime_version
-from weft_export.rounding.rounding import rounded
+from weft_export.quantization.quantized import quantized
 from weft_export.target import check_target, put
+from weft_export.verification.figures import Figures
+from weft_export.verification.golden import GoldenRequest, check_golden
+from weft_export.verification.parity import check_parity
+from weft_export.verification.quality import check_quality
+from weft_export.verification.runtime import onnx_run
+from weft_export.verification.session import runtime_version
 from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED, precision_name
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -180,7 +180,7 @@ def _build(
     examples = examples_of(original, precision, held_out, loaded.held_out)
     if precision in ROUNDED:
         on_stage("measuring what rounding does", 0, 1)
-    checkpoint = prepared(rounded(original, precision, examples))
+    checkpoint = prepared(quantized(original, precision, examples))
     on_stage(f"this takes about {told(estimate(original, precision))}", 0, 1)
     version = runtime_version()
     # What no server would take is known before anything takes long.

@@ -12,8 +12,8 @@ from weft_export.export import OnNote, OnStage, check_bf16, load
 from weft_export.graphs.graphs import graphs_of, states_of
 from weft_export.graphs.onnx_graph import read_ports, write_graph
 from weft_export.preconditions import PRECISIONS
-from weft_export.proofs.parity import check_parity
-from weft_export.rounding.rounding import rounded
+from weft_export.quantization.quantized import quantized
+from weft_export.verification.parity import check_parity
 from weft_proto.v1 import bundle_pb2
 
 PORTS_FILE = "ports.json"
@@ -44,7 +44,7 @@ def export_graphs(
         on_note(note)
     checkpoint = replace(loaded.checkpoint, explains=explains)
     check_bf16(checkpoint, number)
-    checkpoint = rounded(checkpoint, number)
+    checkpoint = quantized(checkpoint, number)
     graphs = graphs_of(checkpoint, number)
     home = next(path for path in folder.absolute().parents if path.is_dir())
     try:

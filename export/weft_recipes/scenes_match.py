@@ -17,7 +17,7 @@ from weft_export.console.progress import OnProgress
 from weft_export.families.clip import Clip, ClipConfig
 from weft_export.families.clip_vision import ClipEmbedderConfig
 from weft_export.families.text_embedder import Dense, TextEmbedderConfig
-from weft_export.layers.words import WordStyle
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.pictures.description import Description, coloured_shapes, describe, describe_fully, true_of
 from weft_recipes.pictures.drawing import render
@@ -104,7 +104,7 @@ def begin(tokenizer: Tokenizer) -> Clip:
         num_heads=4,
         d_ff=192,
         num_layers=2,
-        words=WordStyle(positions=True),
+        words=EmbeddingStyle(positions=True),
         causal=True,
         pooling="last",
         dense=(Dense(D_EMBEDDING, bias=False),),

@@ -2,12 +2,12 @@
 
 import sys
 
-from weft_server.stopping import take_signals
+from weft_server.process.shutdown import take_signals
 
 if __name__ == "__main__" and "--check" not in sys.argv:
     take_signals()
 
-from weft_server.command import app  # after the signals
+from weft_server.cli.serve import app  # after the signals
 
 if __name__ == "__main__":
     app()

@@ -10,38 +10,38 @@ from typing import TYPE_CHECKING
 import structlog
 
 from weft_proto.v1 import model_pb2
-from weft_server.background import Background
+from weft_server.admission.early_admission import EarlyAdmission
+from weft_server.auth.authorization import Authorization
+from weft_server.auth.credentials import Credentials
 from weft_server.bundle.repository import scan_repository
 from weft_server.config import ConfigError
-from weft_server.door.access import Access
-from weft_server.door.credentials import Credentials
-from weft_server.door.gate import Gate
-from weft_server.door.guard import Guard
-from weft_server.door.health import Health
-from weft_server.door.http import HttpServer
-from weft_server.door.pages import Pages
-from weft_server.door.server import SERVICES, GrpcServer
-from weft_server.door.traffic import MAX_OPEN_CALLS, WATCHES_PER_CONNECTION, Traffic
 from weft_server.errors import Draining
-from weft_server.failpoints import POINTS
+from weft_server.http.endpoints import Endpoints
+from weft_server.http.http_server import HttpServer
+from weft_server.lifecycle.labels_file import read_labels, restrict
+from weft_server.lifecycle.lifecycle import Lifecycle
+from weft_server.lifecycle.repository_watcher import RepositoryWatcher
+from weft_server.lifecycle.watchdog import Watchdog
+from weft_server.loading.loader import load_entries, load_entry
+from weft_server.models.placement import Placement
+from weft_server.models.registry import ModelRegistry, RegistryEntry
+from weft_server.models.version_labels import VersionLabels
+from weft_server.process.background_tasks import BackgroundTasks
+from weft_server.process.failpoints import POINTS
+from weft_server.rpc.grpc_server import SERVICES, GrpcServer
+from weft_server.rpc.health import Health
+from weft_server.rpc.interceptor import Interceptor
 from weft_server.runtime.cpus import cpu_quota, loading_places
 from weft_server.runtime.device import devices_of
-from weft_server.runtime.pages import collapse
+from weft_server.runtime.huge_pages import collapse
 from weft_server.runtime.session import verify_device
-from weft_server.serving.keeper import Keeper
-from weft_server.serving.labels import Labels
-from weft_server.serving.labels_file import read_labels, restrict
-from weft_server.serving.loader import load_entries, load_entry
-from weft_server.serving.models import Entry, Models
-from weft_server.serving.placement import Placement
-from weft_server.serving.pulse import Pulse
-from weft_server.serving.watcher import Watcher
 from weft_server.telemetry.logs import num_dropped
 from weft_server.telemetry.metrics import Metrics
+from weft_server.transport.traffic import MAX_OPEN_CALLS, WATCHES_PER_CONNECTION, Traffic
 
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
-    from weft_server.stopping import Stopping
+    from weft_server.process.shutdown import Shutdown
 
 _log = structlog.get_logger(__name__)
 # At most this number of oddities of a repository is logged.
@@ -58,7 +58,7 @@ SWITCH_INTERVAL_S = 0.0005
 class App:
     """One server process."""
 
-    def __init__(self, config: ServerConfig, stopping: Stopping) -> None:
+    def __init__(self, config: ServerConfig, stopping: Shutdown) -> None:
         self.config = config
         self._stopping = stopping
         devices = devices_of(config)
@@ -70,14 +70,14 @@ class App:
             _log.warning("repository", oddity=oddity)
         if len(scan.oddities) > MAX_ODDITIES:
             _log.warning("repository", more_oddities=len(scan.oddities) - MAX_ODDITIES)
-        self.models = Models([Entry(*candidate) for candidate in scan.candidates])
+        self.models = ModelRegistry([RegistryEntry(*candidate) for candidate in scan.candidates])
         self._read_labels()
         self.metrics = Metrics()
         self.metrics.log_events_dropped = num_dropped
         self.metrics.claimed_bytes = self._placement.claimed
         self.credentials = Credentials(config, self.metrics)
-        self.access = Access(self.credentials)
-        gate = Gate(self.models, config.tenant_key)
+        self.access = Authorization(self.credentials)
+        early_admission = EarlyAdmission(self.models, config.tenant_key)
         # Whoever lets more wait lets more be open.
         max_open_calls = max(MAX_OPEN_CALLS, 2 * config.max_queued_requests)
         self.traffic = Traffic(
@@ -89,14 +89,16 @@ class App:
             # Each port has as many.
             config.max_connections * (2 if config.admin else 1),
         )
-        self.guard = Guard(self.metrics, self.access, gate, config.max_request_bytes, self.traffic)
+        self.interceptor = Interceptor(
+            self.metrics, self.access, early_admission, config.max_request_bytes, self.traffic
+        )
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
         self.traffic.places.watching = lambda: self.health.watchers
         self.metrics.traffic = lambda: self.traffic.figures() | {"health_watches": self.health.num_watches}
         self.http = self._http_server()
-        self.grpc = GrpcServer(self.models, config, self.guard, self.health, self.credentials)
+        self.grpc = GrpcServer(self.models, config, self.interceptor, self.health, self.credentials)
         self._places = loading_places(cpu_quota())
-        self.keeper = Keeper(
+        self.lifecycle = Lifecycle(
             self.models,
             config,
             self.metrics,
@@ -105,20 +107,22 @@ class App:
             num_places=self._places,
             placement=self._placement,
         )
-        # A guard keeps the handlers of its server, so each port has its own.
-        self.admin_guard = Guard(self.metrics, self.access, Gate(self.models), config.max_request_bytes, self.traffic)
+        # An interceptor keeps the handlers of its server, so each port has its own.
+        self.admin_interceptor = Interceptor(
+            self.metrics, self.access, EarlyAdmission(self.models), config.max_request_bytes, self.traffic
+        )
         self.admin = self._admin_server() if config.admin else None
         self._draining = asyncio.Event()
         # Why the server ends by itself. The exit code is 1 then.
         self._failure = ""
-        self._background = Background(self._fail, self._tell_health)
-        self._pulse = Pulse(self.models, config.step_timeout_s, fail=self._fail, also=self._go_on)
+        self._background = BackgroundTasks(self._fail, self._tell_health)
+        self._watchdog = Watchdog(self.models, config.step_timeout_s, fail=self._fail, also=self._go_on)
 
     def why_not_live(self) -> str:
         """Return what is stuck, or nothing while every lane and the event loop move. Any thread may ask."""
         if why := self._background.why_not("pulse"):
             return f"lanes are not supervised: {why}"
-        return self._pulse.why_not_live()
+        return self._watchdog.why_not_live()
 
     def why_not_ready(self) -> str:
         """Return the first reason why the server is not ready. Any thread may ask.
@@ -161,7 +165,7 @@ class App:
             self._background.cancel(follower)
         await self._drain()
         await self._background.stop()
-        is_cut_off |= self.keeper.is_stuck
+        is_cut_off |= self.lifecycle.is_stuck
         self.http.stop()
         self._stop_models(is_cut_off=is_cut_off)
 
@@ -169,13 +173,13 @@ class App:
         """Load the models, and do all that goes on beside the calls."""
         background = self._background
         background.need("load", self._load())
-        background.keep("pulse", self._pulse.beat)
+        background.keep("pulse", self._watchdog.beat)
         background.keep("credentials", self._watch_credentials)
         background.keep("places", self.traffic.places.keep_looking)
         if self.config.watch:
-            background.keep("watch", Watcher(self.keeper, self.models, self.config.repository).watch)
+            background.keep("watch", RepositoryWatcher(self.lifecycle, self.models, self.config.repository).watch)
         if self.config.idle_unload_s:
-            background.keep("doze", self.keeper.doze)
+            background.keep("doze", self.lifecycle.doze)
         if POINTS:
             _log.warning("failpoints are on: this server is for tests")
             points, under_way = POINTS, self._under_way
@@ -220,7 +224,7 @@ class App:
             await self.health.set_ready(serving=True)
             _log.info("ready", models=len(self.models.entries))
 
-    async def _load_entry(self, entry: Entry) -> None:
+    async def _load_entry(self, entry: RegistryEntry) -> None:
         await load_entry(entry, self.config, self.metrics, self._placement)
         await self._model_changed(entry.name)
 
@@ -236,7 +240,7 @@ class App:
     def _read_labels(self) -> None:
         """Set the labels that the repository states. Raises RepositoryError for a file that states no labels."""
         for name in {entry.name for entry in self.models.entries}:
-            stated = read_labels(self.config.repository / name) or Labels()
+            stated = read_labels(self.config.repository / name) or VersionLabels()
             versions = [entry.version for entry in self.models.versions(name)]
             self.models.set_labels(name, restrict(stated, versions))
 
@@ -266,7 +270,7 @@ class App:
 
     def _under_way(self) -> dict[str, int]:
         """What is under way now. At rest the tasks are always as many, and the calls none."""
-        return {"calls": self.guard.num_active, "tasks": len(asyncio.all_tasks())}
+        return {"calls": self.interceptor.num_active, "tasks": len(asyncio.all_tasks())}
 
     async def _drain(self) -> None:
         """Drain the server.
@@ -276,34 +280,37 @@ class App:
         3. Let admitted calls finish, until the timeout. End the rest.
         4. Close the listener.
         """
-        _log.info("draining", active=self.guard.num_active)
+        _log.info("draining", active=self.interceptor.num_active)
         self.metrics.set_draining()
         await self.health.drain()
         await asyncio.sleep(self.config.drain_delay_s)
         await self.health.refuse()
-        self.guard.refuse()
-        self.admin_guard.refuse()
-        self.keeper.close()
+        self.interceptor.refuse()
+        self.admin_interceptor.refuse()
+        self.lifecycle.close()
         try:
-            await asyncio.wait_for(self.guard.idle(), self.config.drain_timeout_s)
+            await asyncio.wait_for(self.interceptor.idle(), self.config.drain_timeout_s)
         except TimeoutError:
-            _log.warning("drain timeout, ending the rest", active=self.guard.num_active)
+            _log.warning("drain timeout, ending the rest", active=self.interceptor.num_active)
             for entry in self.models.entries:
                 if entry.model:
                     entry.model.cancel_all(Draining)
-        # Calls that are still on their way get UNAVAILABLE from the guard. gRPC itself would end them with CANCELLED.
-        await self.guard.quiet(LINGER_S, at_most=10 * LINGER_S)
+        # Calls that are still on their way get UNAVAILABLE from the interceptor. gRPC itself would end them with
+        # CANCELLED.
+        await self.interceptor.quiet(LINGER_S, at_most=10 * LINGER_S)
         await self.grpc.stop(grace_s=1)
         if self.admin:
             await self.admin.stop(grace_s=1)
 
     def _admin_server(self) -> GrpcServer:
-        return GrpcServer(self.models, self.config, self.admin_guard, self.health, self.credentials, self.keeper)
+        return GrpcServer(
+            self.models, self.config, self.admin_interceptor, self.health, self.credentials, self.lifecycle
+        )
 
     def _http_server(self) -> HttpServer:
         host, port = self.config.host, self.config.http_port
         try:
-            pages = Pages(self.metrics.registry, self.why_not_live, self.why_not_ready, self.access)
+            pages = Endpoints(self.metrics.registry, self.why_not_live, self.why_not_ready, self.access)
             return HttpServer(host, port, pages, self.credentials)
         except OSError as error:
             raise ConfigError(

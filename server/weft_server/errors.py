@@ -1,4 +1,4 @@
-"""What can go wrong with a request or a bundle. The table in door/status.py says which gRPC status a caller gets."""
+"""What can go wrong with a request or a bundle. transport/status.py says which gRPC status a caller gets."""
 
 
 class RequestError(Exception):

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft_proto.v1 import common_pb2
-    from weft_server.choosing.rules import Rule
-    from weft_server.choosing.tops import Top
+    from weft_server.logits_processors.base import Rule
+    from weft_server.sampling.top_logprobs import TopLogprobs
     from weft_server.source import Source
 
 
@@ -155,7 +155,7 @@ class Output:
     reason: FinishReason
     score: float | None = None
     # The most probable tokens of each step, if the caller asked for them.
-    tops: list[Top] = field(default_factory=list)
+    tops: list[TopLogprobs] = field(default_factory=list)
 
 
 class Scores(NamedTuple):
@@ -177,7 +177,7 @@ class Reply:
         self.token_ids: list[int] = []
         self.log_probs: list[float] = []
         # The most probable tokens of each step. Empty unless they were asked for.
-        self.tops: list[Top] = []
+        self.tops: list[TopLogprobs] = []
         # All answers of a sequence that is not plain, best first. The first one's tokens are those above.
         self.outputs: list[Output] = []
         # float32 [labels], of a tagger [tokens, labels], of a model that embeds [dimensions].
@@ -193,7 +193,7 @@ class Reply:
         outcome: Outcome | None,
         values: np.ndarray | None = None,
         outputs: list[Output] | None = None,
-        tops: Iterable[Top] = (),
+        tops: Iterable[TopLogprobs] = (),
     ) -> None:
         """Append what a step brought. After an outcome nothing more is taken."""
         if self.outcome is not None:
@@ -332,7 +332,7 @@ class Delivery:
     # All answers of a sequence that is not plain, best first.
     outputs: list[Output] | None = None
     # The most probable tokens of the steps of these tokens, if they were asked for.
-    tops: list[Top] = field(default_factory=list)
+    tops: list[TopLogprobs] = field(default_factory=list)
     # How many places of the lane are free now: slots, or the one in a batch.
     num_freed: int = 0
 

@@ -186,7 +186,7 @@ class Pixels(Whole):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked(Pixels):
+class AskedPixels(Pixels):
     """A picture and the tokens of a question about it. The encoder reads the one, the decoder the other."""
 
     answer_has_prefix: ClassVar[bool] = False

@@ -24,7 +24,7 @@ from weft_export.export import adaptable, export_checkpoint
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
-from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
 from weft_server.runtime.adapter_stack import AdapterStack
 from weft_server.runtime.session import Session

@@ -9,7 +9,7 @@ import numpy as np
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.engine.decode_lane import DecodeLane
-from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
 from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.device import HOST

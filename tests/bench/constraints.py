@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from followed import vocabulary
 from weft_proto.v1 import common_pb2
-from weft_server.choosing.history import History
-from weft_server.content.grammars import Grammars
+from weft_server.logits_processors.history import History
+from weft_server.structured_output.grammars import Grammars
 
 PERSON = {
     "type": "object",

@@ -19,7 +19,7 @@ from machine import machine
 
 from process import ServerProcess
 from weft_proto.v1 import common_pb2, generation_pb2, generation_pb2_grpc
-from worst_rules import worst_decoding
+from worst_processors import worst_decoding
 
 MODELS = Path(__file__).parents[2] / "build" / "models"
 VOCAB, NUM_NEW, PROMPT = 1536, 200, "def read(path):"

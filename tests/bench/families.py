@@ -23,8 +23,8 @@ from machine import machine
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import load_bundle
+from weft_server.loading.longest_inputs import longest_source
 from weft_server.runtime.session import Session
-from weft_server.serving.longest import longest_source
 from weft_server.source import feeds_of
 
 ROOT = Path(__file__).parents[2]

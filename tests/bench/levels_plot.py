@@ -11,14 +11,14 @@ from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_export.checkpoints.held_out import read_held_out
 from weft_export.layers.nf4_linear import LEVELS
-from weft_export.rounding.block_effects import block_effects
-from weft_export.rounding.in_blocks import products_of
-from weft_export.rounding.kinds import Kind
-from weft_export.rounding.quantising import NUM_REQUESTS
-from weft_export.rounding.requests import sensible_requests
+from weft_export.quantization.block_effects import block_effects
+from weft_export.quantization.block_kinds import BlockKind
+from weft_export.quantization.in_blocks import products_of
+from weft_export.quantization.integer_products import NUM_REQUESTS
+from weft_export.quantization.requests import sensible_requests
 
 PYDOCS = Path(__file__).parents[2] / "export" / "checkpoints" / "pydocs"
-NAMES = {Kind.INT4: "int4", Kind.NF4: "NF4", Kind.INT8: "8 bits in blocks of 64"}
+NAMES = {BlockKind.INT4: "int4", BlockKind.NF4: "NF4", BlockKind.INT8: "8 bits in blocks of 64"}
 
 
 def losses():

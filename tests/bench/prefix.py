@@ -29,8 +29,8 @@ from loaded import Loaded
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.serving.call import Call
-from weft_server.serving.completion import Completed, complete
+from weft_server.models.request_context import RequestContext
+from weft_server.requests.generate import Completed, complete
 from weft_server.source import Ids
 
 OUT = TESTS.parent / "build" / "bench" / "prefix"
@@ -92,7 +92,7 @@ async def first_token(model, ids):
     """(milliseconds, milliseconds of CPU, cached tokens) of an answer of one token."""
     started, cpu = time.perf_counter(), time.process_time()
     decoding = common_pb2.Decoding(max_new_tokens=1)
-    async with aclosing(complete(Call("bench"), model, Ids(np.array(ids)), decoding)) as events:
+    async with aclosing(complete(RequestContext("bench"), model, Ids(np.array(ids)), decoding)) as events:
         answer = await anext(events)
     assert isinstance(answer, Completed)
     return (time.perf_counter() - started) * 1e3, (time.process_time() - cpu) * 1e3, answer.num_cached_tokens

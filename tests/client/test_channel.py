@@ -11,7 +11,7 @@ from grpc_health.v1 import health
 import weft
 from fakes import Failure, fake_server
 from weft._channel import CHANNEL_OPTIONS, CallSettings
-from weft_server.door.server import MIN_PING_INTERVAL_MS
+from weft_server.rpc.grpc_server import MIN_PING_INTERVAL_MS
 
 AWAY = Failure(StatusCode.UNAVAILABLE, "DRAINING", "draining")
 

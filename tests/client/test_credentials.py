@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from certificates import Authority
-from guarded import AUTHORITY, run, served
+from intercepted import AUTHORITY, run, served
 from weft import cli
 from weft._channel import CallSettings
 

@@ -5,7 +5,7 @@ from tiny import CHECKPOINTS
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.bundle.repository import scan_repository
-from weft_server.content.tokenizer import Tokenizer
+from weft_server.preprocessing.tokenizer import Tokenizer
 
 
 def test_the_server_accepts_every_bundle_of_the_exporter(whole_tiny_repository):

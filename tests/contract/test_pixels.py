@@ -10,8 +10,8 @@ from PIL import Image, UnidentifiedImageError
 
 from weft_export.checkpoints.pixels import read_pixel_values
 from weft_proto.v1 import bundle_pb2 as pb
-from weft_server.content.images import load_picture
 from weft_server.errors import InvalidRequest
+from weft_server.preprocessing.images import load_picture
 
 RANDOM = np.random.default_rng(0)
 PICTURES = {

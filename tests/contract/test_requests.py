@@ -1,6 +1,6 @@
 """What a request may hold: data, never a place where the server should look for it."""
 
-from guarded import methods
+from intercepted import methods
 
 # Words for places, in a field's name.
 PLACES = {"url", "uri", "path", "file", "filename", "folder", "directory", "host", "address", "endpoint"}

@@ -7,9 +7,9 @@ import transformers
 
 from weft_export.checkpoints.sound import log_mel, read_recording, wav_of
 from weft_proto.v1 import bundle_pb2 as pb
-from weft_server.content.sound_file import load_samples
-from weft_server.content.wanted import Wanted
-from weft_server.content.windows import LogMel
+from weft_server.preprocessing.audio_file import load_samples
+from weft_server.preprocessing.log_mel import LogMel
+from weft_server.preprocessing.wanted import Wanted
 
 WHISPER = pb.AudioSpec(sample_rate=16000, num_mels=80, fft_size=400, hop_size=160, num_frames=3000, num_positions=1500)
 SMALL = pb.AudioSpec(sample_rate=8000, num_mels=20, fft_size=128, hop_size=100, num_frames=40, num_positions=20)

@@ -11,8 +11,8 @@ from hostile_tokenizers import HOSTILE, PADDED, normalizers, replace, tokenizer
 from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.errors import CheckpointError
 from weft_proto.tokenizer_rules import growth_of, is_panic
-from weft_server.content.tokenizer import Tokenizer as Served
 from weft_server.errors import BundleError
+from weft_server.preprocessing.tokenizer import Tokenizer as Served
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -10,8 +10,8 @@ import yaml
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from weft_server.config import ServerConfig
-from weft_server.door.health import ACCEPTING
-from weft_server.door.server import MIN_PING_INTERVAL_MS, SERVICES
+from weft_server.rpc.grpc_server import MIN_PING_INTERVAL_MS, SERVICES
+from weft_server.rpc.health import ACCEPTING
 
 ROOT = Path(__file__).parents[2]
 ENVOY = ROOT / "deploy/envoy"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from weft_server.config import ENV_PREFIX, ServerConfig, env_name
-from weft_server.stopping import MARGIN_S
+from weft_server.process.shutdown import MARGIN_S
 
 BASE = Path(__file__).parents[2] / "deploy/kubernetes/base"
 OLDEST_SUPPORTED = "1.30"

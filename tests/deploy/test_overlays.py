@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from weft_server.config import env_name
-from weft_server.telemetry.table import PREFIX, TABLE
+from weft_server.telemetry.metrics_table import PREFIX, TABLE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PLACEHOLDERS = {

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 import weft
-from keeping import repository_of
+from lifecycles import repository_of
 from process import ServerProcess
 from under_load import Load
 from weft_proto.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc

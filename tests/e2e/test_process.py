@@ -83,7 +83,8 @@ class Patched(ServerProcess):
     """A server in which something else happens: Python that runs before it starts."""
 
     def __init__(self, repository, patch, **settings):
-        start = "from weft_server.stopping import take_signals; take_signals(); from weft_server.command import app"
+        start = "from weft_server.process.shutdown import take_signals; take_signals()"
+        start += "; from weft_server.cli.serve import app"
         self.program = ("-c", f"{start}\n{SAY}\n{patch}\napp()")
         super().__init__(repository, **settings)
 
@@ -161,7 +162,7 @@ HELD = """
 import runpy, sys, time
 class Held:
     def find_spec(self, name, *_):
-        if name in {"weft.cli", "weft_server.command"}:
+        if name in {"weft.cli", "weft_server.cli.serve"}:
             time.sleep(3600)
 sys.meta_path.insert(0, Held())
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
@@ -241,7 +242,7 @@ def test_a_server_that_cannot_drain_is_ended_though_nobody_reads_its_log(reposit
     mark = repository.parent / "mark"
     drain = DRAIN.replace('say("stuck")', f"open({str(mark)!r}, 'w').close()")
     patch = f"{STUCK['interpreter']}\n{drain}\nstopping.MARGIN_S = stopping._C_MARGIN_S = 1"
-    program = f"from weft_server.command import app\n{patch}\napp()"
+    program = f"from weft_server.cli.serve import app\n{patch}\napp()"
     http_port = _free_ports()[1]
     settings = ["--port", "0", "--http-port", str(http_port), "--drain-timeout-s", "0"]
     command = [sys.executable, "-c", program, str(repository), *settings]
@@ -258,15 +259,15 @@ def test_a_server_that_cannot_drain_is_ended_though_nobody_reads_its_log(reposit
 def test_a_background_task_that_ends_begins_again(repository):
     """The supervision of lanes raises, once. The log says so, and after that lanes are supervised again."""
     patch = """
-from weft_server.serving.pulse import Pulse
-beat, beats = Pulse.beat, []
+from weft_server.lifecycle.watchdog import Watchdog
+beat, beats = Watchdog.beat, []
 async def broken(self):
     beats.append(1)
     if len(beats) == 1:
         raise RuntimeError("broken")
     say("again")
     await beat(self)
-Pulse.beat = broken
+Watchdog.beat = broken
 """
     with Patched(repository, patch) as server:
         ended = server.wait_for("background task ended", PATIENCE_S)
@@ -279,11 +280,11 @@ Pulse.beat = broken
 def test_a_pulse_that_has_ended_is_said_to_be_what_it_is(repository):
     """`/livez` and `/readyz` say that lanes are not supervised, and not that the event loop is stuck. So does gRPC."""
     patch = """
-from weft_server import background
-from weft_server.serving.pulse import Pulse
+from weft_server.process import background_tasks as background
+from weft_server.lifecycle.watchdog import Watchdog
 async def broken(self):
     raise RuntimeError("broken")
-Pulse.beat, background.PAUSE_S = broken, 3600
+Watchdog.beat, background.PAUSE_S = broken, 3600
 """
     with Patched(repository, patch) as server:
         server.wait_for("background task ended", PATIENCE_S)
@@ -318,7 +319,7 @@ def test_a_bug_in_the_supervision_of_one_model_leaves_others_supervised(tiny_rep
     for name in ("tiny-text", "tiny-translate"):
         (repository / name).symlink_to(tiny_repository / name)
     patch = """
-from weft_server.serving.model import Model
+from weft_server.models.model import Model
 supervise = Model.supervise
 def broken(self, timeout_s):
     if self.name == "tiny-text":

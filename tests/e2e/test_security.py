@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 import weft
 from certificates import Authority
-from guarded import methods
+from intercepted import methods
 from pictures import png
 from process import ServerProcess
 from weft_proto.v1 import (

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 import weft
-from keeping import repository_of
+from lifecycles import repository_of
 from weft_proto.v1.generation_pb2 import GenerateRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "matrix"))

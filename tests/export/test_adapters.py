@@ -24,9 +24,9 @@ from weft_export.export import PRECISIONS, adaptable, export_checkpoint, prepare
 from weft_export.graphs.adapting import adapter_spec
 from weft_export.layers.adapted_linear import AdaptedLinear, Adapters, adapting
 from weft_export.layers.nf4_linear import Nf4Linear
-from weft_export.proofs.adapted_session import AdaptedSession
-from weft_export.rounding.in_blocks import rounded_in_blocks
-from weft_export.rounding.quantising import quantised
+from weft_export.quantization.in_blocks import rounded_in_blocks
+from weft_export.quantization.integer_products import quantised
+from weft_export.verification.adapted_session import AdaptedSession
 from weft_proto.bundle_rules import ADAPTER_PORTS
 from weft_proto.v1 import bundle_pb2
 

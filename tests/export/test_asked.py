@@ -10,7 +10,7 @@ from weft_export.checkpoints.made_inputs import NUM_PICTURES, NUM_SOUNDS, made_p
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.sound import read_recording, wav_of
 from weft_export.errors import CheckpointError
-from weft_export.proofs.golden import GoldenRequest
+from weft_export.verification.golden import GoldenRequest
 from weft_proto.v1 import bundle_pb2
 
 FP32 = bundle_pb2.PRECISION_FP32

@@ -14,8 +14,8 @@ from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.families import sizes
 from weft_export.families.state import RECURRENT, State
-from weft_export.proofs import golden
-from weft_export.proofs.golden import GoldenRequest
+from weft_export.verification import golden
+from weft_export.verification.golden import GoldenRequest
 from weft_proto.bundle_rules import LIMITS, MAX_LAYERS, MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.limits import verify_limits

@@ -11,9 +11,9 @@ from weft_export.checkpoints.held_out import Example
 from weft_export.errors import CheckpointError
 from weft_export.layers.cache_rounding import CacheRounding
 from weft_export.layers.run import Run
-from weft_export.rounding import calibration, requests
-from weft_export.rounding.calibration import MARGIN, cache_ranges
-from weft_export.rounding.quantising import quantised
+from weft_export.quantization import calibration, requests
+from weft_export.quantization.calibration import MARGIN, cache_ranges
+from weft_export.quantization.integer_products import quantised
 
 HEADS, HEAD_DIM = 2, 8
 CACHED = [name for name in INT8 if getattr(sample(name).model, "cached_attentions", ())]

@@ -12,7 +12,7 @@ from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.estimate import duration, estimate, size
 from weft_export.graphs.graphs import states_of
 from weft_export.graphs.onnx_graph import read_ports
-from weft_export.rounding.quantising import quantised
+from weft_export.quantization.integer_products import quantised
 from weft_proto.v1 import bundle_pb2
 
 BYTES = {bundle_pb2.DATA_TYPE_FLOAT32: 4, bundle_pb2.DATA_TYPE_INT8: 1}

@@ -10,9 +10,9 @@ from tiny_parts import randomised
 from weft_export.families.text_embedder import POOLINGS, Dense, TextEmbedder
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
-from weft_export.layers.positions import Rotation
-from weft_export.proofs.session import open_session
-from weft_export.rounding.rounding import rounded
+from weft_export.layers.positions import Rope
+from weft_export.quantization.quantized import quantized
+from weft_export.verification.session import open_session
 from weft_proto.v1 import bundle_pb2
 
 IDS = torch.tensor([[5, 9, 4, 0, 0, 0, 0, 0], [7, 8, 9, 10, 11, 12, 13, 14], [6, 0, 0, 0, 0, 0, 0, 0]])
@@ -80,7 +80,7 @@ def test_what_cannot_be_is_refused(change, complaint):
 def test_both_towers_are_rounded():
     """Each product is told of by its tower, and the scale between the towers stays."""
     checkpoint = tiny_match()
-    changed = rounded(checkpoint, bundle_pb2.PRECISION_INT4)
+    changed = quantized(checkpoint, bundle_pb2.PRECISION_INT4)
     names = [product.name for product in changed.rounding.products]
 
     assert changed.rounding.num_products == len(names)
@@ -90,7 +90,7 @@ def test_both_towers_are_rounded():
 
 
 @pytest.mark.parametrize(
-    "more", [{"causal": True}, {"rotations": (Rotation((1.0,) * 8),), "rotation_of": (0, 0), "windows": (2, 0)}]
+    "more", [{"causal": True}, {"rotations": (Rope((1.0,) * 8),), "rotation_of": (0, 0), "windows": (2, 0)}]
 )
 def test_what_is_added_to_scores_is_of_their_type(more):
     """ONNX Runtime's operator wants that, and a body of half precision has float16 there."""

@@ -11,9 +11,9 @@ from weft_export.errors import ParityError
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.graphs.answering import Row, write
 from weft_export.graphs.graphs import graphs_of, states_of, zeros_of
-from weft_export.proofs import end_parity
-from weft_export.proofs.parity import check_parity
-from weft_export.proofs.runtime import onnx_run
+from weft_export.verification import end_parity
+from weft_export.verification.parity import check_parity
+from weft_export.verification.runtime import onnx_run
 from weft_proto.v1 import bundle_pb2
 
 FP32, INT8 = bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8

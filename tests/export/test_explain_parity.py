@@ -12,9 +12,9 @@ from weft_export.families import causal
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.layers import explaining
-from weft_export.proofs import explain_parity
-from weft_export.proofs.bounds import attention_gauge_of
-from weft_export.proofs.explain_parity import ExplainParity
+from weft_export.verification import explain_parity
+from weft_export.verification.explain_parity import ExplainParity
+from weft_export.verification.tolerances import attention_tolerance_of
 from weft_proto.v1 import bundle_pb2
 
 FP32 = bundle_pb2.PRECISION_FP32
@@ -115,5 +115,5 @@ def answered(checkpoint):
 def check(checkpoint, graph, directory, requests):
     """Compare the EXPLAIN graph in a directory with a checkpoint's."""
     with torch.inference_mode():
-        gauge = attention_gauge_of(FP32, checkpoint.model)
-        ExplainParity(gauge, graph, checkpoint, requests).check(directory / "explain.onnx")
+        tolerance = attention_tolerance_of(FP32, checkpoint.model)
+        ExplainParity(tolerance, graph, checkpoint, requests).check(directory / "explain.onnx")

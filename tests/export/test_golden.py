@@ -11,9 +11,9 @@ from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
-from weft_export.proofs import golden as golden_module
-from weft_export.proofs.golden import GoldenRequest, check_golden, clear_margin, next_logits
-from weft_export.proofs.golden_inputs import made_files, made_for, parts_of
+from weft_export.verification import golden as golden_module
+from weft_export.verification.golden import GoldenRequest, check_golden, clear_margin, next_logits
+from weft_export.verification.golden_inputs import made_files, made_for, parts_of
 from weft_proto.bundle_rules import GOLDEN_TOLERANCE
 from weft_proto.v1 import bundle_pb2
 

@@ -12,12 +12,12 @@ from weft_export.export import PRECISIONS
 from weft_export.layers.block_linear import MAX_WEIGHT, BlockEmbedding, BlockLinear
 from weft_export.layers.nf4_linear import Nf4Linear
 from weft_export.layers.patches import PatchEmbedding
-from weft_export.rounding import in_blocks
-from weft_export.rounding.block_choice import MAX_EFFECT, choose_kinds
-from weft_export.rounding.in_blocks import rounded_in_blocks
-from weft_export.rounding.kinds import Kind
-from weft_export.rounding.requests import sensible_requests
-from weft_export.rounding.watching import MIN_COLUMNS
+from weft_export.quantization import in_blocks
+from weft_export.quantization.block_choice import MAX_EFFECT, choose_kinds
+from weft_export.quantization.block_kinds import BlockKind
+from weft_export.quantization.in_blocks import rounded_in_blocks
+from weft_export.quantization.observers import MIN_COLUMNS
+from weft_export.quantization.requests import sensible_requests
 from weft_proto.v1 import bundle_pb2
 
 INT4, INT8_WEIGHTS, NF4 = (PRECISIONS[name] for name in ("int4", "int8-weights", "nf4"))
@@ -69,12 +69,12 @@ def test_the_effect_says_what_rounding_does(precision, monkeypatch):
 
 def test_products_get_more_bits_until_the_effect_is_small():
     """First those that give most for each weight, and none where all together move answers by little."""
-    ladder = (Kind.INT4, Kind.INT8)
+    ladder = (BlockKind.INT4, BlockKind.INT8)
     small = {"a": 0.2, "b": 0.3, "c": 0.05}
-    effects = {(path, Kind.INT4): share * MAX_EFFECT for path, share in small.items()}
-    effects |= dict.fromkeys(((path, Kind.INT8) for path in small), 0.0)
+    effects = {(path, BlockKind.INT4): share * MAX_EFFECT for path, share in small.items()}
+    effects |= dict.fromkeys(((path, BlockKind.INT8) for path in small), 0.0)
     ladders, sizes = dict.fromkeys(small, ladder), {"a": 10, "b": 100, "c": 100}
-    assert {Kind.INT4} == set(choose_kinds(effects, ladders, sizes).values())
+    assert {BlockKind.INT4} == set(choose_kinds(effects, ladders, sizes).values())
 
     loud = {key: 2.5 * effect for key, effect in effects.items()}
     assert ["a"] == wide(choose_kinds(loud, ladders, sizes))
@@ -84,7 +84,7 @@ def test_products_get_more_bits_until_the_effect_is_small():
 
 def wide(chosen):
     """The products that got more than the fewest bits."""
-    return [path for path, kind in chosen.items() if kind is Kind.INT8]
+    return [path for path, kind in chosen.items() if kind is BlockKind.INT8]
 
 
 def test_weights_that_no_scale_fits_are_refused():

@@ -12,7 +12,7 @@ from tiny_parts import randomised
 
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
-from weft_export.rounding.quantising import quantised
+from weft_export.quantization.integer_products import quantised
 from weft_proto.bundle_rules import MASK_POSITIONS, READS_ALL
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2

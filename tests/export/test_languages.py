@@ -16,8 +16,8 @@ from weft_export.checkpoints.random_requests import random_requests
 from weft_export.errors import CheckpointError
 from weft_export.graphs.answering import row_of, torch_run
 from weft_export.graphs.graphs import graphs_of
-from weft_export.proofs.golden import GoldenRequest, check_golden
-from weft_export.proofs.quality import score_of
+from weft_export.verification.golden import GoldenRequest, check_golden
+from weft_export.verification.quality import score_of
 from weft_proto.v1 import bundle_pb2
 
 FP32 = bundle_pb2.PRECISION_FP32

@@ -19,10 +19,10 @@ from weft_export.graphs.adapting import Adaptable
 from weft_export.graphs.graphs import graphs_of, states_of, zeros_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.layers.paged_attention import block_tokens
-from weft_export.proofs.parity import check_parity
-from weft_export.proofs.runtime import run_in_place
-from weft_export.proofs.session import open_session
-from weft_export.proofs.widening import on_cpu
+from weft_export.verification.parity import check_parity
+from weft_export.verification.runtime import run_in_place
+from weft_export.verification.session import open_session
+from weft_export.verification.widening import on_cpu
 from weft_proto.paging import PAGED_PORTS, paging_fault
 from weft_proto.v1 import bundle_pb2
 

@@ -19,12 +19,12 @@ from weft_export.export import export_checkpoint
 from weft_export.failed import place_of
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
-from weft_export.layers.words import BANNED
-from weft_export.proofs import bounds
-from weft_export.proofs.bounds import TOLERANCE
-from weft_export.proofs.gauge import PEAK, Gauge, SizeGauge, SpreadGauge, error_of_many
-from weft_export.proofs.parity import check_parity
-from weft_export.rounding.quantising import quantised
+from weft_export.layers.embeddings import BANNED
+from weft_export.quantization.integer_products import quantised
+from weft_export.verification import tolerances
+from weft_export.verification.parity import check_parity
+from weft_export.verification.tolerance import PEAK, SizeTolerance, SpreadTolerance, Tolerance, error_of_many
+from weft_export.verification.tolerances import TOLERANCE
 from weft_proto.v1 import bundle_pb2
 
 FP32, INT8 = bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8
@@ -125,17 +125,17 @@ def test_shuffled_product_is_found(name, product, int8_repository):
 def test_spread_has_no_scale(scale):
     """A share of the spread is the same for small values and large; one value alone may differ PEAK times as much."""
     expected = torch.tensor([1.0, -1.0, 1.0, -1.0])
-    gauge = SpreadGauge(tolerance=0.15)
-    gauge.compare("x", expected * scale, (expected.numpy() + 0.125) * scale)
+    tolerance = SpreadTolerance(tolerance=0.15)
+    tolerance.compare("x", expected * scale, (expected.numpy() + 0.125) * scale)
 
-    assert pytest.approx(0.125) == gauge.worst
+    assert pytest.approx(0.125) == tolerance.worst
     with pytest.raises(ParityError, match=r"x differs by 0\.2 of its spread"):
-        gauge.compare("x", expected * scale, (expected.numpy() + 0.2) * scale)
+        tolerance.compare("x", expected * scale, (expected.numpy() + 0.2) * scale)
     many = expected.repeat(1000)
     lone = many.clone()
     lone[7] += 0.16 * PEAK
     with pytest.raises(ParityError, match=r"x differs by 0\.16 of its spread"):
-        gauge.compare("x", many * scale, (lone * scale).numpy())
+        tolerance.compare("x", many * scale, (lone * scale).numpy())
 
 
 def test_size_has_no_scale():
@@ -143,14 +143,14 @@ def test_size_has_no_scale():
     expected = torch.tensor([3.0, -5.0, 3.0, -5.0])
     share = 0.0625 / 8
     for scale in (0.1, 1, 1e4):
-        gauge = SizeGauge(tolerance=1e-2)
+        tolerance = SizeTolerance(tolerance=1e-2)
         actual = expected.clone()
         actual[1] += 0.0625 * 17**0.5 / 8
-        gauge.compare("x", expected * scale, (actual * scale).numpy())
-        assert pytest.approx(error_of_many(share / 2, share, 4), rel=1e-3) == gauge.worst
+        tolerance.compare("x", expected * scale, (actual * scale).numpy())
+        assert pytest.approx(error_of_many(share / 2, share, 4), rel=1e-3) == tolerance.worst
         actual[1] += 0.05
         with pytest.raises(ParityError, match=r"x differs by 0\.016 of its size"):
-            gauge.compare("x", expected * scale, (actual * scale).numpy())
+            tolerance.compare("x", expected * scale, (actual * scale).numpy())
 
 
 def test_the_furthest_of_many_may_be_further_off_than_one_and_their_root_mean_square_less():
@@ -165,48 +165,48 @@ def test_the_furthest_of_many_may_be_further_off_than_one_and_their_root_mean_sq
     rounding = torch.randn(1000, 1000, generator=generator) * deviation / 10
     rounding[7] *= 10
     rounding[7, 3] = 3.4e-4
-    gauge = SizeGauge(tolerance=1e-4)
-    gauge.compare("x", expected, (expected + rounding).numpy())
-    assert 1e-4 / 2 < gauge.worst
+    tolerance = SizeTolerance(tolerance=1e-4)
+    tolerance.compare("x", expected, (expected + rounding).numpy())
+    assert 1e-4 / 2 < tolerance.worst
 
     for wrong, size in ((slice(None), 0.3e-4), (slice(7, 8), 0.9e-3), ((7, 3), 4e-4)):
         planted = torch.zeros_like(expected)
         planted[wrong] = size
         with pytest.raises(ParityError, match="x differs by"):
-            gauge.compare("x", expected, (expected + planted).numpy())
+            tolerance.compare("x", expected, (expected + planted).numpy())
 
 
-@pytest.mark.parametrize("kind", [SizeGauge, SpreadGauge])
+@pytest.mark.parametrize("kind", [SizeTolerance, SpreadTolerance])
 def test_banned_tokens_hide_no_difference(kind):
     """Logits are held to the size of those that are not banned; which tokens are banned is held too."""
     logits = torch.randn(500, generator=torch.Generator().manual_seed(0))
     logits[100:110] = BANNED
-    gauge = kind(tolerance=1e-2)
+    tolerance = kind(tolerance=1e-2)
     rounded = logits.clone()
     rounded[100:110] += 0.5
-    gauge.compare_logits("logits", logits, rounded.numpy())
+    tolerance.compare_logits("logits", logits, rounded.numpy())
     wrong = rounded.clone()
     wrong[:50] *= 1.5
     with pytest.raises(ParityError, match="logits differs by"):
-        gauge.compare_logits("logits", logits, wrong.numpy())
+        tolerance.compare_logits("logits", logits, wrong.numpy())
     rounded[5] = BANNED
     with pytest.raises(ParityError, match="logits: ONNX Runtime bans other tokens than torch"):
-        gauge.compare_logits("logits", logits, rounded.numpy())
-    assert 1 > float(gauge.near_tie(logits[None]))
+        tolerance.compare_logits("logits", logits, rounded.numpy())
+    assert 1 > float(tolerance.near_tie(logits[None]))
 
 
 def test_what_is_left_of_large_numbers_is_held_to_their_size():
     """A value near 0 keeps the rounding of what it was made of, down to a tenth; `like` says what that was."""
-    gauge = SizeGauge(tolerance=1e-2)
-    gauge.compare("x", torch.tensor([1e-6]), np.array([9e-4], np.float32))
-    gauge.compare("x", torch.tensor([1e-6]), np.array([0.04], np.float32), torch.tensor([-5.0, 5.0]))
+    tolerance = SizeTolerance(tolerance=1e-2)
+    tolerance.compare("x", torch.tensor([1e-6]), np.array([9e-4], np.float32))
+    tolerance.compare("x", torch.tensor([1e-6]), np.array([0.04], np.float32), torch.tensor([-5.0, 5.0]))
     with pytest.raises(ParityError, match="of its size"):
-        gauge.compare("x", torch.tensor([1e-6]), np.array([1.1e-3], np.float32))
-    assert torch.tensor([[0.1, 0.002]]).allclose(gauge.near_tie(torch.tensor([[[-5.0, 5.0], [0.0, 0.0]]])))
+        tolerance.compare("x", torch.tensor([1e-6]), np.array([1.1e-3], np.float32))
+    assert torch.tensor([[0.1, 0.002]]).allclose(tolerance.near_tie(torch.tensor([[[-5.0, 5.0], [0.0, 0.0]]])))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("kind", [SizeGauge, SpreadGauge])
+@pytest.mark.parametrize("kind", [SizeTolerance, SpreadTolerance])
 def test_gauge_of_shares_refuses(kind, value):
     """NaN and infinity are within no share of a spread or a size."""
     with pytest.raises(ParityError, match="x differs"):
@@ -254,8 +254,8 @@ def test_what_failed_stays_and_is_not_traced_again(tmp_path, monkeypatch):
     """
     checkpoint, bundle = save_tiny("tiny-image", tmp_path / "checkpoint"), tmp_path / "repository" / "digits" / "1"
     with monkeypatch.context() as broken:
-        broken.setattr(bounds, "float32_tolerance", lambda _: 0.0)
-        broken.setitem(bounds.SHARE_TOLERANCE, FP32, 0.0)
+        broken.setattr(tolerances, "float32_tolerance", lambda _: 0.0)
+        broken.setitem(tolerances.SHARE_TOLERANCE, FP32, 0.0)
         with pytest.raises(ParityError, match=r"probabilities differs by .* stay in .*\.weft-failed-") as failure:
             export_checkpoint(checkpoint, bundle, explains=False)
     (place,) = tmp_path.glob(".weft-failed-*")
@@ -302,15 +302,15 @@ def test_absent_runtime_is_named(tmp_path, monkeypatch):
 def test_gauge_refuses(value):
     """A difference above the tolerance fails, and so do NaN and infinity."""
     with pytest.raises(ParityError, match="x differs"):
-        Gauge(tolerance=0.05).compare("x", torch.ones(3), np.array([1, value, 1], np.float32))
+        Tolerance(tolerance=0.05).compare("x", torch.ones(3), np.array([1, value, 1], np.float32))
 
 
 def test_gauge_remembers_the_worst():
     """The gauge keeps the largest difference that it let pass, and refuses another shape."""
-    gauge = Gauge(tolerance=0.5)
-    gauge.compare("x", torch.zeros(2), np.array([0.25, -0.375], np.float32))
-    gauge.compare("x", torch.zeros(2), np.array([0.125, 0], np.float32))
+    tolerance = Tolerance(tolerance=0.5)
+    tolerance.compare("x", torch.zeros(2), np.array([0.25, -0.375], np.float32))
+    tolerance.compare("x", torch.zeros(2), np.array([0.125, 0], np.float32))
 
-    assert 0.375 == gauge.worst
+    assert 0.375 == tolerance.worst
     with pytest.raises(ParityError, match="x has shape"):
-        gauge.compare("x", torch.zeros(2), np.zeros(3, np.float32))
+        tolerance.compare("x", torch.zeros(2), np.zeros(3, np.float32))

@@ -25,10 +25,10 @@ from weft_export.errors import CheckpointError, ExportError, QualityError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import Row, reference_ids, torch_run, values, write
 from weft_export.graphs.graphs import graphs_of
-from weft_export.proofs import quality
-from weft_export.proofs.quality import MIN_SHARE, check_quality, score_of
-from weft_export.rounding import choice
-from weft_export.rounding.quantising import quantised
+from weft_export.quantization import choice
+from weft_export.quantization.integer_products import quantised
+from weft_export.verification import quality
+from weft_export.verification.quality import MIN_SHARE, check_quality, score_of
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.manifest import _verify_quality
 

@@ -15,10 +15,10 @@ from loaded import Loaded, ask
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import examples_of
 from weft_export.graphs.answering import values
-from weft_export.proofs.quality import chance_of, check_quality, score_of
-from weft_export.rounding.effects import there_and_back
-from weft_export.rounding.quantising import quantised
-from weft_export.rounding.requests import held_out_requests
+from weft_export.quantization.effects import there_and_back
+from weft_export.quantization.integer_products import quantised
+from weft_export.quantization.requests import held_out_requests
+from weft_export.verification.quality import chance_of, check_quality, score_of
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 

@@ -14,8 +14,8 @@ from tiny import CHECKPOINTS, INT8, save_tiny
 
 from weft_export.errors import ParityError
 from weft_export.export import export_checkpoint
-from weft_export.proofs.parity import check_parity
-from weft_export.rounding.quantising import quantised
+from weft_export.quantization.integer_products import quantised
+from weft_export.verification.parity import check_parity
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.v1 import bundle_pb2
 

@@ -8,8 +8,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from normalizers import NORMALIZERS
 from weft_export.checkpoints.spans import spans_of
 from weft_proto.v1 import classification_pb2
-from weft_server.content import tags as server_tags
-from weft_server.content import tokenizer as server_tokenizer
+from weft_server.preprocessing import token_labels as server_tags
+from weft_server.preprocessing import tokenizer as server_tokenizer
 
 TEXT = "in Paris we met  Ana"
 LABELS = ["O", "B-PLACE", "I-PLACE", "B-PERSON", "I-PERSON"]

@@ -12,8 +12,8 @@ from tokenizer_directories import OLDER, config_of, hard_texts, marian_files, re
 from tokenizers import Tokenizer
 
 from weft_export.converters.text.side import read_text_side
-from weft_server.content.text_stream import TextStream
-from weft_server.content.tokenizer import Tokenizer as ServerTokenizer
+from weft_server.preprocessing.text_stream import TextStream
+from weft_server.preprocessing.tokenizer import Tokenizer as ServerTokenizer
 
 VOCAB_SIZE = 5000
 ENCODERS = [

@@ -10,8 +10,8 @@ from weft_export.errors import ParityError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
-from weft_export.proofs.parity import check_parity
-from weft_export.proofs.widening import runnable
+from weft_export.verification.parity import check_parity
+from weft_export.verification.widening import runnable
 from weft_proto.v1 import bundle_pb2
 
 BF16 = bundle_pb2.PRECISION_BF16

@@ -10,8 +10,8 @@ from torch import nn
 from weft_export.errors import ParityError
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.layers.positions import rotary_tables
-from weft_export.proofs.bounds import TOLERANCE, float32_tolerance
-from weft_export.proofs.parity import check_parity
+from weft_export.verification.parity import check_parity
+from weft_export.verification.tolerances import TOLERANCE, float32_tolerance
 from weft_proto.v1 import bundle_pb2
 
 FP32 = bundle_pb2.PRECISION_FP32

@@ -25,7 +25,7 @@ from weft_export.wrapping.wrap import vector_of
 from weft_proto.bundle_rules import resized_size, resizing_fault
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import load_bundle
-from weft_server.content.images import load_picture
+from weft_server.preprocessing.images import load_picture
 
 WIDTH = 6
 POOLINGS = ("POOLING_FIRST", "POOLING_MEAN", "POOLING_LAST", "POOLING_MAX")

@@ -39,7 +39,7 @@ from weft_export.families.rnn_classifier import RnnClassifier, RnnClassifierConf
 from weft_export.families.speech import Speech, SpeechConfig
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
 from weft_export.families.vit import Vit, VitConfig
-from weft_export.layers.words import WordStyle
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_proto.v1 import bundle_pb2
 
 
@@ -141,7 +141,7 @@ def tiny_speech() -> Checkpoint:
         num_decoder_heads=2,
         d_decoder_ff=48,
         num_decoder_layers=2,
-        words=WordStyle(positions=True),
+        words=EmbeddingStyle(positions=True),
     )
     audio = bundle_pb2.AudioSpec(
         sample_rate=4000, num_mels=8, fft_size=64, hop_size=40, num_frames=40, num_positions=20

@@ -8,8 +8,8 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.answerer import Answerer
 from weft_export.families.captioner import CaptionerConfig
 from weft_export.families.git import Git, GitConfig
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 from weft_proto.v1 import bundle_pb2
 
 VOCABULARY = len(SOURCE_WORDS) + 4
@@ -54,7 +54,7 @@ def tiny_git() -> Checkpoint:
         num_decoder_layers=2,
         class_token=True,
         style=Style(residual="post"),
-        words=WordStyle(positions=True, norm=True, tied=False, bias=True),
+        words=EmbeddingStyle(positions=True, norm=True, tied=False, bias=True),
     )
     return _answering("git", randomised(Git(config), 3.0), config.max_target_tokens)
 

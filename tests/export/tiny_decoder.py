@@ -5,9 +5,9 @@ from tiny_parts import byte_tokenizer, randomised
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.decoder_only import ALL, DecoderOnly, DecoderOnlyConfig
-from weft_export.layers.positions import Rotation
+from weft_export.layers.embeddings import BANNED, EmbeddingStyle
+from weft_export.layers.positions import Rope
 from weft_export.layers.style import Style
-from weft_export.layers.words import BANNED, WordStyle
 from weft_proto.v1 import bundle_pb2
 
 MAX_TOKENS, WINDOW = 64, 6
@@ -15,8 +15,8 @@ MAX_TOKENS, WINDOW = 64, 6
 
 def tiny_decoder() -> Checkpoint:
     """Return a generator of bytes: sandwiches, normed heads, soft caps, two rotations, a window, and untied words."""
-    near = Rotation(tuple(100.0 ** (-pair / 16) for pair in range(16)))
-    far = Rotation((*(1000.0 ** (-pair / 8) for pair in range(8)), *(0.0,) * 8), gain=1.25)
+    near = Rope(tuple(100.0 ** (-pair / 16) for pair in range(16)))
+    far = Rope((*(1000.0 ** (-pair / 8) for pair in range(8)), *(0.0,) * 8), gain=1.25)
     config = DecoderOnlyConfig(
         vocab_size=300,
         max_tokens=MAX_TOKENS,
@@ -37,7 +37,7 @@ def tiny_decoder() -> Checkpoint:
             softcap=4.0,
             qk_norm=True,
         ),
-        words=WordStyle(scale=7.0, tied=False, bias=True, softcap=9.0),
+        words=EmbeddingStyle(scale=7.0, tied=False, bias=True, softcap=9.0),
         rotations=(far, near),
         rotation_of=(1, 0),
         windows=(WINDOW, ALL),

@@ -12,9 +12,9 @@ from weft_export.families.decoder_embedder import DecoderEmbedder, DecoderEmbedd
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.text_embedder import Dense, TextEmbedder, TextEmbedderConfig
 from weft_export.families.vit_embedder import VitEmbedder, VitEmbedderConfig
-from weft_export.layers.positions import Rotation
+from weft_export.layers.embeddings import EmbeddingStyle
+from weft_export.layers.positions import Rope
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 from weft_proto.v1 import bundle_pb2
 
 SIZES = {"vocab_size": VOCAB_SIZE, "max_tokens": MAX_TOKENS, "d_model": 32, "num_heads": 2, "d_ff": 48}
@@ -22,7 +22,7 @@ SIZES = {"vocab_size": VOCAB_SIZE, "max_tokens": MAX_TOKENS, "d_model": 32, "num
 
 def embedder_config(**more) -> TextEmbedderConfig:
     """Return sizes of a body of BERT's kind."""
-    words = WordStyle(positions=True, norm=True)
+    words = EmbeddingStyle(positions=True, norm=True)
     return TextEmbedderConfig(**SIZES, num_layers=2, style=Style(residual="post"), words=words, **more)
 
 
@@ -49,7 +49,7 @@ def tiny_embed_decoder() -> Checkpoint:
         d_ff=48,
         num_layers=2,
         style=Style(rms_norm=True, bias=False, activation="silu", gated=True, qk_norm=True),
-        rotations=(Rotation(tuple(10000.0 ** (-pair / 8) for pair in range(8))),),
+        rotations=(Rope(tuple(10000.0 ** (-pair / 8) for pair in range(8))),),
         windows=(0, 9),
     )
     model = DecoderEmbedder(DecoderEmbedderConfig(body=body))
@@ -82,7 +82,7 @@ def tiny_match() -> Checkpoint:
     texts = TextEmbedderConfig(
         **{**SIZES, "max_tokens": 20},
         num_layers=2,
-        words=WordStyle(positions=True),
+        words=EmbeddingStyle(positions=True),
         causal=True,
         pooling="last",
         dense=(Dense(24, bias=False),),

@@ -9,8 +9,8 @@ from tokenizers import Tokenizer, processors
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.classifier import IDENTITY
 from weft_export.families.encoder_only import EncoderOnlyConfig, EncoderOnlyTagger
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 from weft_proto.bundle_rules import EXTRACT_LABELS
 from weft_proto.v1 import bundle_pb2
 
@@ -25,7 +25,7 @@ def tiny_extract() -> Checkpoint:
         d_ff=48,
         num_layers=1,
         style=Style(residual="post"),
-        words=WordStyle(positions=True, norm=True, separator_id=END),
+        words=EmbeddingStyle(positions=True, norm=True, separator_id=END),
         num_labels=len(EXTRACT_LABELS),
         head_activation=None,
         scoring=IDENTITY,

@@ -7,8 +7,8 @@ from tiny_parts import UNKNOWN, randomised
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.masked_lm import MaskedLm, MaskedLmConfig
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 from weft_proto.v1 import bundle_pb2
 
 MASK = "[UNKNOWN]"
@@ -25,7 +25,7 @@ def tiny_masks() -> Checkpoint:
         num_layers=2,
         d_embedding=24,
         style=Style(residual="post"),
-        words=WordStyle(positions=True, norm=True, bias=True),
+        words=EmbeddingStyle(positions=True, norm=True, bias=True),
     )
     tiny = tiny_bert()
     text = bundle_pb2.TextSpec()

@@ -39,7 +39,7 @@ def look(directory):
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
     """Where each checkpoint lies, by its name."""
-    import foreign
+    import hf_models
     from decoder_kinds import DECODERS
     from encoder_kinds import CLASSIFIERS, TAGGERS
     from seq2seq_kinds import SEQ2SEQ
@@ -54,7 +54,7 @@ def checkpoints(tmp_path_factory):
     for kind in (*DECODERS, *CLASSIFIERS, *TAGGERS, *SEQ2SEQ):
         if FACTOR or kind.name in FOREIGN:
             made[kind.name] = tmp_path_factory.mktemp(kind.name)
-            foreign.made(kind, 1, made[kind.name])
+            hf_models.made(kind, 1, made[kind.name])
     return made
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from bounded import Bounded
 from followed import constraint_of, follow, vocabulary
 from mutations import budget, mutated_bytes, mutated_json
-from weft_server.content.grammars import Grammars
 from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.structured_output.grammars import Grammars
 
 SCHEMAS = [
     {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"$ref": "#/$defs/s"}}, "required": ["a"],

@@ -18,9 +18,9 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
 from weft_server.errors import BundleError
-from weft_server.serving.build import widths_of
-from weft_server.serving.decoding import verify_default
-from weft_server.serving.room import room_of
+from weft_server.loading.build import widths_of
+from weft_server.loading.memory_check import memory_need_of
+from weft_server.requests.decoding_config import verify_default
 
 NAMES = (
     "tiny-generate",
@@ -44,7 +44,7 @@ def verify(directory, content):
             verify_default(bundle.manifest, widths_of(bundle.manifest, config))
     except BundleError as error:
         return str(error)
-    assert min(room_of(bundle, config)) > 0
+    assert min(memory_need_of(bundle, config)) > 0
     return ""
 
 

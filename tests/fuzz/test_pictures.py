@@ -11,8 +11,8 @@ from PIL import Image
 from bounded import Bounded
 from mutations import budget, mutated_bytes
 from weft_proto.v1 import bundle_pb2
-from weft_server.content.images import load_picture
 from weft_server.errors import InvalidRequest
+from weft_server.preprocessing.images import load_picture
 
 SIZE = 8
 SPECS = [

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from bounded import Bounded
 from mutations import budget, mutated_bytes
 from weft_proto.v1 import bundle_pb2
-from weft_server.content.sound_file import load_samples
-from weft_server.content.wanted import Wanted
-from weft_server.content.windows import LogMel, spans_of
 from weft_server.errors import InvalidRequest
+from weft_server.preprocessing.audio_file import load_samples
+from weft_server.preprocessing.log_mel import LogMel, spans_of
+from weft_server.preprocessing.wanted import Wanted
 
 SPEC = bundle_pb2.AudioSpec(sample_rate=8000, num_mels=8, fft_size=64, hop_size=40, num_frames=40, num_positions=20)
 SHAPE = (8, 40)

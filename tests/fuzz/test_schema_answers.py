@@ -11,10 +11,10 @@ from json_judge import judge
 from mutations import budget
 from schema_draws import schemas
 from weft_proto.v1 import common_pb2
-from weft_server.choosing.history import History
-from weft_server.content.grammars import Grammars
-from weft_server.content.tokenizer import Tokenizer
 from weft_server.errors import InvalidRequest
+from weft_server.logits_processors.history import History
+from weft_server.preprocessing.tokenizer import Tokenizer
+from weft_server.structured_output.grammars import Grammars
 
 SEEDS = 40
 MOST_TOKENS = 60

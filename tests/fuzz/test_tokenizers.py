@@ -15,9 +15,9 @@ from bounded import Bounded
 from hostile_tokenizers import HOSTILE
 from mutations import budget, mutated_json
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.content.inputs import InputReader
-from weft_server.content.tokenizer import Tokenizer
 from weft_server.errors import BundleError, InvalidRequest
+from weft_server.preprocessing.inputs import InputReader
+from weft_server.preprocessing.tokenizer import Tokenizer
 
 LIMITS = dict.fromkeys(("max_image_bytes", "max_image_pixels", "max_audio_bytes", "max_audio_s"), 1)
 MOST_TOKENS = 1_048_575

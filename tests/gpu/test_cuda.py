@@ -17,11 +17,11 @@ from weft_proto.paging import block_tokens
 from weft_server.bundle.load import load_bundle
 from weft_server.config import ConfigError
 from weft_server.errors import BundleError
+from weft_server.loading.golden import verify_golden
 from weft_server.runtime.copies import Copies, Stretch
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session, Value, verify_device
 from weft_server.sequence import Decoding, Sequence
-from weft_server.serving.golden import verify_golden
 from weft_server.source import Ids
 
 CUDA = Device("cuda", in_place=False)

@@ -28,45 +28,46 @@ def run(unit, begin="", end=""):
 
 # How an expression is asked, and its worst texts. The names are those of the source, or the expression itself.
 SERVER = {
-    "door/pages.py _NO_VERSION": ("sub", run("; ", end="x"), run("1", ";version="), run(";version=1.1")),
-    "door/tokens.py _DIGEST": ("fullmatch", run("a")),
-    "door/tokens.py _COMMENT": ("sub", run(" "), run("# "), run("#")),
-    "doctor/packages.py _REQUIREMENT": ("fullmatch", run("a"), run("[", "a"), run("1", "a>=")),
-    r"doctor/packages.py '\\d+'": ("findall", run("1"), run("1a")),
-    "runtime/pages.py _OWN": ("findall", run("a"), run("a: b\n", "1-1 rw-p 0 0 0 \n"), run("1-1 rw-p 0 0 0 \na: \n")),
+    "http/endpoints.py _NO_VERSION": ("sub", run("; ", end="x"), run("1", ";version="), run(";version=1.1")),
+    "auth/tokens.py _DIGEST": ("fullmatch", run("a")),
+    "auth/tokens.py _COMMENT": ("sub", run(" "), run("# "), run("#")),
+    "checks/packages.py _REQUIREMENT": ("fullmatch", run("a"), run("[", "a"), run("1", "a>=")),
+    r"checks/packages.py '\\d+'": ("findall", run("1"), run("1a")),
+    "runtime/huge_pages.py _OWN": (
+        "findall", run("a"), run("a: b\n", "1-1 rw-p 0 0 0 \n"), run("1-1 rw-p 0 0 0 \na: \n")),
     "bundle/files.py _SHA256": ("fullmatch", run("a")),
     "bundle/graphs.py _NUMBER": ("fullmatch", run("1")),
     "config.py _DEVICE": ("fullmatch", run("1")),
     "config.py _KEY": ("fullmatch", run("a")),
     "config.py _WEIGHT": ("fullmatch", run("0", "a="), run("=")),
-    "content/grammars.py _LITERALS": (
+    "structured_output/grammars.py _LITERALS": (
         "sub", run("\\/", "/"), run("\\/", '"'), run('\\"', '"'), run('\\"'), run("/\\"), run('"\n'), run("#"),
         run("/"),
         run('"/'),
     ),
-    "content/grammars.py _DEFINITION": (
+    "structured_output/grammars.py _DEFINITION": (
         "findall", run("a"), run("\n", "a"), run(" "), run(" \n", "a"), run("a[\n"), run("a []\n"), run("[", "a"),
         run("!"), run(" !\n"), run("a.", end="!"), run("a\n"),
     ),
-    "content/grammars.py _COMPLEMENT": ("search", run("~ 1"), run(" ", "~"), run("~")),
-    "content/grammars.py _SETS_X": ("finditer", run("a", "(?"), run("(?a"), run("\\")),
-    "content/grammars.py _PLACE": ("sub", run(" "), run("1"), run("1 | \n "), run(" ", "1 | \n"), run("1("),
+    "structured_output/grammars.py _COMPLEMENT": ("search", run("~ 1"), run(" ", "~"), run("~")),
+    "structured_output/grammars.py _SETS_X": ("finditer", run("a", "(?"), run("(?a"), run("\\")),
+    "structured_output/grammars.py _PLACE": ("sub", run(" "), run("1"), run("1 | \n "), run(" ", "1 | \n"), run("1("),
         run("\n ")),
-    "content/grammars.py _REGEX_ERROR": ("search", run("error: "), run("error: \n"), run("a")),
-    "content/schema_patterns.py _PARTS": (
+    "structured_output/grammars.py _REGEX_ERROR": ("search", run("error: "), run("error: \n"), run("a")),
+    "structured_output/schema_patterns.py _PARTS": (
         "findall", run("a"), run("\\"), run("[", "("), run("(?<"), run("{1,"), run("\\u{0"), run("\\p{a"), run("-"),
     ),
-    "content/sentences.py _MARKS": (
+    "preprocessing/sentences.py _MARKS": (
         "finditer", run(".)"), run("."), run(" "), run(")", "."), run(" »", "."), run(". »"),
     ),
-    "content/sentences.py _CLAUSES": ("finditer", run(", "), run(" ", ","), run(" "), run("、 ")),
-    "content/sentences.py _SPACES": ("search", run("a"), run(" ")),
-    "content/sentences.py _INITIALS": ("fullmatch", run("a.", end="1"), run("a")),
-    "content/sentences.py _ORDINAL": ("fullmatch", run("1")),
-    "content/places.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각"), run("\r")),
-    "content/places.py _FLAG": ("sub", run("🇦"), run("🇦a")),
-    "content/places.py _INDICATOR": ("sub", run("🇦"), run("🇦a")),
-    "content/picture_file.py _JPEG_MARKER": ("search", run("ÿ"), run("ÿ\0")),
+    "preprocessing/sentences.py _CLAUSES": ("finditer", run(", "), run(" ", ","), run(" "), run("、 ")),
+    "preprocessing/sentences.py _SPACES": ("search", run("a"), run(" ")),
+    "preprocessing/sentences.py _INITIALS": ("fullmatch", run("a.", end="1"), run("a")),
+    "preprocessing/sentences.py _ORDINAL": ("fullmatch", run("1")),
+    "preprocessing/offsets.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각"), run("\r")),
+    "preprocessing/offsets.py _FLAG": ("sub", run("🇦"), run("🇦a")),
+    "preprocessing/offsets.py _INDICATOR": ("sub", run("🇦"), run("🇦a")),
+    "preprocessing/image_file.py _JPEG_MARKER": ("search", run("ÿ"), run("ÿ\0")),
 }  # fmt: skip
 PROTO = {
     "bundle_rules.py MODEL_NAME": ("fullmatch", run("a")),
@@ -96,7 +97,7 @@ CLIENT = {
 EXPORT = {
     "up/hub.py _NAME": ("fullmatch", run("a"), run("a/"), run("a", "a/", "!")),
     "up/kept.py '[^a-z0-9._-]+'": ("sub", run("!"), run("!a")),
-    "checkpoints/places.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각")),
+    "checkpoints/offsets.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각")),
     r"wrapping/picture_options.py '(\\d{1,6})(?:x(\\d{1,6}))?'": ("fullmatch", run("1"), run("1x")),
     "converters/gguf/names.py _PART": ("fullmatch", run("a"), run("-00001-of-"), run("-00001-of-00001")),
     "converters/gguf/tokens.py _LLAMA3_WORDS": ("split", run(" ", "a", "a"), run("\t"), run("!\n", end="a"),

@@ -16,7 +16,7 @@ from weft_export.converters.converter import Choices
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.speech.voices import Synthesiser, Voice
-from weft_server.content.windows import spans_of
+from weft_server.preprocessing.log_mel import spans_of
 
 ROOT = Path(__file__).parents[2]
 BASE, TINY = (ROOT / "build" / "real" / name for name in ("whisper-base", "whisper-tiny.en"))

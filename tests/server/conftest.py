@@ -3,8 +3,8 @@
 import pytest
 
 import tokenizer_kinds
-from weft_server.content.tokenizer import Tokenizer
-from weft_server.door import watched
+from weft_server.auth import file_watch
+from weft_server.preprocessing.tokenizer import Tokenizer
 
 
 def _loaded(tmp_path_factory, reference):
@@ -16,7 +16,7 @@ def _loaded(tmp_path_factory, reference):
 @pytest.fixture(autouse=True)
 def _files_stand_still_at_once(monkeypatch):
     """A test has written its files when it starts a server. Those of this law itself say how long it takes."""
-    monkeypatch.setattr(watched, "STILL_S", 0.0)
+    monkeypatch.setattr(file_watch, "STILL_S", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -22,14 +22,14 @@ from weft_server.bundle.adapter import load_adapter
 from weft_server.bundle.load import load_bundle
 from weft_server.checks.bundles import look_at_bundles
 from weft_server.config import try_config
-from weft_server.door.text import TranslationServicer
 from weft_server.errors import AdapterNotFound, AdapterRefused, BundleError, CannotAdapt, Overloaded
+from weft_server.loading import adapter_loader
+from weft_server.models.registry import ModelRegistry, RegistryEntry
+from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.rpc.text_services import TranslationServicer
 from weft_server.runtime import adapter_stack
 from weft_server.runtime.adapter_stack import grouped
 from weft_server.sequence import Standing
-from weft_server.serving import adapter_loader
-from weft_server.serving.call import CALL, Call
-from weft_server.serving.models import Entry, Models
 
 TEXTS = ("the big dog eats", "the cat", "a dog finds the red house", "the dog")
 NAMES = ("formal", "short", "wide")
@@ -58,13 +58,13 @@ def adapters(repository, tmp_path):
 @asynccontextmanager
 async def asked(model, text="", adapter="", **more):
     """Ask as a caller does whose call has not ended."""
-    entry = Entry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
-    call = Call("Translate")
-    CALL.set(call)
+    entry = RegistryEntry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
+    call = RequestContext("Translate")
+    REQUEST_CONTEXT.set(call)
     selector = common_pb2.ModelSelector(name=model.name, adapter=adapter)
     request = translation_pb2.TranslateRequest(model=selector, text=text or TEXTS[0], return_scores=True, **more)
     try:
-        yield await TranslationServicer(Models([entry])).Translate(request, None)
+        yield await TranslationServicer(ModelRegistry([entry])).Translate(request, None)
     finally:
         call.let_go()
 
@@ -124,7 +124,7 @@ def test_the_prefix_cache_and_scores_follow_the_adapter(repository):
                 selector = common_pb2.ModelSelector(name=model.name, adapter=name)
                 scored = await score(model, model=selector, text=TEXTS[0], target_ids=common_pb2.TokenIds(ids=ids))
                 assert np.frombuffer(log_probs, np.float32) == pytest.approx(list(scored.token_log_probs), abs=1e-4)
-                CALL.get().let_go()
+                REQUEST_CONTEXT.get().let_go()
 
     asyncio.run(run())
 

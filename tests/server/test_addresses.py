@@ -10,15 +10,15 @@ from contextlib import contextmanager
 import grpc
 import pytest
 
-from guarded import credentials_of, served
+from intercepted import credentials_of, served
 from waiting import until
-from weft_server.checks.ports import look_at_admin_port, look_at_grpc_port, look_at_http_port
+from weft_server.auth.authorization import Authorization
+from weft_server.checks.listening import look_at_admin_port, look_at_grpc_port, look_at_http_port
 from weft_server.config import ConfigError, read_config
-from weft_server.door.access import Access
-from weft_server.door.addresses import NotFree, addresses_of, bound, free_port, take
-from weft_server.door.http import HttpServer
-from weft_server.door.pages import Pages
+from weft_server.http.endpoints import Endpoints
+from weft_server.http.http_server import HttpServer
 from weft_server.telemetry.metrics import Metrics
+from weft_server.transport.addresses import NotFree, addresses_of, bound, free_port, take
 
 
 def _is_here(address):
@@ -57,7 +57,7 @@ def listening(address):
 
 def http(host, port):
     """The small server of HTTP."""
-    pages = Pages(Metrics().registry, str, str, Access(credentials_of()))
+    pages = Endpoints(Metrics().registry, str, str, Authorization(credentials_of()))
     return HttpServer(host, port, pages, credentials_of())
 
 
@@ -78,7 +78,7 @@ def test_localhost_is_both_loopback_addresses():
 def test_an_address_that_this_machine_does_not_have_is_left_out(monkeypatch):
     """A name may have some of other machines. One that has no other is no host of this machine."""
     here = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("192.0.2.1", "127.0.0.1")]
-    monkeypatch.setattr("weft_server.door.addresses.socket.getaddrinfo", _among(here, socket.getaddrinfo))
+    monkeypatch.setattr("weft_server.transport.addresses.socket.getaddrinfo", _among(here, socket.getaddrinfo))
     assert ["127.0.0.1"] == addresses_of("of-two")
     del here[1]
     with pytest.raises(OSError, match="assign requested address"):
@@ -150,7 +150,7 @@ def test_what_was_taken_is_let_go_when_another_address_is_not_free(monkeypatch):
     with listening("127.0.0.1") as port, pytest.raises(OSError, match="in use"):
         http("127.0.0.1", port)
     addresses = [LOOPBACK[0], LOOPBACK[0]]  # the second cannot be had beside the first
-    monkeypatch.setattr("weft_server.door.http.addresses_of", lambda _: addresses)
+    monkeypatch.setattr("weft_server.http.http_server.addresses_of", lambda _: addresses)
     with pytest.raises(OSError, match="in use"):
         http("localhost", port)
     monkeypatch.undo()

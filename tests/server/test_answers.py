@@ -12,7 +12,7 @@ from loaded import Loaded, ask, golden_request
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.tokenizer import read_tokenizer
 from weft_proto.v1 import common_pb2
-from weft_server.engine.chunks import PREFILL_BUCKETS
+from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
 from weft_server.errors import InvalidRequest, RequestError
 
 both = pytest.mark.parametrize("name", ANSWERING)

@@ -65,7 +65,7 @@ def test_only_further_children_are_copied_and_only_from_where_they_part(opened, 
         held = {sequence: slots.held_by(sequence) for sequence in slots.sequences if sequence}
         copies.clear()
 
-        given = rows._chooser.give(0, drawn(rng, rows))
+        given = rows._token_selection.give(0, drawn(rng, rows))
 
         done = {sequence for sequence, _ in given.found}
         parents = {

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from weft_server.content.extraction import best_spans
+from weft_server.preprocessing.question_answering import best_spans
 
 
 def their_spans(starts, ends, places, max_tokens, count):

@@ -3,23 +3,23 @@
 import pytest
 
 from weft_server.errors import InvalidRequest
+from weft_server.models.request_context import MAX_CACHE_SALT, MAX_REQUEST_ID, RequestContext
 from weft_server.sequence import Priority, Standing
-from weft_server.serving.call import MAX_CACHE_SALT, MAX_REQUEST_ID, Call
 
 
 @pytest.mark.parametrize(("take", "most"), [("name", MAX_REQUEST_ID), ("salt", MAX_CACHE_SALT)])
 def test_what_a_caller_sends_along_is_printable_and_short(take, most):
     """It stands in the log, and in the key of a cache, whose parts a line break divides."""
     for text in ("a" * most, "a b", "~"):
-        getattr(Call("m"), take)(text)
+        getattr(RequestContext("m"), take)(text)
     for text in ("a" * (most + 1), "a\nb", "\0", "é", "\x7f"):
         with pytest.raises(InvalidRequest, match=f"must be at most {most} printable ASCII characters$"):
-            getattr(Call("m"), take)(text)
+            getattr(RequestContext("m"), take)(text)
 
 
 def test_a_call_without_a_request_id_gets_one_of_its_own():
     """One that has one keeps it."""
-    calls = [Call("m") for _ in range(3)]
+    calls = [RequestContext("m") for _ in range(3)]
     for call, name in zip(calls, ("", "", "mine"), strict=True):
         call.name(name)
     assert 3 == len({call.request_id for call in calls})
@@ -31,7 +31,7 @@ def test_tenants_share_nothing_of_the_prefix_cache():
     keys = set()
     for tenant in ("", "a", "b"):
         for salt in ("", "a", "b"):
-            call = Call("m", tenant=tenant, priority=Priority.LOW)
+            call = RequestContext("m", tenant=tenant, priority=Priority.LOW)
             call.salt(salt)
             call.came_by("ipv4:1.2.3.4:5")
             assert Standing(Priority.LOW, tenant) == call.standing
@@ -42,7 +42,7 @@ def test_tenants_share_nothing_of_the_prefix_cache():
 
 def test_the_most_probable_tokens_are_bounded():
     """As many as the contract says, and one more is refused."""
-    call = Call("m")
+    call = RequestContext("m")
     call.tell_tops(20)
     assert 20 == call.num_top_tokens
     with pytest.raises(InvalidRequest, match="num_top_tokens must be at most 20, not 21"):

@@ -12,17 +12,17 @@ import pytest
 from certificates import Authority
 from process import ServerProcess
 from weft_server.checks import bundles, settings
-from weft_server.checks.credentials import look_at_credentials
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, show
-from weft_server.checks.ports import (
+from weft_server.checks.listening import (
     look_at_admin_port,
     look_at_both_ports,
     look_at_grpc_port,
     look_at_host,
     look_at_http_port,
 )
+from weft_server.checks.security import look_at_credentials
 from weft_server.config import read_config, try_config
-from weft_server.serving.room import Room
+from weft_server.loading.memory_check import MemoryNeed
 
 
 def serve(*arguments, **environment):
@@ -186,7 +186,7 @@ def test_a_port_is_free_again_at_once():
 def test_models_that_fit_alone_may_not_fit_together(monkeypatch, free, state):
     """What all take at once must be free. What they take when all slots are full is a warning."""
     monkeypatch.setattr(bundles, "free_memory", lambda: free)
-    assert state == bundles._look_at_room([Room(5 * 10**8, 10**9)] * 2).state
+    assert state == bundles._look_at_room([MemoryNeed(5 * 10**8, 10**9)] * 2).state
 
 
 def test_settings_that_cannot_be_read_have_their_defaults(monkeypatch):

@@ -8,14 +8,14 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from guarded import AUTHORITY, HEALTH, MAX_REQUEST_BYTES, REFLECTION, ask, methods, open_channel, run, served
+from intercepted import AUTHORITY, HEALTH, MAX_REQUEST_BYTES, REFLECTION, ask, methods, open_channel, run, served
 from weft_proto.v1.common_pb2 import Audio, Image
-from weft_server.door.limits import MAX_NAME_BYTES, MAX_TEXT_BYTES, max_bytes
+from weft_server.admission.message_limits import MAX_NAME_BYTES, MAX_TEXT_BYTES, max_bytes
 
 
 def test_connections_are_bounded_and_handshakes_end(tmp_path, monkeypatch):
     """One connection more than the bound is closed at once. One that says nothing is closed after some time."""
-    monkeypatch.setattr("weft_server.door.server.HANDSHAKE_S", 4)
+    monkeypatch.setattr("weft_server.rpc.grpc_server.HANDSHAKE_S", 4)
 
     async def is_closed(reader):
         return b"" == await asyncio.wait_for(reader.read(), 20)
@@ -71,7 +71,7 @@ def test_who_pings_too_often_is_sent_away(tmp_path):
 def test_connections_end(tmp_path, monkeypatch, why):
     """By their age, and where nothing is asked for long: the server ends them. A caller connects again."""
     if why == "idle":
-        monkeypatch.setattr("weft_server.door.server.MAX_IDLE_S", 1)
+        monkeypatch.setattr("weft_server.rpc.grpc_server.MAX_IDLE_S", 1)
 
     async def scenario():
         age_s = 0.5 if why == "age" else 0.0
@@ -86,7 +86,7 @@ def test_connections_end(tmp_path, monkeypatch, why):
 
 def test_a_call_outlives_its_connection_s_age_for_a_time(tmp_path, monkeypatch):
     """Then it is ended: nobody keeps a connection for ever by a call."""
-    monkeypatch.setattr("weft_server.door.server.MAX_CALL_S", 1)
+    monkeypatch.setattr("weft_server.rpc.grpc_server.MAX_CALL_S", 1)
 
     async def scenario():
         settings = {"tokens": "", "max_connection_age_s": 0.5}

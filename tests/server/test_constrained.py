@@ -15,10 +15,10 @@ import pytest
 from json_texts import fits
 from loaded import Loaded, ask
 from weft_proto.v1 import common_pb2
-from weft_server.choosing import constraint as constraint_module
-from weft_server.choosing.constraint import Following
-from weft_server.door.status import to_status
 from weft_server.errors import DeadlineExpired, InvalidRequest, RequestError
+from weft_server.logits_processors import constraint as constraint_module
+from weft_server.logits_processors.constraint import Following
+from weft_server.transport.status import to_status
 
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, "b"]}}, "required": ["a"], "additionalProperties": False}
 REGEX = "[a-c]{1,4}(é|!)?"

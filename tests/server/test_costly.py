@@ -9,13 +9,14 @@ from queued import make, wait
 from running import Running
 from toy import Toy
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.choosing import rules as rules_module
-from weft_server.choosing.phrases import Endings
 from weft_server.engine.scheduler import SLOTS_FOR_COSTLY, Scheduler
+from weft_server.logits_processors import base as rules_module
+from weft_server.logits_processors.phrase_endings import PhraseEndings
+from weft_server.models.decoding_limits import DecodingLimits
+from weft_server.requests.decoding_config import resolve_decoding
 from weft_server.runtime.session import Session
 from weft_server.sequence import Decoding, Priority, Standing
-from weft_server.serving.decoding import Widths, resolve_decoding
-from worst_rules import worst_decoding, worst_rules
+from worst_processors import worst_decoding, worst_rules
 
 VOCAB, ENDS = 1536, np.array([2])
 NUM_SLOTS = 4 * SLOTS_FOR_COSTLY
@@ -36,7 +37,7 @@ def counted(monkeypatch, owner, name):
 def test_phrases_are_looked_up_once_for_each_token(monkeypatch):
     """Once by biases and once by bans, however often the rules are asked before the next token."""
     row = worst_rules(VOCAB, ENDS, 64)
-    looked = counted(monkeypatch, Endings, "now")
+    looked = counted(monkeypatch, PhraseEndings, "now")
 
     row.history._ids = np.append(row.history._ids, [0])
     row.advance(7)
@@ -57,7 +58,7 @@ def test_a_token_that_begins_no_ending_costs_one_look_up():
             looked.append(before)
             return super().get(before, default)
 
-    endings = Endings([*((*range(10, 10 + length), 5) for length in range(1, 32)), (139, 5)])
+    endings = PhraseEndings([*((*range(10, 10 + length), 5) for length in range(1, 32)), (139, 5)])
     endings._by_length = {length: Noted(phrases) for length, phrases in endings._by_length.items()}
 
     assert [] == endings.now(np.arange(100, 139))
@@ -72,7 +73,7 @@ def test_bans_that_stay_are_not_joined_again(monkeypatch):
     row.history._ids = np.append(row.history._ids, np.zeros(9, np.int64))
     # Tokens that have come once: what followed them is barred by the rule that no pair comes twice.
     fresh = [token for token in range(VOCAB) if token not in row.history.read][:9]
-    monkeypatch.setattr(Endings, "now", lambda *_: [])
+    monkeypatch.setattr(PhraseEndings, "now", lambda *_: [])
     row.advance(fresh[0])
     joined = counted(monkeypatch, rules_module, "once")
 
@@ -100,7 +101,7 @@ def resolved(**fields):
     manifest.decoding.max_new_tokens = 9
     # A model's own cuts are no wish of the caller.
     manifest.decoding.sampling.typical_p = 0.9
-    return resolve_decoding(common_pb2.Decoding(**fields), manifest, Widths(8, 8, 64), 0)
+    return resolve_decoding(common_pb2.Decoding(**fields), manifest, DecodingLimits(8, 8, 64), 0)
 
 
 COSTLY = {

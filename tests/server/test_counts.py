@@ -5,20 +5,20 @@ import asyncio
 import numpy as np
 import pytest
 
-from weft_server.engine.bounds import Bounds
-from weft_server.engine.gathering import GATHER_TURNS, Gathering
-from weft_server.engine.pace import MEMORY_S, Pace
+from weft_server.engine.batch_window import GATHER_TURNS, BatchWindow
+from weft_server.engine.queue_limits import QueueLimits
+from weft_server.engine.throughput import MEMORY_S, Throughput
 from weft_server.errors import Overloaded
+from weft_server.models.held_bytes import HeldBytes
+from weft_server.models.label_embeddings import LabelEmbedding, LabelEmbeddings
 from weft_server.sequence import Priority, Standing
-from weft_server.serving.held_bytes import HeldBytes
-from weft_server.serving.label_vectors import LabelVector, LabelVectors
 from weft_server.telemetry.metrics import Metrics
 
 
 def test_places_come_back_to_their_class_and_tenant():
     """Who has given all back finds as many as before, and those who wait behind nobody are told of no wait."""
     low, high, many, few = Standing(Priority.LOW), Standing(Priority.HIGH), Standing(tenant="a"), Standing(tenant="b")
-    bounds = Bounds(10, 100)
+    bounds = QueueLimits(10, 100)
     for standing in (low, high, many, few) * 2:
         bounds.check_places(1, standing)
         bounds.take(1, standing)
@@ -35,7 +35,7 @@ def test_places_come_back_to_their_class_and_tenant():
 
 def test_a_tenant_has_turns_beside_those_who_are_there_alone():
     """Of tenants that have left nobody waits, so they have no turns."""
-    bounds = Bounds(100, 100)
+    bounds = QueueLimits(100, 100)
     bounds.take(20, Standing(tenant="a"))
     for number in range(5):
         bounds.take(1, Standing(tenant=f"gone {number}"))
@@ -67,23 +67,23 @@ def test_bytes_come_back_to_their_tenant():
 
 def test_a_pace_fades_with_the_time():
     """What was seen long ago counts less than what is seen now, and too little to go by says nothing."""
-    pace = Pace()
-    pace.note(1, 0.25)
-    assert 0.0 == pace.wait_s(3)
-    pace.note(9, 0.75)
-    assert pytest.approx(0.3, rel=0.1) == pace.wait_s(3)
+    throughput = Throughput()
+    throughput.note(1, 0.25)
+    assert 0.0 == throughput.wait_s(3)
+    throughput.note(9, 0.75)
+    assert pytest.approx(0.3, rel=0.1) == throughput.wait_s(3)
     for _ in range(20):
-        pace.note(1, 1.0)
-    assert pytest.approx(3.0, rel=0.05) == pace.wait_s(3)
-    pace.fade(10 * MEMORY_S)
-    assert 0.0 == pace.wait_s(3)
+        throughput.note(1, 1.0)
+    assert pytest.approx(3.0, rel=0.05) == throughput.wait_s(3)
+    throughput.fade(10 * MEMORY_S)
+    assert 0.0 == throughput.wait_s(3)
 
 
 def test_a_lane_is_woken_once_for_those_who_come_together():
     """Some turns after the last one, more of them where many are, and again for those who come after that."""
 
     async def run():
-        woken, gathering = [], Gathering(asyncio.get_running_loop())
+        woken, gathering = [], BatchWindow(asyncio.get_running_loop())
 
         async def turns_until_woken(num_here):
             woken.clear()
@@ -105,8 +105,8 @@ def test_a_lane_is_woken_once_for_those_who_come_together():
 def test_labels_bytes_are_those_that_are_kept():
     """The oldest leave when the room is full, the gauge follows, and what is kept twice is counted once."""
     metrics = Metrics().for_model("m", 1, "match")
-    vectors = LabelVectors(metrics, max_bytes=1500)
-    vector = LabelVector(np.zeros(8, np.float32), 1)
+    vectors = LabelEmbeddings(metrics, max_bytes=1500)
+    vector = LabelEmbedding(np.zeros(8, np.float32), 1)
     sizes = []
     for text in ("a", "a", "b", "c"):
         vectors.keep("", text, vector)

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from weft_proto.v1 import bundle_pb2
+from weft_server.loading.build import capped_threads
 from weft_server.runtime.cpus import cpu_quota, share_cpus
-from weft_server.serving.build import capped_threads
 
 
 def test_quota_v2(tmp_path):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
-from guarded import AUTHORITY, SERVER, credentials_of, look_twice
-from weft_server.checks.credentials import look_at_credentials
+from intercepted import AUTHORITY, SERVER, credentials_of, look_twice
+from weft_server.auth import file_watch
+from weft_server.checks.security import look_at_credentials
 from weft_server.config import ConfigError, ServerConfig
-from weft_server.door import watched
 from weft_server.telemetry.metrics import Metrics
 
 LINE = "alice call correct-horse-battery\n"
@@ -164,7 +164,7 @@ def test_a_look_that_fails_in_another_way_is_no_end(tls, monkeypatch):
     credentials = credentials_of(**tls)
     old = credentials.certificates
     with monkeypatch.context() as broken, capture_logs() as logs:
-        broken.setattr("weft_server.door.credentials.Certificates", None)
+        broken.setattr("weft_server.auth.credentials.Certificates", None)
         AUTHORITY.issue().write(tls["tls_key"].parent)
         look_twice(credentials)
         assert old is credentials.certificates
@@ -324,12 +324,12 @@ def test_a_start_waits_until_files_stand_still(tmp_path, monkeypatch):
         if (text := next(looks, None)) is not None:
             tokens.write_text(text)
 
-    monkeypatch.setattr(watched, "STILL_S", 3600.0)
-    monkeypatch.setattr(watched.time, "sleep", sleep)
+    monkeypatch.setattr(file_watch, "STILL_S", 3600.0)
+    monkeypatch.setattr(file_watch.time, "sleep", sleep)
     assert "bob" == credentials_of(tokens=tokens).tokens.of_token("correct-mule-battery").name
 
     looks = (f"{LINE}# {number}\n" for number in itertools.count())
-    monkeypatch.setattr("weft_server.door.credentials.START_S", 0.01)
+    monkeypatch.setattr("weft_server.auth.credentials.START_S", 0.01)
     with pytest.raises(ConfigError, match=r"still changes after 0\.01 s"):
         credentials_of(tokens=tokens)
 
@@ -338,7 +338,7 @@ def test_a_file_that_has_stood_still_is_read_at_once(tmp_path, monkeypatch):
     """Most starts wait for nothing."""
     tokens = tmp_path / "tokens"
     tokens.write_text(LINE)
-    monkeypatch.setattr(watched.time, "sleep", None)
-    monkeypatch.setattr(watched.time, "time", lambda: tokens.stat().st_ctime + 1.5)
-    monkeypatch.setattr(watched, "STILL_S", 1.0)
+    monkeypatch.setattr(file_watch.time, "sleep", None)
+    monkeypatch.setattr(file_watch.time, "time", lambda: tokens.stat().st_ctime + 1.5)
+    monkeypatch.setattr(file_watch, "STILL_S", 1.0)
     assert credentials_of(tokens=tokens).tokens

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from watched_lanes import BUDGET, Admitting, Watched
+from observed_lanes import BUDGET, Admitting, Watched
 from weft_server.engine import rows as rows_module
-from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.decode_lane import PATIENCE, UNWATCHED_BUDGET
+from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
 from weft_server.sequence import Cancelled
 
 

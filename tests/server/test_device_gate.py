@@ -16,7 +16,7 @@ from waiting import until
 from weft_server.runtime.blocks import FLOAT
 from weft_server.runtime.copies import Copies
 from weft_server.runtime.device import HOST, Device
-from weft_server.runtime.gate import GATE, Gate
+from weft_server.runtime.device_gate import GATE, DeviceGate
 from weft_server.runtime.session import Session, Value
 
 FAR = Device(in_place=False, captures=True)
@@ -105,7 +105,7 @@ def test_the_host_waits_for_no_capture(toy):
 
 def test_a_capture_is_alone_and_waits_for_those_inside():
     """It begins when all others have left, and who comes while it waits comes in behind it. Others run together."""
-    gate, order = Gate(), []
+    gate, order = DeviceGate(), []
 
     def captures():
         with gate.alone():
@@ -169,7 +169,7 @@ def test_what_one_thread_has_captured_no_other_replays(toy):
 
 def test_what_cannot_be_given_back_shuts_nobody_out():
     """A device that has failed takes nothing back. Others go in, and who wants to be alone is."""
-    gate, freed = Gate(), []
+    gate, freed = DeviceGate(), []
 
     def fails():
         raise RuntimeError("CUDA: an illegal memory access (700)")

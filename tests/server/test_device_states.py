@@ -19,9 +19,9 @@ from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.graphs import attends_with_bias
-from weft_server.engine.chunks import Chunks
 from weft_server.engine.decode_lane import DecodeLane
-from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.decode_runner import DecodeRunner
+from weft_server.engine.prefill_chunks import PrefillChunks
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.runtime.blocks import block_of
@@ -178,7 +178,7 @@ def test_kernels_are_told_the_longest_row(tmp_path, captures, totals):
 def test_a_device_reads_larger_pieces_of_prompts():
     """A run reads up to 2,048 tokens there and 128 on the host; what recurs reads one token wherever it is."""
     far, near, recurrent = (
-        Chunks(device, max_total=10_000, pad_id=0, one_by_one=one_by_one, has_memory=False)
+        PrefillChunks(device, max_total=10_000, pad_id=0, one_by_one=one_by_one, has_memory=False)
         for device, one_by_one in ((FAR, False), (HOST, False), (FAR, True))
     )
     assert [2048, 128, 1] == [chunks.size(5000) for chunks in (far, near, recurrent)]

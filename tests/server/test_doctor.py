@@ -11,10 +11,10 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
+from weft_server.checks import machine, packages
 from weft_server.checks.finding import ERROR, OK, WARNING
-from weft_server.doctor import machine, packages
 
-DOCTOR = "weft_server.doctor.command"
+DOCTOR = "weft_server.cli.doctor"
 # What a machine without the extra cannot import. Some versions of typer bring pydantic.
 MISSING = ("numpy", "onnx", "onnxruntime", "PIL", "prometheus_client", "pydantic_settings", "structlog", "tokenizers")
 

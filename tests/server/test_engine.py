@@ -12,7 +12,7 @@ from running import Running
 from toy import Toy
 from waiting import until
 from weft_server.engine.decode_lane import DecodeLane
-from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
 from weft_server.errors import DeadlineExpired, Draining, LaneFailed, Overloaded
 from weft_server.runtime.session import Session
@@ -59,7 +59,7 @@ def test_answers_are_the_definitions_whatever_shares_the_batch(toy):
 def test_requests_that_come_together_share_a_step(toy, monkeypatch):
     """An idle lane leaves the event loop some turns: who comes within them is taken in one step, in order."""
     monkeypatch.setattr("weft_server.engine.engine.HEARTBEAT_S", 60)
-    monkeypatch.setattr("weft_server.engine.gathering.GATHER_S", 60)
+    monkeypatch.setattr("weft_server.engine.batch_window.GATHER_S", 60)
 
     async def run():
         async with Running(toy, num_slots=8, num_lanes=1) as running:

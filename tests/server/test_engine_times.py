@@ -35,7 +35,7 @@ class Delaying:
 
 
 def test_nobody_is_admitted_before_they_came(toy):
-    """Also who comes while a lane waits for the lock of the waiting room. No time in an answer is negative.
+    """Also who comes while a lane waits for the lock of the queue. No time in an answer is negative.
 
     Envoy's JSON refuses an answer with a negative time: "nanos and seconds signs do not match".
     """

@@ -14,7 +14,7 @@ from waiting import until
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2
 from weft_server.errors import CannotExplain, Draining, InvalidRequest, Overloaded
-from weft_server.serving.explainer import Explainer, Explanation, Reading
+from weft_server.models.explainer import AttentionChoice, Explainer, Explanation
 
 MODELS = {name: sample(name).model for name in CHECKPOINTS}
 EXPLAINED = [name for name, model in MODELS.items() if model.attention_heads]
@@ -122,7 +122,7 @@ def test_a_layer_or_head_that_is_not_there_is_refused(tiny_repository, name):
 
 @pytest.mark.parametrize("name", SILENT)
 def test_a_model_that_attends_to_nothing_cannot_explain(tiny_repository, name):
-    """It says so at the door, whatever layer is asked for, and answers who doesn't ask."""
+    """It says so on arrival, whatever layer is asked for, and answers who doesn't ask."""
 
     async def run():
         async with Loaded(tiny_repository / name / "1") as model:
@@ -407,11 +407,11 @@ def test_defaults_are_the_manifests(tiny_repository):
 
     async def run():
         async with Loaded(tiny_repository / "tiny-translate" / "1") as model:
-            assert Reading(1, None) == model.explainer.resolve(common_pb2.Explain())
+            assert AttentionChoice(1, None) == model.explainer.resolve(common_pb2.Explain())
             manifest = type(model.manifest)()
             manifest.CopyFrom(model.manifest)
             manifest.attention.ClearField("default_layer")
             explainer = Explainer(manifest, None, model.metrics, max_asking=1, worker=None)
-            assert Reading(None, None) == explainer.resolve(common_pb2.Explain())
+            assert AttentionChoice(None, None) == explainer.resolve(common_pb2.Explain())
 
     asyncio.run(run())

@@ -7,15 +7,15 @@ import time
 
 import pytest
 
-from weft_server import failpoints
 from weft_server.bundle.load import load_bundle
 from weft_server.config import ServerConfig, read_config
 from weft_server.engine.decode_lane import DecodeLane
-from weft_server.engine.runner import DecodeRunner
-from weft_server.failpoints import Failpoints
+from weft_server.engine.decode_runner import DecodeRunner
+from weft_server.loading.lanes import Graphs, decode_lanes
+from weft_server.process import failpoints
+from weft_server.process.failpoints import Failpoints
 from weft_server.runtime.device import HOST
 from weft_server.runtime.session import Session
-from weft_server.serving.lanes import Graphs, decode_lanes
 from weft_server.telemetry.metrics import Metrics
 
 
@@ -66,7 +66,7 @@ def test_by_default_there_are_none_and_none_is_called(tiny_repository):
 
 def test_the_variable_alone_makes_them_and_is_no_setting(tmp_path):
     """It is read at the start of the process. The manual does not have it."""
-    script = "from weft_server.failpoints import POINTS; print(POINTS is not None)"
+    script = "from weft_server.process.failpoints import POINTS; print(POINTS is not None)"
     for folder, expected in (("", "False"), (str(tmp_path), "True")):
         environment = {"WEFT_FAILPOINTS": folder}
         ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
@@ -76,7 +76,7 @@ def test_the_variable_alone_makes_them_and_is_no_setting(tmp_path):
 
 def test_with_points_every_lane_has_them_also_one_made_later(tiny_repository, tmp_path, monkeypatch):
     """A lane's runner and its graphs fail where a file says so: the lanes of the start, and each one made anew."""
-    monkeypatch.setattr("weft_server.serving.lanes.POINTS", Failpoints(tmp_path))
+    monkeypatch.setattr("weft_server.loading.lanes.POINTS", Failpoints(tmp_path))
     graphs = Graphs(load_bundle(tiny_repository / "tiny-translate" / "1"), [HOST], 1)
     lanes = decode_lanes(graphs, 1, read_config(repository=tiny_repository.folder), Metrics().for_model("m", 1, "t"))
     for lane in (lanes.ready[0], lanes.make(0)):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queued import make, one, wait
+from weft_server.engine.request_queue import MOST_PASSED
 from weft_server.engine.scheduler import Scheduler
-from weft_server.engine.waiting import MOST_PASSED
 from weft_server.errors import Overloaded
 from weft_server.sequence import Priority, Sequence, Standing
 

@@ -18,12 +18,12 @@ from toy import Toy
 from waiting import until
 from weft_server.engine import engine as engine_module
 from weft_server.engine.encoder_runs import computed_tokens, runs_of
-from weft_server.engine.shapes import Shapes
+from weft_server.engine.run_shapes import RunShapes
 from weft_server.errors import LaneFailed
+from weft_server.loading import build
 from weft_server.runtime.device import HOST, Device
-from weft_server.runtime.session import Bound, Session
+from weft_server.runtime.session import BoundSession, Session
 from weft_server.sequence import Decoding, Sequence
-from weft_server.serving import build
 from weft_server.source import Ids, Masked, Pixels
 
 FAR = Device(in_place=False, captures=True)
@@ -51,7 +51,7 @@ def test_a_lane_warms_itself_in_its_own_thread(far_toy):
 
     async def run():
         async with Running(far_toy, num_slots=5) as running:
-            for warm in [post.warm for post in running.engine._posts]:
+            for warm in [post.warm for post in running.engine._lane_threads]:
                 await asyncio.wait_for(asyncio.wrap_future(warm), 20)
             sizes = {(batch, flip) for batch in (1, 2, 4, 5) for flip in (0, 1)}
             assert [({"lane-0"}, sizes), ({"lane-1"}, sizes)] == list(map(captured, running.runners))
@@ -68,7 +68,7 @@ def test_a_lane_that_is_made_anew_warms_itself_too(far_toy):
 
     async def run():
         async with Running(far_toy, num_slots=2, num_lanes=1) as running:
-            await asyncio.wrap_future(running.engine._posts[0].warm)
+            await asyncio.wrap_future(running.engine._lane_threads[0].warm)
 
             def broken(num_rows):
                 raise RuntimeError("broken")
@@ -89,7 +89,7 @@ def test_a_warm_up_shows_signs_of_life(far_toy, monkeypatch):
 
     async def run():
         running, go_on, beats = Running(far_toy, num_slots=2, num_lanes=1), threading.Event(), []
-        post = running.engine._posts[0]
+        post = running.engine._lane_threads[0]
         first_runs = post.lane.first_runs
 
         def noted():
@@ -116,7 +116,7 @@ def test_a_model_that_cannot_be_warmed_is_refused(tiny_repository, monkeypatch):
     def broken(self, *_):
         raise RuntimeError("no memory for the capture")
 
-    monkeypatch.setattr(Bound, "capture", broken)
+    monkeypatch.setattr(BoundSession, "capture", broken)
 
     async def run():
         async with Loaded(tiny_repository / "tiny-translate" / "1", slots=2):
@@ -156,7 +156,7 @@ def noted_shapes(monkeypatch):
 
     noting(Session, "run", of_arrays)
     noting(Session, "run_there", of_arrays)
-    noting(Bound, "run", of_blocks)
+    noting(BoundSession, "run", of_blocks)
     step = engine_module.Engine._step
 
     def stepping(self, *arguments):
@@ -212,7 +212,7 @@ async def every_prompt(directory, device, monkeypatch):
 
 def shapes_of(device, longest, *, most, budget):
     """Shapes of runs whose longest text has so many tokens."""
-    return Shapes(device, attrgetter("bucket"), {"input_ids": Ids(np.zeros(longest, int))}, most=most, budget=budget)
+    return RunShapes(device, attrgetter("bucket"), {"input_ids": Ids(np.zeros(longest, int))}, most=most, budget=budget)
 
 
 def test_a_device_has_few_shapes():
@@ -250,7 +250,7 @@ def test_a_run_has_no_more_masks_than_inputs(device):
 def test_trials_of_a_model_that_fills_masks_have_one():
     """At a position that the shortest has."""
     longest = Masked(np.zeros(40, int), np.zeros(1, int))
-    shapes = Shapes(FAR, attrgetter("bucket"), {"input_ids": longest}, most=2, budget=1000)
+    shapes = RunShapes(FAR, attrgetter("bucket"), {"input_ids": longest}, most=2, budget=1000)
     fed = [shapes.feeds(sources, 0)["mask_positions"].tolist() for sources in shapes.trials()]
     assert [[[0]], [[0]] * 2] * 3 == fed
 
@@ -258,7 +258,7 @@ def test_trials_of_a_model_that_fills_masks_have_one():
 def test_pictures_are_not_padded():
     """All pictures of a model have one width. Only their number is rounded up."""
     picture = Pixels(np.zeros((3, 8, 8), np.float32), (3, 3))
-    shapes = Shapes(FAR, attrgetter("width"), {"pixel_values": picture}, most=5, budget=1000)
+    shapes = RunShapes(FAR, attrgetter("width"), {"pixel_values": picture}, most=5, budget=1000)
     assert [(9, 1), (9, 2), (9, 4), (9, 5)] == [(shapes.width(each[0]), len(each)) for each in shapes.trials()]
     assert (4, 3, 8, 8) == shapes.feeds([picture] * 3, 0)["pixel_values"].shape
 
@@ -274,7 +274,7 @@ def test_texts_of_one_rounded_width_are_a_batch_on_a_device():
 def test_an_encoders_run_on_a_device_has_one_of_the_warmed_shapes():
     """However many sources are admitted together, they form runs that have run before, and nobody is lost."""
     longest = Ids(np.zeros(200, int))
-    shapes = Shapes(FAR, attrgetter("width"), {"input_ids": longest}, most=16, budget=512)
+    shapes = RunShapes(FAR, attrgetter("width"), {"input_ids": longest}, most=16, budget=512)
     warm = {len(sources) * shapes.width(sources[0]) for sources in shapes.trials()}
     rng = np.random.default_rng(1)
     for _ in range(50):

@@ -15,14 +15,14 @@ from weft_export.graphs.onnx_graph import write_graph
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
-from weft_server.engine.mixed_proof import verify_mixed
-from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.decode_runner import DecodeRunner
+from weft_server.engine.mixed_check import verify_mixed
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
+from weft_server.loading import golden
+from weft_server.loading.golden import verify_golden
+from weft_server.models.explainer import Explanation
 from weft_server.runtime.session import Session
-from weft_server.serving import golden
-from weft_server.serving.explainer import Explanation
-from weft_server.serving.golden import verify_golden
 
 MODELS = {name: sample(name).model for name in CHECKPOINTS}
 EXPLAINED = [name for name, model in MODELS.items() if model.attention_heads]

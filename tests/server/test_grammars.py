@@ -14,11 +14,11 @@ from tokenizers import decoders
 import tokenizer_kinds
 from json_texts import fits
 from weft_proto.v1 import common_pb2
-from weft_server.choosing.constraint import START_S
-from weft_server.choosing.history import History
-from weft_server.content.grammars import Grammars
-from weft_server.content.tokenizer import Tokenizer
 from weft_server.errors import CannotConstrain, InvalidRequest
+from weft_server.logits_processors.constraint import START_S
+from weft_server.logits_processors.history import History
+from weft_server.preprocessing.tokenizer import Tokenizer
+from weft_server.structured_output.grammars import Grammars
 
 SCHEMA = {
     "type": "object",

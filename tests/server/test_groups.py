@@ -17,10 +17,10 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.config import read_config
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import DeadlineExpired, InvalidRequest, LaneFailed
+from weft_server.loading.build import _share
 from weft_server.runtime.device import HOST
 from weft_server.runtime.session import Session
 from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence
-from weft_server.serving.build import _share
 from weft_server.source import Ids
 
 

@@ -8,9 +8,9 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from guarded import guard_of
+from intercepted import interceptor_of
 from waiting import until
-from weft_server.door.health import Health
+from weft_server.rpc.health import Health
 
 SERVICES = ("weft.v1.TranslationService", "weft.v1.CaptionService")
 STATUS = health_pb2.HealthCheckResponse.ServingStatus
@@ -26,7 +26,7 @@ async def _served(**bounds):
 @asynccontextmanager
 async def _channel(**bounds):
     health = Health(SERVICES, **bounds)
-    server = grpc.aio.server(interceptors=[guard_of()])
+    server = grpc.aio.server(interceptors=[interceptor_of()])
     health.add_to(server)
     health.port = port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -216,7 +216,7 @@ def test_watches_are_bounded():
 
 def test_a_connection_has_few_watches(monkeypatch):
     """One connection has no more than its share. Another one still watches. Ended ones are not counted."""
-    monkeypatch.setattr("weft_server.door.health.MAX_WATCHES_PER_CONNECTION", 2)
+    monkeypatch.setattr("weft_server.rpc.health.MAX_WATCHES_PER_CONNECTION", 2)
 
     async def scenario():
         async with _served() as (health, stub):
@@ -235,7 +235,7 @@ def test_a_connection_has_few_watches(monkeypatch):
 
 def test_a_watch_ends(monkeypatch):
     """After its time a watch ends with OK, and its client may begin another."""
-    monkeypatch.setattr("weft_server.door.health.WATCH_S", 0.2)
+    monkeypatch.setattr("weft_server.rpc.health.WATCH_S", 0.2)
 
     async def scenario():
         async with _served() as (health, stub):

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from weft_proto.v1 import bundle_pb2 as pb
-from weft_server.content.images import MAX_FULL_SCANS, MAX_SCANS, load_picture
-from weft_server.content.picture_file import MAX_PIECES, num_scans
-from weft_server.content.wanted import Wanted
 from weft_server.errors import DeadlineExpired, InvalidRequest
+from weft_server.preprocessing.image_file import MAX_PIECES, num_scans
+from weft_server.preprocessing.images import MAX_FULL_SCANS, MAX_SCANS, load_picture
+from weft_server.preprocessing.wanted import Wanted
 
 MAX_BYTES, MAX_PIXELS = 1 << 20, 1 << 20
 

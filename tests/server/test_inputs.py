@@ -1,4 +1,4 @@
-"""What a request brings is refused at the door, by its field, when the model does not take it."""
+"""What a request brings is refused on arrival, by its field, when the model does not take it."""
 
 import asyncio
 import io
@@ -16,12 +16,12 @@ from weft_export.checkpoints.tokenizer import check_tokenizers, encode_source, r
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import Bundle
-from weft_server.content.inputs import InputReader
-from weft_server.content.picture_file import PictureFile
-from weft_server.content.tokenizer import Tokenizer, truncation_of
 from weft_server.errors import BundleError, DeadlineExpired, InvalidRequest
-from weft_server.serving.build import _source_tokenizer
-from weft_server.serving.model import NUM_WORKERS
+from weft_server.loading.build import _source_tokenizer
+from weft_server.models.model import NUM_WORKERS
+from weft_server.preprocessing.image_file import BoundedImageFile
+from weft_server.preprocessing.inputs import InputReader
+from weft_server.preprocessing.tokenizer import Tokenizer, truncation_of
 
 LIMITS = dict.fromkeys(("max_image_bytes", "max_image_pixels", "max_audio_bytes", "max_audio_s"), 1)
 
@@ -230,7 +230,7 @@ def test_what_nobody_waits_for_any_more_does_not_begin(tiny_repository):
 def test_pictures_that_nobody_waits_for_are_not_read_on(tiny_repository, monkeypatch):
     """However many are being decoded when their callers go, none is read any further, and the next one is."""
     given_up, after, begun = threading.Event(), [], threading.Event()
-    read = PictureFile.read
+    read = BoundedImageFile.read
 
     def watched(self, size=-1, /):
         begun.set()
@@ -242,7 +242,7 @@ def test_pictures_that_nobody_waits_for_are_not_read_on(tiny_repository, monkeyp
     async def run():
         async with Loaded(tiny_repository / "tiny-caption" / "1") as model:
             with monkeypatch.context() as patch:
-                patch.setattr(PictureFile, "read", watched)
+                patch.setattr(BoundedImageFile, "read", watched)
                 image = common_pb2.Image(data=picture())
                 tasks = [asyncio.create_task(ask(model, image=image)) for _ in range(4)]
                 await asyncio.to_thread(begun.wait)

@@ -8,19 +8,19 @@ import asyncio
 import numpy as np
 import pytest
 
-from watched_lanes import Admitting, Watched
+from observed_lanes import Admitting, Watched
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.engine import decode_lane
 from weft_server.engine.decode_lane import DecodeLane
+from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.encoder_runs import runs_of
-from weft_server.engine.runner import DecodeRunner
-from weft_server.engine.shapes import Shapes
+from weft_server.engine.run_shapes import RunShapes
 from weft_server.engine.slots import Slots
 from weft_server.runtime.device import HOST, Device
 from weft_server.runtime.session import Session
 from weft_server.sequence import Decoding, Sequence
-from weft_server.source import Asked, Ids
+from weft_server.source import AskedPixels, Ids
 from weft_server.telemetry.metrics import Metrics
 
 FAR = Device(in_place=False)
@@ -136,7 +136,7 @@ def test_sources_beside_streams_share_the_run_of_a_device(tmp_path, device, runs
 def test_lengths_share_a_run_of_a_device():
     """Padding costs it nothing there up to what a run costs, and a run has no more tokens than its shape allows."""
     longest = {"input_ids": Ids(np.zeros(256, np.int64))}
-    shapes = Shapes(FAR, lambda source: source.width, longest, most=16, budget=512)
+    shapes = RunShapes(FAR, lambda source: source.width, longest, most=16, budget=512)
     sources = [Sequence("r", Ids(np.zeros(length, np.int64)), None) for length in (9, 16, 40, 100, 120, 200, 250)]
     lengths = [[sequence.num_input_tokens for sequence in run] for run in runs_of(sources, shapes)]
     assert [[9, 16, 40, 100], [120, 200], [250]] == lengths
@@ -157,7 +157,7 @@ def test_one_question_beside_streams_is_read_in_a_step(tiny_repository):
         slots, runner, start_id=text.start_id, end_ids=tuple(text.end_ids), prefill_budget=8, metrics=metrics
     )
     pixels = np.zeros((image.channels, image.height, image.width), np.float32)
-    source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, (5, 6))
+    source = AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, (5, 6))
     num_new = text.max_new_tokens
     waiting = [Sequence("r", source, Decoding(num_new, num_new), source.asked_ids, wants_tokens=True) for _ in range(4)]
 

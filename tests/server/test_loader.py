@@ -11,18 +11,18 @@ from drafts import generate
 from endless import constant_loop, endless_bundle, endless_folding, loop_in_a_run
 from weft_proto.v1 import model_pb2
 from weft_server.config import read_config
-from weft_server.runtime import opening
+from weft_server.loading import explain_check, loader
+from weft_server.loading.loader import load_entries, load_entry
+from weft_server.models.registry import RegistryEntry
+from weft_server.runtime import graph_sandbox
 from weft_server.runtime.cpus import loading_places
-from weft_server.serving import explain_proof, loader
-from weft_server.serving.loader import load_entries, load_entry
-from weft_server.serving.models import Entry
 from weft_server.telemetry.metrics import Metrics
 
 
 @pytest.fixture
 def entries(tmp_path):
     """Six entries, in their order."""
-    return [Entry(name, 1, tmp_path) for name in "abcdef"]
+    return [RegistryEntry(name, 1, tmp_path) for name in "abcdef"]
 
 
 async def nothing():
@@ -100,8 +100,8 @@ def test_a_bundle_that_blocks_its_thread_holds_up_no_other(tiny_repository, monk
         return load_bundle(directory)
 
     monkeypatch.setattr(loader, "load_bundle", load)
-    stuck = [Entry("a", version, tiny_repository / "tiny-image" / "1") for version in range(1, 41)]
-    sound = Entry("b", 1, tiny_repository / "tiny-text" / "1")
+    stuck = [RegistryEntry("a", version, tiny_repository / "tiny-image" / "1") for version in range(1, 41)]
+    sound = RegistryEntry("b", 1, tiny_repository / "tiny-text" / "1")
 
     async def run():
         config, metrics = read_config(repository=tiny_repository.folder), Metrics()
@@ -125,8 +125,8 @@ def test_a_golden_request_without_an_end_is_refused(tiny_repository, monkeypatch
     """The model is told to end; what it was at is remembered, because Python would wait for it at the exit."""
     monkeypatch.setattr(loader, "STOP_S", 0.05)
     go = threading.Event()
-    monkeypatch.setattr(explain_proof, "_verify_heads", lambda *_: go.wait())
-    entry = Entry("a", 1, tiny_repository / "tiny-translate" / "1")
+    monkeypatch.setattr(explain_check, "_verify_heads", lambda *_: go.wait())
+    entry = RegistryEntry("a", 1, tiny_repository / "tiny-translate" / "1")
     try:
         # Enough for a slow machine to come where it hangs.
         asyncio.run(load_entry(entry, read_config(repository=tiny_repository.folder, load_timeout_s=5), Metrics()))
@@ -141,7 +141,7 @@ def test_a_default_that_no_request_may_ask_for_is_refused(tmp_path):
     """Before a graph is opened, and as anything else that a manifest may not say: no metric names the model."""
     draft = generate(tmp_path / "m" / "1")
     draft.manifest.decoding.sampling.top_p = -1
-    entry, metrics = Entry("m", 1, draft.write()), Metrics()
+    entry, metrics = RegistryEntry("m", 1, draft.write()), Metrics()
     asyncio.run(load_entry(entry, read_config(repository=tmp_path), metrics))
 
     assert model_pb2.MODEL_STATE_FAILED == entry.state
@@ -152,7 +152,7 @@ def test_a_default_that_no_request_may_ask_for_is_refused(tmp_path):
 @pytest.mark.parametrize("make", [loop_in_a_run, constant_loop])
 def test_a_graph_without_an_end_is_refused_and_ended(tiny_repository, tmp_path, make):
     """When the time of a load is over. Its run ends, its threads end, and its memory is free."""
-    entry = Entry("m", 1, endless_bundle(tmp_path / "m" / "1", tiny_repository / "tiny-text" / "1", make))
+    entry = RegistryEntry("m", 1, endless_bundle(tmp_path / "m" / "1", tiny_repository / "tiny-text" / "1", make))
     asyncio.run(load_entry(entry, read_config(repository=tmp_path, load_timeout_s=2), Metrics()))
 
     assert (model_pb2.MODEL_STATE_FAILED, False) == (entry.state, entry.is_stuck)
@@ -163,7 +163,7 @@ def test_a_graph_without_an_end_is_refused_and_ended(tiny_repository, tmp_path, 
 def test_a_decoder_without_an_end_is_refused_and_ended(tiny_repository, tmp_path):
     """Its runs are bound to memory, which is another way into ONNX Runtime."""
     bundle = tiny_repository / "tiny-translate" / "1"
-    entry = Entry("m", 1, endless_bundle(tmp_path / "m" / "1", bundle, loop_in_a_run, "decoder.onnx"))
+    entry = RegistryEntry("m", 1, endless_bundle(tmp_path / "m" / "1", bundle, loop_in_a_run, "decoder.onnx"))
     asyncio.run(load_entry(entry, read_config(repository=tmp_path, load_timeout_s=2), Metrics()))
 
     assert (model_pb2.MODEL_STATE_FAILED, False) == (entry.state, entry.is_stuck)
@@ -173,8 +173,8 @@ def test_a_decoder_without_an_end_is_refused_and_ended(tiny_repository, tmp_path
 def test_what_a_graph_computes_as_it_is_opened_is_bounded(tiny_repository, tmp_path, monkeypatch):
     """It is done in a process of its own first, which has so much time of a processor."""
     bundle = tiny_repository / "tiny-text" / "1"
-    monkeypatch.setattr(opening, "CPU_S", 3)
-    entry = Entry("m", 1, endless_bundle(tmp_path / "m" / "1", bundle, endless_folding))
+    monkeypatch.setattr(graph_sandbox, "CPU_S", 3)
+    entry = RegistryEntry("m", 1, endless_bundle(tmp_path / "m" / "1", bundle, endless_folding))
     asyncio.run(load_entry(entry, read_config(repository=tmp_path), Metrics()))
 
     assert (model_pb2.MODEL_STATE_FAILED, False) == (entry.state, entry.is_stuck)
@@ -184,7 +184,7 @@ def test_what_a_graph_computes_as_it_is_opened_is_bounded(tiny_repository, tmp_p
 def test_a_graph_that_is_opened_for_ever_is_ended_with_its_load(tiny_repository, tmp_path):
     """The process in which it is tried is killed, and nothing is left of it."""
     bundle = tiny_repository / "tiny-text" / "1"
-    entry = Entry("m", 1, endless_bundle(tmp_path / "m" / "1", bundle, endless_folding))
+    entry = RegistryEntry("m", 1, endless_bundle(tmp_path / "m" / "1", bundle, endless_folding))
     asyncio.run(load_entry(entry, read_config(repository=tmp_path, load_timeout_s=3), Metrics()))
 
     assert (model_pb2.MODEL_STATE_FAILED, False) == (entry.state, entry.is_stuck)
@@ -194,7 +194,7 @@ def test_a_graph_that_is_opened_for_ever_is_ended_with_its_load(tiny_repository,
 def test_a_graph_that_computes_a_little_as_it_is_opened_is_ready(tiny_repository, tmp_path):
     """Graphs of other exporters do."""
     bundle = tiny_repository / "tiny-text" / "1"
-    entry = Entry("m", 1, endless_bundle(tmp_path / "m" / "1", bundle, partial(endless_folding, num=2, size=2)))
+    entry = RegistryEntry("m", 1, endless_bundle(tmp_path / "m" / "1", bundle, partial(endless_folding, num=2, size=2)))
 
     async def run():
         await load_entry(entry, read_config(repository=tmp_path), Metrics())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weft_server.bundle.load import load_bundle
-from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
 from weft_server.runtime.session import Session
 

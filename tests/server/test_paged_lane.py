@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paged_toy import END, MAX_TOTAL, VOCAB, PagedToy
-from weft_server.choosing.repetition import Repetition
 from weft_server.engine import rows as rows_module
 from weft_server.engine.paged_lane import PagedLane
 from weft_server.engine.paged_runner import PagedRunner
 from weft_server.engine.scheduler import Scheduler
 from weft_server.engine.slots import Slots
 from weft_server.errors import DeadlineExpired, LaneFailed
+from weft_server.logits_processors.repetition_penalty import RepetitionPenalty
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session, Value
 from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence
@@ -42,7 +42,7 @@ def toy(tmp_path_factory):
 
 
 class Served:
-    """A lane over the toy and a real waiting room, and all that it has handed over."""
+    """A lane over the toy and a real queue, and all that it has handed over."""
 
     def __init__(self, toy, num_blocks=LARGE, num_slots=6, most_read=None):
         """A run reads `most_read` tokens of prompts, or as many as it may."""
@@ -119,7 +119,7 @@ def mixture(seed, num=40):
         if kind == 1:
             more["sampling"] = Sampling(5.0, 0, 1.0, seed=index)
         elif kind == 2:
-            more["rules"] = (Repetition(3.0),)
+            more["rules"] = (RepetitionPenalty(3.0),)
         elif kind == 3:
             more |= {"sampling": Sampling(9.0, 0, 1.0, seed=index), "num_outputs": rng.randrange(1, 4)}
             more["stop_ids"] = STOPS
@@ -302,7 +302,7 @@ def test_nothing_leaks_whoever_goes(toy, data):
             for prompt, decoding, streams in waiting[:3]:
                 late = data.draw(st.sampled_from([False, False, False, True]))
                 deadline = -1.0 if late and data.draw(st.booleans()) else float("inf")
-                lane.now = -10.0  # the waiting room lets all through, so that the lane finds who is late
+                lane.now = -10.0  # the queue lets all through, so that the lane finds who is late
                 lane.ask(prompt, decoding, wants_tokens=streams, deadline=deadline)
             del waiting[:3]
             for _ in range(data.draw(st.integers(1, 4))):

@@ -9,9 +9,9 @@ from loaded import Loaded, refusal_of
 from paged_bundles import BLOCK_TOKENS, export_both, gigabytes_of
 from weft_server.bundle.load import load_bundle
 from weft_server.errors import BundleError, DeadlineExpired, LaneFailed
+from weft_server.loading import build
 from weft_server.runtime.device import Device
 from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence
-from weft_server.serving import build
 from weft_server.source import Ids
 
 pytestmark = pytest.mark.slow

@@ -7,9 +7,9 @@ import pytest
 
 from loaded import Loaded
 from weft_server.errors import BundleError
+from weft_server.models import placement as module
+from weft_server.models.placement import Placement
 from weft_server.runtime.device import HOST, Device
-from weft_server.serving import placement as module
-from weft_server.serving.placement import Placement
 
 FIRST, SECOND, THIRD = (Device("cuda", index, in_place=False) for index in range(3))
 GB = 10**9

@@ -46,7 +46,7 @@ class Cached:
         past = self.states.states[0].past(0)
         past[:] = -1
         places = [entry.places[0] for entry in trail.entries]
-        self.cache.shelf.give(places, self.states, 0, 0, found * SIZE)
+        self.cache.prefix_store.give(places, self.states, 0, 0, found * SIZE)
         self.cache.release(trail.entries)
         expected = np.array([hash((salt, *ids[: index + 1])) % 9973 for index in range(len(ids))], np.float32)
         assert (past[0, :, : found * SIZE] == expected[: found * SIZE, None]).all()
@@ -54,7 +54,7 @@ class Cached:
         while trail.wants_more:
             start = SIZE * len(trail.entries)
             self.cache.keep(
-                trail, 1, lambda places, at=start: self.cache.shelf.keep(places, self.states, 0, at, at + SIZE)
+                trail, 1, lambda places, at=start: self.cache.prefix_store.keep(places, self.states, 0, at, at + SIZE)
             )
         self.cache.check_integrity()
         return found

@@ -2,18 +2,18 @@
 
 import os
 
-from weft_server.bundle.prints import print_of
+from weft_server.bundle.fingerprints import fingerprint_of
 
 
 def test_each_change_of_a_file_shows(tmp_path):
     """Its size, its time, its name, that it is there; and a repair that keeps size and time."""
     path = tmp_path / "a"
     path.write_text("one")
-    prints = [print_of(tmp_path)]
-    assert prints == [print_of(tmp_path)]
+    prints = [fingerprint_of(tmp_path)]
+    assert prints == [fingerprint_of(tmp_path)]
 
     def changed():
-        prints.append(print_of(tmp_path))
+        prints.append(fingerprint_of(tmp_path))
 
     path.write_text("three")
     changed()
@@ -33,4 +33,4 @@ def test_each_change_of_a_file_shows(tmp_path):
 def test_a_folder_that_cannot_be_listed_has_an_empty_print(tmp_path):
     """It may have left, or be no folder."""
     (tmp_path / "file").touch()
-    assert ((), ()) == (print_of(tmp_path / "gone"), print_of(tmp_path / "file"))
+    assert ((), ()) == (fingerprint_of(tmp_path / "gone"), fingerprint_of(tmp_path / "file"))

@@ -7,16 +7,16 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft_server.choosing.banned import Banned, Suppressed
-from weft_server.choosing.bias import Bias
-from weft_server.choosing.decay import MOST, LengthDecay
-from weft_server.choosing.history import History
-from weft_server.choosing.moments import Moments
-from weft_server.choosing.ngrams import NoRepeat, NoSourceRepeat
-from weft_server.choosing.only import Only
-from weft_server.choosing.presence import Presence
-from weft_server.choosing.repetition import Repetition, SourceRepetition
-from weft_server.choosing.rules import RowRules
+from weft_server.logits_processors.allowed_tokens import AllowedTokens
+from weft_server.logits_processors.banned import Banned, Suppressed
+from weft_server.logits_processors.base import RowRules
+from weft_server.logits_processors.history import History
+from weft_server.logits_processors.length_decay import MOST, LengthDecay
+from weft_server.logits_processors.no_repeat_ngrams import NoRepeat, NoSourceRepeat
+from weft_server.logits_processors.presence_penalty import PresencePenalty
+from weft_server.logits_processors.repetition_penalty import RepetitionPenalty, SourceRepetitionPenalty
+from weft_server.logits_processors.sequence_bias import SequenceBias
+from weft_server.logits_processors.timestamps import Timestamps
 
 VOCAB = 20
 TOKEN = st.integers(0, VOCAB - 1)
@@ -34,11 +34,11 @@ def pairs(draw):
     given_ids, produced, source = draw(TOKENS), draw(st.lists(st.integers(0, 3), max_size=8)), draw(TOKENS)
     kinds = {
         "repetition": lambda: (
-            Repetition(penalty := draw(PENALTY)),
+            RepetitionPenalty(penalty := draw(PENALTY)),
             transformers.RepetitionPenaltyLogitsProcessor(penalty),
         ),
         "source repetition": lambda: (
-            SourceRepetition(penalty := draw(PENALTY)),
+            SourceRepetitionPenalty(penalty := draw(PENALTY)),
             transformers.EncoderRepetitionPenaltyLogitsProcessor(penalty, torch.tensor([source])),
         ),
         "no repeat": lambda: (NoRepeat(size := draw(SIZE)), transformers.NoRepeatNGramLogitsProcessor(size)),
@@ -47,7 +47,9 @@ def pairs(draw):
             transformers.EncoderNoRepeatNGramLogitsProcessor(size, torch.tensor([source])),
         ),
         "bias": lambda: (
-            Bias(list((biases := draw(st.dictionaries(PHRASE, st.floats(-9, 9, width=32), min_size=1))).items())),
+            SequenceBias(
+                list((biases := draw(st.dictionaries(PHRASE, st.floats(-9, 9, width=32), min_size=1))).items())
+            ),
             transformers.SequenceBiasLogitsProcessor(biases),
         ),
         "banned": lambda: (
@@ -111,7 +113,7 @@ def test_presence_and_frequency_count_the_answer(presence, frequency, produced, 
     """Each token loses `presence` if the answer has it, and `frequency` for each time. A prompt does not count."""
     scores = np.random.default_rng(seed).normal(0, 3, VOCAB).astype(np.float32)
     counts = np.bincount(produced, minlength=VOCAB)
-    one = begun(Presence(presence, frequency), [1, 2, 3], produced)
+    one = begun(PresencePenalty(presence, frequency), [1, 2, 3], produced)
 
     whole = scores.copy()
     one.apply(None, whole)
@@ -126,7 +128,7 @@ def test_presence_and_frequency_count_the_answer(presence, frequency, produced, 
 def test_phrases_with_the_same_end_add_up(phrases, read):
     """Also the same phrase twice, which a dictionary of transformers cannot hold."""
     whole = np.zeros(VOCAB, np.float32)
-    begun(Bias([(phrase, 1.0) for phrase in phrases]), read, []).apply(None, whole)
+    begun(SequenceBias([(phrase, 1.0) for phrase in phrases]), read, []).apply(None, whole)
 
     expected = np.zeros(VOCAB)
     for *before, last in phrases:
@@ -144,7 +146,7 @@ def test_a_decay_stays_finite():
 
 def test_tokens_that_the_decoder_reads_and_never_writes_are_left_alone():
     """A prompt may hold ids beyond the logits."""
-    for rule in (Repetition(2.0), NoRepeat(1), SourceRepetition(2.0), NoSourceRepeat(1)):
+    for rule in (RepetitionPenalty(2.0), NoRepeat(1), SourceRepetitionPenalty(2.0), NoSourceRepeat(1)):
         scores = np.ones(VOCAB, np.float32)
         begun(rule, [1, 25], [], [2, 30]).apply(None, scores)
         assert 1 == np.count_nonzero(scores != 1)
@@ -164,14 +166,14 @@ def test_moments_are_paired_as_whispers_are(produced, scores, latest):
     expected = theirs(torch.tensor([[0, *produced]]), torch.tensor([scores]))[0].numpy()
 
     actual = np.array(scores, np.float32)
-    begun(Moments(FIRST, VOCAB - FIRST, latest, NO_MOMENTS, [END]), [0], produced).apply(None, actual)
+    begun(Timestamps(FIRST, VOCAB - FIRST, latest, NO_MOMENTS, [END]), [0], produced).apply(None, actual)
 
     np.testing.assert_array_equal(expected, actual)
 
 
 def test_only_what_is_asked_for_may_come():
     """All other tokens are barred, whether all are asked about or a few."""
-    rule = begun(Only([4, 2]), [0], [])
+    rule = begun(AllowedTokens([4, 2]), [0], [])
     every, few = np.zeros(6, np.float32), np.zeros(3, np.float32)
     rule.apply(None, every)
     rule.apply(np.array([5, 2, 0]), few)

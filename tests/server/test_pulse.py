@@ -7,9 +7,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from weft_proto.v1 import common_pb2, model_pb2
-from weft_server.serving import pulse as pulse_module
-from weft_server.serving.models import Entry, Models
-from weft_server.serving.pulse import STALL_S, Pulse
+from weft_server.lifecycle import watchdog as pulse_module
+from weft_server.lifecycle.watchdog import STALL_S, Watchdog
+from weft_server.models.registry import ModelRegistry, RegistryEntry
 
 STEP_S = 60.0
 
@@ -37,8 +37,10 @@ class _Beating:
         monkeypatch.setattr(pulse_module, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(pulse_module, "BEAT_S", 0.0)
         state = model_pb2.MODEL_STATE_READY
-        self.entries = [Entry(model.name if model else "asleep", 1, None, state, model=model) for model in models]
-        self.pulse = Pulse(Models(self.entries), STEP_S, fail=self.failed.append, also=self._also)
+        self.entries = [
+            RegistryEntry(model.name if model else "asleep", 1, None, state, model=model) for model in models
+        ]
+        self.watchdog = Watchdog(ModelRegistry(self.entries), STEP_S, fail=self.failed.append, also=self._also)
         self._beats = None
 
     async def _also(self):
@@ -48,7 +50,7 @@ class _Beating:
         """Let it beat once before each pause."""
         self._beats = iter(pauses_s)
         with pytest.raises(RuntimeError, match="StopIteration"):
-            asyncio.run(self.pulse.beat())
+            asyncio.run(self.watchdog.beat())
 
 
 def test_a_bug_with_one_model_leaves_the_others_supervised(monkeypatch):
@@ -90,11 +92,11 @@ def test_what_is_stuck_is_said(monkeypatch):
     beating = _Beating(monkeypatch, model)
     late = STEP_S + STALL_S + 1
     beating.now += late - 2
-    assert "" == beating.pulse.why_not_live()
+    assert "" == beating.watchdog.why_not_live()
     beating.now += 2
-    assert "model m has a lane that is stuck" == beating.pulse.why_not_live()
+    assert "model m has a lane that is stuck" == beating.watchdog.why_not_live()
     model.last_beat = beating.now
-    assert "" == beating.pulse.why_not_live()
+    assert "" == beating.watchdog.why_not_live()
     beating.beat()
     beating.now += late
-    assert "the event loop is stuck" == beating.pulse.why_not_live()
+    assert "the event loop is stuck" == beating.watchdog.why_not_live()

@@ -11,12 +11,12 @@ import pytest
 import soundfile
 
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.content import sound_file
-from weft_server.content.inputs import InputReader
-from weft_server.content.sound_file import load_samples
-from weft_server.content.wanted import Wanted
-from weft_server.content.windows import spans_of
 from weft_server.errors import DeadlineExpired, InvalidRequest
+from weft_server.preprocessing import audio_file
+from weft_server.preprocessing.audio_file import load_samples
+from weft_server.preprocessing.inputs import InputReader
+from weft_server.preprocessing.log_mel import spans_of
+from weft_server.preprocessing.wanted import Wanted
 
 RATE, MOST_BYTES, MOST_S = 16000, 1 << 20, 20
 SPEC = bundle_pb2.AudioSpec(sample_rate=100, num_mels=8, fft_size=32, hop_size=10, num_frames=100, num_positions=50)
@@ -243,7 +243,7 @@ def test_what_a_window_does_not_hold_is_refused_by_its_header(monkeypatch, kind)
     seconds = 600 if kind == "FLAC" else 200  # of a megabyte at most
     long = file_of(np.zeros((seconds * 4000, 1), np.float32), 4000, kind, "PCM_16" if kind == "FLAC" else "PCM_U8")
     with monkeypatch.context() as patched:
-        patched.setattr(sound_file._Onward, "read", lambda *_: pytest.fail("it was read"))
+        patched.setattr(audio_file._Onward, "read", lambda *_: pytest.fail("it was read"))
         with pytest.raises(InvalidRequest, match="takes at most 10 s") as refused:
             reader().read_window(common_pb2.Audio(data=long), "explain", Wanted())
     assert ("explain", "INPUT_TOO_LONG") == (refused.value.field, refused.value.reason)
@@ -251,8 +251,8 @@ def test_what_a_window_does_not_hold_is_refused_by_its_header(monkeypatch, kind)
 
 def test_what_has_no_length_in_its_header_is_refused_when_it_is_over(monkeypatch):
     """After a second more than the model hears at once."""
-    read, seconds = sound_file._Onward.read, []
-    monkeypatch.setattr(sound_file._Onward, "read", lambda *args, **more: seconds.append(1) or read(*args, **more))
+    read, seconds = audio_file._Onward.read, []
+    monkeypatch.setattr(audio_file._Onward, "read", lambda *args, **more: seconds.append(1) or read(*args, **more))
     flac = of_unknown_length(file_of(np.zeros((60 * 4000, 1), np.float32), 4000, "FLAC"))
     with pytest.raises(InvalidRequest, match="takes at most 10 s"):
         reader().read_window(common_pb2.Audio(data=flac), "explain", Wanted())

@@ -7,13 +7,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from guarded import guard_of
-from weft_server.door.reflection import add_reflection
+from intercepted import interceptor_of
+from weft_server.rpc.reflection import add_reflection
 
 
 async def _reflect(version, requests):
     """The answers to messages of bytes, and the status in the end."""
-    server = grpc.aio.server(interceptors=[guard_of()])
+    server = grpc.aio.server(interceptors=[interceptor_of()])
     add_reflection(("weft.v1.TranslationService",), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

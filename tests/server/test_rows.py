@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from running import best, given_to, rows_of
 from toy import START, Toy
-from weft_server.choosing.banned import Suppressed
-from weft_server.choosing.candidates import Candidates
-from weft_server.choosing.repetition import Repetition
 from weft_server.errors import DeadlineExpired, LaneFailed
+from weft_server.logits_processors.banned import Suppressed
+from weft_server.logits_processors.repetition_penalty import RepetitionPenalty
 from weft_server.runtime.session import Session
+from weft_server.sampling.candidates import Candidates
 from weft_server.sequence import Cancelled, Decoding, FinishReason, Sequence
 from weft_server.source import Ids
 
@@ -211,7 +211,7 @@ def test_rules_look_back_at_the_prompt_and_at_what_was_produced(opened):
     """A row's rules go with it through moves, beside rows without; its log-probabilities stay the model's own."""
     rows = rows_of(opened)
     ruled = sequence("ruled", 3, scores=True)
-    ruled.decoding = Decoding(3, rules=(Suppressed([5]), Repetition(10.0)))
+    ruled.decoding = Decoding(3, rules=(Suppressed([5]), RepetitionPenalty(10.0)))
     logits = np.tile(np.linspace(9, 1, 50, dtype=np.float32), (2, 1))
     log_total = np.log(np.exp(logits).sum(axis=1))
 
@@ -253,7 +253,7 @@ def test_an_answer_begins_with_what_it_is_forced_to(opened):
 def test_a_forced_beginning_has_the_log_probabilities_of_the_model(opened):
     """And the rules look back at it."""
     rows = rows_of(opened)
-    rows.begin(sequence("one", 2, scores=True, forced_ids=(7,), rules=(Repetition(10.0),)), START)
+    rows.begin(sequence("one", 2, scores=True, forced_ids=(7,), rules=(RepetitionPenalty(10.0),)), START)
     logits = np.linspace(1, 3, 50, dtype=np.float32)[None]
     logits[0, 7] = 9
     log_total = np.log(np.exp(logits).sum(axis=1))

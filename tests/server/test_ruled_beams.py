@@ -12,16 +12,16 @@ import pytest
 from plain_beams import search
 from running import Running
 from toy import END, NUM_CANDIDATES, START, VOCAB, Toy
-from weft_server.choosing.banned import Banned, Suppressed
-from weft_server.choosing.bias import Bias
-from weft_server.choosing.constraint import Constraint, Lexicon
-from weft_server.choosing.decay import LengthDecay
-from weft_server.choosing.history import History
-from weft_server.choosing.ngrams import NoRepeat, NoSourceRepeat
-from weft_server.choosing.presence import Presence
-from weft_server.choosing.repetition import Repetition, SourceRepetition
-from weft_server.choosing.rules import RowRules
 from weft_server.errors import InvalidRequest
+from weft_server.logits_processors.banned import Banned, Suppressed
+from weft_server.logits_processors.base import RowRules
+from weft_server.logits_processors.constraint import Constraint, Lexicon
+from weft_server.logits_processors.history import History
+from weft_server.logits_processors.length_decay import LengthDecay
+from weft_server.logits_processors.no_repeat_ngrams import NoRepeat, NoSourceRepeat
+from weft_server.logits_processors.presence_penalty import PresencePenalty
+from weft_server.logits_processors.repetition_penalty import RepetitionPenalty, SourceRepetitionPenalty
+from weft_server.logits_processors.sequence_bias import SequenceBias
 from weft_server.runtime.session import Session
 from weft_server.sequence import Beams, Decoding, EarlyStopping, Sampling
 
@@ -96,10 +96,10 @@ def drawn(rng, workers):
     follows = constraint(rng, ends, workers) if rng.random() < 0.5 else None
     forced = begun(rng, follows, rng.choice([0, 0, 1, 2]))
     before = [
-        lambda: Bias([(tokens(rng, rng.randrange(1, 3)), rng.choice([-4.0, 3.0])) for _ in range(4)]),
-        lambda: SourceRepetition(rng.choice([0.5, 2.0])),
-        lambda: Repetition(rng.choice([0.7, 1.5])),
-        lambda: Presence(rng.choice([-1.0, 1.0]), rng.choice([-0.5, 0.5])),
+        lambda: SequenceBias([(tokens(rng, rng.randrange(1, 3)), rng.choice([-4.0, 3.0])) for _ in range(4)]),
+        lambda: SourceRepetitionPenalty(rng.choice([0.5, 2.0])),
+        lambda: RepetitionPenalty(rng.choice([0.7, 1.5])),
+        lambda: PresencePenalty(rng.choice([-1.0, 1.0]), rng.choice([-0.5, 0.5])),
         lambda: NoRepeat(rng.randrange(1, 4)),
         lambda: NoSourceRepeat(rng.randrange(1, 3)),
         lambda: Banned([tokens(rng, rng.randrange(1, 3)) for _ in range(6)]),

@@ -7,7 +7,7 @@ import transformers
 from scipy import stats
 
 from rows_of_logits import NO_END, candidates_of, settings_of
-from weft_server.choosing.sampler import Settings, sample, uniform
+from weft_server.sampling.sampler import Settings, sample, uniform
 
 
 def exact_distribution(logits, temperature, top_k, top_p):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft_server.engine.run_shapes import RunShapes
 from weft_server.engine.scheduler import Scheduler
-from weft_server.engine.shapes import Shapes
 from weft_server.errors import Overloaded
 from weft_server.runtime.device import HOST
 from weft_server.sequence import Sequence
@@ -32,12 +32,12 @@ def enqueue(scheduler, *lengths):
 
 def batch(scheduler, *, most, budget):
     """What a lane of the host takes to classify it."""
-    shapes = Shapes(HOST, attrgetter("bucket"), {}, most=most, budget=budget)
+    shapes = RunShapes(HOST, attrgetter("bucket"), {}, most=most, budget=budget)
     return scheduler.take(0, most=most, budget=budget, shapes=shapes)
 
 
 def test_reserved_places_count_as_waiting():
-    """The waiting room refuses one request more than its bound, whether the others are tokenized yet or not."""
+    """The queue refuses one request more than its bound, whether the others are tokenized yet or not."""
     scheduler = Scheduler(1, max_queued_requests=2, max_queued_tokens=100)
     enqueue(scheduler, 5)
     scheduler.reserve()
@@ -231,7 +231,7 @@ actions = st.lists(
 @given(actions)
 def test_nobody_is_lost_or_taken_twice(steps):
     """After any history, waiting and held are exactly who came in less who went out, and the counters agree."""
-    scheduler, books = Scheduler(3, 8, 150), Books([], [])
+    scheduler, live_sequences = Scheduler(3, 8, 150), Books([], [])
     for kind, *arguments in steps:
         if kind == "enqueue":
             sequence = make(arguments[0])
@@ -241,24 +241,24 @@ def test_nobody_is_lost_or_taken_twice(steps):
                 continue
             try:
                 scheduler.enqueue(sequence)
-                books.waiting.append(sequence)
+                live_sequences.waiting.append(sequence)
             except Overloaded:
                 scheduler.release()
         elif kind == "take":
             lane, most, budget, least, alike = arguments
-            shapes = Shapes(HOST, attrgetter("bucket"), {}, most=most, budget=budget) if alike else None
+            shapes = RunShapes(HOST, attrgetter("bucket"), {}, most=most, budget=budget) if alike else None
             for sequence in scheduler.take(lane, most=most, budget=budget, least=least, shapes=shapes):
-                books.waiting.remove(sequence)
-                books.held.append(sequence)
-        elif kind == "remove" and books.waiting:
-            assert scheduler.remove(books.waiting.pop(arguments[0] % len(books.waiting)))
-        elif kind == "finish" and books.held:
-            sequence = books.held.pop(arguments[0] % len(books.held))
+                live_sequences.waiting.remove(sequence)
+                live_sequences.held.append(sequence)
+        elif kind == "remove" and live_sequences.waiting:
+            assert scheduler.remove(live_sequences.waiting.pop(arguments[0] % len(live_sequences.waiting)))
+        elif kind == "finish" and live_sequences.held:
+            sequence = live_sequences.held.pop(arguments[0] % len(live_sequences.held))
             assert not scheduler.remove(sequence)
             scheduler.free(sequence.lane)
 
-    assert books.waiting == list(scheduler.waiting.in_order())
-    assert len(books.held) == sum(scheduler.loads)
-    assert sum(sequence.num_input_tokens for sequence in books.waiting) == scheduler.queued_tokens
+    assert live_sequences.waiting == list(scheduler.waiting.in_order())
+    assert len(live_sequences.held) == sum(scheduler.loads)
+    assert sum(sequence.num_input_tokens for sequence in live_sequences.waiting) == scheduler.queued_tokens
     assert 0 == scheduler.num_reserved
     assert scheduler.num_queued <= 8

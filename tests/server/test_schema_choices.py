@@ -5,8 +5,8 @@ import json
 import pytest
 
 from json_followed import following
-from weft_server.content.schemas import matcher_schema
 from weft_server.errors import InvalidRequest
+from weft_server.structured_output.schemas import matcher_schema
 
 VALUES = ["1", "2", "3", "1.5", "0", "true", "false", "null", '"1"', "[1]", "[2]", '{"a":1}', '{"a":2}']
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from weft_server.content.schema_text import Unheld
-from weft_server.content.schemas import matcher_schema
+from weft_server.structured_output.schema_text import Unheld
+from weft_server.structured_output.schemas import matcher_schema
 
 NEWEST = "https://json-schema.org/draft/2020-12/schema"
 OLD = "http://json-schema.org/draft-07/schema#"

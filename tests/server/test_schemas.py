@@ -8,10 +8,10 @@ import jsonschema_specifications
 import pytest
 
 import keyword_table
-from weft_server.content.schema_formats import BUILT_IN, EXPRESSIONS
-from weft_server.content.schema_keywords import KEYWORDS, Treated
-from weft_server.content.schema_text import Unheld
-from weft_server.content.schemas import matcher_schema
+from weft_server.structured_output.schema_formats import BUILT_IN, EXPRESSIONS
+from weft_server.structured_output.schema_keywords import KEYWORDS, Treated
+from weft_server.structured_output.schema_text import Unheld
+from weft_server.structured_output.schemas import matcher_schema
 
 VOCABULARIES = "core", "applicator", "unevaluated", "validation", "format-annotation", "content", "meta-data"
 # Of older drafts. What is in the table beside these is of 2020-12.

@@ -21,7 +21,7 @@ from waiting import until
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.checkpoints.sound import wav_of
 from weft_export.export import export_checkpoint
-from weft_export.rounding.quantising import quantised
+from weft_export.quantization.integer_products import quantised
 from weft_proto.sound import spoken_ids
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
@@ -34,7 +34,7 @@ from weft_server.errors import (
     ModelNotFound,
     Overloaded,
 )
-from weft_server.serving.golden import verify_golden
+from weft_server.loading.golden import verify_golden
 
 # One that answers questions is not asked: ScoreService takes none.
 SCORED = [name for name in WRITERS if sample(name).model.scores]

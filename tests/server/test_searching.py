@@ -8,10 +8,10 @@ import pytest
 
 from loaded import Loaded, ask, golden_request
 from weft_proto.v1 import common_pb2
-from weft_server.engine.runner import candidates_of
+from weft_server.engine.decode_runner import candidates_of
 from weft_server.errors import InvalidRequest
-from weft_server.serving.call import Call
-from weft_server.serving.completion import complete, input_of
+from weft_server.models.request_context import RequestContext
+from weft_server.requests.generate import complete, input_of
 
 Beams = common_pb2.Beams
 TEXT = "The dog eats. A big cat sleeps here! Two birds"
@@ -90,7 +90,7 @@ def test_a_stream_of_several_outputs_or_of_a_search_is_its_final_message(tiny_re
                 common_pb2.Decoding(sampling={"seed": 1}, num_outputs=2),
                 common_pb2.Decoding(alternatives={}),
             ):
-                async with aclosing(complete(Call("x"), model, read, decoding, streams=True)) as events:
+                async with aclosing(complete(RequestContext("x"), model, read, decoding, streams=True)) as events:
                     (answer,) = [event async for event in events]
                 assert answer.text
 

@@ -3,7 +3,7 @@
 import pytest
 
 from weft_proto.v1 import classification_pb2
-from weft_server.content.tags import spans_of
+from weft_server.preprocessing.token_labels import spans_of
 
 TEXT = "Ana 👩‍👧 Ñúñez vive en  São Paulo"
 WORDS = [(0, 3), (4, 7), (8, 13), (14, 18), (19, 21), (23, 26), (27, 32)]

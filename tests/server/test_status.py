@@ -6,7 +6,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from weft_server import errors
-from weft_server.door import status as statuses
+from weft_server.transport import status as statuses
 
 CASES = [
     (errors.InvalidRequest("text", "empty", "EMPTY_INPUT"), "INVALID_ARGUMENT", "EMPTY_INPUT"),

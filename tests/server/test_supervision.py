@@ -15,12 +15,12 @@ from running import Running
 from toy import Toy
 from waiting import until
 from weft_server.engine import engine as engine_module
-from weft_server.engine import restarts
-from weft_server.engine.restarts import Restarts
+from weft_server.engine import failure_budget
+from weft_server.engine.failure_budget import FailureBudget
 from weft_server.errors import Draining, LaneFailed, Overloaded
+from weft_server.models.worker_pool import WorkerPool
 from weft_server.runtime.session import Session, is_out_of_memory
 from weft_server.sequence import Decoding
-from weft_server.serving.workers import Workers
 from weft_server.telemetry.metrics import Metrics
 
 LONG = Decoding(24, 24)
@@ -70,7 +70,7 @@ def test_nothing_of_a_lane_that_failed_is_used_again(toy):
                 after = running.submit(source, Decoding(9))
                 await after.reply.done()
                 assert toy.greedy(source, 9) == after.reply.token_ids
-            assert (2, 9) == (len(running.runners), running.restarts.num_left)
+            assert (2, 9) == (len(running.runners), running.failure_budget.num_left)
             assert running.runners[1] is running.engine.lanes[0].runner
             assert {"STEP_FAILED": 1} == counted(running.metrics)
 
@@ -161,7 +161,7 @@ def test_memory_that_runs_out_sheds_the_step_and_costs_no_restart(toy):
                 after = running.submit([7], Decoding(4))
                 await after.reply.done()
                 assert {"OUT_OF_MEMORY": number + 1} == counted(running.metrics)
-            assert (0, False) == (running.restarts.num_left, running.restarts.is_spent)
+            assert (0, False) == (running.failure_budget.num_left, running.failure_budget.is_spent)
 
     asyncio.run(run())
 
@@ -187,7 +187,7 @@ def test_a_lane_cannot_be_made_while_memory_is_short(toy, monkeypatch):
             assert "STEP_FAILED" == (await outcome_of(running.submit([5], Decoding(4)))).reason
             after = running.submit([7], Decoding(4))
             await after.reply.done()
-            assert ([0] * 4, 6) == (tries, running.restarts.num_left)
+            assert ([0] * 4, 6) == (tries, running.failure_budget.num_left)
 
     asyncio.run(run())
 
@@ -433,7 +433,7 @@ def test_a_lane_that_hangs_and_then_fails_is_one_failure(toy):
             for stray in engine._strays:
                 await asyncio.to_thread(stray.join, 20)
             assert {"LANE_STUCK": 2, "STEP_FAILED": 1} == counted(running.metrics)
-            assert 7 == running.restarts.num_left
+            assert 7 == running.failure_budget.num_left
 
     asyncio.run(run())
 
@@ -444,14 +444,14 @@ def test_with_the_budget_spent_no_lane_is_made(toy):
     async def run():
         async with Running(toy, num_slots=2, num_lanes=1, max_restarts=1) as running:
             for _ in range(2):
-                assert not running.restarts.is_spent
+                assert not running.failure_budget.is_spent
 
                 def broken(num_rows):
                     raise RuntimeError("broken")
 
                 running.runners[-1].decode = broken
                 assert "STEP_FAILED" == (await outcome_of(running.submit([5], Decoding(4)))).reason
-                await until(lambda: running.restarts.is_spent or len(running.engine.lanes) == 1)
+                await until(lambda: running.failure_budget.is_spent or len(running.engine.lanes) == 1)
             assert (2, []) == (len(running.runners), running.engine.lanes)
 
     asyncio.run(run())
@@ -460,8 +460,8 @@ def test_with_the_budget_spent_no_lane_is_made(toy):
 def test_failures_are_forgotten_after_their_time(monkeypatch):
     """Two in ten minutes spend a budget of one; two with more between them do not."""
     now = [1000.0]
-    monkeypatch.setattr(restarts.time, "monotonic", lambda: now[0])
-    budget = Restarts(1)
+    monkeypatch.setattr(failure_budget.time, "monotonic", lambda: now[0])
+    budget = FailureBudget(1)
     assert budget.spend()
     now[0] += 601
     assert (1, True, 0) == (budget.num_left, budget.spend(), budget.num_left)
@@ -475,8 +475,8 @@ def test_a_worker_that_hangs_is_replaced_and_those_behind_it_are_served():
     """Its own request is told. A job that waits moves to the new thread, and runs once."""
 
     async def run():
-        metrics, budget = Metrics().for_model("m", 1, "t"), Restarts(5)
-        workers, go_on, ran = Workers(1, "m/1-worker", metrics, budget), threading.Event(), []
+        metrics, budget = Metrics().for_model("m", 1, "t"), FailureBudget(5)
+        workers, go_on, ran = WorkerPool(1, "m/1-worker", metrics, budget), threading.Event(), []
         hung = asyncio.create_task(workers.do(lambda: go_on.wait(20)))
         await until(lambda: workers._running)
         behind = [asyncio.create_task(workers.do(lambda n=n: ran.append(n) or n)) for n in range(3)]
@@ -502,7 +502,7 @@ def test_a_worker_hangs_though_nobody_waits_for_it():
 
     async def run():
         metrics = Metrics().for_model("m", 1, "t")
-        workers, go_on = Workers(1, "m/1-worker", metrics, Restarts(5)), threading.Event()
+        workers, go_on = WorkerPool(1, "m/1-worker", metrics, FailureBudget(5)), threading.Event()
         hung = asyncio.create_task(workers.do(lambda: go_on.wait(20)))
         await until(lambda: workers._running)
         hung.cancel()
@@ -520,7 +520,7 @@ def test_a_job_that_nobody_waits_for_keeps_nothing():
 
     async def run():
         metrics = Metrics().for_model("m", 1, "t")
-        workers, go_on = Workers(1, "m/1-worker", metrics, Restarts(5)), threading.Event()
+        workers, go_on = WorkerPool(1, "m/1-worker", metrics, FailureBudget(5)), threading.Event()
         long = asyncio.create_task(workers.do(lambda: go_on.wait(20)))
         await until(lambda: workers._running)
         large = np.zeros(1000)
@@ -545,7 +545,7 @@ def test_workers_end_whoever_waits_for_them_and_whoever_comes_then():
 
     async def run():
         metrics = Metrics().for_model("m", 1, "t")
-        workers, go_on, ran = Workers(1, "m/1-worker", metrics, Restarts(5)), threading.Event(), []
+        workers, go_on, ran = WorkerPool(1, "m/1-worker", metrics, FailureBudget(5)), threading.Event(), []
         hung = asyncio.create_task(workers.do(lambda: go_on.wait(20)))
         await until(lambda: workers._running)
         behind = [asyncio.create_task(workers.do(lambda: ran.append(1))) for _ in range(2)]
@@ -570,7 +570,7 @@ def test_threads_that_hang_for_good_are_bounded(toy):
         async with Running(toy, num_slots=2, num_lanes=1, max_restarts=1) as running:
             go_on = threading.Event()
             for number in range(2):
-                assert not running.restarts.is_spent
+                assert not running.failure_budget.is_spent
                 entered = threading.Event()
 
                 def hung(num_rows, entered=entered):
@@ -584,8 +584,8 @@ def test_threads_that_hang_for_good_are_bounded(toy):
                 await asyncio.to_thread(entered.wait, 60)
                 running.engine.supervise(0)
                 assert "LANE_STUCK" == (await outcome_of(stuck)).reason
-                running.restarts._failures.clear()  # ten minutes later
-            assert running.restarts.is_spent
+                running.failure_budget._failures.clear()  # ten minutes later
+            assert running.failure_budget.is_spent
             go_on.set()
             await until(lambda: not any(stray.is_alive() for stray in running.engine._strays))
             running.engine.supervise(60)
@@ -603,7 +603,7 @@ def test_a_lane_whose_thread_has_ended_is_replaced(toy, monkeypatch):
             monkeypatch.setattr(threading, "excepthook", lambda _: None)
             monkeypatch.setattr(engine, "_step", lambda *_: (_ for _ in ()).throw(SystemExit))
             waits = running.submit([7], Decoding(4))
-            await until(lambda: not engine._posts[0].thread.is_alive())
+            await until(lambda: not engine._lane_threads[0].thread.is_alive())
             monkeypatch.undo()
             engine.supervise(60)
             await waits.reply.done()
@@ -640,7 +640,7 @@ def test_a_thread_that_cannot_be_started_now_is_tried_again(toy, monkeypatch):
             engine.supervise(60)
             await after.reply.done()
             assert toy.greedy([7], 4) == after.reply.token_ids
-            assert 7 == running.restarts.num_left
+            assert 7 == running.failure_budget.num_left
             go_on.set()
 
     asyncio.run(run())
@@ -650,8 +650,8 @@ def test_workers_that_hang_for_good_are_bounded():
     """As lanes: more of them than may fail are too many, however long ago they were given up."""
 
     async def run():
-        metrics, budget = Metrics().for_model("m", 1, "t"), Restarts(1)
-        workers, go_on = Workers(1, "m/1-worker", metrics, budget), threading.Event()
+        metrics, budget = Metrics().for_model("m", 1, "t"), FailureBudget(1)
+        workers, go_on = WorkerPool(1, "m/1-worker", metrics, budget), threading.Event()
         for _ in range(2):
             assert not budget.is_spent
             budget._failures.clear()  # ten minutes later

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenizer_kinds import TEXTS
-from weft_server.content.text_stream import TextStream
+from weft_server.preprocessing.text_stream import TextStream
 
 
 def _stream(tokenizer, ids, stop=(), chunk=1):

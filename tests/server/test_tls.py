@@ -1,7 +1,7 @@
 """TLS on the port of gRPC: who is let in, and certificates that change under running calls."""
 
 from certificates import Authority
-from guarded import AUTHORITY, HEALTH, LIST_MODELS, ask, look_twice, open_channel, run, served
+from intercepted import AUTHORITY, HEALTH, LIST_MODELS, ask, look_twice, open_channel, run, served
 
 
 def test_who_is_not_signed_does_not_come_in(tmp_path):

@@ -7,10 +7,10 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models
 
 import tokenizer_kinds
-from weft_server.choosing.constraint import NEVER, Place
-from weft_server.content.lexicon import lexicon_of
-from weft_server.content.token_bytes import token_bytes
-from weft_server.content.tokenizer import Tokenizer
+from weft_server.logits_processors.constraint import NEVER, TextEnd
+from weft_server.preprocessing.tokenizer import Tokenizer
+from weft_server.structured_output.lexicon import lexicon_of
+from weft_server.structured_output.token_bytes import token_bytes
 
 
 def library(decoder, tokens):
@@ -59,13 +59,13 @@ def load(tmp_path, made):
 
 def told(lexicon, words, ids):
     """The bytes that a lexicon tells of tokens, or None if one of them must not come where it stands."""
-    place, told = Place(), b""
+    place, told = TextEnd(), b""
     for id_ in ids:
         word = int(lexicon.words_at(place)[id_])
         if word == NEVER and not (place.is_start and id_ in lexicon.blank):
             return None
         told += words[word]
-        place = Place(place.tail + lexicon.raw[id_], lexicon.is_spelled[id_], is_start=False)
+        place = TextEnd(place.tail + lexicon.raw[id_], lexicon.is_spelled[id_], is_start=False)
     return told
 
 

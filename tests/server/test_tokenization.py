@@ -11,13 +11,13 @@ from google.protobuf import json_format
 
 from loaded import Loaded, ask, detokenize, golden_request, score, tokenize
 from weft_proto.v1 import bundle_pb2, common_pb2, generation_pb2, model_pb2, tokenization_pb2
-from weft_server.content.inputs import MAX_SPLIT_CHARS
-from weft_server.content.side import MAX_TOKENS
-from weft_server.door.tokenization import TokenizationServicer
 from weft_server.errors import DeadlineExpired, Draining, InvalidRequest, Overloaded
+from weft_server.models.registry import ModelRegistry, RegistryEntry
+from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.preprocessing.inputs import MAX_SPLIT_CHARS
+from weft_server.preprocessing.tokenizer_side import MAX_TOKENS
+from weft_server.rpc.tokenization_service import TokenizationServicer
 from weft_server.sequence import Standing
-from weft_server.serving.call import CALL, Call
-from weft_server.serving.models import Entry, Models
 
 INPUT, OUTPUT = tokenization_pb2.SIDE_INPUT, tokenization_pb2.SIDE_OUTPUT
 READERS = ["tiny-translate", "tiny-generate", "tiny-text", "tiny-tags", "tiny-t5", "tiny-bert"]
@@ -271,11 +271,11 @@ def test_no_tenant_takes_all_places(tiny_repository):
     """One that floods is refused while others find a place."""
 
     async def laws(model):
-        free, other = threading.Event(), Call("Tokenize", tenant="other")
+        free, other = threading.Event(), RequestContext("Tokenize", tenant="other")
         held = [asyncio.create_task(held_by(model, free, "flood")) for _ in range(8)]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded) as refused:
-            await tokenize(model, Call("Tokenize", tenant="flood"), text="the dog")
+            await tokenize(model, RequestContext("Tokenize", tenant="flood"), text="the dog")
         assert "TENANT_QUEUE_FULL" == refused.value.reason
         answer = asyncio.create_task(tokenize(model, other, text="the dog"))
         await asyncio.sleep(0)
@@ -291,7 +291,7 @@ def test_what_is_late_or_ended_says_so(tiny_repository):
 
     async def laws(model):
         with pytest.raises(DeadlineExpired):
-            await tokenize(model, Call("Tokenize", deadline=time.monotonic() - 1), text="the dog")
+            await tokenize(model, RequestContext("Tokenize", deadline=time.monotonic() - 1), text="the dog")
         free = threading.Event()
         held = asyncio.create_task(held_by(model, free))
         waiting = asyncio.create_task(tokenize(model, text="the dog"))
@@ -309,7 +309,7 @@ def test_a_model_that_sleeps_is_woken_for_what_it_can_do(tiny_repository):
     """Who asks for tokens wakes it. A side that it has not is refused without that."""
 
     async def laws(model):
-        entry = Entry(model.name, 1, model.bundle.directory, model_pb2.MODEL_STATE_SLEEPING)
+        entry = RegistryEntry(model.name, 1, model.bundle.directory, model_pb2.MODEL_STATE_SLEEPING)
         entry.task = model.manifest.task
         woken = []
 
@@ -318,9 +318,9 @@ def test_a_model_that_sleeps_is_woken_for_what_it_can_do(tiny_repository):
             entry.state, entry.model = model_pb2.MODEL_STATE_READY, model
 
         entry.wake = wake
-        servicer = TokenizationServicer(Models([entry]))
+        servicer = TokenizationServicer(ModelRegistry([entry]))
         request = tokenization_pb2.TokenizeRequest(model={"name": model.name}, text="the dog", side=OUTPUT)
-        CALL.set(Call("Tokenize"))
+        REQUEST_CONTEXT.set(RequestContext("Tokenize"))
         with pytest.raises(InvalidRequest):
             await servicer.Tokenize(request, None)
         assert not woken

@@ -14,10 +14,10 @@ import tokenizer_kinds
 from hostile_tokenizers import split as cut_at
 from hostile_tokenizers import tokenizer as tokenizer_file
 from tokenizer_kinds import TEXTS
-from weft_server.content.inputs import known
-from weft_server.content.places import Places
-from weft_server.content.tokenizer import MAX_SIGNS, Tokenizer, TokenizerFailed, Truncation
 from weft_server.errors import BundleError, InvalidRequest
+from weft_server.preprocessing.inputs import known
+from weft_server.preprocessing.offsets import Offsets
+from weft_server.preprocessing.tokenizer import MAX_SIGNS, Tokenizer, TokenizerFailed, Truncation
 
 
 @settings(max_examples=300, deadline=None)
@@ -229,7 +229,7 @@ def test_a_panic_over_places_is_the_texts(words, monkeypatch):
     def panics(*_):
         raise PanicException("retry-limit")
 
-    monkeypatch.setattr(Places, "of", panics)
+    monkeypatch.setattr(Offsets, "of", panics)
     with pytest.raises(TokenizerFailed, match="retry-limit"):
         words[0].split("a")
 

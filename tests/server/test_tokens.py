@@ -4,9 +4,9 @@ from hashlib import sha256
 
 import pytest
 
-from weft_server.door import tokens
-from weft_server.door.identity import Role
-from weft_server.door.tokens import Tokens, TokensError
+from weft_server.auth import tokens
+from weft_server.auth.identity import Role
+from weft_server.auth.tokens import Tokens, TokensError
 
 PLAIN = "correct-horse-battery"
 HASHED = sha256(b"of-somebody-else").hexdigest()

@@ -6,18 +6,18 @@ import time
 import pytest
 
 from waiting import until
-from weft_server.door.connections import Connections, peer_key
-from weft_server.door.incoming import Incoming
-from weft_server.door.outgoing import Outgoing
-from weft_server.door.traffic import Traffic
 from weft_server.errors import Overloaded
-from weft_server.serving.call import Call
+from weft_server.models.request_context import RequestContext
+from weft_server.transport.connections import Connections, peer_key
+from weft_server.transport.incoming import Incoming
+from weft_server.transport.outgoing import Outgoing
+from weft_server.transport.traffic import Traffic
 
 MEBIBYTE = 1 << 20
 
 
 def _call(tenant="", peer="ipv4:127.0.0.1:1"):
-    call = Call("a", tenant=tenant)
+    call = RequestContext("a", tenant=tenant)
     call.came_by(peer)
     return call
 
@@ -62,7 +62,7 @@ def test_one_caller_does_not_hold_all(who):
 
 
 def _open(traffic, tenant=""):
-    call = Call("a", tenant=tenant)
+    call = RequestContext("a", tenant=tenant)
     traffic.open(call)
     return call
 
@@ -100,7 +100,7 @@ def test_who_is_known_late_has_no_more_calls():
 
 
 def _probe(traffic, peer):
-    call = Call("Check")
+    call = RequestContext("Check")
     call.came_by(peer)
     traffic.open_probe(call)
     return call
@@ -108,8 +108,8 @@ def _probe(traffic, peer):
 
 def test_probes_are_bounded_apart(monkeypatch):
     """Of each connection, and in all. They take no place of other calls, nor do other calls take theirs."""
-    monkeypatch.setattr("weft_server.door.traffic.MAX_PROBES_PER_CONNECTION", 3)
-    monkeypatch.setattr("weft_server.door.traffic.MAX_PROBES", 2)
+    monkeypatch.setattr("weft_server.transport.traffic.MAX_PROBES_PER_CONNECTION", 3)
+    monkeypatch.setattr("weft_server.transport.traffic.MAX_PROBES", 2)
     traffic = Traffic(max_open_calls=1, max_connections=1)
     _open(traffic)
     probes = [_probe(traffic, "ipv4:127.0.0.1:1") for _ in range(3)]
@@ -159,7 +159,7 @@ def test_a_peer_has_one_key(said, key):
 
 def test_of_too_much_unread_the_largest_holder_s_goes(monkeypatch):
     """Two tenants have many small answers on many connections, and one honest caller has a large one: theirs go."""
-    monkeypatch.setattr("weft_server.door.outgoing.SWEEP_S", 0.01)
+    monkeypatch.setattr("weft_server.transport.outgoing.SWEEP_S", 0.01)
     ended = []
 
     class Heard(Connections):
@@ -184,8 +184,8 @@ def test_of_too_much_unread_the_largest_holder_s_goes(monkeypatch):
 
 def test_too_many_unread_answers_are_too_much(monkeypatch):
     """However small they are."""
-    monkeypatch.setattr("weft_server.door.outgoing.SWEEP_S", 0.01)
-    monkeypatch.setattr("weft_server.door.outgoing.MAX_SENDING", 5)
+    monkeypatch.setattr("weft_server.transport.outgoing.SWEEP_S", 0.01)
+    monkeypatch.setattr("weft_server.transport.outgoing.MAX_SENDING", 5)
 
     async def scenario():
         outgoing = Outgoing(Connections())
@@ -204,7 +204,7 @@ def test_too_many_unread_answers_are_too_much(monkeypatch):
 
 def test_to_end_the_largest_of_many_takes_little(monkeypatch):
     """A sweep stands in the event loop's way: 12,000 answers on 6,000 connections take a second, and no minutes."""
-    monkeypatch.setattr("weft_server.door.outgoing.MAX_SENDING", 1000)
+    monkeypatch.setattr("weft_server.transport.outgoing.MAX_SENDING", 1000)
 
     async def scenario():
         outgoing = Outgoing(Connections(), timeout_s=1000)
@@ -212,7 +212,7 @@ def test_to_end_the_largest_of_many_takes_little(monkeypatch):
         for call in calls:
             outgoing.begin(call, 1)
         began = time.process_time()
-        monkeypatch.setattr("weft_server.door.outgoing.SWEEP_S", -1)
+        monkeypatch.setattr("weft_server.transport.outgoing.SWEEP_S", -1)
         outgoing._give_up()
         assert time.process_time() - began < 10
         assert 1000 == sum(not call.given_up for call in calls)

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from weft_server.errors import Overloaded
+from weft_server.lifecycle.waking import Waking
 from weft_server.sequence import Priority, Standing
-from weft_server.serving.waking import Waking
 
 
 def test_who_waits_for_a_model_to_wake_leaves_places_to_others():

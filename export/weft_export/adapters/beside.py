@@ -11,8 +11,8 @@ from weft_export.checkpoints.held_out import Example
 from weft_export.checkpoints.sharing import sharing
 from weft_export.errors import CheckpointError
 from weft_export.layers.adapted_linear import FixedAdapter
-from weft_export.proofs.adapted_session import Pairs
-from weft_export.rounding.rounding import rounded
+from weft_export.quantization.quantized import quantized
+from weft_export.verification.adapted_session import Pairs
 from weft_proto.v1 import bundle_pb2
 
 
@@ -24,7 +24,7 @@ def rounded_base(
     Raises:
         CheckpointError: rounding chose otherwise than when the bundle was made.
     """
-    base = rounded(checkpoint, manifest.precision, examples)
+    base = quantized(checkpoint, manifest.precision, examples)
     chosen = [] if base.rounding is None else list(map(_choice, base.rounding.products))
     if chosen != list(map(_choice, manifest.rounding.products)):
         raise CheckpointError(

@@ -17,7 +17,7 @@ from weft_proto.bundle_rules import CONFIG_FILE
 Renamings = tuple[tuple[str, str], ...]
 
 
-class Kind(NamedTuple):
+class ModelKind(NamedTuple):
     """What differs in one kind of model.
 
     renamings: patterns of the names in a file, and what transformers makes of them, one after the other.
@@ -48,16 +48,16 @@ _SWIN: Renamings = (*_LAYERS, (rf"attention\.self\.{_TABLE}", rf"attention.relat
 # Of every kind: what old files call the two parts of a LayerNorm.
 _LEGACY: Renamings = ((r"LayerNorm\.gamma", "LayerNorm.weight"), (r"LayerNorm\.beta", "LayerNorm.bias"))
 _GPT2 = r"(.*\.)?h\.\d+\.(attn|crossattention|mlp)\.(c_attn|q_attn|c_proj|c_fc)\.weight"
-KINDS: Mapping[str, Kind] = {
-    "vit": Kind(_VIT),
-    "deit": Kind(_VIT),
-    "beit": Kind(_BEIT),
-    "dinov2": Kind(_HEADS),
-    "swin": Kind(_SWIN),
+KINDS: Mapping[str, ModelKind] = {
+    "vit": ModelKind(_VIT),
+    "deit": ModelKind(_VIT),
+    "beit": ModelKind(_BEIT),
+    "dinov2": ModelKind(_HEADS),
+    "swin": ModelKind(_SWIN),
     # It has a ViT or a DeiT, and a GPT-2 or TrOCR, whose names are those of their files.
-    "vision-encoder-decoder": Kind(_VIT, scope="encoder.", conv1d=_GPT2),
-    "gpt2": Kind(conv1d=_GPT2),
-    "gpt_neox": Kind(((r"^embed_out\.", "lm_head."),)),
+    "vision-encoder-decoder": ModelKind(_VIT, scope="encoder.", conv1d=_GPT2),
+    "gpt2": ModelKind(conv1d=_GPT2),
+    "gpt_neox": ModelKind(((r"^embed_out\.", "lm_head."),)),
 }
 """By model_type, those that differ in anything. The renamings are those of transformers 5.23; tests hold them to it."""
 
@@ -67,7 +67,7 @@ class Modules:
 
     def __init__(self, checkpoint: Path, stored: Collection[str]) -> None:
         """Read what kind of model it is. A checkpoint of ours has Linear modules, whose names are those of its file."""
-        kind = Kind()
+        kind = ModelKind()
         if is_foreign(checkpoint):
             kind = KINDS.get(read_object(checkpoint / CONFIG_FILE)["model_type"], kind)
         self._conv1d = re.compile(kind.conv1d)
@@ -85,7 +85,7 @@ class Modules:
         return self._conv1d.fullmatch(stored) is not None
 
 
-def renamed(name: str, kind: Kind) -> str:
+def renamed(name: str, kind: ModelKind) -> str:
     """Return what a parameter of a file is called in the model in memory."""
     renamings = (*kind.renamings, *_LEGACY) if name.startswith(kind.scope) else _LEGACY
     for pattern, replacement in renamings:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
-from weft_export.checkpoints.places import Places
+from weft_export.checkpoints.offsets import Offsets
 from weft_export.checkpoints.tokenizer import encode
 
 Span = tuple[str, int, int]
@@ -24,7 +24,7 @@ def spans_of(labels: Sequence[str], text: str, tokenizer: Tokenizer) -> list[Spa
     spans: list[Span] = []
     open_kind = ""
     encoding = encode(tokenizer, text)
-    whole = Places(tokenizer).of(text, encoding)
+    whole = Offsets(tokenizer).of(text, encoding)
     places = [_place(text, token, *place) for token, place in zip(encoding.tokens, whole, strict=True)]
     for label, (start, end), special in zip(labels, places, encoding.special_tokens_mask, strict=True):
         if start == end and not special:

@@ -1,20 +1,20 @@
 """ALBERT (Lan et al. 2020): one layer that is run many times, over words that are narrower than it."""
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.encoders import LABELS, kinds, no_layer, of_segment, read_sizes
+from weft_export.converters.masked_lm_heads import MaskedLmHead
 from weft_export.converters.sources import Names, both, both_rows, layer_names, norm
-from weft_export.converters.word_heads import WordHead
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
 
-def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
+def sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
     """Words are always widened, also to a width that is theirs."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("num_hidden_groups", 1)
     fields.only("inner_group_num", 1)
     fields.skip("net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor", "layers_to_keep")
     return read_sizes(
-        foreign,
+        hf,
         d_embedding=fields.whole("embedding_size", 128),
         one_layer=True,
         activation="gelu_new",
@@ -53,5 +53,5 @@ ALBERT = kinds(
     names,
     ({**both("head.inner", "albert.pooler"), **LABELS}, LABELS),
     (r"albert\.pooler\..*", r"predictions\..*"),
-    words=WordHead("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias"),
+    words=MaskedLmHead("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias"),
 )

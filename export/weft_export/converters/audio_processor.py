@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.generation import GENERATION_FILE
 from weft_export.converters.processor_file import FILE, read_processor
 from weft_export.converters.spoken_defaults import add_defaults
@@ -21,13 +21,13 @@ _RATE = 16_000
 _ONLY = {"sampling_rate": _RATE, "padding_value": 0, "dither": 0, "feature_extractor_type": _KIND}
 
 
-def read_audio_spec(foreign: Foreign) -> bundle_pb2.AudioSpec:
+def read_audio_spec(hf: HfCheckpoint) -> bundle_pb2.AudioSpec:
     """Return how recordings become energies, and what answers begin with.
 
     Raises:
         CheckpointError: no file says it, or it says what cannot be done. The field is named.
     """
-    given = read_processor(foreign, "feature_extractor")
+    given = read_processor(hf, "feature_extractor")
     for name, value in given.items():
         if name in _ONLY and value != _ONLY[name]:
             raise CheckpointError(f"{FILE}: {name} is {value!r:.60}; only {_ONLY[name]!r} is supported")
@@ -44,14 +44,14 @@ def read_audio_spec(foreign: Foreign) -> bundle_pb2.AudioSpec:
         num_frames=num_frames,
         num_positions=num_frames // STRIDE,
     )
-    _add_tokens(spec, foreign)
-    add_defaults(spec, foreign)
+    _add_tokens(spec, hf)
+    add_defaults(spec, hf)
     return spec
 
 
-def _add_tokens(spec: bundle_pb2.AudioSpec, foreign: Foreign) -> None:
+def _add_tokens(spec: bundle_pb2.AudioSpec, hf: HfCheckpoint) -> None:
     """Take the tokens of languages and tasks from generation_config.json. A model of English alone has none."""
-    given = read_object_if_there(foreign.directory / GENERATION_FILE)
+    given = read_object_if_there(hf.directory / GENERATION_FILE)
     for token, token_id in sorted(_table(given, "lang_to_id").items()):
         spec.languages.add(tag=token.strip("<|>"), token_id=token_id)
     tasks = _table(given, "task_to_id")
@@ -61,13 +61,13 @@ def _add_tokens(spec: bundle_pb2.AudioSpec, foreign: Foreign) -> None:
         spec.translate_id = tasks["translate"]
     if given.get("no_timestamps_token_id") is not None:
         spec.no_timestamps_id = _whole(given, "no_timestamps_token_id", 0)
-        _add_timestamps(spec, foreign, given)
+        _add_timestamps(spec, hf, given)
 
 
-def _add_timestamps(spec: bundle_pb2.AudioSpec, foreign: Foreign, given: dict[str, Any]) -> None:
+def _add_timestamps(spec: bundle_pb2.AudioSpec, hf: HfCheckpoint, given: dict[str, Any]) -> None:
     """Take the tokens behind that for no moments: one for each place of the memory and one for the end."""
     first = spec.no_timestamps_id + 1
-    if first + spec.num_positions < foreign.fields.whole("vocab_size", 51865):
+    if first + spec.num_positions < hf.fields.whole("vocab_size", 51865):
         spec.first_timestamp_id, spec.timestamp_samples = first, spec.hop_size * STRIDE
         if given.get("max_initial_timestamp_index") is not None:
             spec.max_first_timestamp = min(_whole(given, "max_initial_timestamp_index", 0), spec.num_positions)

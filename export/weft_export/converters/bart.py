@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.sources import (
     Names,
     both,
@@ -19,14 +19,14 @@ from weft_export.converters.sources import (
     tied,
 )
 from weft_export.families.bart import BartConfig
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 
 FIRST_ROW = 2
 """The row of the first position in tables of learned ones: fairseq counted from behind its padding token."""
 
 
-def sizes_in(residual: str, *, norm: bool, fairseq: bool = False) -> Callable[[Foreign], BartConfig]:
+def sizes_in(residual: str, *, norm: bool, fairseq: bool = False) -> Callable[[HfCheckpoint], BartConfig]:
     """Return what reads the sizes of a kind.
 
     residual: where the norms stand. norm: words are normed.
@@ -34,8 +34,8 @@ def sizes_in(residual: str, *, norm: bool, fairseq: bool = False) -> Callable[[F
         positions count from behind the padding token.
     """
 
-    def sizes(foreign: Foreign) -> BartConfig:
-        fields = foreign.fields
+    def sizes(hf: HfCheckpoint) -> BartConfig:
+        fields = hf.fields
         d_model, longest = fields.whole("d_model"), fields.whole("max_position_embeddings", 1024)
         fields.only("is_encoder_decoder", True)
         fields.skip(
@@ -47,17 +47,17 @@ def sizes_in(residual: str, *, norm: bool, fairseq: bool = False) -> Callable[[F
         )
         if fairseq:
             fields.only("pad_token_id", FIRST_ROW - 1)
-            if foreign.generation.start_id == FIRST_ROW - 1:
+            if hf.generation.start_id == FIRST_ROW - 1:
                 raise fields.wrong("decoder_start_token_id", "cannot be the padding token, which has no position")
-        _only_their_own(foreign, residual, norm=norm)
+        _only_their_own(hf, residual, norm=norm)
         vocab_size = fields.whole("vocab_size")
         shared = fields.flag("share_encoder_decoder_embeddings", default=True)
         written = fields.whole("decoder_vocab_size", vocab_size)
         return BartConfig(
             source_vocab_size=vocab_size,
             target_vocab_size=vocab_size if shared else written,
-            max_source_tokens=foreign.max_source_tokens(longest),
-            max_target_tokens=foreign.max_tokens(longest, 512),
+            max_source_tokens=hf.max_source_tokens(longest),
+            max_target_tokens=hf.max_tokens(longest, 512),
             d_model=d_model,
             num_encoder_heads=fields.whole("encoder_attention_heads"),
             num_decoder_heads=fields.whole("decoder_attention_heads"),
@@ -69,19 +69,19 @@ def sizes_in(residual: str, *, norm: bool, fairseq: bool = False) -> Callable[[F
                 residual=residual,
                 activation=fields.among("activation_function", ACTIVATIONS, "relu" if fairseq else "gelu"),
             ),
-            words=WordStyle(
+            words=EmbeddingStyle(
                 scale=math.sqrt(d_model) if fields.flag("scale_embedding", default=fairseq) else 1.0,
                 positions=True,
                 norm=norm,
                 tied=fields.flag("tie_word_embeddings", default=True),
-                bias=not fairseq or bool(foreign.generation.banned),
+                bias=not fairseq or bool(hf.generation.banned),
             ),
         )
 
     return sizes
 
 
-def _only_their_own(foreign: Foreign, residual: str, *, norm: bool) -> None:
+def _only_their_own(hf: HfCheckpoint, residual: str, *, norm: bool) -> None:
     """Refuse what old config.json of this kind may ask for, and transformers has forgotten."""
     pre = residual == "pre"
     for name, value in (
@@ -90,9 +90,9 @@ def _only_their_own(foreign: Foreign, residual: str, *, norm: bool) -> None:
         ("add_final_layer_norm", pre),
         ("add_bias_logits", False),
     ):
-        foreign.fields.only(name, value)
+        hf.fields.only(name, value)
     # Old files have them, and transformers does not read them.
-    foreign.fields.skip("extra_pos_embeddings", "force_bos_token_to_be_generated")
+    hf.fields.skip("extra_pos_embeddings", "force_bos_token_to_be_generated")
 
 
 def names_with(positions: Callable[[BartConfig, str, int, str], Names]) -> Callable[[BartConfig], Names]:
@@ -188,7 +188,7 @@ def slowest_table(count: int, d_model: int) -> Tensor:
 def _kind(
     model_type: str,
     architecture: str,
-    sizes: Callable[[Foreign], BartConfig],
+    sizes: Callable[[HfCheckpoint], BartConfig],
     positions: Callable[..., Names],
 ) -> Converter:
     return Converter(

@@ -1,7 +1,7 @@
 """BEiT (Bao et al. 2022)."""
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.pictures import (
     patches,
     picture_sizes,
@@ -16,10 +16,10 @@ from weft_export.converters.sources import Names, Source, both, layer_names
 from weft_export.families.beit import BeitConfig
 
 
-def sizes(foreign: Foreign) -> BeitConfig:
+def sizes(hf: HfCheckpoint) -> BeitConfig:
     """Pre-norm layers with a bias for each offset, layer scale, and keys without a bias."""
-    fields = foreign.fields
-    pictures = picture_sizes(foreign)
+    fields = hf.fields
+    pictures = picture_sizes(hf)
     squares_only(pictures, "BEiT")
     if fields.number("layer_scale_init_value", 0.1) <= 0:
         raise fields.wrong("layer_scale_init_value", "must be more than 0: layers without a scale are not supported")

@@ -5,17 +5,17 @@ from typing import Any
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.captioners import encoder_sizes
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.pictures import patches, without_batch
 from weft_export.converters.sources import Names, both, both_rows, first_of, from_row, layer_names, norm, tied
 from weft_export.families.vision_encoder_decoder import VisionEncoderDecoderConfig
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 
 
-def sizes(foreign: Foreign) -> VisionEncoderDecoderConfig:
+def sizes(hf: HfCheckpoint) -> VisionEncoderDecoderConfig:
     """Two objects of config.json describe the two sides."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.skip("projection_dim", "logit_scale_init_value", "image_text_hidden_size", "tie_word_embeddings")
     fields.skip("label_smoothing", "processor_class")
     text, vision = fields.part("text_config"), fields.part("vision_config")
@@ -23,15 +23,15 @@ def sizes(foreign: Foreign) -> VisionEncoderDecoderConfig:
     text.skip("projection_dim", "label_smoothing", "encoder_hidden_size", "is_encoder_decoder")
     eps, activation = text.number("layer_norm_eps", 1e-12), text.among("hidden_act", ACTIVATIONS, "gelu")
     return VisionEncoderDecoderConfig(
-        **encoder_sizes(foreign, vision, eps=1e-5, image_size=384),
+        **encoder_sizes(hf, vision, eps=1e-5, image_size=384),
         target_vocab_size=text.whole("vocab_size", 30524),
-        max_target_tokens=foreign.max_tokens(text.whole("max_position_embeddings", 512), 256),
+        max_target_tokens=hf.max_tokens(text.whole("max_position_embeddings", 512), 256),
         d_model=text.whole("hidden_size", 768),
         num_decoder_heads=text.whole("num_attention_heads", 8),
         d_decoder_ff=text.whole("intermediate_size", 3072),
         num_decoder_layers=text.whole("num_hidden_layers", 12),
         style=Style(residual="post", norm_eps=eps, activation=activation),
-        words=WordStyle(
+        words=EmbeddingStyle(
             positions=True,
             norm=True,
             norm_eps=eps,

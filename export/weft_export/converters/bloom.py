@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.decoders import attention_names, head_names, norm_names, read_sizes, read_words
 from weft_export.converters.sources import Names, both
 from weft_export.families.decoder_only import DecoderOnlyConfig
@@ -21,9 +21,9 @@ _OF_TRAINING = (
 )
 
 
-def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """GPT-2's layers."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("apply_residual_connection_post_layernorm", False)
     # With more parts than one, some sums have another order.
     fields.skip("pretraining_tp", "slow_but_exact", *_OF_TRAINING)
@@ -35,8 +35,8 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         "num_hidden_layers": "n_layer" if "n_layer" in fields else "num_hidden_layers",
     }
     fields.skip("hidden_size")
-    words = read_words(foreign, tied=True, norm=True, norm_eps=norm_eps)
-    return replace(read_sizes(foreign, style, words, called=called, turns=False), alibi=1.0)
+    words = read_words(hf, tied=True, norm=True, norm_eps=norm_eps)
+    return replace(read_sizes(hf, style, words, called=called, turns=False), alibi=1.0)
 
 
 def names(config: DecoderOnlyConfig) -> Names:

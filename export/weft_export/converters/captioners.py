@@ -5,21 +5,21 @@ from typing import Any
 import torch
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.pictures import patches, picture_sides, vit_layer, without_batch
 from weft_export.converters.sources import Names, both, computed, layer_names
 from weft_export.layers.style import Style
 
 
-def encoder_sizes(foreign: Foreign, fields: Fields, *, eps: float = 1e-12, image_size: int = 224) -> dict[str, Any]:
+def encoder_sizes(hf: HfCheckpoint, fields: Fields, *, eps: float = 1e-12, image_size: int = 224) -> dict[str, Any]:
     """Return the sizes of an encoder of ViT's kind, by the names of VisionEncoderDecoderConfig.
 
     eps, image_size: that of its norms, and the side of pictures, where nothing says it.
     """
     fields.skip("tie_word_embeddings", "encoder_stride", "pooler_act", "pooler_output_size", "projection_dim")
     return {
-        **picture_sides(foreign, fields, image_size=image_size),
+        **picture_sides(hf, fields, image_size=image_size),
         "d_encoder": fields.whole("hidden_size", 768),
         "num_encoder_heads": fields.whole("num_attention_heads", 12),
         "d_encoder_ff": fields.whole("intermediate_size", 3072),

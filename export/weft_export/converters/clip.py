@@ -4,7 +4,7 @@ from typing import Any
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.clip_texts import read_text_sizes, text_config, text_head, tower_names
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.pictures import label_sizes, patches, picture_sides
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, layer_names
@@ -13,52 +13,52 @@ from weft_export.families.clip_vision import ClipEmbedderConfig, ClipVisionConfi
 from weft_export.families.text_embedder import TextEmbedderConfig
 
 
-def sizes(foreign: Foreign) -> ClipVisionConfig:
+def sizes(hf: HfCheckpoint) -> ClipVisionConfig:
     """A norm before the layers, and a head that was trained for its labels."""
     # The text encoder is not in the file. The other two are of what joins both.
-    foreign.fields.skip("text_config", "projection_dim", "logit_scale_init_value")
-    labels: dict[str, Any] = label_sizes(foreign)
-    return ClipVisionConfig(**labels, **encoder_sizes(foreign))
+    hf.fields.skip("text_config", "projection_dim", "logit_scale_init_value")
+    labels: dict[str, Any] = label_sizes(hf)
+    return ClipVisionConfig(**labels, **encoder_sizes(hf))
 
 
-def whole_sizes(foreign: Foreign) -> ClipVisionConfig:
+def whole_sizes(hf: HfCheckpoint) -> ClipVisionConfig:
     """The vectors of pictures are compared with those of the labels' texts."""
-    foreign.fields.skip("logit_scale_init_value")
-    read_text_sizes(foreign.fields.part("text_config"))
-    width = foreign.fields.whole("projection_dim", 512)
-    return ClipVisionConfig(num_labels=len(foreign.choices.labels), **encoder_sizes(foreign), d_embedding=width)
+    hf.fields.skip("logit_scale_init_value")
+    read_text_sizes(hf.fields.part("text_config"))
+    width = hf.fields.whole("projection_dim", 512)
+    return ClipVisionConfig(num_labels=len(hf.choices.labels), **encoder_sizes(hf), d_embedding=width)
 
 
-def pair_sizes(foreign: Foreign) -> ClipConfig:
+def pair_sizes(hf: HfCheckpoint) -> ClipConfig:
     """Both towers; labels come with a request."""
-    foreign.fields.skip("logit_scale_init_value")
-    width = foreign.fields.whole("projection_dim", 512)
-    pictures = ClipEmbedderConfig(**encoder_sizes(foreign), d_embedding=width)
-    return ClipConfig(pictures=pictures, texts=text_config(foreign, foreign.fields.part("text_config"), width))
+    hf.fields.skip("logit_scale_init_value")
+    width = hf.fields.whole("projection_dim", 512)
+    pictures = ClipEmbedderConfig(**encoder_sizes(hf), d_embedding=width)
+    return ClipConfig(pictures=pictures, texts=text_config(hf, hf.fields.part("text_config"), width))
 
 
-def texts_sizes(foreign: Foreign) -> TextEmbedderConfig:
+def texts_sizes(hf: HfCheckpoint) -> TextEmbedderConfig:
     """The text encoder alone, whose config is no part of another."""
-    return text_config(foreign, foreign.fields, foreign.fields.whole("projection_dim", 512))
+    return text_config(hf, hf.fields, hf.fields.whole("projection_dim", 512))
 
 
-def embedder_sizes(foreign: Foreign) -> ClipEmbedderConfig:
+def embedder_sizes(hf: HfCheckpoint) -> ClipEmbedderConfig:
     """The image encoder alone, whose config is no part of another."""
-    width = foreign.fields.whole("projection_dim", 512)
-    return ClipEmbedderConfig(**tower_sizes(foreign, foreign.fields), d_embedding=width)
+    width = hf.fields.whole("projection_dim", 512)
+    return ClipEmbedderConfig(**tower_sizes(hf, hf.fields), d_embedding=width)
 
 
-def encoder_sizes(foreign: Foreign) -> dict[str, Any]:
+def encoder_sizes(hf: HfCheckpoint) -> dict[str, Any]:
     """Return the sizes that stand in vision_config."""
-    fields = foreign.fields.part("vision_config")
+    fields = hf.fields.part("vision_config")
     fields.skip("projection_dim", "model_type")
-    return tower_sizes(foreign, fields)
+    return tower_sizes(hf, fields)
 
 
-def tower_sizes(foreign: Foreign, fields: Fields) -> dict[str, Any]:
+def tower_sizes(hf: HfCheckpoint, fields: Fields) -> dict[str, Any]:
     """Return the sizes of the image encoder."""
     return {
-        **picture_sides(foreign, fields, patch_size=32),
+        **picture_sides(hf, fields, patch_size=32),
         "d_model": fields.whole("hidden_size", 768),
         "num_heads": fields.whole("num_attention_heads", 12),
         "d_ff": fields.whole("intermediate_size", 3072),
@@ -111,9 +111,9 @@ def pair_names(config: ClipConfig) -> Names:
     }
 
 
-def text_names(_: ClipVisionConfig, foreign: Foreign) -> Names:
+def text_names(_: ClipVisionConfig, hf: HfCheckpoint) -> Names:
     """Compute the head of the labels' texts."""
-    return {"head.weight": text_head(foreign, read_text_sizes(foreign.fields.part("text_config")))}
+    return {"head.weight": text_head(hf, read_text_sizes(hf.fields.part("text_config")))}
 
 
 CLIP = Converter(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.tokenizer import encode, tokenizer_of
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Choices, Foreign
+from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Choices, HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.sources import Names, Source, both, both_rows, from_row, source_of
 from weft_export.errors import CheckpointError
@@ -17,8 +17,8 @@ from weft_export.families.causal import CausalLayer
 from weft_export.families.sizes import require_divisible, require_sizes
 from weft_export.families.text_embedder import LAST, Dense, TextEmbedderConfig
 from weft_export.layers.attention import causal_mask
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 
 _TOKENIZER_FILE = "tokenizer.json"
 _PREFIX = "text_model."
@@ -90,7 +90,7 @@ def read_text_sizes(fields: Fields) -> TextSizes:
     )
 
 
-def text_config(foreign: Foreign, fields: Fields, width: int) -> TextEmbedderConfig:
+def text_config(hf: HfCheckpoint, fields: Fields, width: int) -> TextEmbedderConfig:
     """Return the text encoder as a tower into `width` numbers: it reads what stands at a text's last token, its end.
 
     Raises:
@@ -99,20 +99,20 @@ def text_config(foreign: Foreign, fields: Fields, width: int) -> TextEmbedderCon
     end_id = fields.whole("eos_token_id", 49407)
     fields.skip("bos_token_id", "pad_token_id")
     sizes = read_text_sizes(fields)
-    tokenizer = _tokenizer_of(foreign)
+    tokenizer = _tokenizer_of(hf)
     ids = list(encode(tokenizer, "a").ids)
     wanted = max(ids, default=0) if end_id == _OLD_END else end_id
     if wanted not in ids or ids.index(wanted) != len(ids) - 1:
         raise CheckpointError(f"{_TOKENIZER_FILE} does not end a text with the token {wanted}, where CLIP is read")
     return TextEmbedderConfig(
         vocab_size=sizes.vocab_size,
-        max_tokens=foreign.max_tokens(sizes.max_tokens),
+        max_tokens=hf.max_tokens(sizes.max_tokens),
         d_model=sizes.d_model,
         num_heads=sizes.num_heads,
         d_ff=sizes.d_ff,
         num_layers=sizes.num_layers,
         style=sizes.style,
-        words=WordStyle(positions=True),
+        words=EmbeddingStyle(positions=True),
         causal=True,
         pooling=LAST,
         dense=(Dense(width, bias=False),),
@@ -132,11 +132,11 @@ def tower_names(config: TextEmbedderConfig) -> Names:
     }
 
 
-def text_head(foreign: Foreign, sizes: TextSizes) -> Source:
+def text_head(hf: HfCheckpoint, sizes: TextSizes) -> Source:
     """Return the source of the head: a row for each label, exp(logit_scale) times its text's vector of length 1."""
-    end_id = foreign.fields.part("text_config").whole("eos_token_id", 49407)
-    tokenizer = _tokenizer_of(foreign)
-    texts = [_ids_of(foreign.choices, label, tokenizer, sizes, end_id) for label in foreign.choices.labels]
+    end_id = hf.fields.part("text_config").whole("eos_token_id", 49407)
+    tokenizer = _tokenizer_of(hf)
+    texts = [_ids_of(hf.choices, label, tokenizer, sizes, end_id) for label in hf.choices.labels]
     with torch.device("meta"):
         shell = ClipText(sizes)
     parts = {ours: source_of(_names(), ours) for ours in shell.state_dict()}
@@ -158,8 +158,8 @@ def text_head(foreign: Foreign, sizes: TextSizes) -> Source:
     return Source((*names, _PROJECTION, _SCALE), make)
 
 
-def _tokenizer_of(foreign: Foreign) -> tokenizers.Tokenizer:
-    path = foreign.directory / _TOKENIZER_FILE
+def _tokenizer_of(hf: HfCheckpoint) -> tokenizers.Tokenizer:
+    path = hf.directory / _TOKENIZER_FILE
     return tokenizer_of(path, read_file(path))
 
 

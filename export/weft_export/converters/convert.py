@@ -13,19 +13,19 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import check_layers, check_tables
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_directory
 from weft_export.checkpoints.sharing import without_weights
-from weft_export.converters.converter import Choices, Converter, Foreign
+from weft_export.converters.converter import Choices, Converter, HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
 from weft_export.converters.generation import Generation, read_generation
-from weft_export.converters.quantised.reading import unquantised
+from weft_export.converters.preprocessing import Preprocessing, preprocessing_of
+from weft_export.converters.quantized.reading import unquantised
 from weft_export.converters.registry import CONVERTERS
 from weft_export.converters.sentence_files import MODULES
 from weft_export.converters.tensors import NamedTensors, StoredTensors
 from weft_export.converters.text.json_file import read_object
-from weft_export.converters.wording import Wording, wording_of
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import family_of
-from weft_export.layers.words import BANNED
+from weft_export.layers.embeddings import BANNED
 from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.tasks import TASKS
 
@@ -88,34 +88,34 @@ def convert_tensors(
     fields = Fields(config)
     stored = tensors(fields)
     names = frozenset(stored.entries)
-    foreign = Foreign(directory, fields, _generation(directory, converter, config), names, choices)
+    hf = HfCheckpoint(directory, fields, _generation(directory, converter, config), names, choices)
     family = family_of(converter.family)
     _check_choices(converter, choices)
     try:
-        sizes = converter.sizes(foreign)
-        foreign.fields.check_all_read()
+        sizes = converter.sizes(hf)
+        hf.fields.check_all_read()
         check_layers(directory, sizes, len(stored.entries))
         with torch.device("meta"):
             shell = family.model(sizes)
         check_tables(directory, shell)
     except ValueError as error:
         raise CheckpointError(f"{directory / CONFIG_FILE}: {error}") from error
-    sources = plan(converter, sizes, foreign, shell, stored)
-    wording = wording_of(foreign, config, sizes, family.task)
-    checkpoint = _checkpoint(converter, shell, wording, foreign)
-    notes = [*foreign.fields.notes, *wording.notes, *_notes(foreign, converter, stored)]
-    says_length = foreign.generation.max_new_tokens or foreign.generation.max_length
-    if wording.max_new_tokens is not None and wording.audio is None and not says_length:
+    sources = plan(converter, sizes, hf, shell, stored)
+    preprocessing = preprocessing_of(hf, config, sizes, family.task)
+    checkpoint = _checkpoint(converter, shell, preprocessing, hf)
+    notes = [*hf.fields.notes, *preprocessing.notes, *_notes(hf, converter, stored)]
+    says_length = hf.generation.max_new_tokens or hf.generation.max_length
+    if preprocessing.max_new_tokens is not None and preprocessing.audio is None and not says_length:
         notes.append(
-            f"no file says how long answers are: generate() stops at 20 tokens, and here {wording.max_new_tokens}"
+            f"no file says how long answers are: generate() stops at 20 tokens, and here {preprocessing.max_new_tokens}"
         )
     if not filled:
         return Converted(checkpoint, tuple(stored.paths), directory / HELD_OUT_FILE, tuple(notes))
     with without_weights():
         model = family.model(sizes)
     weights = fill(sources, stored)
-    if foreign.generation.banned:
-        weights[converter.bias] = _with_bans(weights[converter.bias], foreign.generation.banned)
+    if hf.generation.banned:
+        weights[converter.bias] = _with_bans(weights[converter.bias], hf.generation.banned)
     model.load_state_dict(weights, assign=True)
     return Converted(
         replace(checkpoint, model=model.eval()),
@@ -195,30 +195,30 @@ def _check_choices(converter: Converter, choices: Choices) -> None:
             raise CheckpointError("the text of a label has no {} where the label stands")
 
 
-def _checkpoint(converter: Converter, shell: Any, wording: Wording, foreign: Foreign) -> Checkpoint:
-    described = foreign.choices.description or f"{converter.architectures[0]} of {foreign.directory.resolve().name}"
+def _checkpoint(converter: Converter, shell: Any, preprocessing: Preprocessing, hf: HfCheckpoint) -> Checkpoint:
+    described = hf.choices.description or f"{converter.architectures[0]} of {hf.directory.resolve().name}"
     attends = bool(shell.attention_heads) and not shell.summarises
     try:
         return Checkpoint(
             family=converter.family,
             description=described,
             model=shell,
-            golden=wording.golden,
-            text=wording.text,
-            image=wording.image,
-            audio=wording.audio,
-            labels=wording.labels,
-            label_text=wording.label_text,
-            max_new_tokens=wording.max_new_tokens,
-            min_new_tokens=wording.min_new_tokens,
-            decoding=wording.decoding,
+            golden=preprocessing.golden,
+            text=preprocessing.text,
+            image=preprocessing.image,
+            audio=preprocessing.audio,
+            labels=preprocessing.labels,
+            label_text=preprocessing.label_text,
+            max_new_tokens=preprocessing.max_new_tokens,
+            min_new_tokens=preprocessing.min_new_tokens,
+            decoding=preprocessing.decoding,
             # Of several layers the last is nearest to what is written.
             attention_layer=len(shell.attention_heads) - 1 if attends else None,
-            metric=wording.metric,
-            files=wording.files,
+            metric=preprocessing.metric,
+            files=preprocessing.files,
         )
     except CheckpointError as error:
-        raise CheckpointError(f"{foreign.directory}: {error}") from error
+        raise CheckpointError(f"{hf.directory}: {error}") from error
 
 
 def _with_bans(bias: Tensor, banned: tuple[int, ...]) -> Tensor:
@@ -227,11 +227,11 @@ def _with_bans(bias: Tensor, banned: tuple[int, ...]) -> Tensor:
     return bias
 
 
-def _notes(foreign: Foreign, converter: Converter, stored: NamedTensors) -> list[str]:
+def _notes(hf: HfCheckpoint, converter: Converter, stored: NamedTensors) -> list[str]:
     notes = []
     if stored.is_pickle:
         notes.append("the weights are pickles, read without running code; model.safetensors would be safer to pass on")
-    generation, not_carried = foreign.generation, [*foreign.generation.not_carried]
+    generation, not_carried = hf.generation, [*hf.generation.not_carried]
     if TASKS[family_of(converter.family).task].takes_prompt:
         # Lengths count the prompt, whose own nobody knows before. The others are of models with a start token.
         given = {

@@ -44,7 +44,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Foreign:
+class HfCheckpoint:
     """A Hugging Face directory before it is converted."""
 
     directory: Path
@@ -97,10 +97,10 @@ class Converter:
     model_type: str
     architectures: tuple[str, ...]
     family: str
-    sizes: Callable[[Foreign], Any]
+    sizes: Callable[[HfCheckpoint], Any]
     names: Callable[[Any], Names]
     prefix: str = ""
-    computed_names: Callable[[Any, Foreign], Names] | None = None
+    computed_names: Callable[[Any, HfCheckpoint], Names] | None = None
     takes_labels: bool = False
     ignored: tuple[str, ...] = ()
     bias: str = ""

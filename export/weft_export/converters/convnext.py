@@ -1,15 +1,15 @@
 """ConvNeXt (Liu et al. 2022)."""
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.pictures import label_sizes, read_picture_spec, scaled, skip_backbone
 from weft_export.converters.sources import Names, Source, both
 from weft_export.families.convnext import ConvNextConfig
 
 
-def sizes(foreign: Foreign) -> ConvNextConfig:
+def sizes(hf: HfCheckpoint) -> ConvNextConfig:
     """Any size of pictures: the one that the image processor makes."""
-    fields = foreign.fields
+    fields = hf.fields
     if fields.number("layer_scale_init_value", 1e-6) <= 0:
         raise fields.wrong("layer_scale_init_value", "must be more than 0: blocks without a scale are not supported")
     widths = tuple(fields.list("hidden_sizes", [96, 192, 384, 768]))
@@ -18,9 +18,9 @@ def sizes(foreign: Foreign) -> ConvNextConfig:
     # It is for who interpolates weights; ours depend on no size.
     fields.skip("image_size")
     channels = fields.whole("num_channels", 3)
-    pictures = read_picture_spec(foreign, channels)
+    pictures = read_picture_spec(hf, channels)
     return ConvNextConfig(
-        **label_sizes(foreign),
+        **label_sizes(hf),
         channels=channels,
         image_height=pictures.height,
         image_width=pictures.width,

@@ -4,22 +4,22 @@ from torch import Tensor
 from torch.nn import functional
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, kinds
+from weft_export.converters.masked_lm_heads import BERT_HEAD, MaskedLmHead
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, from_row, layer_names, norm
-from weft_export.converters.word_heads import BERT_WORDS, WordHead
 from weft_export.errors import CheckpointError
 from weft_export.families.encoder_only import EncoderOnlyConfig
 from weft_export.layers.disentangled import Disentangled
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 
 _TERMS = {"c2p", "p2c"}
 
 
-def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
+def sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
     """Version 3 has no positions in its words. Large models of version 2 have a convolution, which ours has not."""
-    fields = foreign.fields
+    fields = hf.fields
     d_model, eps = fields.whole("hidden_size"), fields.number("layer_norm_eps", 1e-7)
     fields.only("relative_attention", True)
     if "relative_attention" not in fields:
@@ -39,20 +39,20 @@ def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     return EncoderOnlyConfig(
         vocab_size=fields.whole("vocab_size"),
         num_labels=fields.num_labels(),
-        max_tokens=foreign.max_tokens(longest, DEFAULT_TEXT),
+        max_tokens=hf.max_tokens(longest, DEFAULT_TEXT),
         d_model=d_model,
         num_heads=fields.whole("num_attention_heads"),
         d_ff=fields.whole("intermediate_size"),
         num_layers=fields.whole("num_hidden_layers"),
         style=Style(residual="post", norm_eps=eps, activation=fields.among("hidden_act", ACTIVATIONS, "gelu")),
-        words=WordStyle(positions=fields.flag("position_biased_input", default=True), norm=True, norm_eps=eps),
-        disentangled=_terms(foreign, longest),
+        words=EmbeddingStyle(positions=fields.flag("position_biased_input", default=True), norm=True, norm_eps=eps),
+        disentangled=_terms(hf, longest),
         head_activation=None if tags else pooled,
     )
 
 
-def _terms(foreign: Foreign, longest: int) -> Disentangled:
-    fields = foreign.fields
+def _terms(hf: HfCheckpoint, longest: int) -> Disentangled:
+    fields = hf.fields
     given = fields.raw("pos_att_type") or []
     terms = given.lower().split("|") if isinstance(given, str) else given
     if not isinstance(terms, list) or not {str(term).strip() for term in terms} <= _TERMS or not terms:
@@ -82,9 +82,9 @@ def names(config: EncoderOnlyConfig) -> Names:
     }
 
 
-def offset_names(config: EncoderOnlyConfig, foreign: Foreign) -> Names:
+def offset_names(config: EncoderOnlyConfig, hf: HfCheckpoint) -> Names:
     """Offsets are projected as tokens are, or by matrices of their own; config.json says which."""
-    fields = foreign.fields
+    fields = hf.fields
     shared = fields.flag("share_att_key", default=False)
     normed = "layer_norm" in fields.word("norm_rel_ebd", "none").lower()
     theirs, ours = "deberta.encoder.layer.{}.attention.self.", "body.encoder.layers.{}.attention."
@@ -124,12 +124,12 @@ _LAYER: Names = {
 }
 
 
-def _words(foreign: Foreign) -> WordHead:
+def _words(hf: HfCheckpoint) -> MaskedLmHead:
     """What the authors' files have, or what transformers had instead. In theirs, logits are always of the table."""
-    if foreign.fields.flag("legacy", default=True):
-        return BERT_WORDS
+    if hf.fields.flag("legacy", default=True):
+        return BERT_HEAD
     theirs = "lm_predictions.lm_head"
-    return WordHead(f"{theirs}.dense", f"{theirs}.LayerNorm", None, f"{theirs}.bias")
+    return MaskedLmHead(f"{theirs}.dense", f"{theirs}.LayerNorm", None, f"{theirs}.bias")
 
 
 DEBERTA = kinds(

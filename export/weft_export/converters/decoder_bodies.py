@@ -24,7 +24,7 @@ def embedder_of(converter: Converter) -> Converter:
         model_type=converter.model_type,
         architectures=(whole.replace("ForCausalLM", "Model"), whole),
         family="decoder_embedder",
-        sizes=lambda foreign: decoder_embedder_sizes(converter.sizes(foreign), foreign),
+        sizes=lambda hf: decoder_embedder_sizes(converter.sizes(hf), hf),
         names=names,
         prefix="model.",
         computed_names=dense_names,

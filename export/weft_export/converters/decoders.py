@@ -6,15 +6,15 @@ from dataclasses import replace
 import torch
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields
-from weft_export.converters.heads import Heads, Split, heads_of
-from weft_export.converters.rotation import read_rotation, turned_numbers
+from weft_export.converters.heads import HeadLayout, Split, heads_of
+from weft_export.converters.rope import read_rope, rope_dim
 from weft_export.converters.sources import Names, Source, computed, tied
 from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
-from weft_export.layers.positions import Rotation
+from weft_export.layers.embeddings import EmbeddingStyle
+from weft_export.layers.positions import Rope
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 
 _SIZES = {
     name: name
@@ -31,9 +31,9 @@ _SIZES = {
 
 
 def read_sizes(
-    foreign: Foreign,
+    hf: HfCheckpoint,
     style: Style,
-    words: WordStyle,
+    words: EmbeddingStyle,
     *,
     called: Mapping[str, str] | None = None,
     absent: Mapping[str, int] | None = None,
@@ -49,7 +49,7 @@ def read_sizes(
     longest: no text can be longer than max_position_embeddings, because each place has a weight.
     turns: a rotation will follow.
     """
-    fields, name, absent = foreign.fields, {**_SIZES, **(called or {})}, absent or {}
+    fields, name, absent = hf.fields, {**_SIZES, **(called or {})}, absent or {}
 
     def size(usual: str, otherwise: int) -> int:
         number = fields.whole_or_null(name[usual], absent.get(usual))
@@ -67,7 +67,7 @@ def read_sizes(
         style = replace(style, head_dim=head_dim + padding)
     return DecoderOnlyConfig(
         vocab_size=fields.whole("vocab_size"),
-        max_tokens=foreign.max_tokens(positions if longest or foreign.choices.truncate else None, min(2048, positions)),
+        max_tokens=hf.max_tokens(positions if longest or hf.choices.truncate else None, min(2048, positions)),
         d_model=d_model,
         num_heads=num_heads,
         num_kv_heads=size("num_key_value_heads", num_heads),
@@ -80,27 +80,27 @@ def read_sizes(
 
 
 def turned(
-    foreign: Foreign, config: DecoderOnlyConfig, *, theta: float = 10000.0, share: float | None = None
+    hf: HfCheckpoint, config: DecoderOnlyConfig, *, theta: float = 10000.0, share: float | None = None
 ) -> DecoderOnlyConfig:
     """Return the sizes with the one rotation that all layers have.
 
     share: of a head that is turned, where the config says none. None: models of this kind turn whole heads.
     """
     stored = config.head_dim - (config.padding or 0)
-    rotation = read_rotation(foreign.fields, stored, config.max_tokens, theta=theta, share=share or 1.0)
-    if share is None and turned_numbers(rotation) != stored:
-        raise foreign.fields.wrong("partial_rotary_factor", "is not supported for this model_type")
+    rotation = read_rope(hf.fields, stored, config.max_tokens, theta=theta, share=share or 1.0)
+    if share is None and rope_dim(rotation) != stored:
+        raise hf.fields.wrong("partial_rotary_factor", "is not supported for this model_type")
     return replace(config, rotations=(padded(rotation, config),))
 
 
-def padded(rotation: Rotation, config: DecoderOnlyConfig) -> Rotation:
+def padded(rotation: Rope, config: DecoderOnlyConfig) -> Rope:
     """Return a rotation of their heads as one of ours: what is padded stays."""
     still = config.head_dim // 2 - len(rotation.frequencies)
     return replace(rotation, frequencies=(*rotation.frequencies, *(0.0,) * still))
 
 
 def windowed(
-    foreign: Foreign,
+    hf: HfCheckpoint,
     config: DecoderOnlyConfig,
     window: int | None,
     sliding: Callable[[int], bool],
@@ -114,7 +114,7 @@ def windowed(
     Raises:
         CheckpointError: layer_types is not one of two words for each layer, or asks for a window that is not there.
     """
-    fields, known = foreign.fields, ["full_attention", "sliding_attention"]
+    fields, known = hf.fields, ["full_attention", "sliding_attention"]
     usual = [known[sliding(layer)] for layer in range(config.num_layers)]
     types = fields.list("layer_types", usual)
     if len(types) != config.num_layers or not all(each in known for each in types):
@@ -129,12 +129,12 @@ def windowed(
     return replace(config, windows=tuple(sizes[each] for each in types))
 
 
-def read_words(foreign: Foreign, *, tied: bool, **choices: float | bool | None) -> WordStyle:
+def read_words(hf: HfCheckpoint, *, tied: bool, **choices: float | bool | None) -> EmbeddingStyle:
     """Return how words become vectors and back; tied is what models of this kind do where the config does not say."""
-    banned = bool(foreign.generation.banned)
-    return WordStyle(
+    banned = bool(hf.generation.banned)
+    return EmbeddingStyle(
         **{  # type: ignore[arg-type]
-            "tied": foreign.fields.flag("tie_word_embeddings", default=tied),
+            "tied": hf.fields.flag("tie_word_embeddings", default=tied),
             "bias": banned,
             **choices,
         }
@@ -161,7 +161,7 @@ def attention_names(
     config: DecoderOnlyConfig,
     qkv: Sequence[str],
     output: str,
-    split: Callable[[Heads], Split] | None = None,
+    split: Callable[[HeadLayout], Split] | None = None,
     *,
     transposed: bool = False,
 ) -> Names:

@@ -5,21 +5,21 @@ from torch import Tensor
 from torch.nn import functional
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.pictures import patches, picture_pooling, read_picture_spec, scaled
 from weft_export.converters.sources import Names, both, both_rows, computed
 from weft_export.families.vit_embedder import VitEmbedderConfig
 
 
-def sizes(foreign: Foreign) -> VitEmbedderConfig:
+def sizes(hf: HfCheckpoint) -> VitEmbedderConfig:
     """Pictures are as large as the processor makes them. image_size is that of training."""
-    fields = foreign.fields
+    fields = hf.fields
     # They are for pre-training, for training, or for backbones.
     fields.skip("use_mask_token", "layerscale_value", "apply_layernorm", "reshape_hidden_states", "image_size")
     fields.skip("out_features", "out_indices", "stage_names")
     fields.only("use_swiglu_ffn", False)
     channels, d_model = fields.whole("num_channels", 3), fields.whole("hidden_size", 768)
-    spec = read_picture_spec(foreign, channels)
+    spec = read_picture_spec(hf, channels)
     side, across = fields.sides("patch_size", 14)
     if side != across:
         raise fields.wrong("patch_size", "must be the same down and across")
@@ -35,7 +35,7 @@ def sizes(foreign: Foreign) -> VitEmbedderConfig:
         norm_eps=fields.number("layer_norm_eps", 1e-6),
         activation=fields.among("hidden_act", ACTIVATIONS, "gelu"),
         qkv_bias=fields.flag("qkv_bias", default=True),
-        pooling=picture_pooling(foreign),
+        pooling=picture_pooling(hf),
     )
 
 

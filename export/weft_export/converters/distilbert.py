@@ -1,31 +1,31 @@
 """DistilBERT (Sanh et al. 2019): BERT without segments, and with a ReLU in its head."""
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, kinds
+from weft_export.converters.masked_lm_heads import MaskedLmHead
 from weft_export.converters.sources import Names, both, both_rows, from_row, layer_names, norm
-from weft_export.converters.word_heads import WordHead
 from weft_export.families.encoder_only import EncoderOnlyConfig
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 
 _EPS = 1e-12
 
 
-def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
+def sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
     """The sizes have names of their own."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.skip("tie_weights_", "tie_word_embeddings", "sinusoidal_pos_embds")  # such positions are stored like others
     return EncoderOnlyConfig(
         vocab_size=fields.whole("vocab_size"),
         num_labels=fields.num_labels(),
-        max_tokens=foreign.max_tokens(fields.whole("max_position_embeddings", 512), DEFAULT_TEXT),
+        max_tokens=hf.max_tokens(fields.whole("max_position_embeddings", 512), DEFAULT_TEXT),
         d_model=fields.whole("dim"),
         num_heads=fields.whole("n_heads"),
         d_ff=fields.whole("hidden_dim"),
         num_layers=fields.whole("n_layers"),
         style=Style(residual="post", norm_eps=_EPS, activation=fields.among("activation", ACTIVATIONS, "gelu")),
-        words=WordStyle(positions=True, norm=True, norm_eps=_EPS),
+        words=EmbeddingStyle(positions=True, norm=True, norm_eps=_EPS),
         head_activation=None if tags else "relu",
     )
 
@@ -55,5 +55,5 @@ DISTILBERT = kinds(
     sizes,
     names,
     ({**both("head.inner", "pre_classifier"), **LABELS}, LABELS),
-    words=WordHead("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+    words=MaskedLmHead("vocab_transform", "vocab_layer_norm", "vocab_projector"),
 )

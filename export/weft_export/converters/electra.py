@@ -1,19 +1,19 @@
 """ELECTRA (Clark et al. 2020): BERT with words that may be narrower than the layers, and a GELU in its head."""
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.encoders import LABELS, bert_names, kinds, read_sizes
+from weft_export.converters.masked_lm_heads import MaskedLmHead
 from weft_export.converters.sources import Names, both
-from weft_export.converters.word_heads import WordHead
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
 
-def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
+def sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
     """Words of another width than the layers are widened. The head of a classifier always has the exact GELU."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.skip("summary_type", "summary_use_proj", "summary_activation")  # of heads that are not converted
     width = fields.whole("embedding_size", 128)
     return read_sizes(
-        foreign,
+        hf,
         d_embedding=None if width == fields.whole("hidden_size") else width,
         head_activation=None if tags else "gelu",
     )
@@ -31,7 +31,7 @@ ELECTRA = kinds(
     sizes,
     names,
     ({**both("head.inner", "classifier.dense"), **both("head.labels", "classifier.out_proj")}, LABELS),
-    words=WordHead(
+    words=MaskedLmHead(
         "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head", activation="gelu"
     ),
 )

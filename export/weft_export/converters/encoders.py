@@ -7,29 +7,29 @@ from typing import Any
 from torch import Tensor
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.label_scores import scoring_of
 from weft_export.converters.lengths import bounded, tokenizer_length
+from weft_export.converters.masked_lm_heads import MaskedLmHead, head_names, masked_lm_sizes
 from weft_export.converters.pairs import in_segments, judge_sizes, segment_names
 from weft_export.converters.sentence import dense_names, embedder_sizes
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, from_row, layer_names, norm
-from weft_export.converters.word_heads import WordHead, head_names, masked_lm_sizes
 from weft_export.families.classifier import IDENTITY
 from weft_export.families.encoder_only import EncoderOnlyConfig
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 
 DEFAULT_TEXT = 512
 """The longest text in tokens, unless one is chosen or the model takes less."""
 
 
-def read_sizes(foreign: Foreign, *, first_row: int = 0, activation: str = "gelu", **choices: Any) -> EncoderOnlyConfig:
+def read_sizes(hf: HfCheckpoint, *, first_row: int = 0, activation: str = "gelu", **choices: Any) -> EncoderOnlyConfig:
     """Read the sizes of a model of BERT's kind: normed words with learned positions, and post-norm layers.
 
     first_row: the row of the first position. activation: theirs where nothing says it.
     choices: further fields of the family's config.
     """
-    fields = foreign.fields
+    fields = hf.fields
     for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
         fields.only(name, False)
     fields.only("position_embedding_type", "absolute")
@@ -41,13 +41,13 @@ def read_sizes(foreign: Foreign, *, first_row: int = 0, activation: str = "gelu"
     given: dict[str, Any] = {
         "vocab_size": fields.whole("vocab_size"),
         "num_labels": fields.num_labels(),
-        "max_tokens": foreign.max_tokens(longest, DEFAULT_TEXT),
+        "max_tokens": hf.max_tokens(longest, DEFAULT_TEXT),
         "d_model": fields.whole("hidden_size"),
         "num_heads": fields.whole("num_attention_heads"),
         "d_ff": fields.whole("intermediate_size"),
         "num_layers": fields.whole("num_hidden_layers"),
         "style": Style(residual="post", norm_eps=eps, activation=fields.among("hidden_act", ACTIVATIONS, activation)),
-        "words": WordStyle(positions=True, norm=True, norm_eps=eps),
+        "words": EmbeddingStyle(positions=True, norm=True, norm_eps=eps),
     }
     return EncoderOnlyConfig(**given | choices)
 
@@ -113,11 +113,11 @@ def kinds(
     body: Callable[[Any], Names],
     heads: tuple[Names, Names],
     ignored: tuple[str, ...] = (),
-    computed_names: Callable[[Any, Foreign], Names] | None = None,
+    computed_names: Callable[[Any, HfCheckpoint], Names] | None = None,
     *,
     prefix: str | None = None,
     spans: Names = SPANS,
-    words: WordHead | Callable[[Foreign], WordHead],
+    words: MaskedLmHead | Callable[[HfCheckpoint], MaskedLmHead],
 ) -> tuple[Converter, ...]:
     """Return the classifier, the tagger, the extractor of answers, the filler of masks and the embedder of a kind.
 
@@ -127,21 +127,21 @@ def kinds(
     """
     stem = classes[0].removesuffix("ForSequenceClassification")
 
-    def sizes_of(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
-        config = sizes(foreign, tags=tags)
+    def sizes_of(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
+        config = sizes(hf, tags=tags)
         if not tags:
-            scoring = scoring_of(foreign.fields, config.num_labels)
-            return judge_sizes(replace(config, scoring=scoring), foreign, body)
+            scoring = scoring_of(hf.fields, config.num_labels)
+            return judge_sizes(replace(config, scoring=scoring), hf, body)
         if config.num_labels < 2:
-            raise foreign.fields.wrong("id2label", "must be of 2 labels at least")
-        return replace(config, max_tokens=bounded(config.max_tokens, tokenizer_length(foreign.directory), foreign))
+            raise hf.fields.wrong("id2label", "must be of 2 labels at least")
+        return replace(config, max_tokens=bounded(config.max_tokens, tokenizer_length(hf.directory), hf))
 
     def made(index: int) -> Converter:
         return Converter(
             model_type=model_type,
             architectures=(classes[index],),
             family=("encoder_only", "encoder_only_tagger")[index],
-            sizes=lambda foreign: sizes_of(foreign, tags=index == 1),
+            sizes=lambda hf: sizes_of(hf, tags=index == 1),
             names=lambda config: {**segment_names(config, body(config)), **heads[index]},
             ignored=(r".*\.position_ids", r".*\.token_type_ids", *ignored),
             computed_names=computed_names,
@@ -152,39 +152,39 @@ def kinds(
         architectures=(f"{stem}ForQuestionAnswering",),
         family="encoder_only_extractor",
         # Its head is the tagger's, over two labels.
-        sizes=lambda foreign: extractor_sizes(sizes(foreign, tags=True), foreign, body),
+        sizes=lambda hf: extractor_sizes(sizes(hf, tags=True), hf, body),
         names=lambda config: {**segment_names(config, body(config)), **spans},
         ignored=(r".*\.position_ids", r".*\.token_type_ids", *ignored),
         computed_names=computed_names,
     )
 
-    def head(foreign: Foreign) -> WordHead:
-        return words if isinstance(words, WordHead) else words(foreign)
+    def head(hf: HfCheckpoint) -> MaskedLmHead:
+        return words if isinstance(words, MaskedLmHead) else words(hf)
 
-    def filler_names(config: Any, foreign: Foreign) -> Names:
-        more = computed_names(config, foreign) if computed_names else {}
-        return {**more, **head_names(body, config, head(foreign))}
+    def filler_names(config: Any, hf: HfCheckpoint) -> Names:
+        more = computed_names(config, hf) if computed_names else {}
+        return {**more, **head_names(body, config, head(hf))}
 
     filler = Converter(
         model_type=model_type,
         architectures=(f"{stem}ForMaskedLM",),
         family="masked_lm",
         # A tagger's sizes have no head, or the one that a masked language model has.
-        sizes=lambda foreign: masked_lm_sizes(sizes(foreign, tags=True), foreign, head(foreign)),
+        sizes=lambda hf: masked_lm_sizes(sizes(hf, tags=True), hf, head(hf)),
         names=body,
         ignored=(r".*\.position_ids", r".*\.token_type_ids", _POOLER, _OTHER_HEADS),
         computed_names=filler_names,
     )
 
-    def computed(config: Any, foreign: Foreign) -> Names:
-        return {**(computed_names(config, foreign) if computed_names else {}), **dense_names(config, foreign)}
+    def computed(config: Any, hf: HfCheckpoint) -> Names:
+        return {**(computed_names(config, hf) if computed_names else {}), **dense_names(config, hf)}
 
     embedder = Converter(
         model_type=model_type,
         architectures=(f"{stem}Model", f"{stem}ForMaskedLM"),
         family="text_embedder",
         # A tagger's sizes have no head that is more than one layer.
-        sizes=lambda foreign: embedder_sizes(sizes(foreign, tags=True), foreign),
+        sizes=lambda hf: embedder_sizes(sizes(hf, tags=True), hf),
         names=body,
         prefix=f"{model_type}." if prefix is None else prefix,
         ignored=(r".*\.position_ids", r".*\.token_type_ids", *_HEADS, *ignored),
@@ -194,12 +194,12 @@ def kinds(
 
 
 def extractor_sizes(
-    config: EncoderOnlyConfig, foreign: Foreign, body: Callable[[EncoderOnlyConfig], Names]
+    config: EncoderOnlyConfig, hf: HfCheckpoint, body: Callable[[EncoderOnlyConfig], Names]
 ) -> EncoderOnlyConfig:
     """Return what a tagger's sizes are as those of an extractor: logits, of two texts."""
     if config.num_labels != 2:
-        raise foreign.fields.wrong("id2label", "must be of 2 labels: where an answer starts, and where it ends")
-    return in_segments(replace(config, scoring=IDENTITY), foreign, body)
+        raise hf.fields.wrong("id2label", "must be of 2 labels: where an answer starts, and where it ends")
+    return in_segments(replace(config, scoring=IDENTITY), hf, body)
 
 
 def no_layer(*, tags: bool) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.decoders import (
     attention_names,
     head_names,
@@ -17,9 +17,9 @@ from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
 
 
-def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Sublayers beside each other but for RefinedWeb's; heads that share keys and values with all others, or some."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("apply_residual_connection_post_layernorm", False)
     grouped = fields.flag("new_decoder_architecture", default=False)
     parallel = fields.flag("parallel_attn", default=True)
@@ -39,13 +39,13 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         "num_key_value_heads": "num_kv_heads",
     }
     fields.skip("hidden_size")
-    config = read_sizes(foreign, style, read_words(foreign, tied=True), called=called, turns=not alibi)
+    config = read_sizes(hf, style, read_words(hf, tied=True), called=called, turns=not alibi)
     shared = fields.flag("multi_query", default=True)
     if not grouped:
         # The other architecture is asked for the number. This one has one for all, or one for each.
         config = replace(config, num_kv_heads=1 if shared else config.num_heads)
     if not alibi:
-        return turned(foreign, config)
+        return turned(hf, config)
     # The bias is scaled like the scores, and rounded.
     fields.skip("rope_parameters", "rope_theta", "rope_scaling")
     stored = config.head_dim - (config.padding or 0)

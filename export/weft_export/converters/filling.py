@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.checkpoints.formats import is_gguf
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.sources import Source, source_of
 from weft_export.converters.tensors import NamedTensors, check_type
 from weft_export.errors import CheckpointError
@@ -20,7 +20,7 @@ _SHOWN = 8
 
 
 def plan(
-    converter: Converter, config: Any, foreign: Foreign, shell: nn.Module, stored: NamedTensors
+    converter: Converter, config: Any, hf: HfCheckpoint, shell: nn.Module, stored: NamedTensors
 ) -> dict[str, Source]:
     """Return where each weight of ours comes from. shell is our model on meta: nothing is read.
 
@@ -32,7 +32,7 @@ def plan(
     """
     table = {**converter.names(config)}
     if converter.computed_names is not None:
-        table |= converter.computed_names(config, foreign)
+        table |= converter.computed_names(config, hf)
     known = set(stored.entries)
     prefixed = not converter.prefix or any(name.startswith(converter.prefix) for name in known)
     sources, missing = {}, []

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.decoders import (
     attention_names,
     head_names,
@@ -17,52 +17,52 @@ from weft_export.converters.decoders import (
     windowed,
 )
 from weft_export.converters.llama import LLAMA
-from weft_export.converters.rotation import whole_rotation_of
+from weft_export.converters.rope import whole_rope_of
 from weft_export.converters.sources import Names, both
 from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 
 _ABSENT = {"head_dim": 256, "num_key_value_heads": 16, "intermediate_size": 24576}
 _ABSENT_LATER = {"head_dim": 256, "num_key_value_heads": 4, "intermediate_size": 9216}
 
 
-def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Gemma 1: Llama's layers, with a GELU."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("hidden_activation", "gelu_pytorch_tanh")
     # The first configs said "gelu" and meant its other form.
     activation = {"gelu": "gelu_tanh"}.get(fields.word("hidden_act", "gelu"), read_activation(fields, "hidden_act"))
-    style = replace(_style(foreign), activation=activation)
-    config = read_sizes(foreign, style, _words(foreign), absent=_ABSENT)
-    return turned(foreign, config)
+    style = replace(_style(hf), activation=activation)
+    config = read_sizes(hf, style, _words(hf), absent=_ABSENT)
+    return turned(hf, config)
 
 
-def capped_sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def capped_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Gemma 2: norms before and after each sublayer, soft caps, and a window in every second layer."""
-    fields = foreign.fields
-    style = replace(_sandwich(foreign), softcap=fields.number_or_null("attn_logit_softcapping", 50.0))
-    words = _words(foreign, softcap=fields.number_or_null("final_logit_softcapping", 30.0))
-    config = turned(foreign, read_sizes(foreign, style, words, absent=_ABSENT_LATER))
-    return windowed(foreign, config, fields.whole_or_null("sliding_window", 4096), lambda layer: layer % 2 == 0)
+    fields = hf.fields
+    style = replace(_sandwich(hf), softcap=fields.number_or_null("attn_logit_softcapping", 50.0))
+    words = _words(hf, softcap=fields.number_or_null("final_logit_softcapping", 30.0))
+    config = turned(hf, read_sizes(hf, style, words, absent=_ABSENT_LATER))
+    return windowed(hf, config, fields.whole_or_null("sliding_window", 4096), lambda layer: layer % 2 == 0)
 
 
-def normed_sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def normed_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Gemma 3: heads with norms instead of soft caps, and a rotation of its own in the layers with a window."""
-    fields = foreign.fields
+    fields = hf.fields
     # transformers reads it and does not apply it.
     fields.only("attn_logit_softcapping", None)
-    style = replace(_sandwich(foreign), qk_norm=True)
-    words = _words(foreign, softcap=fields.number_or_null("final_logit_softcapping", None))
+    style = replace(_sandwich(hf), qk_norm=True)
+    words = _words(hf, softcap=fields.number_or_null("final_logit_softcapping", None))
     pattern = max(fields.whole("sliding_window_pattern", 6), 1)
-    config = read_sizes(foreign, style, words, absent=_ABSENT_LATER)
+    config = read_sizes(hf, style, words, absent=_ABSENT_LATER)
     window = fields.whole_or_null("sliding_window", 4096)
-    return _turned_twice(foreign, windowed(foreign, config, window, lambda layer: (layer + 1) % pattern != 0))
+    return _turned_twice(hf, windowed(hf, config, window, lambda layer: (layer + 1) % pattern != 0))
 
 
-def _turned_twice(foreign: Foreign, config: DecoderOnlyConfig) -> DecoderOnlyConfig:
+def _turned_twice(hf: HfCheckpoint, config: DecoderOnlyConfig) -> DecoderOnlyConfig:
     """Return the sizes with the rotation of the layers that see all, and that of the layers with a window."""
-    fields = foreign.fields
+    fields = hf.fields
     parameters, scaling = fields.part("rope_parameters"), fields.part("rope_scaling")
     far, near = parameters.part("full_attention"), parameters.part("sliding_attention")
     kinds = (
@@ -70,7 +70,7 @@ def _turned_twice(foreign: Foreign, config: DecoderOnlyConfig) -> DecoderOnlyCon
         (near, fields.number("rope_local_base_freq", 1e4)),
     )
     lengths = config.head_dim, config.max_tokens
-    rotations = [whole_rotation_of(fields, given, *lengths, theta=theta) for given, theta in kinds]
+    rotations = [whole_rope_of(fields, given, *lengths, theta=theta) for given, theta in kinds]
     return replace(
         config,
         rotations=tuple(padded(rotation, config) for rotation in rotations),
@@ -114,8 +114,8 @@ def _names(config: DecoderOnlyConfig) -> Names:
     }
 
 
-def _style(foreign: Foreign) -> Style:
-    fields = foreign.fields
+def _style(hf: HfCheckpoint) -> Style:
+    fields = hf.fields
     fields.only("use_bidirectional_attention", False)
     return Style(
         rms_norm=True,
@@ -126,23 +126,23 @@ def _style(foreign: Foreign) -> Style:
     )
 
 
-def _sandwich(foreign: Foreign) -> Style:
-    fields = foreign.fields
+def _sandwich(hf: HfCheckpoint) -> Style:
+    fields = hf.fields
     fields.only("hidden_act", "gelu_pytorch_tanh")
     divisor = fields.number("query_pre_attn_scalar", 256)
     if divisor <= 0:
         raise fields.wrong("query_pre_attn_scalar", "must be above 0")
     return replace(
-        _style(foreign),
+        _style(hf),
         residual="sandwich",
         activation=read_activation(fields, "hidden_activation", "gelu_pytorch_tanh"),
         scale=divisor**-0.5,
     )
 
 
-def _words(foreign: Foreign, *, softcap: float | None = None) -> WordStyle:
-    scale = math.sqrt(foreign.fields.whole("hidden_size"))
-    return read_words(foreign, tied=True, scale=scale, softcap=softcap)
+def _words(hf: HfCheckpoint, *, softcap: float | None = None) -> EmbeddingStyle:
+    scale = math.sqrt(hf.fields.whole("hidden_size"))
+    return read_words(hf, tied=True, scale=scale, softcap=softcap)
 
 
 GEMMA = replace(LLAMA, model_type="gemma", architectures=("GemmaForCausalLM",), sizes=sizes, names=names)

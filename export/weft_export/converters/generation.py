@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from weft_export.converters.keys import is_set
-from weft_export.converters.settings import GENERATION_KEYS, Settings
+from weft_export.converters.settings import GENERATION_KEYS, GenerationSettings
 from weft_export.converters.text.json_file import read_object
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import common_pb2
@@ -74,7 +74,7 @@ def read_generation(
             f"{GENERATION_FILE} has no eos_token_id, so generate() ends nowhere; answers end as config.json says"
         )
     banned = _banned(given, ends)
-    settings = Settings(given, reads_source=reads_source)
+    settings = GenerationSettings(given, reads_source=reads_source)
     # A bias costs no step anything. But it changes the probabilities of the other tokens, which a search adds up:
     # generate() takes them before its bans, unless it renormalises behind them.
     in_head = has_bias and (not settings.searches or given.get("renormalize_logits") is True)

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.decoders import (
     attention_names,
     head_names,
@@ -11,7 +11,7 @@ from weft_export.converters.decoders import (
     read_sizes,
     read_words,
 )
-from weft_export.converters.heads import Heads, Split
+from weft_export.converters.heads import HeadLayout, Split
 from weft_export.converters.sources import Names, from_row, transposed
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
@@ -26,9 +26,9 @@ _CALLED = {
 _SUMMARY = ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
 
 
-def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """LayerNorm before each sublayer, GELU, biases everywhere, a vector for each place."""
-    fields = foreign.fields
+    fields = hf.fields
     for name in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
         fields.only(name, False)
     # What summary_ is for has another head. Scores are float32 here anyway.
@@ -38,9 +38,9 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         activation=read_activation(fields, "activation_function", "gelu_new"),
         scale=None if fields.flag("scale_attn_weights", default=True) else 1.0,
     )
-    words = read_words(foreign, tied=True, positions=True)
+    words = read_words(hf, tied=True, positions=True)
     return read_sizes(
-        foreign, style, words, called=_CALLED, absent={"max_position_embeddings": 1024}, longest=True, turns=False
+        hf, style, words, called=_CALLED, absent={"max_position_embeddings": 1024}, longest=True, turns=False
     )
 
 
@@ -61,7 +61,7 @@ def names(config: DecoderOnlyConfig) -> Names:
     }
 
 
-def _thirds(_: Heads) -> Split:
+def _thirds(_: HeadLayout) -> Split:
     def split(tensor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # A bias has one axis, which is the last of a matrix too.
         query, key, value = tensor.movedim(-1, 0).chunk(3)

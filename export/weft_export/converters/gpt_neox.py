@@ -1,6 +1,6 @@
 """GPT-NeoX (Black et al. 2022) and Pythia (Biderman et al. 2023)."""
 
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.decoders import (
     attention_names,
     head_names,
@@ -17,9 +17,9 @@ from weft_export.layers.style import Style
 _ABSENT = {"intermediate_size": 24576}
 
 
-def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Attention and feed-forward beside each other, each with its norm, and a quarter of each head turned."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.skip("is_decoder")
     style = Style(
         residual="parallel" if fields.flag("use_parallel_residual", default=True) else "pre",
@@ -29,8 +29,8 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         feed_forward_bias=True,
     )
     theta, share = fields.number("rotary_emb_base", 10000.0), fields.number("rotary_pct", 0.25)
-    config = read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT)
-    return turned(foreign, config, theta=theta, share=share)
+    config = read_sizes(hf, style, read_words(hf, tied=False), absent=_ABSENT)
+    return turned(hf, config, theta=theta, share=share)
 
 
 def names(config: DecoderOnlyConfig) -> Names:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from weft_export.converters.rotation import turned_numbers
+from weft_export.converters.rope import rope_dim
 from weft_export.converters.sources import Source, rows
 from weft_export.families.decoder_only import DecoderOnlyConfig
 
@@ -14,7 +14,7 @@ Split = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Heads:
+class HeadLayout:
     """Two things may differ from ours, and scores see neither of them.
 
     1. We turn number i of a head with i + size / 2. Who turns only the first r numbers turns i with i + r / 2.
@@ -107,12 +107,12 @@ class Heads:
         return order + [-1] * (size - len(order))
 
 
-def heads_of(config: DecoderOnlyConfig) -> Heads:
+def heads_of(config: DecoderOnlyConfig) -> HeadLayout:
     """Return how a checkpoint's heads lie in those of a config."""
-    return Heads(
+    return HeadLayout(
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         stored=config.head_dim - (config.padding or 0),
         size=config.head_dim,
-        turned=turned_numbers(config.rotations[0]) if config.rotations else 0,
+        turned=rope_dim(config.rotations[0]) if config.rotations else 0,
     )

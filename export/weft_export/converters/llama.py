@@ -1,6 +1,6 @@
 """Llama 1 to 3 (Touvron et al. 2023; Grattafiori et al. 2024), and what is built like it: SmolLM, many others."""
 
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.decoders import (
     attention_names,
     head_names,
@@ -18,9 +18,9 @@ from weft_export.layers.style import Style
 _ABSENT = {"intermediate_size": 11008}
 
 
-def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """RMSNorm before each sublayer, SwiGLU, heads that share keys and values, rotary positions."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("pretraining_tp", 1)
     fields.only("rope_interleaved", False)
     style = Style(
@@ -31,7 +31,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         bias=fields.flag("attention_bias", default=False),
         feed_forward_bias=fields.flag("mlp_bias", default=False),
     )
-    return turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT))
+    return turned(hf, read_sizes(hf, style, read_words(hf, tied=False), absent=_ABSENT))
 
 
 def names(config: DecoderOnlyConfig) -> Names:

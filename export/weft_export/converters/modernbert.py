@@ -1,32 +1,32 @@
 """ModernBERT (Warner et al. 2024): pre-norm, rotary positions, GeGLU, and most layers see only their surroundings."""
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.encoders import DEFAULT_TEXT, kinds
-from weft_export.converters.rotation import whole_rotation_of
+from weft_export.converters.masked_lm_heads import MaskedLmHead
+from weft_export.converters.rope import whole_rope_of
 from weft_export.converters.sources import Names, both, half, layer_names
-from weft_export.converters.word_heads import WordHead
 from weft_export.families.encoder_only import FIRST, MEAN, EncoderOnlyConfig
-from weft_export.layers.positions import Rotation
+from weft_export.layers.embeddings import EmbeddingStyle
+from weft_export.layers.positions import Rope
 from weft_export.layers.reach import ALL
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 
 _LOCAL, _GLOBAL = "sliding_attention", "full_attention"
 
 
-def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
+def sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
     """The first layer has no norm before its attention, because words are normed."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("position_embedding_type", "absolute", "rope")  # a word that changes nothing
     fields.skip("decoder_bias")  # read for the head
     fields.skip("initializer_cutoff_factor", "layer_norm_eps", "sparse_prediction")
     fields.skip("sparse_pred_ignore_index", "reference_compile", "repad_logits_with_grad", "deterministic_flash_attn")
     fields.skip("tie_word_embeddings")
     d_model, num_heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
-    max_tokens = foreign.max_tokens(fields.whole("max_position_embeddings", 8192), DEFAULT_TEXT)
-    kinds = _kinds(foreign, fields.whole("num_hidden_layers"))
-    rotations = tuple(_rotation(foreign, kind, d_model // max(num_heads, 1), max_tokens) for kind in (_GLOBAL, _LOCAL))
+    max_tokens = hf.max_tokens(fields.whole("max_position_embeddings", 8192), DEFAULT_TEXT)
+    kinds = _kinds(hf, fields.whole("num_hidden_layers"))
+    rotations = tuple(_rotation(hf, kind, d_model // max(num_heads, 1), max_tokens) for kind in (_GLOBAL, _LOCAL))
     pooling = fields.among("classifier_pooling", {"cls": FIRST, "mean": MEAN}, "cls")
     around = fields.whole("local_attention", 128) // 2
     if not around:
@@ -48,7 +48,7 @@ def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
             bias=fields.flag("attention_bias", default=False),
             feed_forward_bias=fields.flag("mlp_bias", default=False),
         ),
-        words=WordStyle(norm=True, norm_eps=norm_eps, norm_bias=norm_bias),
+        words=EmbeddingStyle(norm=True, norm_eps=norm_eps, norm_bias=norm_bias),
         rotations=rotations,
         rotation_of=tuple(int(kind == _LOCAL) for kind in kinds),
         windows=tuple(min(around, max_tokens) if kind == _LOCAL else ALL for kind in kinds),
@@ -60,9 +60,9 @@ def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     )
 
 
-def _kinds(foreign: Foreign, num_layers: int) -> list[str]:
+def _kinds(hf: HfCheckpoint, num_layers: int) -> list[str]:
     """Return what each layer is. Older configs say every how many layers one sees everything."""
-    fields = foreign.fields
+    fields = hf.fields
     every = fields.whole("global_attn_every_n_layers", 3)
     if every < 1:
         raise fields.wrong("global_attn_every_n_layers", "must be at least 1")
@@ -73,11 +73,11 @@ def _kinds(foreign: Foreign, num_layers: int) -> list[str]:
     return kinds
 
 
-def _rotation(foreign: Foreign, kind: str, head_dim: int, max_tokens: int) -> Rotation:
-    fields = foreign.fields
+def _rotation(hf: HfCheckpoint, kind: str, head_dim: int, max_tokens: int) -> Rope:
+    fields = hf.fields
     name, default = ("global_rope_theta", 160_000.0) if kind == _GLOBAL else ("local_rope_theta", 10_000.0)
     given = fields.part("rope_parameters").part(kind)
-    return whole_rotation_of(fields, given, head_dim, max_tokens, theta=fields.number(name, default))
+    return whole_rope_of(fields, given, head_dim, max_tokens, theta=fields.number(name, default))
 
 
 def names(_: EncoderOnlyConfig) -> Names:
@@ -101,8 +101,8 @@ _LAYER: Names = {
 }
 
 
-def _words(foreign: Foreign) -> WordHead:
-    return WordHead("head.dense", "head.norm", "decoder", biased=foreign.fields.flag("decoder_bias", default=True))
+def _words(hf: HfCheckpoint) -> MaskedLmHead:
+    return MaskedLmHead("head.dense", "head.norm", "decoder", biased=hf.fields.flag("decoder_bias", default=True))
 
 
 _HEAD = {**both("head.inner", "head.dense"), **both("head.norm", "head.norm"), **both("head.labels", "classifier")}

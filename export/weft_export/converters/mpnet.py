@@ -1,9 +1,9 @@
 """MPNet (Song et al. 2020): BERT with T5's relative bias, without segments, and with positions from row 2 on."""
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.encoders import LABELS, kinds, no_layer, read_sizes
+from weft_export.converters.masked_lm_heads import ROBERTA_HEAD
 from weft_export.converters.sources import Names, both, both_rows, from_row, layer_names, norm
-from weft_export.converters.word_heads import ROBERTA_WORDS
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
 _FIRST_ROW, _MAX_DISTANCE = 2, 128
@@ -11,11 +11,11 @@ _FIRST_ROW, _MAX_DISTANCE = 2, 128
 _NUM_BUCKETS = 32
 
 
-def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
+def sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
     """All offsets from 128 on share a bucket."""
-    foreign.fields.only("relative_attention_num_buckets", _NUM_BUCKETS)
+    hf.fields.only("relative_attention_num_buckets", _NUM_BUCKETS)
     return read_sizes(
-        foreign,
+        hf,
         first_row=_FIRST_ROW,
         num_buckets=_NUM_BUCKETS,
         max_distance=_MAX_DISTANCE,
@@ -50,5 +50,5 @@ MPNET = kinds(
     names,
     ({**both("head.inner", "classifier.dense"), **both("head.labels", "classifier.out_proj")}, LABELS),
     (r"mpnet\.pooler\..*",),
-    words=ROBERTA_WORDS,
+    words=ROBERTA_HEAD,
 )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.decoders import read_activation, read_sizes, read_words, turned
 from weft_export.converters.llama import LLAMA
 from weft_export.converters.llama import names as llama_names
@@ -15,9 +15,9 @@ from weft_export.layers.style import Style
 _ABSENT = {"intermediate_size": 11008}
 
 
-def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Llama's layers. Those that clip queries, keys and values are refused."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("clip_qkv", None)
     style = Style(
         norm_bias=False,
@@ -26,7 +26,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         bias=fields.flag("attention_bias", default=False),
         feed_forward_bias=False,
     )
-    return turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT))
+    return turned(hf, read_sizes(hf, style, read_words(hf, tied=False), absent=_ABSENT))
 
 
 def names(config: DecoderOnlyConfig) -> Names:

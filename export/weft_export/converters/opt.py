@@ -1,6 +1,6 @@
 """OPT (Zhang et al. 2022), but for its 350 million one, which has post-norm layers and narrower words."""
 
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.decoders import (
     attention_names,
     head_names,
@@ -18,9 +18,9 @@ FIRST_POSITION = 2
 """Rows of the table of places before that of the first."""
 
 
-def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """GPT-2's layers with a ReLU, and a vector for each place."""
-    fields = foreign.fields
+    fields = hf.fields
     for name in ("do_layer_norm_before", "layer_norm_elementwise_affine"):
         fields.only(name, True)
     fields.only("_remove_final_layer_norm", False)
@@ -30,11 +30,9 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         activation=read_activation(fields, "activation_function", "relu"),
         bias=fields.flag("enable_bias", default=True),
     )
-    words = read_words(foreign, tied=True, positions=True)
+    words = read_words(hf, tied=True, positions=True)
     called = {"intermediate_size": "ffn_dim"}
-    return read_sizes(
-        foreign, style, words, called=called, absent={"intermediate_size": 3072}, longest=True, turns=False
-    )
+    return read_sizes(hf, style, words, called=called, absent={"intermediate_size": 3072}, longest=True, turns=False)
 
 
 def names(config: DecoderOnlyConfig) -> Names:

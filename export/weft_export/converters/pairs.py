@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from weft_export.checkpoints.tokenizer import tokenizer_of, tried
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.lengths import bounded, tokenizer_length
 from weft_export.converters.sentence_files import (
     JUDGE,
@@ -29,14 +29,14 @@ _OF_SEVERAL = {"Identity": SOFTMAX, "Softmax": SOFTMAX, "Sigmoid": SIGMOID}
 _PLACES = "body.words.positions.weight"
 
 
-def takes_pairs(sizes: Any, foreign: Foreign) -> bool:
+def takes_pairs(sizes: Any, hf: HfCheckpoint) -> bool:
     """Whether a classifier is a cross-encoder. One with several labels reads one text, unless it is said."""
-    said = foreign.choices.pairs or is_judge(foreign.directory)
+    said = hf.choices.pairs or is_judge(hf.directory)
     return isinstance(sizes, EncoderOnlyConfig) and (sizes.num_labels == 1 or said)
 
 
 def judge_sizes(
-    config: EncoderOnlyConfig, foreign: Foreign, body: Callable[[EncoderOnlyConfig], Names]
+    config: EncoderOnlyConfig, hf: HfCheckpoint, body: Callable[[EncoderOnlyConfig], Names]
 ) -> EncoderOnlyConfig:
     """Put to a classifier's sizes what a cross-encoder has: how it scores, and where its second segment begins.
 
@@ -47,19 +47,19 @@ def judge_sizes(
     Raises:
         CheckpointError: the scores are of a kind that is not supported, or the tokenizer numbers segments otherwise.
     """
-    if not takes_pairs(config, foreign):
-        foreign.fields.skip("sentence_transformers", "sbert_ce_default_activation_function")
+    if not takes_pairs(config, hf):
+        hf.fields.skip("sentence_transformers", "sbert_ce_default_activation_function")
         # The pipeline of transformers cuts a text where it is told to, and else gives the model all of it.
-        most = tokenizer_length(foreign.directory) if foreign.choices.truncate else None
-        return replace(config, max_tokens=bounded(config.max_tokens, most, foreign))
-    files = _judge_files(foreign)
-    scoring = _scoring(foreign, files.activation, config.num_labels) or config.scoring
-    longest = bounded(config.max_tokens, files.longest, foreign)
-    return replace(in_segments(config, foreign, body), max_tokens=longest, scoring=scoring)
+        most = tokenizer_length(hf.directory) if hf.choices.truncate else None
+        return replace(config, max_tokens=bounded(config.max_tokens, most, hf))
+    files = _judge_files(hf)
+    scoring = _scoring(hf, files.activation, config.num_labels) or config.scoring
+    longest = bounded(config.max_tokens, files.longest, hf)
+    return replace(in_segments(config, hf, body), max_tokens=longest, scoring=scoring)
 
 
 def in_segments(
-    config: EncoderOnlyConfig, foreign: Foreign, body: Callable[[EncoderOnlyConfig], Names]
+    config: EncoderOnlyConfig, hf: HfCheckpoint, body: Callable[[EncoderOnlyConfig], Names]
 ) -> EncoderOnlyConfig:
     """Put to a config where the second of two texts begins, if the model knows segments; body as in judge_sizes.
 
@@ -68,33 +68,33 @@ def in_segments(
     """
     places = body(config).get(_PLACES)
     # `of_segment` makes them of two tables.
-    if not isinstance(places, Source) or len(places.names) != 2 or foreign.fields.whole("type_vocab_size", 2) < 2:
+    if not isinstance(places, Source) or len(places.names) != 2 or hf.fields.whole("type_vocab_size", 2) < 2:
         return config
     # What a tokenizer's class is found by.
-    of_class = {name: foreign.fields.raw(name) for name in ("model_type", "tokenizer_class")}
-    side = read_text_side(foreign.directory, of_class, config.vocab_size)
+    of_class = {name: hf.fields.raw(name) for name in ("model_type", "tokenizer_class")}
+    side = read_text_side(hf.directory, of_class, config.vocab_size)
     if not side.has_segments:
-        foreign.fields.note("its tokenizer gives no token_type_ids, so both texts of a pair are the first segment")
+        hf.fields.note("its tokenizer gives no token_type_ids, so both texts of a pair are the first segment")
         return config
     return replace(config, words=replace(config.words, separator_id=separator_of(side, has_segments=True)))
 
 
-def _judge_files(foreign: Foreign) -> SentenceFiles:
-    path = foreign.directory / MODULES
-    files = read_sentence_files(foreign, JUDGE)
-    kinds = [kind for kind, _ in modules_of(foreign.directory)] if path.exists() else ["Transformer"]
+def _judge_files(hf: HfCheckpoint) -> SentenceFiles:
+    path = hf.directory / MODULES
+    files = read_sentence_files(hf, JUDGE)
+    kinds = [kind for kind, _ in modules_of(hf.directory)] if path.exists() else ["Transformer"]
     if kinds != ["Transformer"]:
         raise CheckpointError(f"{path} lists {', '.join(kinds)}; of a {JUDGE}, a Transformer alone is supported")
     return files
 
 
-def _scoring(foreign: Foreign, said: str | None, num_labels: int) -> str | None:
+def _scoring(hf: HfCheckpoint, said: str | None, num_labels: int) -> str | None:
     """Return how sentence-transformers makes scores of logits, if it says so.
 
     said: by a file of its own, which counts before config.json.
     """
-    part = foreign.fields.part("sentence_transformers")
-    older = foreign.fields.raw("sbert_ce_default_activation_function")
+    part = hf.fields.part("sentence_transformers")
+    older = hf.fields.raw("sbert_ce_default_activation_function")
     said = said or part.raw("activation_fn") or older
     part.skip("version")
     if said is None:
@@ -106,7 +106,7 @@ def _scoring(foreign: Foreign, said: str | None, num_labels: int) -> str | None:
         wanted = f"torch's {' and '.join(known)} are supported"
         raise CheckpointError(f"activation_fn of sentence-transformers is {said!r:.60}; {wanted}")
     if num_labels > 1 and word == "Identity":
-        foreign.fields.note("sentence-transformers gives logits of several labels; scores are their softmax")
+        hf.fields.note("sentence-transformers gives logits of several labels; scores are their softmax")
     return known[word]
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.decoders import (
     attention_names,
     head_names,
@@ -22,17 +22,17 @@ from weft_export.layers.style import Style
 _ABSENT = {"intermediate_size": 8192}
 
 
-def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Phi: attention and feed-forward beside each other after one norm, half of each head turned, biases everywhere."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("qk_layernorm", False)
     style = Style(
         residual="parallel",
         norm_eps=fields.number("layer_norm_eps", 1e-5),
         activation=read_activation(fields, default="gelu_new"),
     )
-    words = replace(read_words(foreign, tied=False), bias=True)
-    return turned(foreign, read_sizes(foreign, style, words, absent=_ABSENT), share=0.5)
+    words = replace(read_words(hf, tied=False), bias=True)
+    return turned(hf, read_sizes(hf, style, words, absent=_ABSENT), share=0.5)
 
 
 def names(config: DecoderOnlyConfig) -> Names:
@@ -50,9 +50,9 @@ def names(config: DecoderOnlyConfig) -> Names:
     }
 
 
-def llama_sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def llama_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Phi 3: Llama's layers. Phi 4 mini turns three quarters of each head."""
-    fields = foreign.fields
+    fields = hf.fields
     for name in ("attention_bias", "mlp_bias", "lm_head_bias"):
         fields.only(name, False)
     for name in ("full_attn_mod", "interpolate_factor"):
@@ -67,9 +67,9 @@ def llama_sizes(foreign: Foreign) -> DecoderOnlyConfig:
         gated=True,
         bias=False,
     )
-    config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT), share=1.0)
+    config = turned(hf, read_sizes(hf, style, read_words(hf, tied=False), absent=_ABSENT), share=1.0)
     window = fields.whole_or_null("sliding_window", None)
-    return windowed(foreign, config, window, lambda _: window is not None, typed=False)
+    return windowed(hf, config, window, lambda _: window is not None, typed=False)
 
 
 def llama_names(config: DecoderOnlyConfig) -> Names:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.image_processor import read_image_spec
 from weft_export.converters.label_scores import scoring_of
@@ -16,32 +16,32 @@ from weft_export.preconditions import POOLINGS, Pooling
 from weft_proto.v1 import bundle_pb2
 
 
-def read_picture_spec(foreign: Foreign, channels: int) -> bundle_pb2.ImageSpec:
+def read_picture_spec(hf: HfCheckpoint, channels: int) -> bundle_pb2.ImageSpec:
     """Return how pictures become pixels, without the grid.
 
     Raises:
         CheckpointError: no file says it, or it says what cannot be done.
     """
-    return read_image_spec(read_processor(foreign, "image_processor"), foreign.fields.word("model_type"), channels)
+    return read_image_spec(read_processor(hf, "image_processor"), hf.fields.word("model_type"), channels)
 
 
-def picture_sizes(foreign: Foreign, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, Any]:
+def picture_sizes(hf: HfCheckpoint, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, Any]:
     """Return labels, channels, and the sides of pictures and patches, as `picture_sides`."""
-    return {**label_sizes(foreign), **picture_sides(foreign, fields, patch_size=patch_size)}
+    return {**label_sizes(hf), **picture_sides(hf, fields, patch_size=patch_size)}
 
 
 def picture_sides(
-    foreign: Foreign, fields: Fields | None = None, *, image_size: int = 224, patch_size: int = 16
+    hf: HfCheckpoint, fields: Fields | None = None, *, image_size: int = 224, patch_size: int = 16
 ) -> dict[str, int]:
     """Return channels, and the sides of pictures and patches, by the names of a family's config.
 
     fields: where image_size, patch_size and num_channels stand, if not at the top of config.json.
     image_size, patch_size: what they are where nothing says it.
     """
-    fields = fields or foreign.fields
+    fields = fields or hf.fields
     channels = fields.whole("num_channels", 3)
     height, width = fields.sides("image_size", image_size)
-    spec = read_picture_spec(foreign, channels)
+    spec = read_picture_spec(hf, channels)
     if (spec.height, spec.width) != (height, width):
         found = f"{FILE} makes pictures of {spec.height} x {spec.width}"
         raise CheckpointError(f"config.json: image_size is {height} x {width}, and {found}")
@@ -51,18 +51,18 @@ def picture_sides(
     return {"channels": channels, "image_height": height, "image_width": width, "patch_size": side}
 
 
-def picture_pooling(foreign: Foreign) -> str:
+def picture_pooling(hf: HfCheckpoint) -> str:
     """Return what makes one vector of a picture. Raises CheckpointError unless it is chosen: no file says it."""
-    chosen = foreign.choices.pooling
+    chosen = hf.choices.pooling
     if chosen not in (Pooling.CLS, Pooling.MEAN):
         raise CheckpointError("no file says how a picture becomes one vector; choose --pooling cls or mean")
     return POOLINGS[Pooling(chosen)].family
 
 
-def label_sizes(foreign: Foreign) -> dict[str, Any]:
+def label_sizes(hf: HfCheckpoint) -> dict[str, Any]:
     """Return the number of labels, and what their scores are."""
-    num_labels = foreign.fields.num_labels()
-    return {"num_labels": num_labels, "scoring": scoring_of(foreign.fields, num_labels)}
+    num_labels = hf.fields.num_labels()
+    return {"num_labels": num_labels, "scoring": scoring_of(hf.fields, num_labels)}
 
 
 def skip_backbone(fields: Fields) -> None:

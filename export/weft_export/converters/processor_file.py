@@ -13,7 +13,7 @@ from weft_export.errors import CheckpointError
 
 if TYPE_CHECKING:
     # It loads torch, and the reading of pictures' options does not.
-    from weft_export.converters.converter import Foreign
+    from weft_export.converters.converter import HfCheckpoint
 
 FILE, PROCESSOR_FILE = "preprocessor_config.json", "processor_config.json"
 PROCESSOR_KEYS: Table = {
@@ -26,16 +26,16 @@ PROCESSOR_KEYS: Table = {
 }
 
 
-def read_processor(foreign: Foreign, part: str) -> dict[str, Any]:
+def read_processor(hf: HfCheckpoint, part: str) -> dict[str, Any]:
     """Return what says how the input is made: of the first file its part, if it has one, or else the second file.
 
     Raises:
         CheckpointError: a file is missing or is no object.
     """
-    given = read_object_if_there(foreign.directory / PROCESSOR_FILE)
-    foreign.fields.note(*check_keys(PROCESSOR_FILE, given, PROCESSOR_KEYS))
+    given = read_object_if_there(hf.directory / PROCESSOR_FILE)
+    hf.fields.note(*check_keys(PROCESSOR_FILE, given, PROCESSOR_KEYS))
     if part not in given:
-        return read_object(foreign.directory / FILE)
+        return read_object(hf.directory / FILE)
     nested = given[part]
     if not isinstance(nested, dict):
         raise CheckpointError(f"{PROCESSOR_FILE}: {part} is not a JSON object")

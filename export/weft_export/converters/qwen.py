@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.decoders import read_activation, read_sizes, read_words, turned, windowed
 from weft_export.converters.llama import LLAMA
 from weft_export.converters.llama import names as llama_names
@@ -13,21 +13,21 @@ from weft_export.layers.style import Style
 _ABSENT = {"num_key_value_heads": 32, "intermediate_size": 22016}
 
 
-def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Qwen 2: queries, keys and values have biases."""
-    fields = foreign.fields
-    style = replace(_style(foreign), qkv_bias=True)
+    fields = hf.fields
+    style = replace(_style(hf), qkv_bias=True)
     fields.only("use_mrope", False)
-    config = read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT)
-    return _windowed(foreign, turned(foreign, config))
+    config = read_sizes(hf, style, read_words(hf, tied=False), absent=_ABSENT)
+    return _windowed(hf, turned(hf, config))
 
 
-def normed_sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def normed_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Qwen 3: each head of queries and keys passes an RMSNorm."""
-    style = replace(_style(foreign), qk_norm=True, bias=foreign.fields.flag("attention_bias", default=False))
+    style = replace(_style(hf), qk_norm=True, bias=hf.fields.flag("attention_bias", default=False))
     style = replace(style, feed_forward_bias=False)
-    config = read_sizes(foreign, style, read_words(foreign, tied=False), absent={**_ABSENT, "head_dim": 128})
-    return _windowed(foreign, turned(foreign, config))
+    config = read_sizes(hf, style, read_words(hf, tied=False), absent={**_ABSENT, "head_dim": 128})
+    return _windowed(hf, turned(hf, config))
 
 
 def normed_names(config: DecoderOnlyConfig) -> Names:
@@ -40,8 +40,8 @@ def normed_names(config: DecoderOnlyConfig) -> Names:
     }
 
 
-def _style(foreign: Foreign) -> Style:
-    fields = foreign.fields
+def _style(hf: HfCheckpoint) -> Style:
+    fields = hf.fields
     return Style(
         rms_norm=True,
         norm_eps=fields.number("rms_norm_eps", 1e-6),
@@ -51,13 +51,13 @@ def _style(foreign: Foreign) -> Style:
     )
 
 
-def _windowed(foreign: Foreign, config: DecoderOnlyConfig) -> DecoderOnlyConfig:
+def _windowed(hf: HfCheckpoint, config: DecoderOnlyConfig) -> DecoderOnlyConfig:
     """A window in the layers from max_window_layers on, if there is one at all."""
-    fields = foreign.fields
+    fields = hf.fields
     first, window = fields.whole("max_window_layers", 28), fields.whole_or_null("sliding_window", 4096)
     if not fields.flag("use_sliding_window", default=False):
         window = None
-    return windowed(foreign, config, window, lambda layer: window is not None and layer >= first)
+    return windowed(hf, config, window, lambda layer: window is not None and layer >= first)
 
 
 QWEN2 = replace(LLAMA, model_type="qwen2", architectures=("Qwen2ForCausalLM",), sizes=sizes)

@@ -2,21 +2,21 @@
 
 import torch
 
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.pictures import label_sizes, read_picture_spec, skip_backbone
 from weft_export.converters.sources import Names, Source, both
 from weft_export.families.resnet import ResnetConfig
 
 
-def sizes(foreign: Foreign) -> ResnetConfig:
+def sizes(hf: HfCheckpoint) -> ResnetConfig:
     """Any size of pictures: the one that the image processor makes."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("hidden_act", "relu")
     skip_backbone(fields)
     channels = fields.whole("num_channels", 3)
-    pictures = read_picture_spec(foreign, channels)
+    pictures = read_picture_spec(hf, channels)
     return ResnetConfig(
-        **label_sizes(foreign),
+        **label_sizes(hf),
         channels=channels,
         image_height=pictures.height,
         image_width=pictures.width,

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.lengths import bounded
 from weft_export.converters.pooling_file import pooling_in
 from weft_export.converters.prompts import check_pooled, read_prompts
@@ -46,36 +46,36 @@ class _Ending:
     folders: tuple[Path, ...] = ()
 
 
-def embedder_sizes(body: EncoderConfig, foreign: Foreign) -> TextEmbedderConfig:
+def embedder_sizes(body: EncoderConfig, hf: HfCheckpoint) -> TextEmbedderConfig:
     """Put what is behind a body to its sizes.
 
     Raises:
         CheckpointError: nothing says it, or it is not supported.
     """
-    ending = _ending_of(foreign)
+    ending = _ending_of(hf)
     kept = {field.name: getattr(body, field.name) for field in fields(EncoderConfig)}
-    kept["max_tokens"] = _bounded(body.max_tokens, foreign)
+    kept["max_tokens"] = _bounded(body.max_tokens, hf)
     return TextEmbedderConfig(**kept, pooling=ending.pooling, dense=ending.dense, normalized=ending.normalized)
 
 
-def decoder_embedder_sizes(body: DecoderOnlyConfig, foreign: Foreign) -> DecoderEmbedderConfig:
+def decoder_embedder_sizes(body: DecoderOnlyConfig, hf: HfCheckpoint) -> DecoderEmbedderConfig:
     """Do the same for a decoder, whose words are only read. Raises as embedder_sizes."""
-    ending = _ending_of(foreign)
+    ending = _ending_of(hf)
     words = replace(body.words, tied=True, bias=False, transform=None)
-    body = replace(body, words=words, max_tokens=_bounded(body.max_tokens, foreign))
+    body = replace(body, words=words, max_tokens=_bounded(body.max_tokens, hf))
     return DecoderEmbedderConfig(body=body, pooling=ending.pooling, dense=ending.dense, normalized=ending.normalized)
 
 
-def _bounded(max_tokens: int, foreign: Foreign) -> int:
+def _bounded(max_tokens: int, hf: HfCheckpoint) -> int:
     """Return how long a text may be: what is chosen, or what the files say, as far as the body takes it."""
-    expected = EMBEDDER if foreign.choices.pooling is None else None
-    return bounded(max_tokens, read_sentence_files(foreign, expected).longest, foreign)
+    expected = EMBEDDER if hf.choices.pooling is None else None
+    return bounded(max_tokens, read_sentence_files(hf, expected).longest, hf)
 
 
-def dense_names(_: object, foreign: Foreign) -> Names:
+def dense_names(_: object, hf: HfCheckpoint) -> Names:
     """Return the sources of the dense layers, which lie in folders of their own."""
     names: dict[str, Source | str] = {}
-    for index, folder in enumerate(_ending_of(foreign).folders):
+    for index, folder in enumerate(_ending_of(hf).folders):
         stored = StoredTensors(folder)
         for part in stored.entries:
             names[f"dense.{index}.{part.removeprefix('linear.')}"] = _apart(stored, part)
@@ -91,8 +91,8 @@ def _apart(stored: StoredTensors, name: str) -> Source:
     return Source((), make)
 
 
-def _ending_of(foreign: Foreign) -> _Ending:
-    directory, chosen = foreign.directory, foreign.choices.pooling
+def _ending_of(hf: HfCheckpoint) -> _Ending:
+    directory, chosen = hf.directory, hf.choices.pooling
     if chosen is not None:
         return _Ending(POOLINGS[Pooling(chosen)].family, normalized=True)
     if not (directory / MODULES).exists():
@@ -112,26 +112,26 @@ def _ending_of(foreign: Foreign) -> _Ending:
     if modules[0][1] != directory:
         raise CheckpointError(f"{directory / MODULES}: the Transformer is supported in the same directory alone")
     if kinds[-1] == "Normalize" and (modules[-1][1] / "config.json").exists():
-        read_module(foreign, modules[-1][1], NORMALIZE_KEYS)
-    dense = [(folder, _dense(foreign, folder)) for kind, folder in modules if kind == "Dense"]
+        read_module(hf, modules[-1][1], NORMALIZE_KEYS)
+    dense = [(folder, _dense(hf, folder)) for kind, folder in modules if kind == "Dense"]
     return _Ending(
-        _pooling(foreign, modules[1][1]),
+        _pooling(hf, modules[1][1]),
         normalized=kinds[-1] == "Normalize",
         dense=tuple(layer for _, layer in dense),
         folders=tuple(folder for folder, _ in dense),
     )
 
 
-def _pooling(foreign: Foreign, folder: Path) -> str:
-    config = read_module(foreign, folder, POOLING_KEYS)
+def _pooling(hf: HfCheckpoint, folder: Path) -> str:
+    config = read_module(hf, folder, POOLING_KEYS)
     pooling = pooling_in(folder / "config.json", config)
     is_last = pooling == Pooling.LAST
-    check_pooled(folder / "config.json", config, read_prompts(foreign.directory), is_last=is_last)
+    check_pooled(folder / "config.json", config, read_prompts(hf.directory), is_last=is_last)
     return POOLINGS[pooling].family
 
 
-def _dense(foreign: Foreign, folder: Path) -> Dense:
-    config = read_module(foreign, folder, DENSE_KEYS)
+def _dense(hf: HfCheckpoint, folder: Path) -> Dense:
+    config = read_module(hf, folder, DENSE_KEYS)
     said = str(config.get("activation_function", f"{_TORCH}Tanh"))
     word = said.rpartition(".")[2]
     if word not in _ACTIVATIONS or not said.startswith(_TORCH):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.keys import NEUTRAL, USED, Noted, Only, Table, check_keys
 from weft_export.converters.text.json_file import read_list, read_object, read_object_if_there
 from weft_export.converters.text.settings import CONFIG
@@ -118,7 +118,7 @@ def is_judge(directory: Path) -> bool:
     return read_object_if_there(directory / MODEL).get("model_type") == JUDGE
 
 
-def read_sentence_files(foreign: Foreign, expected: str | None) -> SentenceFiles:
+def read_sentence_files(hf: HfCheckpoint, expected: str | None) -> SentenceFiles:
     """Read the files of a model of an expected class, and note what a person has to do with texts. Any may be missing.
 
     expected: EMBEDDER or JUDGE; None where it does not matter what a text became with theirs.
@@ -126,21 +126,21 @@ def read_sentence_files(foreign: Foreign, expected: str | None) -> SentenceFiles
     Raises:
         CheckpointError: a file is of another class, or says what cannot be followed.
     """
-    given = read_object_if_there(foreign.directory / MODEL)
-    has_modules = (foreign.directory / MODULES).exists()
+    given = read_object_if_there(hf.directory / MODEL)
+    has_modules = (hf.directory / MODULES).exists()
     # Before version 5 no file said the class, and all directories with modules were embedders.
     model_type = given.get("model_type", EMBEDDER if has_modules else expected)
     if expected is not None and model_type != expected:
         raise CheckpointError(
-            f"{foreign.directory / MODEL}: model_type is {model_type!r:.60}, and config.json is of a {expected}"
+            f"{hf.directory / MODEL}: model_type is {model_type!r:.60}, and config.json is of a {expected}"
         )
-    transformer = read_transformer(foreign.directory)
+    transformer = read_transformer(hf.directory)
     if expected is not None:
         check_task(transformer, expected)
-    foreign.fields.note(
+    hf.fields.note(
         *check_keys(MODEL, given, MODEL_KEYS),
         *check_keys(transformer.place, transformer.given, TRANSFORMER_KEYS),
-        *(note for module in listed_in(foreign.directory) for note in check_keys(MODULES, module, MODULE_KEYS)),
+        *(note for module in listed_in(hf.directory) for note in check_keys(MODULES, module, MODULE_KEYS)),
     )
     activation = given.get("activation_fn")
     # Without its modules, sentence-transformers takes the directory for one of transformers.
@@ -241,9 +241,9 @@ def check_task(transformer: Transformer, expected: str) -> None:
             raise CheckpointError(f"{transformer.place}: {name} is {value!r:.80}, which cannot be followed")
 
 
-def read_module(foreign: Foreign, folder: Path, table: Table) -> dict[str, Any]:
+def read_module(hf: HfCheckpoint, folder: Path, table: Table) -> dict[str, Any]:
     """Read a module's config.json, and note what is not followed. Raises CheckpointError as check_keys."""
     path = folder / "config.json"
     given = read_object(path)
-    foreign.fields.note(*check_keys(f"{folder.name}/config.json", given, table))
+    hf.fields.note(*check_keys(f"{folder.name}/config.json", given, table))
     return given

@@ -126,7 +126,7 @@ GENERATION_KEYS = frozenset([*_NEUTRAL, *_UNKNOWN, *_READ, *_WITHOUT_EFFECT])
 """Each key of a generation_config.json that is followed, changes nothing, or is noted with another value than none."""
 
 
-class Settings:
+class GenerationSettings:
     """Reads the settings of a generation config into `decoding`; `left` says what it does not hold: "top_p is 3"."""
 
     def __init__(self, given: dict[str, Any], *, reads_source: bool) -> None:

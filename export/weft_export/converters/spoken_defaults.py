@@ -7,7 +7,7 @@ in config.json: what answers begin with, such as [[1, null], [2, 50359]].
 from collections.abc import Sequence
 from typing import Any
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.generation import GENERATION_FILE
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.errors import CheckpointError
@@ -34,15 +34,15 @@ CODES = {name.replace("_", " "): code for name, code in zip(_WORDS[::2], _WORDS[
 """The code of each name: the `en` of `english`."""
 
 
-def add_defaults(spec: bundle_pb2.AudioSpec, foreign: Foreign) -> None:
+def add_defaults(spec: bundle_pb2.AudioSpec, hf: HfCheckpoint) -> None:
     """Put to a spec, which has its tokens, what a request need not say.
 
     Raises:
         CheckpointError: a file asks for what the model has no token for, or for a beginning that no request has.
     """
-    given = read_object_if_there(foreign.directory / GENERATION_FILE)
+    given = read_object_if_there(hf.directory / GENERATION_FILE)
     language, task = given.get("language"), given.get("task")
-    forced = foreign.fields.raw(_FORCED)
+    forced = hf.fields.raw(_FORCED)
     forced = given[_FORCED] if given.get(_FORCED) is not None else forced
     if language is not None:
         spec.default_language = _tag(language, spec)
@@ -55,7 +55,7 @@ def add_defaults(spec: bundle_pb2.AudioSpec, foreign: Foreign) -> None:
     if tokens:
         _follow(tokens, spec)
     elif language is None and task is None and spec.HasField("transcribe_id"):
-        foreign.fields.note(
+        hf.fields.note(
             "no file names a language or a task: generate() leaves the task's token out, and answers begin with it here"
         )
     if given.get("return_timestamps") is True:

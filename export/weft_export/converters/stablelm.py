@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.decoders import norm_names, read_activation, read_sizes, read_words, turned
 from weft_export.converters.llama import LLAMA
 from weft_export.converters.llama import names as llama_names
@@ -13,9 +13,9 @@ from weft_export.layers.style import Style
 _ABSENT = {"num_key_value_heads": 32, "intermediate_size": 6912}
 
 
-def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Sublayers stand behind or beside each other. The 12 billion one, whose every head has a norm, is refused."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("qk_layernorm", False)
     style = Style(
         residual="parallel" if fields.flag("use_parallel_residual", default=False) else "pre",
@@ -25,7 +25,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         bias=False,
         qkv_bias=fields.flag("use_qkv_bias", default=False),
     )
-    return turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT), share=0.25)
+    return turned(hf, read_sizes(hf, style, read_words(hf, tied=False), absent=_ABSENT), share=0.25)
 
 
 def names(config: DecoderOnlyConfig) -> Names:

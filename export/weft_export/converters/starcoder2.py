@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.decoders import read_activation, read_sizes, read_words, turned, windowed
 from weft_export.converters.llama import LLAMA
 from weft_export.converters.llama import names as llama_names
@@ -13,9 +13,9 @@ from weft_export.layers.style import Style
 _ABSENT = {"num_key_value_heads": 2, "intermediate_size": 12288}
 
 
-def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """LayerNorm before each sublayer, and a window in all layers or in none."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("norm_type", "layer_norm")
     fields.only("mlp_type", "default")
     style = Style(
@@ -23,9 +23,9 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         activation=read_activation(fields, default="gelu_pytorch_tanh"),
         bias=fields.flag("use_bias", default=True),
     )
-    config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=True), absent=_ABSENT))
+    config = turned(hf, read_sizes(hf, style, read_words(hf, tied=True), absent=_ABSENT))
     window = fields.whole_or_null("sliding_window", None)
-    return windowed(foreign, config, window, lambda _: window is not None, typed=False)
+    return windowed(hf, config, window, lambda _: window is not None, typed=False)
 
 
 def names(config: DecoderOnlyConfig) -> Names:

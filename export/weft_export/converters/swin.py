@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.pictures import patches, picture_sizes, skip_backbone, with_zero_keys
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, layer_names, rows
 from weft_export.families.swin import SwinConfig
 from weft_proto.bundle_rules import MAX_IMAGE_SIDE
 
 
-def sizes(foreign: Foreign) -> SwinConfig:
+def sizes(hf: HfCheckpoint) -> SwinConfig:
     """Windows that fill each stage's grid; what would be padded is refused."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("use_absolute_embeddings", False)
     skip_backbone(fields)
     # The width of the last stage, which follows from embed_dim; and for pre-training.
@@ -26,7 +26,7 @@ def sizes(foreign: Foreign) -> SwinConfig:
     if ratio != int(ratio):
         raise fields.wrong("mlp_ratio", "must be a whole number")
     return SwinConfig(
-        **picture_sizes(foreign, patch_size=4),
+        **picture_sizes(hf, patch_size=4),
         d_model=fields.whole("embed_dim", 96),
         depths=tuple(fields.list("depths", [2, 2, 6, 2])),
         num_heads=tuple(fields.list("num_heads", [3, 6, 12, 24])),
@@ -37,25 +37,25 @@ def sizes(foreign: Foreign) -> SwinConfig:
     )
 
 
-def first_sizes(foreign: Foreign) -> SwinConfig:
+def first_sizes(hf: HfCheckpoint) -> SwinConfig:
     """The first version has a table of biases for window_size alone."""
-    foreign.fields.only("qkv_bias", True)
-    config = sizes(foreign)
+    hf.fields.only("qkv_bias", True)
+    config = sizes(hf)
     for stage in range(len(config.depths)):
         if config.window_of(stage) < config.window_size:
             rows, columns = config.grid_of(stage)
-            raise foreign.fields.wrong(
+            raise hf.fields.wrong(
                 "window_size", f"is larger than the grid of stage {stage}, {rows} x {columns}, which is not supported"
             )
     return config
 
 
-def second_sizes(foreign: Foreign) -> SwinConfig:
+def second_sizes(hf: HfCheckpoint) -> SwinConfig:
     """The second version makes its windows as small as a grid is, and computes their biases."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("qkv_bias", True)
     fields.list("pretrained_window_sizes", [0])
-    config = sizes(foreign)
+    config = sizes(hf)
     for stage in range(len(config.depths)):
         rows, columns = config.grid_of(stage)
         # transformers decides by the height alone whether windows are shifted.
@@ -82,11 +82,11 @@ def second_names(config: SwinConfig) -> Names:
     return names
 
 
-def second_biases(config: SwinConfig, foreign: Foreign) -> Names:
+def second_biases(config: SwinConfig, hf: HfCheckpoint) -> Names:
     """Compute the table of each block's biases, as the paper's network does (section 3.3)."""
-    trained = foreign.fields.list("pretrained_window_sizes", [0])
+    trained = hf.fields.list("pretrained_window_sizes", [0])
     if not all(type(each) is int and 0 <= each <= MAX_IMAGE_SIDE for each in trained):
-        raise foreign.fields.wrong("pretrained_window_sizes", f"must have whole numbers in [0, {MAX_IMAGE_SIDE}]")
+        raise hf.fields.wrong("pretrained_window_sizes", f"must have whole numbers in [0, {MAX_IMAGE_SIDE}]")
     names: dict[str, Source | str] = {}
     for stage, _, ours, theirs in _blocks("swinv2", config):
         network = f"{theirs}.attention.self.continuous_position_bias_mlp"

@@ -1,16 +1,16 @@
 """T5 in both versions, FLAN-T5 and mT5 (Raffel et al. 2020; Xue et al. 2021)."""
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.sources import Names, layer_names, rows, tied
 from weft_export.families.t5 import T5Config
 
 _SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 
 
-def sizes(foreign: Foreign) -> T5Config:
+def sizes(hf: HfCheckpoint) -> T5Config:
     """Relative positions take no weights, so the lengths are the exporter's choice."""
-    fields = foreign.fields
+    fields = hf.fields
     is_mt5 = fields.word("model_type") == "mt5"
     num_layers = fields.whole("num_layers", 8 if is_mt5 else 6)
     kind, _, word = fields.word("feed_forward_proj", "gated-gelu" if is_mt5 else "relu").rpartition("-")
@@ -27,8 +27,8 @@ def sizes(foreign: Foreign) -> T5Config:
     fields.skip("is_encoder_decoder", "n_positions", "is_decoder")
     return T5Config(
         vocab_size=fields.whole("vocab_size"),
-        max_source_tokens=foreign.max_source_tokens(None),
-        max_target_tokens=foreign.max_tokens(None, 512),
+        max_source_tokens=hf.max_source_tokens(None),
+        max_target_tokens=hf.max_tokens(None, 512),
         d_model=fields.whole("d_model"),
         num_heads=fields.whole("num_heads"),
         head_dim=fields.whole("d_kv"),
@@ -38,7 +38,7 @@ def sizes(foreign: Foreign) -> T5Config:
         num_buckets=fields.whole("relative_attention_num_buckets", 32),
         max_distance=fields.whole("relative_attention_max_distance", 128),
         # A file may hold a projection of its own although the config says that it is tied: transformers then takes it.
-        tied_projection="lm_head.weight" not in foreign.tensors,
+        tied_projection="lm_head.weight" not in hf.tensors,
         scaled_projection=fields.flag_or_false("scale_decoder_outputs", default=scaled),
         gated=kind == "gated",
         activation=ACTIVATIONS[word],

@@ -9,7 +9,7 @@ from torch import Tensor
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.bart import FIRST_ROW, decoder_names, slowest_table
 from weft_export.converters.captioners import encoder_sizes, vit_names
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.sources import (
     Names,
@@ -22,16 +22,16 @@ from weft_export.converters.sources import (
     transposed,
 )
 from weft_export.families.vision_encoder_decoder import VisionEncoderDecoderConfig
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 
 _CLASS_TOKENS = {"vit": 1, "deit": 2}
 GPT2, TROCR = "gpt2", "trocr"
 
 
-def sizes(foreign: Foreign) -> VisionEncoderDecoderConfig:
+def sizes(hf: HfCheckpoint) -> VisionEncoderDecoderConfig:
     """The encoder's answer is brought to the decoder's width, or the decoder reads it at its own."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("is_encoder_decoder", True)
     fields.skip("tie_word_embeddings", "processor_class")
     encoder, decoder = fields.part("encoder"), fields.part("decoder")
@@ -42,7 +42,7 @@ def sizes(foreign: Foreign) -> VisionEncoderDecoderConfig:
     written = decoder.word("model_type")
     if written not in readers:
         raise decoder.wrong("model_type", f"is not supported as a decoder; known are {', '.join(readers)}")
-    of_encoder, of_decoder = encoder_sizes(foreign, encoder), readers[written](foreign, decoder)
+    of_encoder, of_decoder = encoder_sizes(hf, encoder), readers[written](hf, decoder)
     reads_at = decoder.whole("cross_attention_hidden_size", 0)
     return VisionEncoderDecoderConfig(
         **of_encoder,
@@ -52,7 +52,7 @@ def sizes(foreign: Foreign) -> VisionEncoderDecoderConfig:
     )
 
 
-def _gpt2_sizes(foreign: Foreign, fields: Fields) -> dict[str, Any]:
+def _gpt2_sizes(hf: HfCheckpoint, fields: Fields) -> dict[str, Any]:
     """GPT-2 with a third sublayer, which reads the picture."""
     fields.only("scale_attn_weights", True)
     fields.only("scale_attn_by_inverse_layer_idx", False)
@@ -62,7 +62,7 @@ def _gpt2_sizes(foreign: Foreign, fields: Fields) -> dict[str, Any]:
     d_model = fields.whole("n_embd", 768)
     return {
         "target_vocab_size": fields.whole("vocab_size", 50257),
-        "max_target_tokens": foreign.max_tokens(fields.whole("n_positions", 1024), 256),
+        "max_target_tokens": hf.max_tokens(fields.whole("n_positions", 1024), 256),
         "d_model": d_model,
         "num_decoder_heads": fields.whole("n_head", 12),
         "d_decoder_ff": fields.whole("n_inner", 4 * d_model),
@@ -71,15 +71,15 @@ def _gpt2_sizes(foreign: Foreign, fields: Fields) -> dict[str, Any]:
             norm_eps=fields.number("layer_norm_epsilon", 1e-5),
             activation=fields.among("activation_function", ACTIVATIONS, "gelu_new"),
         ),
-        "words": WordStyle(
+        "words": EmbeddingStyle(
             positions=True,
             tied=fields.flag("tie_word_embeddings", default=True),
-            bias=bool(foreign.generation.banned),
+            bias=bool(hf.generation.banned),
         ),
     }
 
 
-def _trocr_sizes(foreign: Foreign, fields: Fields) -> dict[str, Any]:
+def _trocr_sizes(hf: HfCheckpoint, fields: Fields) -> dict[str, Any]:
     """BART's decoder."""
     fields.skip("classifier_dropout", "decoder_start_token_id", "hidden_size", "max_position_embeddings")
     d_model = fields.whole("d_model", 1024)
@@ -87,18 +87,18 @@ def _trocr_sizes(foreign: Foreign, fields: Fields) -> dict[str, Any]:
         fields.only("pad_token_id", FIRST_ROW - 1)
     return {
         "target_vocab_size": fields.whole("vocab_size", 50265),
-        "max_target_tokens": foreign.max_tokens(fields.whole("max_position_embeddings", 512), 256),
+        "max_target_tokens": hf.max_tokens(fields.whole("max_position_embeddings", 512), 256),
         "d_model": d_model,
         "num_decoder_heads": fields.whole("decoder_attention_heads", 16),
         "d_decoder_ff": fields.whole("decoder_ffn_dim", 4096),
         "num_decoder_layers": fields.whole("decoder_layers", 12),
         "style": Style(residual="post", activation=fields.among("activation_function", ACTIVATIONS, "gelu")),
-        "words": WordStyle(
+        "words": EmbeddingStyle(
             scale=math.sqrt(d_model) if fields.flag("scale_embedding", default=False) else 1.0,
             positions=True,
             norm=fields.flag("layernorm_embedding", default=True),
             tied=fields.flag("tie_word_embeddings", default=True),
-            bias=bool(foreign.generation.banned),
+            bias=bool(hf.generation.banned),
         ),
     }
 

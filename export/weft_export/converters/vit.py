@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.pictures import (
     patches,
     picture_pooling,
@@ -21,13 +21,13 @@ from weft_export.families.vit_embedder import VitEmbedderConfig
 PARTS = ("weight", "bias")
 
 
-def sizes(foreign: Foreign, *, distillation: bool = False) -> VitConfig:
+def sizes(hf: HfCheckpoint, *, distillation: bool = False) -> VitConfig:
     """A class token, pre-norm layers, and a linear head."""
-    fields = foreign.fields
+    fields = hf.fields
     # They are for pre-training, or for a pooler that classifiers do without.
     fields.skip("encoder_stride", "pooler_act", "pooler_output_size")
     return VitConfig(
-        **picture_sizes(foreign),
+        **picture_sizes(hf),
         d_model=fields.whole("hidden_size", 768),
         num_heads=fields.whole("num_attention_heads", 12),
         d_ff=fields.whole("intermediate_size", 3072),
@@ -40,9 +40,9 @@ def sizes(foreign: Foreign, *, distillation: bool = False) -> VitConfig:
     )
 
 
-def deit_sizes(foreign: Foreign) -> VitConfig:
+def deit_sizes(hf: HfCheckpoint) -> VitConfig:
     """The same with a distillation token."""
-    return sizes(foreign, distillation=True)
+    return sizes(hf, distillation=True)
 
 
 def body(model: str) -> dict[str, Source | str]:
@@ -56,11 +56,11 @@ def body(model: str) -> dict[str, Source | str]:
     }
 
 
-def embedder_sizes(foreign: Foreign) -> VitEmbedderConfig:
+def embedder_sizes(hf: HfCheckpoint) -> VitEmbedderConfig:
     """The body alone."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.skip("encoder_stride", "pooler_act", "pooler_output_size")
-    sides: dict[str, Any] = picture_sides(foreign)
+    sides: dict[str, Any] = picture_sides(hf)
     return VitEmbedderConfig(
         **sides,
         d_model=fields.whole("hidden_size", 768),
@@ -70,7 +70,7 @@ def embedder_sizes(foreign: Foreign) -> VitEmbedderConfig:
         norm_eps=fields.number("layer_norm_eps", 1e-12),
         activation=fields.among("hidden_act", ACTIVATIONS, "gelu"),
         qkv_bias=fields.flag("qkv_bias", default=True),
-        pooling=picture_pooling(foreign),
+        pooling=picture_pooling(hf),
     )
 
 

@@ -4,17 +4,17 @@ import torch
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.audio_processor import read_audio_spec
-from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.pictures import with_zero_keys
 from weft_export.converters.sources import Names, both, computed, first_of, from_row, layer_names, rows
 from weft_export.families.speech import SpeechConfig
+from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
-from weft_export.layers.words import WordStyle
 
 
-def sizes(foreign: Foreign) -> SpeechConfig:
+def sizes(hf: HfCheckpoint) -> SpeechConfig:
     """Norms before sublayers, learned positions of words, and keys without a bias."""
-    fields = foreign.fields
+    fields = hf.fields
     fields.only("is_encoder_decoder", True)
     fields.only("scale_embedding", False)
     fields.skip(
@@ -23,7 +23,7 @@ def sizes(foreign: Foreign) -> SpeechConfig:
     fields.skip("apply_spec_augment", "mask_time_prob", "mask_time_length", "mask_time_min_masks")
     fields.skip("mask_feature_prob", "mask_feature_length", "mask_feature_min_masks")
     d_model = fields.whole("d_model", 384)
-    spec = read_audio_spec(foreign)
+    spec = read_audio_spec(hf)
     num_mels, num_positions = fields.whole("num_mel_bins", 80), fields.whole("max_source_positions", 1500)
     if spec.num_mels != num_mels:
         raise fields.wrong("num_mel_bins", f"is {num_mels}, and the feature extractor makes {spec.num_mels}")
@@ -32,7 +32,7 @@ def sizes(foreign: Foreign) -> SpeechConfig:
     style = Style(activation=fields.among("activation_function", ACTIVATIONS, "gelu"))
     return SpeechConfig(
         target_vocab_size=fields.whole("vocab_size", 51865),
-        max_target_tokens=foreign.max_tokens(fields.whole("max_target_positions", 448)),
+        max_target_tokens=hf.max_tokens(fields.whole("max_target_positions", 448)),
         num_mels=num_mels,
         num_frames=spec.num_frames,
         d_model=d_model,
@@ -44,10 +44,10 @@ def sizes(foreign: Foreign) -> SpeechConfig:
         num_decoder_layers=fields.whole("decoder_layers", 4),
         encoder_style=style,
         style=style,
-        words=WordStyle(
+        words=EmbeddingStyle(
             positions=True,
             tied=fields.flag("tie_word_embeddings", default=True),
-            bias=bool(foreign.generation.banned),
+            bias=bool(hf.generation.banned),
         ),
     )
 

@@ -1,6 +1,7 @@
 """The encoder-decoder of BART (Lewis et al. 2020), and of its kin: Marian, mBART, M2M-100 and NLLB, Pegasus.
 
-They differ in where the norms stand, in what a position is, and in what belongs to the words: see Style and WordStyle.
+They differ in where the norms stand, in what a position is, and in what belongs to the words: see Style and
+EmbeddingStyle.
 """
 
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,9 @@ from weft_export.families.sequence_to_sequence import SequenceToSequence
 from weft_export.families.sizes import require_divisible, require_head, require_sizes
 from weft_export.layers.attention import padding_mask
 from weft_export.layers.decoder import Decoder
+from weft_export.layers.embeddings import Embeddings, EmbeddingStyle
 from weft_export.layers.encoder import Encoder
 from weft_export.layers.style import Style
-from weft_export.layers.words import Words, WordStyle
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class BartConfig:
     num_encoder_layers: int
     num_decoder_layers: int
     style: Style = field(default_factory=Style)
-    words: WordStyle = field(default_factory=WordStyle)
+    words: EmbeddingStyle = field(default_factory=EmbeddingStyle)
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
@@ -52,10 +53,10 @@ class Bart(SequenceToSequence):
         self.config = config
         width = config.d_model
         read = replace(config.words, transform=None, tied=True, bias=False, softcap=None)
-        self.words = Words(config.source_vocab_size, config.max_source_tokens, width, read)
+        self.words = Embeddings(config.source_vocab_size, config.max_source_tokens, width, read)
         encoder_sizes = (width, config.num_encoder_heads, config.d_encoder_ff, config.dropout, config.style)
         self.encoder = Encoder(config.num_encoder_layers, *encoder_sizes)
-        words = Words(config.target_vocab_size, config.max_target_tokens, width, config.words)
+        words = Embeddings(config.target_vocab_size, config.max_target_tokens, width, config.words)
         decoder_sizes = (width, config.num_decoder_heads, config.d_decoder_ff, config.dropout, config.style)
         decoder = Decoder(words, config.max_target_tokens, config.num_decoder_layers, *decoder_sizes)
         self._write_with(decoder, config.max_source_tokens)

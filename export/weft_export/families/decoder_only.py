@@ -12,10 +12,10 @@ from torch import Tensor
 from weft_export.families.causal import CausalTransformer
 from weft_export.families.sizes import require_divisible, require_each_layer, require_head, require_sizes
 from weft_export.layers.cached_attention import KeyValue
-from weft_export.layers.positions import Rotation, turning_tables
+from weft_export.layers.embeddings import Embeddings, EmbeddingStyle
+from weft_export.layers.positions import Rope, rope_tables
 from weft_export.layers.score_bias import Alibi
 from weft_export.layers.style import Style
-from weft_export.layers.words import Words, WordStyle
 
 ALL, NONE = 0, -1
 
@@ -41,8 +41,8 @@ class DecoderOnlyConfig:
     d_ff: int
     num_layers: int
     style: Style = field(default_factory=Style)
-    words: WordStyle = field(default_factory=WordStyle)
-    rotations: tuple[Rotation, ...] = ()
+    words: EmbeddingStyle = field(default_factory=EmbeddingStyle)
+    rotations: tuple[Rope, ...] = ()
     rotation_of: tuple[int, ...] = ()
     windows: tuple[int, ...] = ()
     alibi: float = 0.0
@@ -92,11 +92,11 @@ class DecoderOnly(CausalTransformer):
             score_bias=_alibi(config) if config.alibi else None,
         )
         self.config = config
-        self.words = Words(config.vocab_size, config.max_tokens, config.d_model, config.words)
+        self.words = Embeddings(config.vocab_size, config.max_tokens, config.d_model, config.words)
         # A graph is traced with more tokens than the shortest model takes.
         num_positions = -(-config.max_tokens // 8) * 8
         for index, rotation in enumerate(config.rotations):
-            cos, sin = turning_tables(num_positions, rotation)
+            cos, sin = rope_tables(num_positions, rotation)
             self.register_buffer(f"cos_{index}", cos, persistent=False)
             self.register_buffer(f"sin_{index}", sin, persistent=False)
 

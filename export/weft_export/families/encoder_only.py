@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from weft_export.families.classifier import SCORINGS, SOFTMAX, Classifier
 from weft_export.families.sizes import require_among, require_divisible, require_each_layer, require_sizes
 from weft_export.layers.disentangled import Disentangled, DisentangledAttention
+from weft_export.layers.embeddings import Embeddings, EmbeddingStyle
 from weft_export.layers.encoder import Encoder
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
 from weft_export.layers.feed_forward import ACTIVATIONS
 from weft_export.layers.pooling import mean_of_real
-from weft_export.layers.positions import Rotation
+from weft_export.layers.positions import Rope
 from weft_export.layers.reach import ALL, Reach
 from weft_export.layers.relative_bias import RelativeBias
 from weft_export.layers.style import Style
-from weft_export.layers.words import Words, WordStyle
 
 FIRST, MEAN = "first", "mean"
 
@@ -44,13 +44,13 @@ class EncoderConfig:
     d_ff: int
     num_layers: int
     style: Style = field(default_factory=Style)
-    words: WordStyle = field(default_factory=WordStyle)
+    words: EmbeddingStyle = field(default_factory=EmbeddingStyle)
     d_embedding: int | None = None
     one_layer: bool = False
     num_buckets: int | None = None
     max_distance: int = 128
     disentangled: Disentangled | None = None
-    rotations: tuple[Rotation, ...] = ()
+    rotations: tuple[Rope, ...] = ()
     rotation_of: tuple[int, ...] = ()
     windows: tuple[int, ...] = ()
     first_norm: bool = True
@@ -104,7 +104,7 @@ class Body(nn.Module):
         width = config.d_embedding or config.d_model
         # A batch is padded to a multiple of 8, which may lie beyond max_tokens.
         longest = -(-config.max_tokens // 8) * 8
-        self.words = Words(config.vocab_size, config.max_tokens, width, config.words)
+        self.words = Embeddings(config.vocab_size, config.max_tokens, width, config.words)
         self.widening = None if config.d_embedding is None else nn.Linear(width, config.d_model)
         bias = reach = None
         if config.num_buckets is not None:

@@ -14,11 +14,11 @@ from weft_export.families.causal import CausalTransformer
 from weft_export.families.sizes import require_divisible, require_head, require_sizes
 from weft_export.families.state import flat, pairs
 from weft_export.layers.cached_attention import KeyValue
+from weft_export.layers.embeddings import Embeddings, EmbeddingStyle
 from weft_export.layers.encoder import Encoder
 from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
 from weft_export.layers.patches import PatchEmbedding
 from weft_export.layers.style import Style
-from weft_export.layers.words import Words, WordStyle
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class GitConfig:
     class_token: bool = False
     encoder_style: Style = field(default_factory=Style)
     style: Style = field(default_factory=Style)
-    words: WordStyle = field(default_factory=lambda: WordStyle(positions=True))
+    words: EmbeddingStyle = field(default_factory=lambda: EmbeddingStyle(positions=True))
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class Git(CausalTransformer):
         self.encoder = Encoder(config.num_encoder_layers, *encoder_sizes, config.encoder_style)
         self.projection = nn.Linear(config.d_encoder, width)
         self.projection_norm = nn.LayerNorm(width, config.encoder_style.norm_eps)
-        self.words = Words(config.target_vocab_size, config.max_target_tokens, width, config.words)
+        self.words = Embeddings(config.target_vocab_size, config.max_target_tokens, width, config.words)
         self.states = tuple(replace(state, encoded=True) for state in self.states)
 
     def embed(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:
@@ -137,9 +137,9 @@ class Git(CausalTransformer):
 
     def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:
         """Return logits [batch, target, vocab] of the whole target, teacher-forced."""
-        return self.read(target_ids, self.remember(*source))
+        return self.read(target_ids, self.cross_attention_cache(*source))
 
-    def remember(self, *source: Tensor) -> list[KeyValue]:
+    def cross_attention_cache(self, *source: Tensor) -> list[KeyValue]:
         """Return what stands before the words in each layer, as words attend to it: [batch, h, places, head_dim]."""
         states = pairs(self.encode_states(*source))
         roundings = [layer.attention.rounding for layer in self.layers]
@@ -159,7 +159,7 @@ class Git(CausalTransformer):
         """
         x, mask = self.embed(target_ids), self._mask(target_ids.shape[1])
         layers = []
-        for block, picture in zip(self.layers, self.remember(*source), strict=True):
+        for block, picture in zip(self.layers, self.cross_attention_cache(*source), strict=True):
             weights = pick_head(block.weights(x, mask, None, before=picture)[0], head)
             layers.append(weights[:, self.config.num_class_tokens : self.num_positions])
             x = block(x, mask, None, before=picture)

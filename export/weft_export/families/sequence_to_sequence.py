@@ -45,7 +45,7 @@ class SequenceToSequence(Writer):
 
     def encode_states(self, *source: Tensor) -> tuple[Tensor, ...]:
         """Return each decoder layer's memory, keys and values [batch, h, source, head_dim]."""
-        return flat(self.decoder.remember(self.encode(*source)[0]))
+        return flat(self.decoder.cross_attention_cache(self.encode(*source)[0]))
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return logits [batch, vocab] of each row's last real token, the present caches and the memories."""

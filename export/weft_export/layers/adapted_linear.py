@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from weft_export.layers.block_linear import BlockLinear
 from weft_export.layers.nf4_linear import Nf4Linear
-from weft_export.layers.quantised_linear import QuantisedLinear
+from weft_export.layers.quantized_linear import QuantisedLinear
 
 OPERATOR = "weft::Adapt"
 """Stands in a traced graph for what is added. graphs/adapting.py puts operators of ONNX in its place: torch's exporter

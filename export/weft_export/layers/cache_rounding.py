@@ -2,7 +2,7 @@
 
 Each channel of a head has one scale, fixed when the model is exported. So the levels of a token follow from that token
 alone: they are the same in any batch, and wherever a prompt is cut. The scales come from what the model does with
-requests (`rounding/calibration.py`). What exceeds them is clipped.
+requests (`quantization/calibration.py`). What exceeds them is clipped.
 
 ONNX Runtime's GroupQueryAttention rounds keys after their rotation. It attends to the levels, this run's own tokens
 included. The torch branch does the same arithmetic.
@@ -11,7 +11,7 @@ included. The torch branch does the same arithmetic.
 import torch
 from torch import Tensor, nn
 
-from weft_export.layers.quantised_linear import LEVELS
+from weft_export.layers.quantized_linear import LEVELS
 
 _LEAST_LEVEL = -128  # unlike in products: the operator has it
 # No channel's range is taken to be less than this share of the largest one. What is smaller counts for as little as the

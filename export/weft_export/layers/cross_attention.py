@@ -37,14 +37,14 @@ class CrossAttention(nn.Module):
         self.value = nn.Linear(d_memory or d_model, width, bias=bias)
         self.output = nn.Linear(width, d_model, bias=bias if output_bias is None else output_bias)
 
-    def remember(self, encoded: Tensor) -> KeyValue:
+    def cross_attention_cache(self, encoded: Tensor) -> KeyValue:
         """Project encoded [batch, source, d_model] to the memory of a step [batch, h, source, head_dim]."""
         memory = split_heads(self.key(encoded), self.num_heads), split_heads(self.value(encoded), self.num_heads)
         return memory if self.rounding is None else self.rounding.levels(*memory)
 
     def project(self, encoded: Tensor) -> KeyValue:
         """Project encoded [batch, source, d_model] to keys and values [batch, h, source, head_dim] for forward."""
-        memory = self.remember(encoded)
+        memory = self.cross_attention_cache(encoded)
         return memory if self.rounding is None else self.rounding.widened(*memory)
 
     def forward(self, x: Tensor, memory: KeyValue, mask: Tensor) -> Tensor:

@@ -107,9 +107,9 @@ class Decoder(nn.Module):
         self.relative_bias = relative_bias
         self.cache_shape = (num_heads, max_tokens, style.head_dim or d_model // num_heads)
 
-    def remember(self, encoded: Tensor) -> list[KeyValue]:
+    def cross_attention_cache(self, encoded: Tensor) -> list[KeyValue]:
         """Project encoded [batch, source, d_model] to each layer's memory of a step."""
-        return [layer.cross_attention.remember(encoded) for layer in self.layers]
+        return [layer.cross_attention.cross_attention_cache(encoded) for layer in self.layers]
 
     def project(self, encoded: Tensor) -> list[KeyValue]:
         """Project encoded [batch, source, d_model] to each layer's keys and values for forward."""

@@ -1,7 +1,7 @@
 """Attention over a cache in blocks: the operator com.microsoft::PagedAttention ("PagedAttention", Kwon et al. 2023).
 
 It runs on CUDA, in half precision. Outside a graph there is nothing of it: a model in torch keeps its sequences apart,
-and proofs/paged_stand_in.py has what the operator computes, in operators of ONNX.
+and verification/paged_stand_in.py has what the operator computes, in operators of ONNX.
 """
 
 from typing import Any

@@ -25,7 +25,7 @@ def rotary_tables(num_positions: int, head_dim: int, theta: float) -> tuple[Tens
 
 
 @dataclass(frozen=True)
-class Rotation:
+class Rope:
     """How a head is turned: pair i of a token at place m by the angle m * frequencies[i].
 
     frequencies: half as many as a head has numbers. 0 leaves a pair as it is.
@@ -36,7 +36,7 @@ class Rotation:
     gain: float = 1.0
 
 
-def turning_tables(num_positions: int, rotation: Rotation) -> tuple[Tensor, Tensor]:
+def rope_tables(num_positions: int, rotation: Rope) -> tuple[Tensor, Tensor]:
     """Return cos and sin [num_positions, head_dim / 2] of a rotation.
 
     The angles are float32 products, as in the code that most checkpoints were trained with. At place 8,192 exact ones

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.layers.cached_attention import KeyValue
-from weft_export.layers.positions import Rotation, turning_tables
+from weft_export.layers.positions import Rope, rope_tables
 
 ALL = 0
 # Beside any other score its exponential is 0.
@@ -17,13 +17,13 @@ class Reach(nn.Module):
     """Windows that reach as far ahead as back, and rotations ("ModernBERT", Warner et al. 2024, section 2.1)."""
 
     def __init__(
-        self, num_positions: int, windows: Sequence[int], rotations: Sequence[Rotation], rotation_of: Sequence[int]
+        self, num_positions: int, windows: Sequence[int], rotations: Sequence[Rope], rotation_of: Sequence[int]
     ) -> None:
         """Take each layer's window and rotation: how many places it sees on either side (ALL: all), and which table."""
         super().__init__()
         self.windows, self.rotation_of = tuple(windows), tuple(rotation_of)
         for index, rotation in enumerate(rotations):
-            cos, sin = turning_tables(num_positions, rotation)
+            cos, sin = rope_tables(num_positions, rotation)
             self.register_buffer(f"cos_{index}", cos, persistent=False)
             self.register_buffer(f"sin_{index}", sin, persistent=False)
 

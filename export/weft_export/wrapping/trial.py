@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from weft_export.errors import ExportError
-from weft_export.proofs.session import onnxruntime, open_session
+from weft_export.verification.session import onnxruntime, open_session
 
 MAX_SECONDS = 1800
 """Of all runs together. A large BERT takes a quarter of an hour on two slow cores."""

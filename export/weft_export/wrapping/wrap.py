@@ -14,9 +14,9 @@ from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.tokenizer import check_tokenizers, encode_source, read_tokenizer
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.graphs.onnx_graph import forget_origin
-from weft_export.proofs.bounds import SHARE_TOLERANCE
-from weft_export.proofs.session import runtime_version
 from weft_export.target import check_target, put
+from weft_export.verification.session import runtime_version
+from weft_export.verification.tolerances import SHARE_TOLERANCE
 from weft_export.wrapping.adapting import adapt, wants_channels_last
 from weft_export.wrapping.alone import check_alone
 from weft_export.wrapping.giving import SHARES, VECTORS

@@ -1,6 +1,7 @@
 """The .onnx files of a bundle: parsed without their weights, and searched for whatever could reach outside the bundle.
 
-What external data can do to a loader, and the defences: https://github.com/onnx/onnx/blob/main/docs/ExternalDataSecurity.md
+What external data can do to a loader, and the defences:
+https://github.com/onnx/onnx/blob/main/docs/ExternalDataSecurity.md
 """
 
 import math
@@ -14,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from weft_proto.bundle_rules import EXTERNAL_DATA_KEYS, ONNX_NAME, OPERATOR_DOMAINS, REFUSED_OPERATORS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
-from weft_server.bundle.folding import is_costly_to_open
+from weft_server.bundle.constant_folding import is_costly_to_open
 from weft_server.bundle.graph_fields import verify_fields
 from weft_server.errors import BundleError, require
 

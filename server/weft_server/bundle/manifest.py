@@ -21,7 +21,7 @@ from weft_proto.questions import begins_filled, picture_places, question_fault
 from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS, Task
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.bundle.states import verify_states
+from weft_server.bundle.state_tensors import verify_states
 from weft_server.errors import BundleError, require
 
 _SCORINGS = set(common_pb2.LabelScoring.values())

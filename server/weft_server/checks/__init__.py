@@ -1,1 +1,1 @@
-"""What is looked at before anything is served: settings, and the bundles of a repository."""
+"""What is looked at before anything is served: the machine, the settings, and the bundles of a repository."""

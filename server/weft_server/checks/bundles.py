@@ -11,14 +11,14 @@ from weft_server.bundle.repository import Candidate, RepositoryError, scan_repos
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, gigabytes
 from weft_server.config import ConfigError, flag_name
 from weft_server.errors import BundleError
+from weft_server.loading.build import sizes_of, widths_of
+from weft_server.loading.memory_check import MemoryNeed, memory_need_of
+from weft_server.models.placement import Placement
+from weft_server.requests.decoding_config import verify_default
 from weft_server.runtime.cuda import free_on
 from weft_server.runtime.device import devices_of, verify_adapters, verify_caches, verify_precision
 from weft_server.runtime.memory import free_memory
 from weft_server.runtime.session import verify_device
-from weft_server.serving.build import sizes_of, widths_of
-from weft_server.serving.decoding import verify_default
-from weft_server.serving.placement import Placement
-from weft_server.serving.room import Room, room_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def look_at_bundles(reading: Reading) -> Iterator[Finding]:
         yield Finding(OK, "bundle", f"{bundle.name} version {bundle.version}: {TASKS[bundle.manifest.task].name}")
         yield from _look_at_adapters(bundle)
     if config.device == "cpu" and bundles:
-        yield _look_at_room([room_of(bundle, config) for bundle in bundles])
+        yield _look_at_room([memory_need_of(bundle, config) for bundle in bundles])
     elif bundles:
         yield from _look_at_places(bundles, config, devices)
 
@@ -98,7 +98,7 @@ def _look_at_adapters(bundle: Bundle) -> Iterator[Finding]:
             yield Finding(WARNING, "adapter", f"{directory}: {error}", "export it again, by weft export-adapter")
 
 
-def _look_at_room(rooms: list[Room]) -> Finding:
+def _look_at_room(rooms: list[MemoryNeed]) -> Finding:
     """Whether all models fit together. The server refuses each that does not fit beside those before it."""
     at_once, full = map(sum, zip(*rooms, strict=True))
     free = free_memory()

@@ -7,22 +7,22 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft_server.bundle.repository import RepositoryError, scan_repository
-from weft_server.checks.credentials import look_at_credentials
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, gigabytes
-from weft_server.checks.open_files import look_at_open_files
-from weft_server.checks.ports import (
+from weft_server.checks.listening import (
     look_at_admin_port,
     look_at_both_ports,
     look_at_grpc_port,
     look_at_host,
     look_at_http_port,
 )
+from weft_server.checks.open_files import look_at_open_files
+from weft_server.checks.security import look_at_credentials
 from weft_server.config import ENV_PREFIX, ConfigError, ServerConfig, both_names, env_name
+from weft_server.lifecycle.labels_file import read_labels, restrict
 from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.cuda import free_on
 from weft_server.runtime.device import devices_of
 from weft_server.runtime.session import verify_device
-from weft_server.serving.labels_file import read_labels, restrict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,1 +1,1 @@
-"""Runs sequences: the waiting room, the lanes and their steps."""
+"""Runs sequences: the queue, the lanes and their steps."""

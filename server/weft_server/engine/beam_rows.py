@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from weft_server.choosing.beams import Chosen, Searches, num_decisive, num_kept
-from weft_server.choosing.processed import Ranked, rank
-from weft_server.choosing.rules import BARRED
-from weft_server.choosing.tops import top_of
 from weft_server.errors import InvalidRequest
+from weft_server.logits_processors.base import BARRED
+from weft_server.sampling.beam_search import BeamSearches, Chosen, num_decisive, num_kept
+from weft_server.sampling.processed_candidates import Ranked, rank
+from weft_server.sampling.top_logprobs import top_logprobs_of
 from weft_server.sequence import EarlyStopping, FinishReason, Output
 
 if TYPE_CHECKING:
-    from weft_server.choosing.candidates import Candidates, Count
     from weft_server.engine.pasts import Pasts
     from weft_server.engine.slots import Slots
     from weft_server.errors import RequestError
+    from weft_server.sampling.candidates import Candidates, Count
     from weft_server.sequence import Sequence
 
 
@@ -41,7 +41,7 @@ class _Kind(NamedTuple):
     """Searches that step together. Its number stands in `Slots.search_kind`."""
 
     number: int
-    searches: Searches
+    searches: BeamSearches
     members: list[_Search]
     # How many candidates of each row it looks at.
     num_decisive: int
@@ -89,7 +89,7 @@ class BeamRows:
         num_end_ids = len(sequence.decoding.stop_ids.union(self._end_ids.tolist()))
         key = beams.num_beams, num_end_ids
         if key not in self._kinds:
-            searches = Searches(beams.num_beams, num_kept(*key), capacity=self._slots.num_slots // beams.num_beams)
+            searches = BeamSearches(beams.num_beams, num_kept(*key), capacity=self._slots.num_slots // beams.num_beams)
             self._kinds[key] = _Kind(len(self._kinds), searches, [], num_decisive(*key))
         kind = self._kinds[key]
         index = kind.searches.begin(
@@ -261,7 +261,7 @@ class BeamRows:
             [*slots.output_ids[slot, read].tolist(), token],
             [*slots.log_probs[slot, read].tolist(), float(step.own[place])],
             FinishReason.STOP if at_end else FinishReason.LENGTH,
-            tops=[*slots.tops[slot], top_of(candidates, slot - start, num_top)] if num_top else [],
+            tops=[*slots.tops[slot], top_logprobs_of(candidates, slot - start, num_top)] if num_top else [],
         )
 
     def _settle(self, by_rank: np.ndarray, parents: np.ndarray) -> np.ndarray:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_server.engine.shapes import Shapes
-from weft_server.engine_stats import Usage
+from weft_server.engine.run_shapes import RunShapes
 from weft_server.errors import DeadlineExpired
 from weft_server.sequence import Delivery, FinishReason
+from weft_server.telemetry.engine_stats import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -59,7 +59,7 @@ class ClassifyLane:
         self._batch_tokens = batch_tokens
         self._metrics = metrics
         device = next(iter(self._sessions.values())).device
-        self._shapes = Shapes(device, attrgetter("bucket"), longest, most=max_batch, budget=batch_tokens)
+        self._shapes = RunShapes(device, attrgetter("bucket"), longest, most=max_batch, budget=batch_tokens)
         self._stack = stack
         self._batch: list[Sequence] = []
 

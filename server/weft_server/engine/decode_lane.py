@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.encoder_runs import DEVICE_RUN_COST, RUN_COST, computed_tokens, runs_of
+from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
 from weft_server.engine.rows import Rows, slot_of
-from weft_server.engine_stats import Usage
+from weft_server.telemetry.engine_stats import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from weft_server.engine.decode_runner import DecodeRunner
     from weft_server.engine.lane import Take
-    from weft_server.engine.recall import Recall
-    from weft_server.engine.runner import DecodeRunner
+    from weft_server.engine.prefix_reader import PrefixReader
     from weft_server.engine.slots import Slots
     from weft_server.sequence import Delivery, Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
@@ -37,7 +37,7 @@ MAX_COMPANY = 8
 PATIENCE = 6
 
 
-class Piece(NamedTuple):
+class PromptPiece(NamedTuple):
     """The next tokens of the prompt in prefill, and whether it ends with them."""
 
     token_ids: np.ndarray
@@ -56,7 +56,7 @@ class DecodeLane:
         end_ids: tuple[int, ...],
         prefill_budget: int,
         metrics: ModelMetrics,
-        recall: Recall | None = None,
+        prefix_reader: PrefixReader | None = None,
     ) -> None:
         self.slots = slots
         # Sequences to drop before the next step, with their outcome. Any thread appends.
@@ -69,7 +69,7 @@ class DecodeLane:
         self._is_far = runner.host_states is None
         self._metrics = metrics
         # None: there is no prefix cache.
-        self._recall = recall
+        self._prefix_reader = prefix_reader
         # Steps since the last admission.
         self._num_held_off = 0
 
@@ -134,8 +134,8 @@ class DecodeLane:
 
     def fail(self, outcome: Callable[[], Exception]) -> list[Delivery]:
         """End everything after a failed step, each sequence with an outcome of its own."""
-        if self._recall:
-            self._recall.forget()
+        if self._prefix_reader:
+            self._prefix_reader.forget()
         self._rows.fail(outcome)
         return self._rows.hand_over()
 
@@ -155,8 +155,8 @@ class DecodeLane:
                 if sequence.source.asked_ids:
                     self._read_prefix(sequence, start_id)
                 self._rows.spread(sequence)
-                if self._recall:
-                    self._recall.keep_source(sequence)
+                if self._prefix_reader:
+                    self._prefix_reader.keep_source(sequence)
             self._count_computed(
                 computed_tokens(run, self.runner.shapes), sum(sequence.source.num_places for sequence in run)
             )
@@ -190,7 +190,7 @@ class DecodeLane:
             num_known = 0
             for sequence in taken:
                 self.runner.begin(slot_of(sequence))
-                if self._recall and self._recall.recall_source(sequence):
+                if self._prefix_reader and self._prefix_reader.recall_source(sequence):
                     self._rows.spread(sequence)
                     num_known += 1
                 else:
@@ -246,7 +246,7 @@ class DecodeLane:
         """
         return self._is_far and self._rows.is_watched()
 
-    def _beside(self, take: Take) -> Piece | None:
+    def _beside(self, take: Take) -> PromptPiece | None:
         """Return the piece of a prompt that this step's decode run reads beside its rows, or None.
 
         Eight tokens beside 8 to 32 rows make the run 1.1 to 1.4 times as long. A graph has room for one prompt.
@@ -277,19 +277,19 @@ class DecodeLane:
         if self._rows.prompt is None and self.has_room():
             for sequence in take(most=1, room=self._num_free, budget=budget):
                 self._rows.begin_prompt(sequence)
-                if self._recall:
-                    self._recall.begin_prompt(sequence, self.slots.num_running)
+                if self._prefix_reader:
+                    self._prefix_reader.begin_prompt(sequence, self.slots.num_running)
         return self._rows.prompt is not None
 
-    def _next_piece(self, left: int) -> Piece:
+    def _next_piece(self, left: int) -> PromptPiece:
         """Return the next tokens of the prompt: `left` of them, or a little more."""
         prompt = self._rows.prompt
         assert prompt is not None, "a piece of no prompt. This is a bug."
         done = int(self.slots.past_lengths[self.slots.num_running])
         token_ids = prompt.source.array[done : done + self.runner.chunk(left, done)]
-        return Piece(token_ids, done + len(token_ids) == prompt.num_input_tokens)
+        return PromptPiece(token_ids, done + len(token_ids) == prompt.num_input_tokens)
 
-    def _decode(self, piece: Piece | None) -> None:
+    def _decode(self, piece: PromptPiece | None) -> None:
         """Give every row a token. A piece of a prompt, if there is one, is read in the same run."""
         num_rows = self.slots.num_running
         started = time.monotonic()
@@ -304,11 +304,11 @@ class DecodeLane:
         self._metrics.decode_batch_size.observe(num_rows)
         self._rows.advance(candidates)
 
-    def _note_read(self, padded: int, piece: Piece) -> None:
+    def _note_read(self, padded: int, piece: PromptPiece) -> None:
         """Count a piece that was read, and keep what it completes. It lies in the slot behind the rows."""
         self._count_computed(padded, len(piece.token_ids))
-        if self._recall:
-            self._recall.keep_prompt(self.slots.num_running)
+        if self._prefix_reader:
+            self._prefix_reader.keep_prompt(self.slots.num_running)
 
     def _count_computed(self, padded: int, real: int) -> None:
         self._metrics.computed_tokens.inc(padded)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft_server.engine.shapes import EXACT
+from weft_server.engine.run_shapes import EXACT
 from weft_server.source import SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Sequence as Many
 
-    from weft_server.engine.shapes import Shapes
+    from weft_server.engine.run_shapes import RunShapes
     from weft_server.sequence import Sequence
 
 # A run costs something by itself, because it reads all weights. This many tokens cost as much. Measured:
@@ -23,12 +23,12 @@ RUN_COST = 16
 DEVICE_RUN_COST = 512
 
 
-def computed_tokens(run: Many[Sequence], shapes: Shapes = EXACT) -> int:
+def computed_tokens(run: Many[Sequence], shapes: RunShapes = EXACT) -> int:
     """Return how many tokens a run of `runs_of` computes, padding included."""
     return shapes.num_rows(len(run)) * shapes.width(run[-1].source)
 
 
-def runs_of(sequences: Iterable[Sequence], shapes: Shapes = EXACT) -> list[list[Sequence]]:
+def runs_of(sequences: Iterable[Sequence], shapes: RunShapes = EXACT) -> list[list[Sequence]]:
     """Sort sequences into runs by length. A run is padded to the length of its last sequence.
 
     A sequence joins the run before it where the padding costs less than another run.
@@ -42,7 +42,7 @@ def runs_of(sequences: Iterable[Sequence], shapes: Shapes = EXACT) -> list[list[
     return runs
 
 
-def _joins(sequence: Sequence, run: list[Sequence], shapes: Shapes) -> bool:
+def _joins(sequence: Sequence, run: list[Sequence], shapes: RunShapes) -> bool:
     """Whether a sequence, which is no shorter than those of a run, should be read with them.
 
     There are two cases in which it should, unless the run is full:

@@ -1,4 +1,4 @@
-"""One model's engine: a bounded waiting room in front of lanes, each lane a thread that steps."""
+"""One model's engine: a bounded queue in front of lanes, each lane a thread that steps."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from weft_server.engine.books import Books
+from weft_server.engine.batch_window import BatchWindow
 from weft_server.engine.failure import OUT_OF_MEMORY, Failure, stack_of
-from weft_server.engine.gathering import Gathering
-from weft_server.engine.post import Post
-from weft_server.engine_stats import EngineStats
+from weft_server.engine.lane_thread import LaneThread
+from weft_server.engine.live_sequences import LiveSequences
 from weft_server.sequence import ANYBODY, Cancelled
+from weft_server.telemetry.engine_stats import EngineStats
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
     from concurrent.futures import Future
 
+    from weft_server.engine.failure_budget import FailureBudget
     from weft_server.engine.lane import Lane, Take
-    from weft_server.engine.restarts import Restarts
+    from weft_server.engine.run_shapes import RunShapes
     from weft_server.engine.scheduler import Scheduler
-    from weft_server.engine.shapes import Shapes
     from weft_server.sequence import Delivery, Outcome, Sequence, Standing
     from weft_server.telemetry.metrics import ModelMetrics
 
@@ -43,51 +43,51 @@ class Engine:
         loop: asyncio.AbstractEventLoop,
         *,
         make_lane: Callable[[int], Lane],
-        restarts: Restarts,
+        failure_budget: FailureBudget,
     ) -> None:
         """`make_lane` makes the lane of an index anew, in a lane's thread."""
         self._scheduler = scheduler
         self._make_lane = make_lane
-        self._restarts = restarts
+        self._failure_budget = failure_budget
         self._metrics = metrics
         self._loop = loop
         # Guards scheduler, books, posts, _refusal and _stopping. It is held for list work only, never over a model run.
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
-        self._books = Books(scheduler, metrics)
+        self._live_sequences = LiveSequences(scheduler, metrics)
         self._refusal: Callable[[], Exception] | None = None
         self._stopping = False
-        self._gathering = Gathering(loop)
-        self._posts = [Post(index, lane) for index, lane in enumerate(lanes)]
+        self._batch_window = BatchWindow(loop)
+        self._lane_threads = [LaneThread(index, lane) for index, lane in enumerate(lanes)]
         # Threads of posts that were given up.
         self._strays: list[threading.Thread] = []
 
     def start(self) -> list[Future[None]]:
         """Start the lanes' threads. Returns what ends when each has warmed its lane, or with what that raised."""
-        for post in self._posts:
-            self._start(post)
-        return [post.warm for post in self._posts]
+        for owner in self._lane_threads:
+            self._start(owner)
+        return [owner.warm for owner in self._lane_threads]
 
-    def _start(self, post: Post) -> None:
-        post.thread = threading.Thread(target=self._run, args=(post,), name=f"lane-{post.index}", daemon=True)
-        post.thread.start()
+    def _start(self, owner: LaneThread) -> None:
+        owner.thread = threading.Thread(target=self._run, args=(owner,), name=f"lane-{owner.index}", daemon=True)
+        owner.thread.start()
 
     @property
     def lanes(self) -> list[Lane]:
         """Those that are there now. One that failed is missing until another one has taken its place."""
-        return [post.lane for post in self._posts if post.lane]
+        return [owner.lane for owner in self._lane_threads if owner.lane]
 
     def max_queued(self, standing: Standing = ANYBODY) -> int:
         """How many requests of one caller may wait together."""
         return self._scheduler.bounds.most_for(standing)
 
     def check_open(self, standing: Standing = ANYBODY) -> None:
-        """Raise Overloaded when a bound of the waiting room is reached. Who is let in may be promised a place."""
+        """Raise Overloaded when a bound of the queue is reached. Who is let in may be promised a place."""
         with self._lock:
             self._scheduler.check_open(standing)
 
     def reserve(self, standing: Standing = ANYBODY, count: int = 1, deadline: float = math.inf) -> None:
-        """Take places in the waiting room, all or none, before their sequences are made. Raises Overloaded."""
+        """Take places in the queue, all or none, before their sequences are made. Raises Overloaded."""
         with self._lock:
             self._scheduler.reserve(standing, count, deadline, time.monotonic())
 
@@ -108,8 +108,8 @@ class Engine:
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal()
-            self._books.enter(sequences, is_promised=is_promised)
-        self._gathering.note(len(self._books.live), self._wake_idle)
+            self._live_sequences.enter(sequences, is_promised=is_promised)
+        self._batch_window.note(len(self._live_sequences.live), self._wake_idle)
 
     def _wake_idle(self) -> None:
         """Wake as many lanes as requests wait.
@@ -129,9 +129,9 @@ class Engine:
         outcome = outcome or Cancelled()
         with self._lock:
             if self._scheduler.remove(sequence):
-                self._books.end(sequence, outcome)
+                self._live_sequences.end(sequence, outcome)
                 sequence.reply.put([], [], outcome)
-            elif sequence in self._books.live:
+            elif sequence in self._live_sequences.live:
                 self._lane_of(sequence).gone.append((sequence, outcome))
                 self._wake.notify_all()
 
@@ -142,7 +142,7 @@ class Engine:
         """
         with self._lock:
             self._refusal = outcome
-            live = list(self._books.live)
+            live = list(self._live_sequences.live)
         for sequence in live:
             end = outcome()
             self.cancel(sequence, end)
@@ -157,7 +157,7 @@ class Engine:
             self._stopping = True
             self._wake.notify_all()
         give_up = time.monotonic() + timeout
-        threads = [*self._strays, *(post.thread for post in self._posts if post.thread)]
+        threads = [*self._strays, *(owner.thread for owner in self._lane_threads if owner.thread)]
         for thread in threads:
             thread.join(max(0.0, give_up - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
@@ -169,45 +169,45 @@ class Engine:
         were given up, may be as many as may fail: each holds a lane's memory.
         """
         self._strays = [thread for thread in self._strays if thread.is_alive()]
-        for post in list(self._posts):
-            if post.is_stuck(timeout_s):
-                self._replace(post, Failure("LANE_STUCK", f"a step did not end within {timeout_s:g} s"), timeout_s)
-            elif post.has_died and not (self._stopping or self._restarts.is_spent):
-                self._replace(post, Failure("STEP_FAILED", "its thread has ended"))
-        if len(self._strays) > self._restarts.most:
-            self._restarts.exhaust()
-        for post in self._posts:
-            if post.thread is None and not (self._stopping or self._restarts.is_spent):
-                self._start_again(post)
+        for owner in list(self._lane_threads):
+            if owner.is_stuck(timeout_s):
+                self._replace(owner, Failure("LANE_STUCK", f"a step did not end within {timeout_s:g} s"), timeout_s)
+            elif owner.has_died and not (self._stopping or self._failure_budget.is_spent):
+                self._replace(owner, Failure("STEP_FAILED", "its thread has ended"))
+        if len(self._strays) > self._failure_budget.most:
+            self._failure_budget.exhaust()
+        for owner in self._lane_threads:
+            if owner.thread is None and not (self._stopping or self._failure_budget.is_spent):
+                self._start_again(owner)
 
-    def _replace(self, post: Post, failure: Failure, timeout_s: float | None = None) -> None:
-        """Give a post up, for good, and put another one in its place that has no thread yet."""
+    def _replace(self, owner: LaneThread, failure: Failure, timeout_s: float | None = None) -> None:
+        """Give a lane's thread up, for good, and put another one in its place that has no thread yet."""
         with self._lock:
-            if timeout_s is not None and not post.is_stuck(timeout_s):
+            if timeout_s is not None and not owner.is_stuck(timeout_s):
                 return  # it has just ended
-            post.is_given_up = True
-            ended = self._books.vacate(post.index, failure, [])
+            owner.is_given_up = True
+            ended = self._live_sequences.vacate(owner.index, failure, [])
             self._wake.notify_all()
-            self._posts[post.index] = Post(post.index, None, is_busy=True)
-        assert post.thread is not None, "a lane has failed that was not started. This is a bug."
-        self._strays.append(post.thread)
-        failure.note(self._metrics, lane=post.index, stack=stack_of(post.thread))
+            self._lane_threads[owner.index] = LaneThread(owner.index, None, is_busy=True)
+        assert owner.thread is not None, "a lane has failed that was not started. This is a bug."
+        self._strays.append(owner.thread)
+        failure.note(self._metrics, lane=owner.index, stack=stack_of(owner.thread))
         _deliver(ended)
-        self._restarts.spend()
+        self._failure_budget.spend()
 
-    def _start_again(self, post: Post) -> None:
-        """Start the thread of a post that has none yet. If there can be none now, the next look tries again."""
+    def _start_again(self, owner: LaneThread) -> None:
+        """Start the lane's thread that has not begun. If there can be none now, the next look tries again."""
         try:
-            self._start(post)
+            self._start(owner)
         except RuntimeError as error:  # as many threads as the system allows
-            post.thread = None
-            Failure.of(error).note(self._metrics, lane=post.index)
-            self._restarts.spend()
+            owner.thread = None
+            Failure.of(error).note(self._metrics, lane=owner.index)
+            self._failure_budget.spend()
 
     @property
     def last_beat(self) -> float:
         """Monotonic seconds of the slowest lane's last sign of life: the end of a step, or a heartbeat while idle."""
-        return min(post.beat for post in self._posts)
+        return min(owner.beat for owner in self._lane_threads)
 
     def stats(self) -> EngineStats:
         """A snapshot for gauges and probes."""
@@ -218,111 +218,111 @@ class Engine:
                 queued=self._scheduler.num_queued,
                 queued_tokens=self._scheduler.queued_tokens,
                 oldest_queued_s=max(0.0, now - waiting.oldest),
-                running=len(self._books.live) - len(waiting),
+                running=len(self._live_sequences.live) - len(waiting),
                 slots_used=sum(usage.slots_used for usage in held),
                 slots_total=sum(usage.slots_total for usage in held),
                 kv_used=sum(usage.kv_used for usage in held),
                 kv_total=sum(usage.kv_total for usage in held),
                 last_step_time=self.last_beat,
-                restarts_left=self._restarts.num_left,
+                restarts_left=self._failure_budget.num_left,
             )
 
-    def _run(self, post: Post) -> None:
+    def _run(self, owner: LaneThread) -> None:
         """The life of a lane's thread: warm it, wait for work, step, hand over. If the lane fails, make another one."""
-        take = self._take_for(post)
-        if post.lane and not self._begin(post, post.lane):
+        take = self._take_for(owner)
+        if owner.lane and not self._begin(owner, owner.lane):
             return
-        while (post.lane or self._remake(post)) and self._wait_for_work(post):
+        while (owner.lane or self._remake(owner)) and self._wait_for_work(owner):
             try:
-                self._step(post, take)
+                self._step(owner, take)
             except Exception as error:  # noqa: BLE001 - whatever it is, it ends these sequences and not the thread
-                is_paused = not self._fail(post, Failure.of(error))
+                is_paused = not self._fail(owner, Failure.of(error))
                 # Its frames hold the lane's memory.
                 error.__traceback__ = None
                 if is_paused:
                     time.sleep(FAILED_STEP_PAUSE_S)
-        if post.is_given_up and post.lane:
-            post.lane.fail(Cancelled)  # they have ended, and what goes on for them ends here
+        if owner.is_given_up and owner.lane:
+            owner.lane.fail(Cancelled)  # they have ended, and what goes on for them ends here
 
-    def _begin(self, post: Post, lane: Lane) -> bool:
-        """Warm a post's first lane. Who started the engine hears how that went. Returns whether it went well."""
-        if not post.warm.set_running_or_notify_cancel():
+    def _begin(self, owner: LaneThread, lane: Lane) -> bool:
+        """Warm a thread's first lane. Who started the engine hears how that went. Returns whether it went well."""
+        if not owner.warm.set_running_or_notify_cancel():
             return False
         try:
-            self._warm(post, lane)
+            self._warm(owner, lane)
         except Exception as error:  # noqa: BLE001 - whatever it is, the model is refused with it
-            post.warm.set_exception(error)
+            owner.warm.set_exception(error)
             return False
-        post.warm.set_result(None)
+        owner.warm.set_result(None)
         return True
 
-    def _warm(self, post: Post, lane: Lane) -> None:
+    def _warm(self, owner: LaneThread, lane: Lane) -> None:
         """Warm a lane in its thread. Each run is a sign of life."""
         for _ in lane.first_runs():
-            post.beat = time.monotonic()
-            if self._stopping or post.is_given_up:
+            owner.beat = time.monotonic()
+            if self._stopping or owner.is_given_up:
                 return
 
-    def _step(self, post: Post, take: Take) -> None:
-        assert post.lane is not None, f"post {post.index} has no lane. This is a bug."
-        deliveries = post.lane.step(take)
-        post.beat = time.monotonic()
-        self._note_open(post, is_open=post.lane.is_open())
-        self._hand_over(post, deliveries)
+    def _step(self, owner: LaneThread, take: Take) -> None:
+        assert owner.lane is not None, f"post {owner.index} has no lane. This is a bug."
+        deliveries = owner.lane.step(take)
+        owner.beat = time.monotonic()
+        self._note_open(owner, is_open=owner.lane.is_open())
+        self._hand_over(owner, deliveries)
 
-    def _fail(self, post: Post, failure: Failure) -> bool:
-        """Drop a post's lane, and end all that it has, also what its step took and then lost. Returns whether any was.
+    def _fail(self, owner: LaneThread, failure: Failure) -> bool:
+        """Drop its lane, and end all that it has, also what its step took and then lost. Returns whether any was.
 
         Nothing of the lane is used again: nobody knows what the step has left in its memory.
         """
-        deliveries = failure.ends_of(post.lane)
+        deliveries = failure.ends_of(owner.lane)
         with self._lock:
-            if post.is_given_up:
+            if owner.is_given_up:
                 return True  # which has been counted
-            ended = self._books.vacate(post.index, failure, deliveries)
+            ended = self._live_sequences.vacate(owner.index, failure, deliveries)
             self._wake.notify_all()
-            post.lane = None
-            post.beat = time.monotonic()  # the step has ended: it is not stuck too
-        self._note(post, failure)
+            owner.lane = None
+            owner.beat = time.monotonic()  # the step has ended: it is not stuck too
+        self._note(owner, failure)
         self._loop.call_soon_threadsafe(_deliver, ended)
         return bool(ended)
 
-    def _note(self, post: Post, failure: Failure) -> None:
+    def _note(self, owner: LaneThread, failure: Failure) -> None:
         """Count a failure in a lane's own thread. Too much load is none of the lane's."""
-        failure.note(self._metrics, lane=post.index)
+        failure.note(self._metrics, lane=owner.index)
         if failure.reason != OUT_OF_MEMORY:
-            self._restarts.spend()
+            self._failure_budget.spend()
 
-    def _remake(self, post: Post) -> bool:
-        """Make a lane for a post whose lane has failed. Returns False when the engine stops, or too many have."""
+    def _remake(self, owner: LaneThread) -> bool:
+        """Make a lane for a thread whose lane has failed. Returns False when the engine stops, or too many have."""
         with self._lock:
-            post.is_busy = True
-        while not (self._stopping or post.is_given_up or self._restarts.is_spent):
-            post.beat = time.monotonic()
+            owner.is_busy = True
+        while not (self._stopping or owner.is_given_up or self._failure_budget.is_spent):
+            owner.beat = time.monotonic()
             try:
-                lane = self._made(post)
+                lane = self._made(owner)
             except Exception as error:  # noqa: BLE001 - memory may be short for a while
-                if post.is_given_up:
+                if owner.is_given_up:
                     return False
-                Failure.of(error).note(self._metrics, lane=post.index)
+                Failure.of(error).note(self._metrics, lane=owner.index)
                 # Whatever it is: a lane that can never be made again must not look alive for ever.
-                self._restarts.spend()
+                self._failure_budget.spend()
                 time.sleep(FAILED_STEP_PAUSE_S)
                 continue
             with self._lock:
-                post.lane = lane
-                if not post.is_given_up:
-                    self._scheduler.closed.discard(post.index)
+                owner.lane = lane
+                if not owner.is_given_up:
+                    self._scheduler.closed.discard(owner.index)
             return True
         return False
 
-    def _made(self, post: Post) -> Lane:
-        lane = self._make_lane(post.index)
-        self._warm(post, lane)
+    def _made(self, owner: LaneThread) -> Lane:
+        lane = self._make_lane(owner.index)
+        self._warm(owner, lane)
         return lane
 
-    def _take_for(self, post: Post) -> Take:
-        """The waiting room as a lane asks it."""
+    def _take_for(self, owner: LaneThread) -> Take:
+        """The queue as a lane asks it."""
 
         def take(
             *,
@@ -330,18 +330,18 @@ class Engine:
             budget: int,
             room: int | None = None,
             least: int = 1,
-            shapes: Shapes | None = None,
+            shapes: RunShapes | None = None,
             fits: Callable[[Sequence], bool] | None = None,
         ) -> list[Sequence]:
             with self._lock:
                 # Read here: who came while this lane waited for the lock is not admitted before that.
                 now = time.monotonic()
-                if post.is_given_up:
+                if owner.is_given_up:
                     return []
                 taken = self._scheduler.take(
-                    post.index, most=most, budget=budget, room=room, least=least, shapes=shapes, fits=fits, now=now
+                    owner.index, most=most, budget=budget, room=room, least=least, shapes=shapes, fits=fits, now=now
                 )
-                late = self._books.end_late()
+                late = self._live_sequences.end_late()
             if late:
                 self._loop.call_soon_threadsafe(_deliver, late)
             for sequence in taken:
@@ -351,34 +351,34 @@ class Engine:
 
         return take
 
-    def _note_open(self, post: Post, *, is_open: bool) -> None:
+    def _note_open(self, owner: LaneThread, *, is_open: bool) -> None:
         """Note whether other lanes leave waiting sequences to this one. Only this lane changes its own entry."""
         closed = self._scheduler.closed
-        if is_open == (post.index in closed):
+        if is_open == (owner.index in closed):
             with self._lock:
-                if not post.is_given_up:
-                    (closed.discard if is_open else closed.add)(post.index)
+                if not owner.is_given_up:
+                    (closed.discard if is_open else closed.add)(owner.index)
 
-    def _wait_for_work(self, post: Post) -> bool:
+    def _wait_for_work(self, owner: LaneThread) -> bool:
         """Block while there is nothing to do. Returns False when the engine stops."""
         with self._lock:
-            while post.lane and not (self._stopping or post.is_given_up):
-                post.beat = time.monotonic()
-                post.is_busy = post.lane.is_busy or (post.lane.has_room() and self._scheduler.may_take(post.index))
-                if post.is_busy:
+            while owner.lane and not (self._stopping or owner.is_given_up):
+                owner.beat = time.monotonic()
+                owner.is_busy = owner.lane.is_busy or (owner.lane.has_room() and self._scheduler.may_take(owner.index))
+                if owner.is_busy:
                     return True
                 self._wake.wait(HEARTBEAT_S)
         return False
 
-    def _hand_over(self, post: Post, deliveries: list[Delivery]) -> None:
+    def _hand_over(self, owner: LaneThread, deliveries: list[Delivery]) -> None:
         """Count what has ended, and bring each its part. To those of a post that was given up it is of no effect."""
         if not deliveries:
             return
         try:
             if leaving := [delivery for delivery in deliveries if delivery.num_freed]:
                 with self._lock:
-                    if not post.is_given_up:
-                        self._books.free(post.index, leaving)
+                    if not owner.is_given_up:
+                        self._live_sequences.free(owner.index, leaving)
         finally:
             # Also if counting fails: the answers are there, and nobody else brings them.
             self._loop.call_soon_threadsafe(_deliver, deliveries)
@@ -386,7 +386,7 @@ class Engine:
     def _lane_of(self, sequence: Sequence) -> Lane:
         """The lane that a live sequence is in. Holds the lock."""
         assert sequence.lane is not None
-        lane = self._posts[sequence.lane].lane
+        lane = self._lane_threads[sequence.lane].lane
         assert lane is not None, f"{sequence.request_id} is in a lane that is gone. This is a bug."
         return lane
 

@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Iterator
 
-    from weft_server.engine.shapes import Shapes
-    from weft_server.engine_stats import Usage
+    from weft_server.engine.run_shapes import RunShapes
     from weft_server.sequence import Delivery, Outcome, Sequence
+    from weft_server.telemetry.engine_stats import Usage
 
 
 class Take(Protocol):
-    """The waiting room as one lane sees it. What is taken belongs to the lane."""
+    """The queue as one lane sees it. What is taken belongs to the lane."""
 
     def __call__(
         self,
@@ -23,7 +23,7 @@ class Take(Protocol):
         budget: int,
         room: int | None = None,
         least: int = 1,
-        shapes: Shapes | None = None,
+        shapes: RunShapes | None = None,
         fits: Callable[[Sequence], bool] | None = None,
     ) -> list[Sequence]:
         """At most `most` waiting sequences for `room` slots, of `budget` input tokens; see Scheduler.take."""

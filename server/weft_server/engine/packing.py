@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from weft_server.engine.chunks import DEVICE_BUCKETS
+from weft_server.engine.prefill_chunks import DEVICE_BUCKETS
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns
 
@@ -28,7 +28,7 @@ class Shape(NamedTuple):
     num_rows: int
 
 
-class Shapes:
+class PackedShapes:
     """The shapes of the runs of a lane. On a device each new one costs much, and padding costs little."""
 
     def __init__(self, batches: list[int], max_total: int) -> None:

@@ -15,10 +15,10 @@ import numpy as np
 
 from weft_server.engine.decode_lane import PATIENCE
 from weft_server.engine.encoder_runs import DEVICE_RUN_COST
-from weft_server.engine.paged_runner import Piece
+from weft_server.engine.paged_runner import PagedPromptPiece
 from weft_server.engine.rows import Rows, slot_of
-from weft_server.engine_stats import Usage
 from weft_server.errors import DeadlineExpired
+from weft_server.telemetry.engine_stats import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,14 +161,14 @@ class PagedLane:
         self._parked.appendleft(Parked(sequence, self._rows.park(sequence)))
         self._metrics.preemptions.inc()
 
-    def _next_pieces(self, take: Take) -> list[Piece]:
+    def _next_pieces(self, take: Take) -> list[PagedPromptPiece]:
         """Return the pieces of prompts that this step reads. All but the last one end."""
         left = self._allowance()
-        pieces: list[Piece] = []
+        pieces: list[PagedPromptPiece] = []
         while left > 0 and (slot := self._next_prompt(len(pieces), take, left)) is not None:
             done = int(self.slots.past_lengths[slot])
             token_ids = self._tokens_of(slot)[done : done + left]
-            pieces.append(Piece(slot, token_ids, done + len(token_ids) == self._num_to_read(slot)))
+            pieces.append(PagedPromptPiece(slot, token_ids, done + len(token_ids) == self._num_to_read(slot)))
             left -= len(token_ids)
         return pieces
 
@@ -232,7 +232,7 @@ class PagedLane:
         assert sequence is not None, f"slot {slot} is free. This is a bug."
         return np.concatenate([sequence.source.array, self.slots.output_ids[slot, : self.slots.num_new[slot]]])
 
-    def _run(self, pieces: list[Piece]) -> None:
+    def _run(self, pieces: list[PagedPromptPiece]) -> None:
         num_rows = self.slots.num_running
         started = time.monotonic()
         padded, candidates = self.runner.run(num_rows, pieces)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft_proto.paging import block_tokens
-from weft_server.engine.asking import Asking
 from weft_server.engine.block_pool import BlockPool
-from weft_server.engine.packing import Packing, Shapes
+from weft_server.engine.decode_runner import candidates_of
+from weft_server.engine.full_logits import FullLogits
+from weft_server.engine.packing import PackedShapes, Packing
 from weft_server.engine.pool_size import PoolSize
-from weft_server.engine.runner import candidates_of
 from weft_server.runtime.next_tokens import NextTokens
 from weft_server.runtime.paged_states import PagedStates
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from weft_proto.v1 import bundle_pb2
-    from weft_server.choosing.candidates import Candidates
     from weft_server.engine.packing import Shape
     from weft_server.engine.slots import Slots
-    from weft_server.runtime.session import Bound, Session
+    from weft_server.runtime.session import BoundSession, Session
+    from weft_server.sampling.candidates import Candidates
     from weft_server.source import Source
 
 
-class Piece(NamedTuple):
+class PagedPromptPiece(NamedTuple):
     """The next tokens of a prompt, the slot that it is read in, and whether it ends with them."""
 
     slot: int
@@ -55,10 +55,10 @@ class PagedRunner:
 
         num_candidates = candidates_of(manifest)
         self._next = NextTokens(slots.num_slots, num_candidates, manifest.text.target_vocab_size, device)
-        self._asking = Asking(manifest, decoder, num_candidates)
-        self._shapes = Shapes(device.batches(slots.num_slots), self._max_total)
+        self._asking = FullLogits(manifest, decoder, num_candidates)
+        self._shapes = PackedShapes(device.batches(slots.num_slots), self._max_total)
         self._packings: dict[Shape, Packing] = {}
-        self._bound: dict[tuple[Shape, bool], Bound] = {}
+        self._bound: dict[tuple[Shape, bool], BoundSession] = {}
 
     @property
     def largest_piece(self) -> int:
@@ -101,7 +101,7 @@ class PagedRunner:
         for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
             self.share(source, target)
 
-    def run(self, num_rows: int, pieces: Many[Piece]) -> tuple[int, Candidates]:
+    def run(self, num_rows: int, pieces: Many[PagedPromptPiece]) -> tuple[int, Candidates]:
         """Feed each of the first `num_rows` slots its input id, and read pieces of prompts. Only the last may not end.
 
         Returns the number of prompt tokens computed, padding included, and candidates: of each row, and of each prompt
@@ -136,7 +136,7 @@ class PagedRunner:
             self._packings[shape] = Packing(shape, self._table.shape[1], size.block_tokens, self._pad_id, self._device)
         return self._packings[shape]
 
-    def _bind(self, shape: Shape, *, reads_all: bool) -> Bound:
+    def _bind(self, shape: Shape, *, reads_all: bool) -> BoundSession:
         key = (shape, reads_all)
         if key not in self._bound:
             inputs, written = self._states.ports()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from weft_server.runtime.shelf import Shelf, bytes_of_place
+from weft_server.runtime.prefix_store import PrefixStore, bytes_of_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,12 +32,12 @@ MARK_BYTES = 8
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class CachedPiece:
     """A piece that is kept. It goes before the pieces that it stands behind."""
 
     digest: bytes
     salt: str
-    parent: Entry | None
+    parent: CachedPiece | None
     content: bytes
     places: list[int]
     # Lanes that copy it now. It must not go meanwhile.
@@ -52,7 +52,7 @@ class Trail:
     contents: list[bytes]
     digests: list[bytes]
     # Of the first pieces: those that were found, and those that have been kept since.
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[CachedPiece] = field(default_factory=list)
     # Pieces before this one are kept once they are read.
     num_wanted: int = 0
 
@@ -62,7 +62,7 @@ class Trail:
         return len(self.entries) < self.num_wanted
 
     @property
-    def parent(self) -> Entry | None:
+    def parent(self) -> CachedPiece | None:
         """The piece before the next one."""
         return self.entries[-1] if self.entries else None
 
@@ -80,13 +80,13 @@ class PrefixCache:
         num_marks = min(max(MIN_MARKS, num_bytes // BYTES_FOR_A_BYTE_OF_MARKS // MARK_BYTES), MAX_MARKS)
         self.place_bytes = bytes_of_place(specs, size) + BOOK_BYTES
         self.num_places = max(0, (num_bytes - MARK_BYTES * num_marks) // self.place_bytes)
-        self.shelf = Shelf(specs, self.num_places, size)
+        self.prefix_store = PrefixStore(specs, self.num_places, size)
         # Places up to `_num_touched` have been used, and of them these are free.
         self._free: list[int] = []
         self._num_touched = 0
         # Who was asked for the longest ago comes first. A piece comes before the one that it stands behind, always: so
         # none is left whose beginning is gone.
-        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
+        self._entries: OrderedDict[bytes, CachedPiece] = OrderedDict()
         # A mark for each piece that was seen. A newer one takes the place of an older one.
         self._marks = array("Q", bytes(MARK_BYTES * num_marks))
         self._lock = threading.Lock()
@@ -107,7 +107,7 @@ class PrefixCache:
             trail.num_wanted = len(trail.entries) + self._note(trail.digests[len(trail.entries) :])
         return trail
 
-    def release(self, entries: Iterable[Entry]) -> None:
+    def release(self, entries: Iterable[CachedPiece]) -> None:
         """Let entries go that `follow` has found."""
         with self._lock:
             for entry in entries:
@@ -141,7 +141,7 @@ class PrefixCache:
         else:
             trail.entries.append(entry)
 
-    def _match(self, trail: Trail) -> Entry | None:
+    def _match(self, trail: Trail) -> CachedPiece | None:
         """The kept entry of the trail's next piece. By its parent, it is compared as far back as it goes."""
         index = len(trail.entries)
         entry = self._entries.get(trail.digests[index])
@@ -166,7 +166,7 @@ class PrefixCache:
             self._marks[place] = mark
         return num_again
 
-    def _has(self, entry: Entry | None) -> bool:
+    def _has(self, entry: CachedPiece | None) -> bool:
         """Whether an entry is still kept; so is what comes before the first."""
         return entry is None or self._entries.get(entry.digest) is entry
 
@@ -192,13 +192,13 @@ class PrefixCache:
         self._count_bytes()
         return places
 
-    def _add(self, trail: Trail, places: list[int]) -> Entry | None:
+    def _add(self, trail: Trail, places: list[int]) -> CachedPiece | None:
         """Add the trail's next piece, unless another lane was faster, its beginning is gone, or its digest is taken."""
         digest = trail.digests[len(trail.entries)]
         if digest in self._entries or not self._has(trail.parent):
             self._give_back(places)
             return self._match(trail)
-        entry = Entry(digest, trail.salt, trail.parent, trail.contents[len(trail.entries)], places)
+        entry = CachedPiece(digest, trail.salt, trail.parent, trail.contents[len(trail.entries)], places)
         self._entries[digest] = entry
         self._touch(trail)
         return entry

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_server.engine.beam_rows import BeamRows
-from weft_server.engine.chooser import Chooser
+from weft_server.engine.token_selection import TokenSelection
 from weft_server.errors import DeadlineExpired
 from weft_server.sequence import Delivery, FinishReason, Output
 from weft_server.source import Ids
@@ -17,11 +17,11 @@ from weft_server.source import Ids
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft_server.choosing.candidates import Candidates
-    from weft_server.engine.chooser import Given
     from weft_server.engine.pasts import Pasts
     from weft_server.engine.slots import Kept, Slots
+    from weft_server.engine.token_selection import SelectedTokens
     from weft_server.errors import RequestError
+    from weft_server.sampling.candidates import Candidates
     from weft_server.sequence import Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
 
@@ -47,7 +47,7 @@ class Rows:
         self._metrics = metrics
         ends = np.array(end_ids, np.int64)
         self._beams = BeamRows(slots, pasts, end_ids=ends, count=metrics.read_whole)
-        self._chooser = Chooser(slots, self._beams, end_ids=ends, count=metrics.read_whole)
+        self._token_selection = TokenSelection(slots, self._beams, end_ids=ends, count=metrics.read_whole)
         self._deliveries: list[Delivery] = []
 
     @property
@@ -178,13 +178,13 @@ class Rows:
     def _give(self, start: int, candidates: Candidates) -> None:
         """Give the rows from `start` on their next token. End those that are done, and deliver those that stream."""
         candidates = candidates.stretched(self.slots.num_running - start)
-        given = self._chooser.give(start, candidates)
+        given = self._token_selection.give(start, candidates)
         self._metrics.generated_tokens.inc(int(np.count_nonzero(given.chosen)))
         now = time.monotonic()
         self._note_times(start, given.chosen, now)
         self._hand_out(start, given, now)
 
-    def _hand_out(self, start: int, given: Given, now: float) -> None:
+    def _hand_out(self, start: int, given: SelectedTokens, now: float) -> None:
         """Deliver what the rows from `start` on have been given to those that stream, and end those that are done."""
         slots = self.slots
         stop = slots.num_running
@@ -218,7 +218,7 @@ class Rows:
         for sequence, refusal in dropped:
             self.drop(sequence, refusal or DeadlineExpired())
 
-    def _end_searches(self, given: Given) -> None:
+    def _end_searches(self, given: SelectedTokens) -> None:
         """End the searches that were done in this step."""
         for sequence, outputs in given.found:
             if isinstance(outputs, list):

@@ -6,9 +6,9 @@ import math
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from weft_server.engine.bounds import Bounds
-from weft_server.engine.pace import Pace
-from weft_server.engine.waiting import WaitingRoom
+from weft_server.engine.queue_limits import QueueLimits
+from weft_server.engine.request_queue import RequestQueue
+from weft_server.engine.throughput import Throughput
 from weft_server.errors import DeadlineExpired, Overloaded
 from weft_server.sequence import ANYBODY
 from weft_server.source import SHORT
@@ -17,7 +17,7 @@ from weft_server.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from weft_server.engine.shapes import Shapes
+    from weft_server.engine.run_shapes import RunShapes
     from weft_server.sequence import Sequence, Standing
 
 
@@ -29,7 +29,7 @@ SLOTS_FOR_COSTLY = 8
 
 
 class Scheduler:
-    """A bounded waiting room and the number of slots each lane holds.
+    """A bounded queue and the number of slots each lane holds.
 
     A sequence takes as many slots as it is wide, all at once. One that is the first and finds too few of them stays the
     first, and nobody overtakes it. So it has its slots as soon as so many of the lane's rows have ended.
@@ -54,8 +54,8 @@ class Scheduler:
         max_queued_tokens: int,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        self.waiting = WaitingRoom(weights)
-        self.bounds = Bounds(max_queued_requests, max_queued_tokens, weights)
+        self.waiting = RequestQueue(weights)
+        self.bounds = QueueLimits(max_queued_requests, max_queued_tokens, weights)
         # Those whose deadline has passed while they waited. Whoever takes ends them.
         self.late: list[Sequence] = []
         # Slots that those who wait will take.
@@ -70,7 +70,7 @@ class Scheduler:
         self._is_shared = False
         # Lanes that are full or read a long prompt. They take nothing for a while, so no other lane waits for them to.
         self.closed: set[int] = set()
-        self._pace = Pace()
+        self._throughput = Throughput()
         # When somebody last went on, or began to wait in an empty room.
         self._moved = 0.0
 
@@ -101,7 +101,7 @@ class Scheduler:
     def reserve(
         self, standing: Standing = ANYBODY, count: int = 1, deadline: float = math.inf, now: float = 0.0
     ) -> None:
-        """Take places in the waiting room, all or none.
+        """Take places in the queue, all or none.
 
         Raises:
             Overloaded: there are not so many, or the deadline would pass while it waits.
@@ -137,7 +137,7 @@ class Scheduler:
         if not (is_only or is_promised):
             self.bounds.check_tokens(num_tokens)
         if not self.waiting:
-            self._pace.fade(max(0.0, now - self._moved))
+            self._throughput.fade(max(0.0, now - self._moved))
             self._moved = now
         self.bounds.num_tokens += num_tokens
         self._queued_slots += num_slots
@@ -147,14 +147,14 @@ class Scheduler:
             self.waiting.add(sequence)
 
     def remove(self, sequence: Sequence) -> bool:
-        """Take a sequence out of the waiting room. Returns False when it does not wait."""
+        """Take a sequence out of the queue. Returns False when it does not wait."""
         if sequence.lane is not None or not self.waiting.remove(sequence):
             return False
         self._leave(sequence)
         return True
 
     def may_take(self, lane: int) -> bool:
-        """Whether `lane` should take from the waiting room now: a sequence waits, and no open lane holds fewer."""
+        """Whether `lane` should take from the queue now: a sequence waits, and no open lane holds fewer."""
         return bool(self.waiting) and self.loads[lane] <= min(self._loads_beside(lane))
 
     def take(
@@ -165,7 +165,7 @@ class Scheduler:
         budget: int,
         room: int | None = None,
         least: int = 1,
-        shapes: Shapes | None = None,
+        shapes: RunShapes | None = None,
         fits: Callable[[Sequence], bool] | None = None,
         now: float = 0.0,
     ) -> list[Sequence]:
@@ -188,7 +188,7 @@ class Scheduler:
         else:
             taken = self._take_share(lane, most, most if room is None else room, budget, least, now, fits)
         if taken:
-            self._pace.note(len(taken), max(0.0, now - self._moved))
+            self._throughput.note(len(taken), max(0.0, now - self._moved))
             self._moved = now
         return taken
 
@@ -216,14 +216,14 @@ class Scheduler:
         if deadline < now:
             raise DeadlineExpired
         # Where nobody is ready to go on, those who are tokenized are no queue.
-        wait_s = self._pace.wait_s(self.bounds.num_ahead(standing)) if self.waiting else 0.0
+        wait_s = self._throughput.wait_s(self.bounds.num_ahead(standing)) if self.waiting else 0.0
         if now + wait_s > deadline:
             seconds = f"{wait_s:.1f} s, and the deadline is in {max(0.0, deadline - now):.1f} s"
             raise Overloaded("DEADLINE_TOO_NEAR", f"those who wait already take about {seconds}")
 
     def _retry_after_s(self) -> float:
         """Seconds in which those who wait have gone on, in steps of a tenth: a flood gets few different answers."""
-        wait_s = self._pace.wait_s(self.num_queued)
+        wait_s = self._throughput.wait_s(self.num_queued)
         return min(30.0, max(0.1, round(wait_s, 1))) if wait_s else 1.0
 
     def _note_tenant(self, tenant: str) -> None:
@@ -277,7 +277,7 @@ class Scheduler:
         self._leave(late)
         self.late.append(late)
 
-    def _take_alike(self, lane: int, shapes: Shapes, now: float) -> list[Sequence]:
+    def _take_alike(self, lane: int, shapes: RunShapes, now: float) -> list[Sequence]:
         first = self._first(now)
         if first is None:
             return []

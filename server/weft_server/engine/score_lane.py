@@ -26,7 +26,7 @@ _STEP = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Given(Source):
+class GivenAnswer(Source):
     """A source and an answer to it, of which the last tokens are to be scored.
 
     `array` is what the decoder reads, int64 [length]: the start token, a prefix, and the answer but its last token.
@@ -67,7 +67,7 @@ class Given(Source):
         return {"target_ids": padded(sources, width, pad_id)}
 
 
-def score_feeds(batch: Many[Given], pad_id: int) -> dict[str, np.ndarray]:
+def score_feeds(batch: Many[GivenAnswer], pad_id: int) -> dict[str, np.ndarray]:
     """Return what a SCORE graph reads of answers that are alike. `places` go through them in their order."""
     width = batch[0].width
     fed = feeds_of(batch, width, pad_id)
@@ -84,7 +84,7 @@ def score_feeds(batch: Many[Given], pad_id: int) -> dict[str, np.ndarray]:
     return feeds
 
 
-def scores_of(batch: Many[Given], outputs: dict[str, np.ndarray]) -> list[Scores]:
+def scores_of(batch: Many[GivenAnswer], outputs: dict[str, np.ndarray]) -> list[Scores]:
     """Divide what a run gave among the answers that it read."""
     flat = [outputs[name].reshape(-1, *outputs[name].shape[2:]) for name in SCORE_PORTS]
     ends = np.cumsum([len(given.scored_ids) for given in batch])
@@ -99,7 +99,7 @@ class ScoreLane(ClassifyLane):
     def _run(self, batch: list[Sequence]) -> list[np.ndarray | None]:
         """Leave its scores with each sequence."""
         started = time.monotonic()
-        given = [source for sequence in batch if isinstance(source := sequence.source, Given)]
+        given = [source for sequence in batch if isinstance(source := sequence.source, GivenAnswer)]
         session = self._sessions[given[0].port]
         outputs = session.run(score_feeds(given, self._pad_id) | self._adapters(batch, session))
         self._observe(batch, started, len(batch) * given[0].bucket)

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft_server.choosing.history import NO_IDS, History
-from weft_server.choosing.rules import RowRules
-from weft_server.choosing.sampler import Settings
+from weft_server.logits_processors.base import RowRules
+from weft_server.logits_processors.history import NO_IDS, History
 from weft_server.runtime.adapter_stack import NONE
+from weft_server.sampling.sampler import Settings
 from weft_server.source import Ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
-    from weft_server.choosing.tops import Top
     from weft_server.runtime.adapter_stack import AdapterStack
+    from weft_server.sampling.top_logprobs import TopLogprobs
     from weft_server.sequence import Decoding, Sequence
 
 
@@ -41,7 +41,7 @@ class Kept:
     num_new: int
     columns: list[Any]
     rules: RowRules | None
-    tops: list[Top]
+    tops: list[TopLogprobs]
 
     def close(self) -> None:
         """Let go of its rules: it does not come back."""
@@ -102,7 +102,7 @@ class Slots:
         self.rank = np.zeros(num_slots, np.int64)
         # How many of the most probable tokens of each step its caller wants, and those until now.
         self.num_top = np.zeros(num_slots, np.int64)
-        self.tops: list[list[Top]] = [[] for _ in range(num_slots)]
+        self.tops: list[list[TopLogprobs]] = [[] for _ in range(num_slots)]
         # Whether its sequence is a beam search. Then the row chooses no token, and does not end by itself. And which
         # search it is: see `beam_rows`.
         self.is_beam = np.zeros(num_slots, np.bool_)

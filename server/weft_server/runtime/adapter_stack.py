@@ -12,13 +12,13 @@ import numpy as np
 
 from weft_proto.bundle_rules import ADAPTER_PORTS, adapter_ports
 from weft_server.runtime.blocks import block_of
-from weft_server.runtime.pages import zeros
+from weft_server.runtime.huge_pages import zeros
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from weft_proto.v1 import bundle_pb2
-    from weft_server.runtime.session import Bound
+    from weft_server.runtime.session import BoundSession
     from weft_server.sequence import Adapter
 
 NONE = -1
@@ -85,7 +85,7 @@ class AdapterStack:
                 fed[port] = self._arrays[port][start:stop]
         return fed
 
-    def give(self, bound: Bound, places: np.ndarray, seq: int) -> None:
+    def give(self, bound: BoundSession, places: np.ndarray, seq: int) -> None:
         """Let a run that is bound read what its rows have. Nothing is done if it had the same the last time."""
         key = (places.tobytes(), seq)
         if bound.adapted != key:

@@ -18,8 +18,8 @@ from weft_server.runtime.session import Value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from weft_server.choosing.candidates import LogitRows
     from weft_server.runtime.device import Device
+    from weft_server.sampling.candidates import LogitRows
 
 # Where an array of a parcel may begin: as CUDA's own allocations do.
 _ALIGNMENT = 256

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from weft_server.runtime.gate import gate_of
+from weft_server.runtime.device_gate import device_gate_of
 
 if TYPE_CHECKING:
     from weft_server.runtime.device import Device
@@ -70,7 +70,7 @@ def free_on(device: Device) -> int | None:
     if device.kind != "cuda" or (library := _library()) is None:
         return None
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    with gate_of(device):
+    with device_gate_of(device):
         enter(device)
         _check(library, library.waits.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)))
     return free.value

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_server.choosing.candidates import Candidates
 from weft_server.runtime.buffers import Logits, NoRows, Outputs
+from weft_server.sampling.candidates import Candidates
 
 if TYPE_CHECKING:
     from weft_server.runtime.blocks import Block

@@ -23,8 +23,8 @@ from weft_server.errors import BundleError
 from weft_server.runtime import cuda
 from weft_server.runtime.blocks import FLOAT, Block, block_of, element_type_of
 from weft_server.runtime.device import HOST
-from weft_server.runtime.far_memory import FarMemory
-from weft_server.runtime.gate import GATE, gate_of
+from weft_server.runtime.device_gate import GATE, device_gate_of
+from weft_server.runtime.device_memory import DeviceMemory
 from weft_server.runtime.halt import Halt
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Value:
 
     def __init__(self, shape: tuple[int, ...], element_type: int, device: Device) -> None:
         self._dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type))
-        self._memory = FarMemory(math.prod(shape) * self._dtype.itemsize, device)
+        self._memory = DeviceMemory(math.prod(shape) * self._dtype.itemsize, device)
         self.block = Block(self._memory.pointer, shape, element_type, self._dtype.itemsize, device, self._memory)
 
     @staticmethod
@@ -118,7 +118,7 @@ class Session:
         halt.watch(partial(options.set_load_cancellation_flag, True))
         self.device = device
         self.captures = captures
-        self._gate = gate_of(device)
+        self._gate = device_gate_of(device)
         # Each captured run has an id of its own. One that were used again would replay what was captured first.
         self._graph_ids = itertools.count(1)
         # Options without an id would cost each run 30 us: ONNX Runtime asks for it, and catches an exception.
@@ -157,7 +157,7 @@ class Session:
             name: _block_of_value(value, self.device) for name, value in zip(self.output_names, values, strict=True)
         }
 
-    def bind(self, inputs: Mapping[str, Block], outputs: Mapping[str, Block]) -> Bound:
+    def bind(self, inputs: Mapping[str, Block], outputs: Mapping[str, Block]) -> BoundSession:
         """Tie ports to memory. Each `run` reads the inputs' memory as it is then, and writes the outputs' memory.
 
         An input in the host's memory that the graph reads on a device would be copied now and never again.
@@ -166,7 +166,7 @@ class Session:
         """
         inputs = {name: block_of(array) for name, array in self._without_adapters.items()} | dict(inputs)
         with self._gate:
-            return Bound(self, self._session, inputs, outputs, self._graph_ids)
+            return BoundSession(self, self._session, inputs, outputs, self._graph_ids)
 
     def __del__(self) -> None:
         # Its memory goes back to the device, which no capture survives.
@@ -188,7 +188,7 @@ class Session:
             )
 
 
-class Bound:
+class BoundSession:
     """A session tied to memory. Binding many ports costs 100 us and more, running a bound session 10 us."""
 
     def __init__(
@@ -204,7 +204,7 @@ class Bound:
         self._opened = opened
         # It stays open as long as something is bound to it.
         self._session = session
-        self._gate = gate_of(session.device)
+        self._gate = device_gate_of(session.device)
         self._graph_ids = graph_ids
         self._options = session.run_options
         # Who has captured it.

@@ -16,7 +16,7 @@ import numpy as np
 
 from weft_proto.v1 import bundle_pb2
 from weft_server.runtime.blocks import block_of
-from weft_server.runtime.pages import zeros
+from weft_server.runtime.huge_pages import zeros
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,7 +64,7 @@ class States(Protocol):
 _LONG = 8
 
 
-class Places:
+class StatePlaces:
     """Where the tokens [start, stop) of pairs of slots lie in tensors [slots, outer, length, inner].
 
     Long ones are stretches, (source, target, start, stop). All others are copied together, by `within`.
@@ -131,7 +131,7 @@ class State:
         else:
             self._head(past[target], length)[...] = self._head(past[source], length)
 
-    def fork(self, sources: np.ndarray, targets: np.ndarray, flip: int, places: Places) -> None:
+    def fork(self, sources: np.ndarray, targets: np.ndarray, flip: int, places: StatePlaces) -> None:
         """Copy slots onto others: a recurrent state as a whole, and of a cache what lies at `places`."""
         if self.recurrent:
             past = self.past(flip)
@@ -186,7 +186,7 @@ class HostStates:
 
     def fork(self, sources: np.ndarray, targets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
         """See States."""
-        places = Places(sources, targets, starts, stops)
+        places = StatePlaces(sources, targets, starts, stops)
         for state in self.states:
             state.fork(sources, targets, self.flip, places)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
+from weft_server.telemetry.library_output import route_others
 from weft_server.telemetry.log_writer import FLUSH_S, LogWriter, make_patient
-from weft_server.telemetry.others import route_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable

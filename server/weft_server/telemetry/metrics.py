@@ -15,13 +15,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from weft_server.telemetry.meters import Counter, Histogram
-from weft_server.telemetry.table import MODEL_LABELS, PREFIX, TABLE, Spec
+from weft_server.telemetry.metrics_table import MODEL_LABELS, PREFIX, TABLE, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from weft_server.engine_stats import EngineStats
     from weft_server.sequence import Sequence
+    from weft_server.telemetry.engine_stats import EngineStats
 
 
 class ModelMetrics:

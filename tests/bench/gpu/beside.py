@@ -7,7 +7,7 @@ import numpy as np
 
 from loaded import Loaded, ask, golden_request
 from weft_proto.v1 import common_pb2
-from weft_server.serving.golden import verify_golden
+from weft_server.loading.golden import verify_golden
 
 
 def first_tokens(bundle, device, scale, num_rows):

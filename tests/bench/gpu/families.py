@@ -25,9 +25,9 @@ from tiny import CHECKPOINTS
 from loaded import Loaded
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
+from weft_server.loading.golden import verify_golden
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import verify_device
-from weft_server.serving.golden import verify_golden
 
 WHERE = TESTS.parent / "build" / "gpu-families"
 MAKERS = CHECKPOINTS | {"long-t5": test_families.long_t5}

@@ -5,8 +5,8 @@ import torch
 
 from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.errors import ParityError
-from weft_export.proofs.bounds import gauge_of
-from weft_export.proofs.golden import next_logits
+from weft_export.verification.golden import next_logits
+from weft_export.verification.tolerances import tolerance_of
 
 
 class Disproof(Exception):
@@ -34,7 +34,7 @@ def generated(bare, prompts, num_new):
 def parity(bare, checkpoint, prompts, num_new):
     """The largest difference of a logit from torch in float32; each token must be the greedy one but for rounding."""
     model = load_checkpoint(checkpoint).model.float().eval()
-    gauge = gauge_of(bare.manifest.precision, model)
+    tolerance = tolerance_of(bare.manifest.precision, model)
     tokens, logits = generated(bare, prompts, num_new)
     with torch.inference_mode():
         for prompt, written, actual in zip(prompts, tokens, logits, strict=True):
@@ -42,16 +42,16 @@ def parity(bare, checkpoint, prompts, num_new):
             expected = next_logits(model, (), fed)[len(prompt) - 1 :]
             try:
                 for row, array in zip(expected, actual, strict=True):
-                    gauge.compare("parity: a step's logits", row, array)
+                    tolerance.compare("parity: a step's logits", row, array)
             except ParityError as error:
                 raise Disproof(str(error)) from error
             chosen = expected.gather(1, torch.from_numpy(written)[:, None])[:, 0]
-            if bool((expected.max(dim=1).values - chosen > gauge.near_tie(expected)).any()):
+            if bool((expected.max(dim=1).values - chosen > tolerance.near_tie(expected)).any()):
                 raise Disproof("parity: a token is not the greedy one, and no near tie explains it")
     return {
-        "largest_difference": round(gauge.worst, 6),
-        "bound": gauge.tolerance,
-        "unit": gauge.unit,
+        "largest_difference": round(tolerance.worst, 6),
+        "bound": tolerance.tolerance,
+        "unit": tolerance.unit,
         "tokens": int(tokens.size),
     }
 

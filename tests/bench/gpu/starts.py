@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from weft_server.engine.chunks import DEVICE_BUCKETS
+from weft_server.engine.prefill_chunks import DEVICE_BUCKETS
 
 # The provider prints it where a session's first runs choose.
 _CHOSEN = re.compile(r"Operator=(\w+).*?SdpaKernel=(\w+)")

@@ -9,7 +9,7 @@ import torch
 from captioner_kinds import CAPTIONERS
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, EXTRACTORS, FILLERS, TAGGERS, masking
-from foreign import VOCAB, Kind, made, token_rows
+from hf_models import VOCAB, Kind, made, token_rows
 from picture_kinds import DINOV2, PICTURES, VIT_BODY
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import their_logits, with_processor

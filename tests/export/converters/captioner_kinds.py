@@ -1,7 +1,7 @@
 """The table of kinds that read a picture and write a text: a row for each, which draws configs of odd sizes."""
 
 import transformers
-from foreign import END, PAD, VOCAB, Kind
+from hf_models import END, PAD, VOCAB, Kind
 
 
 def encoder(rng):

@@ -1,6 +1,6 @@
 """The table of decoder-only kinds: a row for each, which draws configs of odd sizes."""
 
-from foreign import END, PAD, VOCAB, Kind
+from hf_models import END, PAD, VOCAB, Kind
 
 
 def ids():

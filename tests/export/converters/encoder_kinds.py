@@ -2,7 +2,7 @@
 
 import json
 
-from foreign import PAD, VOCAB, Kind
+from hf_models import PAD, VOCAB, Kind
 
 MASK = "<end>"
 LABELS = {0: "no", 1: "yes", 2: "perhaps"}

@@ -9,9 +9,9 @@ import gguf
 import numpy as np
 import torch
 import transformers
-from foreign import END, VOCAB, made_model
 from gguf import GGMLQuantizationType as Type
 from gguf import TokenType
+from hf_models import END, VOCAB, made_model
 from tiny_parts import byte_tokenizer
 
 IDS = {"vocab_size": VOCAB, "eos_token_id": END, "pad_token_id": 0, "bos_token_id": 2}

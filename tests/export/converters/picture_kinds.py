@@ -1,6 +1,6 @@
 """The table of classifiers of pictures: a row for each, which draws configs of odd sizes."""
 
-from foreign import END, VOCAB, Kind
+from hf_models import END, VOCAB, Kind
 
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "quick_gelu"]
 

@@ -1,6 +1,6 @@
 """The table of kinds that read a text and write another: a row for each, which draws configs of odd sizes."""
 
-from foreign import END, PAD, VOCAB, Kind
+from hf_models import END, PAD, VOCAB, Kind
 
 
 def stacks(rng):

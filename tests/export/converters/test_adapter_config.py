@@ -9,7 +9,7 @@ import peft
 import pytest
 import torch
 from adapted import KINDS, RANK, adapted, case_of, read_back
-from foreign import LOGITS, furthest
+from hf_models import LOGITS, furthest
 from safetensors.torch import load_file, save_file
 
 from weft_export.adapters import adapter_config

@@ -8,7 +8,7 @@ import peft
 import pytest
 import torch
 from adapted import KINDS, adapted, case_of, randomise, read_back
-from foreign import LOGITS, furthest
+from hf_models import LOGITS, furthest
 from safetensors.torch import load_file, save_file
 
 from weft_export.adapters.peft import PICKLE, WEIGHTS

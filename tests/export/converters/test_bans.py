@@ -1,6 +1,6 @@
 """Tokens that a checkpoint never writes, where a Decoding holds them: which it may have, and which not."""
 
-from foreign import VOCAB, converted, made
+from hf_models import VOCAB, converted, made
 from seq2seq_kinds import SEQ2SEQ
 
 from weft_export.checkpoints.directory import save_checkpoint

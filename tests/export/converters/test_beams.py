@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from decoder_kinds import DECODERS
-from foreign import made, token_rows
+from hf_models import made, token_rows
 from seq2seq_kinds import SEQ2SEQ
 
 from loaded import Loaded, ask

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from captioner_kinds import CAPTIONERS
-from foreign import LOGITS, NUM_LONG, VOCAB, converted, furthest, greedy, made, token_rows
+from hf_models import LOGITS, NUM_LONG, VOCAB, converted, furthest, greedy, made, token_rows
 
 from weft_export.graphs.answering import Row
 

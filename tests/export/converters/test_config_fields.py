@@ -19,7 +19,7 @@ from captioner_kinds import CAPTIONERS
 from config_changes import ABSENT, changed, changes
 from decoder_kinds import DECODERS
 from encoder_kinds import CLASSIFIERS, FILLERS, TAGGERS, masking
-from foreign import LOGITS, VOCAB, Kind, enliven, furthest, greedy, made, their_greedy, token_rows
+from hf_models import LOGITS, VOCAB, Kind, enliven, furthest, greedy, made, their_greedy, token_rows
 from picture_kinds import PICTURES
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import their_captions, their_logits

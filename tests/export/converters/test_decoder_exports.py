@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from decoder_kinds import DECODERS, ids
-from foreign import Kind, made
+from hf_models import Kind, made
 
 from weft_export.converters.converter import Choices
 from weft_export.export import export_checkpoint

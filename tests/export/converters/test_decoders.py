@@ -6,10 +6,10 @@ import pytest
 import torch
 import transformers
 from decoder_kinds import DECODERS
-from foreign import LOGITS, NUM_LONG, converted, furthest, greedy, made, their_greedy, token_rows
+from hf_models import LOGITS, NUM_LONG, converted, furthest, greedy, made, their_greedy, token_rows
 
 from weft_export.converters.convert import converter_of
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.generation import Generation
 from weft_export.graphs.answering import Row
@@ -49,8 +49,8 @@ def test_what_a_config_leaves_out_is_what_its_class_says(kind):
     config = getattr(transformers, kind.architecture).config_class(**LEAST)
     named = {config.attribute_map.get(name, name) for name in LEAST}
     fields = {name: value for name, value in config.to_dict().items() if name in named}
-    foreign = Foreign(Path(), Fields(fields), Generation(), frozenset())
-    ours = converter_of({"model_type": config.model_type}).sizes(foreign)
+    hf = HfCheckpoint(Path(), Fields(fields), Generation(), frozenset())
+    ours = converter_of({"model_type": config.model_type}).sizes(hf)
 
     width, heads = LEAST["hidden_size"], LEAST["num_attention_heads"]
     # Falcon's heads share one of keys and values, whatever its number says.

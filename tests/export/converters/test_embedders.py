@@ -7,7 +7,7 @@ import safetensors.torch
 import torch
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import EMBEDDERS
-from foreign import LOGITS, NUM_LONG, VOCAB, change_config, converted, furthest, made, token_rows
+from hf_models import LOGITS, NUM_LONG, VOCAB, change_config, converted, furthest, made, token_rows
 from picture_kinds import CLIP_ALONE, DINOV2, VIT_BODY
 from test_pictures import made_with_processor
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from encoder_kinds import CLASSIFIERS, LABELS, TAGGERS
-from foreign import LOGITS, NUM_LONG, VOCAB, converted, furthest, made, token_rows
+from hf_models import LOGITS, NUM_LONG, VOCAB, converted, furthest, made, token_rows
 
 LENGTHS = (7, 2, 40, 12)
 

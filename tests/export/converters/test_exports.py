@@ -6,7 +6,7 @@ import pytest
 import torch
 from captioner_kinds import CAPTIONERS
 from encoder_kinds import CLASSIFIERS, TAGGERS
-from foreign import VOCAB, converted, made
+from hf_models import VOCAB, converted, made
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import with_processor
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 from encoder_kinds import EXTRACTORS
-from foreign import LOGITS, VOCAB, change_config, converted, furthest, made, made_encoder, token_rows
+from hf_models import LOGITS, VOCAB, change_config, converted, furthest, made, made_encoder, token_rows
 from test_pairs import OTHER, joining
 from tokenizer_directories import reference
 
@@ -20,9 +20,9 @@ from loaded import Loaded, ask
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import common_pb2
-from weft_server.content.extraction import ExtractInput
-from weft_server.door import extraction
 from weft_server.errors import InvalidRequest
+from weft_server.preprocessing.question_answering import ExtractInput
+from weft_server.rpc import extract
 
 LENGTHS = (7, 2, 40, 12)
 ASKED = (
@@ -175,7 +175,7 @@ async def check_where_it_picks(model, monkeypatch):
         return answers(*args, **options)
 
     monkeypatch.setattr(ExtractInput, "answers", noted)
-    monkeypatch.setattr(extraction, "MANY_TOKENS", 30)
+    monkeypatch.setattr(extract, "MANY_TOKENS", 30)
     for context in ("b", "b " * 40, LONG):
         await ask(model, question="a", context=context)
     assert [True, False, False] == [each is threading.main_thread() for each in threads]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import transformers
-from foreign import made_encoder
+from hf_models import made_encoder
 
 from loaded import Loaded, ask
 from weft_export.export import export_checkpoint

@@ -8,7 +8,7 @@ import torch
 import transformers
 from config_changes import ABSENT, others
 from decoder_kinds import DECODERS
-from foreign import made, token_rows
+from hf_models import made, token_rows
 from seq2seq_kinds import SEQ2SEQ
 from test_sentence_files import attempted
 

@@ -4,9 +4,9 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from foreign import LOGITS, furthest, token_rows
 from gguf import GGMLQuantizationType as Type
 from gguf_files import BY_NAME, KINDS, model_of, write_gguf
+from hf_models import LOGITS, furthest, token_rows
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 from encoder_kinds import CLASSIFIERS
-from foreign import change_config, converted, made, made_model
+from hf_models import change_config, converted, made, made_model
 from picture_kinds import PICTURES
 from PIL import Image
 from test_pictures import made_with_processor

@@ -8,7 +8,7 @@ import torch
 import transformers
 from adapted import KINDS, RANK, adapted, case_of, read_back
 from encoder_kinds import CLASSIFIERS, EMBEDDERS
-from foreign import LOGITS, NUM_LONG, furthest, made
+from hf_models import LOGITS, NUM_LONG, furthest, made
 from test_embedders import dense, described
 from test_pairs import joining, with_segments
 from tiny_adapters import write_adapter

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from encoder_kinds import FILLERS, MASK, masking
-from foreign import LOGITS, NUM_LONG, VOCAB, converted, furthest, made, token_rows
+from hf_models import LOGITS, NUM_LONG, VOCAB, converted, furthest, made, token_rows
 from safetensors.torch import load_file, save_file
 
 from weft_export.converters.converter import Choices

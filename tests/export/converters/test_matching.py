@@ -5,8 +5,8 @@ import json
 import pytest
 import tokenizers
 import torch
-from foreign import END, LOGITS, NUM_LONG, change_config, converted, furthest
-from foreign import made as made_of
+from hf_models import END, LOGITS, NUM_LONG, change_config, converted, furthest
+from hf_models import made as made_of
 from picture_kinds import CLIP_TEXTS_ALONE
 from test_zero_shot import LABELS, made
 

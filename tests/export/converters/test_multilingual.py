@@ -5,14 +5,14 @@ import json
 import pytest
 import torch
 import transformers
-from foreign import converted, greedy, their_greedy
+from hf_models import converted, greedy, their_greedy
 from tokenizer_directories import OLDER, reference, write
 
 from weft_export.checkpoints.framing import frame_of
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_export.graphs.answering import Row
-from weft_export.proofs.golden import GoldenRequest
+from weft_export.verification.golden import GoldenRequest
 from weft_proto.v1 import bundle_pb2
 
 TEXTS = ["The house is small.", "a", "Is there a garden behind it? Yes, there is."]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from encoder_kinds import CLASSIFIERS
-from foreign import made
+from hf_models import made
 from typer.testing import CliRunner
 
 from weft_export.__main__ import export_app

@@ -7,7 +7,7 @@ import pytest
 import tokenizers
 import torch
 from encoder_kinds import CLASSIFIERS
-from foreign import LOGITS, Kind, change_config, converted, furthest, made
+from hf_models import LOGITS, Kind, change_config, converted, furthest, made
 from tokenizer_directories import OLDER, config_of, reference, write
 
 from loaded import Loaded, ask

@@ -6,7 +6,7 @@ import pytest
 import transformers
 
 from weft_export.converters.convert import converter_of
-from weft_export.converters.converter import Choices, Foreign
+from weft_export.converters.converter import Choices, HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.generation import Generation
 
@@ -38,8 +38,8 @@ def sizes(config, side, directory):
     processor = {"image_processor_type": "ViTImageProcessor", "size": side}
     (directory / "preprocessor_config.json").write_text(json.dumps(processor))
     choices = Choices(labels=("one", "other"))
-    foreign = Foreign(directory, Fields(config), Generation(), frozenset(), choices)
-    return converter_of(config, has_labels=True).sizes(foreign)
+    hf = HfCheckpoint(directory, Fields(config), Generation(), frozenset(), choices)
+    return converter_of(config, has_labels=True).sizes(hf)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
-from foreign import LOGITS, NUM_LONG, change_config, converted, furthest, made
+from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, made
 from picture_kinds import PICTURES
 from PIL import Image
 

@@ -10,7 +10,7 @@ import tokenizers
 import torch
 from decoder_kinds import DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, TAGGERS
-from foreign import LOGITS, Kind, converted, furthest, made
+from hf_models import LOGITS, Kind, converted, furthest, made
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -25,9 +25,9 @@ from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import bundle_pb2, common_pb2, embedding_pb2
-from weft_server.content.inputs import InputReader
-from weft_server.content.tokenizer import Tokenizer, truncation_of
 from weft_server.errors import InvalidRequest
+from weft_server.preprocessing.inputs import InputReader
+from weft_server.preprocessing.tokenizer import Tokenizer, truncation_of
 
 LONGEST = 20
 LIMITS = dict.fromkeys(("max_image_bytes", "max_image_pixels", "max_audio_bytes", "max_audio_s"), 0)

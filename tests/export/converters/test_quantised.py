@@ -12,7 +12,7 @@ import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationScheme
 from decoder_kinds import DECODERS
-from foreign import LOGITS, change_config, converted, furthest, made, token_rows
+from hf_models import LOGITS, change_config, converted, furthest, made, token_rows
 
 from weft_export.converters.convert import convert
 from weft_export.converters.converter import Choices

@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 from decoder_kinds import DECODERS
 from encoder_kinds import CLASSIFIERS, TAGGERS
-from foreign import change_config, converted, made
+from hf_models import change_config, converted, made
 from seq2seq_kinds import SEQ2SEQ
 
 from weft_export.converters.convert import convert

@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 from decoder_kinds import DECODERS
-from foreign import END, PAD, made, token_rows
+from hf_models import END, PAD, made, token_rows
 from seq2seq_kinds import SEQ2SEQ
 
 from loaded import Loaded, ask

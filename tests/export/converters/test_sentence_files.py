@@ -8,7 +8,7 @@ import pytest
 import torch
 from config_changes import ABSENT, changed, others
 from encoder_kinds import EMBEDDERS
-from foreign import LOGITS, furthest, made
+from hf_models import LOGITS, furthest, made
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling

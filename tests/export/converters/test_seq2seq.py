@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from foreign import LOGITS, NUM_LONG, VOCAB, converted, furthest, greedy, made, their_greedy, token_rows
+from hf_models import LOGITS, NUM_LONG, VOCAB, converted, furthest, greedy, made, their_greedy, token_rows
 from seq2seq_kinds import SEQ2SEQ
 
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.generation import Generation
 from weft_export.converters.t5 import sizes
@@ -56,7 +56,7 @@ def test_what_a_config_leaves_out_is_what_its_class_says(config):
     """T5 and mT5 have other layers, and other functions in them."""
     named = ("model_type", "vocab_size", "d_model", "d_kv", "d_ff", "num_heads")
     fields = Fields({name: getattr(config, name) for name in named})
-    ours = sizes(Foreign(Path(), fields, Generation(), frozenset()))
+    ours = sizes(HfCheckpoint(Path(), fields, Generation(), frozenset()))
 
     assert config.num_layers == ours.num_encoder_layers == ours.num_decoder_layers
     assert config.is_gated_act == ours.gated

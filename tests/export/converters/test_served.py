@@ -11,7 +11,7 @@ import transformers
 from captioner_kinds import CAPTIONERS
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, EXTRACTORS, FILLERS, TAGGERS
-from foreign import LOGITS, VOCAB, made, their_greedy, token_rows
+from hf_models import LOGITS, VOCAB, made, their_greedy, token_rows
 from picture_kinds import CLIP_ALONE, CLIP_TEXTS_ALONE, DINOV2, PICTURES, VIT_BODY, WHOLE_CLIP
 from PIL import Image
 from seq2seq_kinds import SEQ2SEQ

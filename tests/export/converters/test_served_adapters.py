@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 from adapted import RANK, adapted
-from foreign import made_encoder
+from hf_models import made_encoder
 from test_extractors import ASKED, LONG, their_answers
 from tokenizer_directories import reference
 

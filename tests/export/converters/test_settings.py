@@ -8,15 +8,15 @@ import pytest
 import torch
 import transformers
 from decoder_kinds import DECODERS
-from foreign import END, converted, made, token_rows
 from google.protobuf import json_format
+from hf_models import END, converted, made, token_rows
 from seq2seq_kinds import SEQ2SEQ
 
 from loaded import Loaded, ask
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.converters.convert import convert
 from weft_export.converters.converter import Choices
-from weft_export.converters.settings import GENERATION_KEYS, Settings
+from weft_export.converters.settings import GENERATION_KEYS, GenerationSettings
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import common_pb2
 
@@ -53,7 +53,7 @@ CHOICES = ["exponential_decay_length_penalty", "begin_suppress_tokens", "bad_wor
 
 def read(**given):
     """The Decoding of settings, as JSON, and what it leaves out."""
-    settings = Settings(given, reads_source=True)
+    settings = GenerationSettings(given, reads_source=True)
     return json_format.MessageToDict(settings.decoding, preserving_proto_field_name=True), settings.left
 
 
@@ -174,7 +174,7 @@ def test_an_answer_begins_where_generate_begins_it(tmp_path):
 
 def test_penalties_of_a_source_need_one():
     """A model that reads no source has none to follow. generate() would take the prompt as one."""
-    settings = Settings(SOURCE, reads_source=False)
+    settings = GenerationSettings(SOURCE, reads_source=False)
 
     assert 0 == settings.decoding.ByteSize()
     assert 2 == len(settings.left)

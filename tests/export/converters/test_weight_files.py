@@ -6,7 +6,7 @@ import pytest
 import safetensors.torch
 import torch
 from decoder_kinds import DECODERS, llama
-from foreign import Kind, converted, furthest, made, token_rows
+from hf_models import Kind, converted, furthest, made, token_rows
 
 from weft_export.converters.registry import CONVERTERS
 

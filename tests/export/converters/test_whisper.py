@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from foreign import END, LOGITS, PAD, Kind, converted, furthest, greedy, made, token_rows
+from hf_models import END, LOGITS, PAD, Kind, converted, furthest, greedy, made, token_rows
 
 from loaded import Loaded, ask
 from weft_export.checkpoints.sound import wav_of
@@ -17,8 +17,8 @@ from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import Row
 from weft_proto.v1 import common_pb2
-from weft_server.choosing.history import History
-from weft_server.choosing.moments import Moments
+from weft_server.logits_processors.history import History
+from weft_server.logits_processors.timestamps import Timestamps
 
 RATE, SECONDS, MELS = 16000, 2, 12
 HOP = 160
@@ -126,7 +126,7 @@ def their_search(model, features):
 
 def timed(tokens, scores):
     """Hold their scores to the rule of moments, which tests/server/test_processors.py holds to theirs."""
-    rule = Moments(FIRST_TIME, POSITIONS + 1, LATEST, NO_TIMES, [END])
+    rule = Timestamps(FIRST_TIME, POSITIONS + 1, LATEST, NO_TIMES, [END])
     changed = scores[0].numpy().copy()
     history = History(tokens[0, :3].numpy(), room=NEW_TOKENS)
     for token in tokens[0, 3:].tolist():

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 import transformers
-from foreign import change_config
+from hf_models import change_config
 from test_whisper import LANGUAGES, MELS, NO_TIMES, POSITIONS, START, TASKS, made_whisper
 from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
@@ -15,7 +15,7 @@ from weft_export.converters.spoken_defaults import CODES
 from weft_export.errors import CheckpointError
 from weft_proto.sound import spoken_ids
 from weft_proto.v1 import transcription_pb2
-from weft_server.serving.spoken import transcribing_of
+from weft_server.requests.transcription import transcribing_of
 
 GERMAN, ENGLISH = LANGUAGES["<|de|>"], LANGUAGES["<|en|>"]
 SAY, TRANSLATE = TASKS["transcribe"], TASKS["translate"]

@@ -3,7 +3,7 @@
 import pytest
 import tokenizers
 import torch
-from foreign import END, LOGITS, NUM_LONG, change_config, converted, furthest
+from hf_models import END, LOGITS, NUM_LONG, change_config, converted, furthest
 from picture_kinds import WHOLE_CLIP
 from test_pictures import made_with_processor
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 from loaded import Loaded, ask, golden_request
 from weft_proto.v1 import common_pb2
-from weft_server.serving.golden import verify_golden
+from weft_server.loading.golden import verify_golden
 
 
 def turned(data):

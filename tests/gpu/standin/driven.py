@@ -7,11 +7,11 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
-from weft_server.content.windows import sound_of
+from weft_server.loading.lanes import Graphs, decode_lanes
+from weft_server.loading.longest_inputs import text_source
+from weft_server.preprocessing.log_mel import sound_of
 from weft_server.runtime.device import devices_of
-from weft_server.serving.lanes import Graphs, decode_lanes
-from weft_server.serving.longest import text_source
-from weft_server.source import Asked, feeds_of
+from weft_server.source import AskedPixels, feeds_of
 from weft_server.telemetry.metrics import Metrics
 
 # More than rows ever run, so that batches are filled up.
@@ -28,7 +28,7 @@ def drawn(manifest, rng, *, takes_image=None):
         if task.takes_image if takes_image is None else takes_image:
             pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
             question = rng.integers(4, text.source_vocab_size, length).tolist() if task.takes_question else ()
-            yield Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, tuple(question))
+            yield AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, tuple(question))
         elif task.takes_audio:
             yield sound_of(rng.normal(0, 1, (audio.num_mels, audio.num_frames)).astype(np.float32), audio)
         else:

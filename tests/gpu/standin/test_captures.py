@@ -11,7 +11,7 @@ from standin import WHY_NOT, counting, verify_clean
 
 from loaded import Loaded, ask, golden_request
 from weft_proto.v1 import common_pb2
-from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]

@@ -23,11 +23,11 @@ from weft_server.checks.bundles import look_at_bundles
 from weft_server.checks.settings import look_at_settings
 from weft_server.config import ConfigError, read_config, try_config
 from weft_server.engine.classify_lane import ClassifyLane
+from weft_server.loading.loader import load_entry
+from weft_server.models.placement import Placement
+from weft_server.models.registry import RegistryEntry
 from weft_server.runtime.device import Device, devices_of
 from weft_server.runtime.session import verify_device
-from weft_server.serving.loader import load_entry
-from weft_server.serving.models import Entry
-from weft_server.serving.placement import Placement
 from weft_server.telemetry.metrics import Metrics
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
@@ -106,7 +106,7 @@ def meet(monkeypatch, num_lanes):
 
 async def loaded(directory, placement, **settings):
     """A version that was loaded as a server does it."""
-    entry = Entry(directory.parent.name, 1, directory)
+    entry = RegistryEntry(directory.parent.name, 1, directory)
     config = read_config(repository=directory.parent.parent, slots=4, **settings)
     await load_entry(entry, config, Metrics(), placement)
     return entry

@@ -21,7 +21,7 @@ from weft_export.export import export_checkpoint
 from weft_export.families.t5 import T5
 from weft_proto.tasks import TASKS
 from weft_server.bundle.load import load_bundle
-from weft_server.serving.golden import verify_golden
+from weft_server.loading.golden import verify_golden
 
 pytestmark = [pytest.mark.gpu, pytest.mark.long, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
 # CUDA has no kernels for them in bf16: they recur or convolve. The export says so.

@@ -11,7 +11,7 @@ from loaded import Loaded, ask, golden_request
 from waiting import until
 from weft_proto.v1 import common_pb2
 from weft_server.errors import Draining, LaneFailed
-from weft_server.serving.golden import verify_golden
+from weft_server.loading.golden import verify_golden
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
 NAME = "en-es"

@@ -15,7 +15,7 @@ from tiny import CHECKPOINTS
 
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
-from weft_export.proofs.widening import on_cpu
+from weft_export.verification.widening import on_cpu
 from weft_proto.v1 import bundle_pb2
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]

@@ -16,8 +16,8 @@ from paged_bundles import gigabytes_of
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
 from weft_export.families.causal_lm import CausalLm
+from weft_server.loading.golden import verify_golden
 from weft_server.sequence import Beams, Decoding, Sampling, Sequence
-from weft_server.serving.golden import verify_golden
 from weft_server.source import Ids
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]

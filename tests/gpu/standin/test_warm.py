@@ -14,13 +14,13 @@ from loaded import Loaded, ask, golden_request
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import load_bundle
+from weft_server.loading.golden import verify_golden
+from weft_server.loading.lanes import Graphs
 from weft_server.runtime import session as session_module
 from weft_server.runtime.blocks import FLOAT, block_of
 from weft_server.runtime.copies import Copies
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session, Value, verify_device
-from weft_server.serving.golden import verify_golden
-from weft_server.serving.lanes import Graphs
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
 CHECKPOINTS = Path(__file__).parents[3] / "export" / "checkpoints"
@@ -91,7 +91,7 @@ def test_without_the_gate_a_capture_is_disturbed(exported, monkeypatch):
         def alone(self):
             return nullcontext()
 
-    for name, value in {"GATE": Broken(), "gate_of": lambda _: nullcontext()}.items():
+    for name, value in {"GATE": Broken(), "device_gate_of": lambda _: nullcontext()}.items():
         monkeypatch.setattr(session_module, name, value)
     stop = threading.Event()
 

@@ -15,10 +15,10 @@ from weft_export.converters.fields import Fields
 from weft_export.converters.gguf.header import Header
 from weft_export.converters.text.byte_level import bos_and_eos, cut_as_qwen, cut_by
 from weft_export.converters.text.fast import JSON_FILE, made
-from weft_export.converters.text.kind import Kind
+from weft_export.converters.text.kind import TokenizerKind
 from weft_export.converters.text.kinds import AS_IT_IS
 from weft_export.converters.text.pieces import GEMMA, LLAMA, SPACE
-from weft_export.converters.text.settings import CONFIG, Settings
+from weft_export.converters.text.settings import CONFIG, TokenizerSettings
 from weft_export.converters.text.vocabulary import Merges, Vocabulary, merges_of
 from weft_export.errors import CheckpointError
 
@@ -86,7 +86,7 @@ def write_tokenizer(header: Header, architecture: str, directory: Path) -> tuple
         "add_eos_token": fields.flag("ggml.add_eos_token", default=False),
         "add_prefix_space": fields.flag("ggml.add_space_prefix", default=kind == "llama"),
     }
-    settings = Settings(directory, options, named, None, {}, has_json=False)
+    settings = TokenizerSettings(directory, options, named, None, {}, has_json=False)
     tokenizer = made(header.paths[0], lambda: _assembled(fields, tokens, settings, (kind, pre), architecture))
     (directory / JSON_FILE).write_text(tokenizer.to_str(), encoding="utf-8")
     config = {"tokenizer_class": AS_IT_IS, **named, "chat_template": fields.raw("chat_template")}
@@ -102,7 +102,7 @@ def write_tokenizer(header: Header, architecture: str, directory: Path) -> tuple
 
 
 def _assembled(
-    fields: Fields, tokens: list[str], settings: Settings, kinds: tuple[str, str], architecture: str
+    fields: Fields, tokens: list[str], settings: TokenizerSettings, kinds: tuple[str, str], architecture: str
 ) -> Tokenizer:
     kind, pre = kinds
     if kind == "llama":
@@ -122,7 +122,7 @@ def _assembled(
     return tokenizer
 
 
-def _of_pieces(kind: Kind, tokens: list[str], settings: Settings) -> Tokenizer:
+def _of_pieces(kind: TokenizerKind, tokens: list[str], settings: TokenizerSettings) -> Tokenizer:
     """Return SentencePiece's BPE. Its pieces lie in the order in which they were learned, which the scores repeat."""
     ids = {token: id_ for id_, token in enumerate(tokens)}
     return kind.assemble(Vocabulary(ids, [], merges_of(ids)), settings, {**kind.names, **_given(settings.named)})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken
 
-from weft_export.converters.text.settings import Settings
+from weft_export.converters.text.settings import TokenizerSettings
 from weft_export.errors import CheckpointError
 
 
@@ -27,7 +27,7 @@ class Added:
     notes: tuple[str, ...]
 
 
-def added_beside(path: Path, pieces: Mapping[str, int], settings: Settings, vocab_size: int) -> Added:
+def added_beside(path: Path, pieces: Mapping[str, int], settings: TokenizerSettings, vocab_size: int) -> Added:
     """Return the added tokens of a directory whose pieces have these ids.
 
     Raises:

@@ -4,8 +4,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import PostProcessor, RobertaProcessing, TemplateProcessing
 
-from weft_export.converters.text.kind import Kind, Names
-from weft_export.converters.text.settings import Settings
+from weft_export.converters.text.kind import Names, TokenizerKind
+from weft_export.converters.text.settings import TokenizerSettings
 from weft_export.converters.text.vocabulary import Vocabulary
 
 # How Qwen cuts a text into words, as its own tokenizer.json states it.
@@ -15,7 +15,7 @@ _QWEN_WORDS = (
 )
 
 
-def _assemble(vocabulary: Vocabulary, settings: Settings, _names: Names) -> Tokenizer:
+def _assemble(vocabulary: Vocabulary, settings: TokenizerSettings, _names: Names) -> Tokenizer:
     merges = models.BPE(
         dict(vocabulary.ids), vocabulary.merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False
     )
@@ -26,13 +26,13 @@ def _assemble(vocabulary: Vocabulary, settings: Settings, _names: Names) -> Toke
     return tokenizer
 
 
-def _assemble_neox(vocabulary: Vocabulary, settings: Settings, names: Names) -> Tokenizer:
+def _assemble_neox(vocabulary: Vocabulary, settings: TokenizerSettings, names: Names) -> Tokenizer:
     tokenizer = _assemble(vocabulary, settings, names)
     tokenizer.normalizer = normalizers.NFC()
     return tokenizer
 
 
-def _assemble_qwen(vocabulary: Vocabulary, settings: Settings, names: Names) -> Tokenizer:
+def _assemble_qwen(vocabulary: Vocabulary, settings: TokenizerSettings, names: Names) -> Tokenizer:
     tokenizer = _assemble_neox(vocabulary, settings, names)
     prefix = settings.flag("add_prefix_space", default=False)
     tokenizer.pre_tokenizer = cut_by(Regex(_QWEN_WORDS), prefix=prefix)
@@ -50,20 +50,20 @@ def cut_by(words: Regex, *, prefix: bool = False) -> PreTokenizer:
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False)])
 
 
-def _frame_roberta(tokenizer: Tokenizer, _: Vocabulary, settings: Settings, names: Names) -> PostProcessor:
+def _frame_roberta(tokenizer: Tokenizer, _: Vocabulary, settings: TokenizerSettings, names: Names) -> PostProcessor:
     sep, cls = ((str(names[name]), tokenizer.token_to_id(str(names[name])) or 0) for name in ("sep_token", "cls_token"))
     prefix = settings.flag("add_prefix_space", default=False)
     return RobertaProcessing(sep, cls, settings.flag("trim_offsets", default=True), prefix)
 
 
-def _frame_neox(tokenizer: Tokenizer, _: Vocabulary, settings: Settings, names: Names) -> PostProcessor:
+def _frame_neox(tokenizer: Tokenizer, _: Vocabulary, settings: TokenizerSettings, names: Names) -> PostProcessor:
     """What the options say, and nothing where there is a tokenizer.json: transformers does not ask it."""
     if settings.has_json:
         return TemplateProcessing(single="$A", special_tokens=[])
     return bos_and_eos(tokenizer, settings, names)
 
 
-def bos_and_eos(tokenizer: Tokenizer, settings: Settings, names: Names) -> PostProcessor:
+def bos_and_eos(tokenizer: Tokenizer, settings: TokenizerSettings, names: Names) -> PostProcessor:
     """Return the post-processor for the options add_bos_token and add_eos_token."""
     bos, eos = (
         str(names[name]) if settings.flag(f"add_{name}", default=False) and names.get(name) else ""
@@ -76,19 +76,21 @@ def bos_and_eos(tokenizer: Tokenizer, settings: Settings, names: Names) -> PostP
 
 
 _END = "<|endoftext|>"
-GPT2 = Kind(
+GPT2 = TokenizerKind(
     algorithm="BPE",
     assemble=_assemble,
     names={"unk_token": _END, "bos_token": _END, "eos_token": _END, "pad_token": None},
 )
-NEOX = Kind(
+NEOX = TokenizerKind(
     algorithm="BPE",
     assemble=_assemble_neox,
     names={"unk_token": _END, "bos_token": _END, "eos_token": _END, "pad_token": "<|padding|>"},
     frame=_frame_neox,
 )
-QWEN2 = Kind(algorithm="BPE", assemble=_assemble_qwen, names={"unk_token": _END, "eos_token": _END, "pad_token": _END})
-ROBERTA = Kind(
+QWEN2 = TokenizerKind(
+    algorithm="BPE", assemble=_assemble_qwen, names={"unk_token": _END, "eos_token": _END, "pad_token": _END}
+)
+ROBERTA = TokenizerKind(
     algorithm="BPE",
     assemble=_assemble,
     names={

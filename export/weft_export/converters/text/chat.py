@@ -7,7 +7,7 @@ from typing import Any
 from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.template import check_template
 from weft_export.converters.text.json_file import read_object_if_there
-from weft_export.converters.text.settings import Settings, Token
+from weft_export.converters.text.settings import Token, TokenizerSettings
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import bundle_pb2
 
@@ -15,7 +15,7 @@ TEMPLATE_FILE = "chat_template.jinja"
 
 
 def read_chat(
-    settings: Settings, names: Mapping[str, Token | None], notes: list[str]
+    settings: TokenizerSettings, names: Mapping[str, Token | None], notes: list[str]
 ) -> tuple[bytes, bundle_pb2.ChatSpec] | None:
     """Return a directory's chat template and what it finds under the names of special tokens, or None.
 
@@ -39,7 +39,7 @@ def read_chat(
     return template, spec
 
 
-def _template(settings: Settings) -> bytes | None:
+def _template(settings: TokenizerSettings) -> bytes | None:
     path = settings.where / TEMPLATE_FILE
     if path.exists():
         content = read_file(path)
@@ -63,7 +63,7 @@ def _of_processor(directory: Path) -> Any:
     return read_object_if_there(directory / "chat_template.json").get("chat_template")
 
 
-def _default(given: Any, settings: Settings) -> str | None:
+def _default(given: Any, settings: TokenizerSettings) -> str | None:
     """The one template, or of several by name the default one."""
     if isinstance(given, list):
         given = {each.get("name"): each.get("template") for each in given if isinstance(each, dict)}

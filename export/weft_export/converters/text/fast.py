@@ -14,8 +14,8 @@ from weft_export.converters.text import vocabulary as vocabularies
 from weft_export.converters.text.byte_level import bos_and_eos
 from weft_export.converters.text.charsmap import check_charsmaps
 from weft_export.converters.text.json_file import check_ids
-from weft_export.converters.text.kind import Kind, Names
-from weft_export.converters.text.settings import MAX_IDS, Settings, Token
+from weft_export.converters.text.kind import Names, TokenizerKind
+from weft_export.converters.text.settings import MAX_IDS, Token, TokenizerSettings
 from weft_export.converters.text.spm_model import read_spm_model
 from weft_export.converters.text.vocabulary import Vocabulary
 from weft_export.errors import CheckpointError
@@ -24,7 +24,7 @@ JSON_FILE = "tokenizer.json"
 Made = TypeVar("Made")
 
 
-def as_it_is(settings: Settings, content: Mapping[str, Any]) -> Tokenizer:
+def as_it_is(settings: TokenizerSettings, content: Mapping[str, Any]) -> Tokenizer:
     """Make a tokenizer of tokenizer.json, with the tokens that other files add to it.
 
     Raises:
@@ -42,7 +42,9 @@ def as_it_is(settings: Settings, content: Mapping[str, Any]) -> Tokenizer:
     return tokenizer
 
 
-def of_kind(kind: Kind, settings: Settings, content: Mapping[str, Any] | None, names: Names) -> Tokenizer:
+def of_kind(
+    kind: TokenizerKind, settings: TokenizerSettings, content: Mapping[str, Any] | None, names: Names
+) -> Tokenizer:
     """Make a tokenizer of a class from tokenizer.json's pieces, or from the older files.
 
     Raises:
@@ -62,7 +64,7 @@ def of_kind(kind: Kind, settings: Settings, content: Mapping[str, Any] | None, n
     return tokenizer
 
 
-def names_of(kind: Kind, settings: Settings) -> dict[str, Token | None]:
+def names_of(kind: TokenizerKind, settings: TokenizerSettings) -> dict[str, Token | None]:
     """Return the special tokens of a tokenizer by their names: the class's own unless the files say otherwise."""
     names = dict(settings.padding) | dict(kind.names) | dict(settings.named)
     mask = names.get("mask_token")
@@ -71,7 +73,7 @@ def names_of(kind: Kind, settings: Settings) -> dict[str, Token | None]:
     return names
 
 
-def add_tokens(tokenizer: Tokenizer, settings: Settings, names: Names, extra: tuple[Token, ...]) -> None:
+def add_tokens(tokenizer: Tokenizer, settings: TokenizerSettings, names: Names, extra: tuple[Token, ...]) -> None:
     """Add the tokens that the files and the class name. Those that have no id yet get the next ones, in this order."""
     tokens = list(settings.added.values())
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()} | {str(each) for each in tokens}
@@ -92,7 +94,9 @@ def made(where: Path, make: Callable[[], Made]) -> Made:
     return tried(f"{where} does not make a tokenizer", make)
 
 
-def _vocabulary(kind: Kind, settings: Settings, content: Mapping[str, Any] | None, names: Names) -> Vocabulary:
+def _vocabulary(
+    kind: TokenizerKind, settings: TokenizerSettings, content: Mapping[str, Any] | None, names: Names
+) -> Vocabulary:
     where = settings.where
     if content is not None:
         vocabulary = vocabularies.of_json(where / JSON_FILE, content)
@@ -108,7 +112,7 @@ def _vocabulary(kind: Kind, settings: Settings, content: Mapping[str, Any] | Non
     return vocabulary
 
 
-def _reordered(found: Vocabulary, kind: Kind, settings: Settings, names: Names) -> Vocabulary:
+def _reordered(found: Vocabulary, kind: TokenizerKind, settings: TokenizerSettings, names: Names) -> Vocabulary:
     scores = found.scores or [(piece, 0.0) for piece in found.ids]
     scores = kind.reorder(scores, settings, names)
     ids = {piece: index for index, (piece, _) in enumerate(scores)}
@@ -122,7 +126,7 @@ def _there(where: Path, name: str) -> Path:
 
 
 def _post_processor(
-    kind: Kind, tokenizer: Tokenizer, vocabulary: Vocabulary, settings: Settings, names: Names
+    kind: TokenizerKind, tokenizer: Tokenizer, vocabulary: Vocabulary, settings: TokenizerSettings, names: Names
 ) -> PostProcessor | None:
     if kind.frame is not None:
         return kind.frame(tokenizer, vocabulary, settings, names)

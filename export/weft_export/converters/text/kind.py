@@ -7,7 +7,7 @@ from enum import Enum
 from tokenizers import Tokenizer
 from tokenizers.processors import PostProcessor, TemplateProcessing
 
-from weft_export.converters.text.settings import Settings, Token
+from weft_export.converters.text.settings import Token, TokenizerSettings
 from weft_export.converters.text.vocabulary import Scores, Vocabulary
 
 Names = Mapping[str, Token | None]
@@ -21,7 +21,7 @@ class Joint(Enum):
 
 
 @dataclass(frozen=True)
-class Kind:
+class TokenizerKind:
     """One class of tokenizers, as transformers 5 makes it of its pieces.
 
     Attributes:
@@ -37,12 +37,12 @@ class Kind:
     """
 
     algorithm: str
-    assemble: Callable[[Vocabulary, Settings, Names], Tokenizer]
+    assemble: Callable[[Vocabulary, TokenizerSettings, Names], Tokenizer]
     names: Names = field(default_factory=dict)
-    frame: Callable[[Tokenizer, Vocabulary, Settings, Names], PostProcessor | None] | None = None
+    frame: Callable[[Tokenizer, Vocabulary, TokenizerSettings, Names], PostProcessor | None] | None = None
     model_file: str = ""
-    reorder: Callable[[Scores, Settings, Names], Scores] = lambda scores, _settings, _names: scores
-    further: Callable[[Vocabulary, Settings], tuple[Token, ...]] = lambda vocabulary, _: vocabulary.symbols
+    reorder: Callable[[Scores, TokenizerSettings, Names], Scores] = lambda scores, _settings, _names: scores
+    further: Callable[[Vocabulary, TokenizerSettings], tuple[Token, ...]] = lambda vocabulary, _: vocabulary.symbols
     mask_takes_space: bool = False
     mask_is_normalised: bool = False
 
@@ -69,7 +69,9 @@ def framed(
 ) -> Callable[..., PostProcessor | None]:
     """Return a frame of the same special tokens for every tokenizer of a class."""
 
-    def frame(tokenizer: Tokenizer, _vocabulary: Vocabulary, _settings: Settings, names: Names) -> PostProcessor:
+    def frame(
+        tokenizer: Tokenizer, _vocabulary: Vocabulary, _settings: TokenizerSettings, names: Names
+    ) -> PostProcessor:
         return template(tokenizer, names, before, after, joint=joint)
 
     return frame

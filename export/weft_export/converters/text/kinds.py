@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft_export.converters.text.byte_level import GPT2, NEOX, QWEN2, ROBERTA
-from weft_export.converters.text.kind import Kind
+from weft_export.converters.text.kind import TokenizerKind
 from weft_export.converters.text.pieces import GEMMA, LLAMA, NLLB
 from weft_export.converters.text.unigram import ALBERT, CAMEMBERT, DEBERTA, MBART50_KIND, MBART_KIND, PEGASUS, T5, XLMR
 from weft_export.converters.text.words import BERT, MPNET
@@ -15,7 +15,7 @@ AS_IT_IS = "TokenizersBackend"
 MARIAN, M2M_100 = "MarianTokenizer", "M2M100Tokenizer"
 
 # The classes that transformers 5 makes anew of their pieces, whatever else tokenizer.json says.
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, TokenizerKind] = {
     "AlbertTokenizer": ALBERT,
     "BartTokenizer": ROBERTA,
     "BertTokenizer": BERT,

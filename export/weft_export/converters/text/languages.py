@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from weft_export.converters.text.kinds import M2M_100
 from weft_export.converters.text.language_tags import is_code, language_tags
-from weft_export.converters.text.settings import Settings
+from weft_export.converters.text.settings import TokenizerSettings
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import bundle_pb2
 
@@ -35,7 +35,7 @@ class Languages:
     targets: tuple[str, ...] = ()
 
 
-def languages_of(name: str, settings: Settings, ids: Mapping[str, int]) -> Languages:
+def languages_of(name: str, settings: TokenizerSettings, ids: Mapping[str, int]) -> Languages:
     """Return the languages of a class of tokenizers. Most classes have none.
 
     A source has its language's id on one side, and an answer begins with its own.
@@ -57,7 +57,7 @@ def languages_of(name: str, settings: Settings, ids: Mapping[str, int]) -> Langu
     return Languages(table, tuple(tags), tuple(tags))
 
 
-def marian_languages(settings: Settings, ids: Mapping[str, int]) -> Languages:
+def marian_languages(settings: TokenizerSettings, ids: Mapping[str, int]) -> Languages:
     """Return Marian's languages. Of several that it writes, a source begins with the one that is wanted."""
     found = _sorted(_OF_MARIAN, ids)
     tags = language_tags(list(found))

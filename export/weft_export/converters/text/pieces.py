@@ -2,15 +2,15 @@
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from weft_export.converters.text.kind import Kind, Names, framed, text_of
-from weft_export.converters.text.settings import Settings
+from weft_export.converters.text.kind import Names, TokenizerKind, framed, text_of
+from weft_export.converters.text.settings import TokenizerSettings
 from weft_export.converters.text.vocabulary import Scores, Vocabulary
 
 SPACE = "▁"
 """What stands for a space in a piece."""
 
 
-def _assemble_llama(vocabulary: Vocabulary, settings: Settings, _names: Names) -> Tokenizer:
+def _assemble_llama(vocabulary: Vocabulary, settings: TokenizerSettings, _names: Names) -> Tokenizer:
     model = models.BPE(dict(vocabulary.ids), vocabulary.merges, fuse_unk=True, byte_fallback=True)
     tokenizer = Tokenizer(model)
     prefix = settings.flag("add_prefix_space", default=True)
@@ -22,7 +22,7 @@ def _assemble_llama(vocabulary: Vocabulary, settings: Settings, _names: Names) -
     return tokenizer
 
 
-def _assemble_gemma(vocabulary: Vocabulary, _settings: Settings, names: Names) -> Tokenizer:
+def _assemble_gemma(vocabulary: Vocabulary, _settings: TokenizerSettings, names: Names) -> Tokenizer:
     unk = text_of(names, "unk_token")
     model = models.BPE(dict(vocabulary.ids), vocabulary.merges, unk_token=unk, fuse_unk=True, byte_fallback=True)
     tokenizer = Tokenizer(model)
@@ -32,7 +32,7 @@ def _assemble_gemma(vocabulary: Vocabulary, _settings: Settings, names: Names) -
     return tokenizer
 
 
-def _assemble_nllb(vocabulary: Vocabulary, _settings: Settings, names: Names) -> Tokenizer:
+def _assemble_nllb(vocabulary: Vocabulary, _settings: TokenizerSettings, names: Names) -> Tokenizer:
     unk = text_of(names, "unk_token")
     tokenizer = Tokenizer(models.BPE(dict(vocabulary.ids), vocabulary.merges, unk_token=unk, fuse_unk=True))
     if vocabulary.charsmap:
@@ -43,18 +43,18 @@ def _assemble_nllb(vocabulary: Vocabulary, _settings: Settings, names: Names) ->
     return tokenizer
 
 
-def _reorder_nllb(scores: Scores, _settings: Settings, names: Names) -> Scores:
+def _reorder_nllb(scores: Scores, _settings: TokenizerSettings, names: Names) -> Scores:
     first = [str(names[name]) for name in ("bos_token", "pad_token", "eos_token", "unk_token")]
     return [*((token, 0.0) for token in first), *(each for each in scores if each[0] not in first)]
 
 
-LLAMA = Kind(
+LLAMA = TokenizerKind(
     algorithm="BPE",
     assemble=_assemble_llama,
     names={"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"},
     model_file="tokenizer.model",
 )
-GEMMA = Kind(
+GEMMA = TokenizerKind(
     algorithm="BPE",
     assemble=_assemble_gemma,
     names={
@@ -76,7 +76,7 @@ FAIRSEQ_NAMES: Names = {
     "mask_token": "<mask>",
 }
 # The language's token is put before or behind a text by the server, which knows the request's language.
-NLLB = Kind(
+NLLB = TokenizerKind(
     algorithm="BPE",
     assemble=_assemble_nllb,
     names=FAIRSEQ_NAMES,

@@ -22,7 +22,7 @@ Token = str | AddedToken
 
 
 @dataclass(frozen=True)
-class Settings:
+class TokenizerSettings:
     """What a directory says of a tokenizer beside its vocabulary.
 
     Attributes:
@@ -69,7 +69,7 @@ class Settings:
         return CheckpointError(f"{self.where / CONFIG}: {complaint}")
 
 
-def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> Settings:
+def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> TokenizerSettings:
     """Read the small files of a directory. Any of them may be missing.
 
     Args:
@@ -105,7 +105,7 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
         extra = said.get("additional_special_tokens")
     if extra is not None and not isinstance(extra, list):
         raise CheckpointError(f"{directory / CONFIG}: extra_special_tokens is no list")
-    return Settings(
+    return TokenizerSettings(
         where=directory,
         options=options,
         named={name: by_text.get(str(token), token) for name, token in named.items()},

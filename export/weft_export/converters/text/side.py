@@ -17,7 +17,7 @@ from weft_export.converters.text.kind import Names, text_of
 from weft_export.converters.text.kinds import KINDS, M2M_100, MARIAN, SEGMENTED, class_of
 from weft_export.converters.text.languages import Languages, languages_of, marian_languages
 from weft_export.converters.text.option_keys import CLEANS, OPTION_KEYS
-from weft_export.converters.text.settings import CONFIG, Settings, read_settings, read_tokenizer_json
+from weft_export.converters.text.settings import CONFIG, TokenizerSettings, read_settings, read_tokenizer_json
 from weft_export.converters.text.two_files import M2M_NAMES, MARIAN_NAMES, m2m_100, marian
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_READ_BYTES
@@ -140,7 +140,7 @@ class _Tokens(NamedTuple):
 
 
 def _tokens(
-    name: str, settings: Settings, content: Mapping[str, Any] | None, vocab_size: int, *, spare: bool
+    name: str, settings: TokenizerSettings, content: Mapping[str, Any] | None, vocab_size: int, *, spare: bool
 ) -> _Tokens:
     if name == MARIAN:
         names: Names = {**MARIAN_NAMES, **settings.named}
@@ -183,7 +183,7 @@ def _notes(name: str, given: Tokenizer, made_anew: Tokenizer) -> tuple[str, ...]
     return ()
 
 
-def fitted(settings: Settings, content: dict[str, Any], vocab_size: int, notes: list[str]) -> bytes:
+def fitted(settings: TokenizerSettings, content: dict[str, Any], vocab_size: int, notes: list[str]) -> bytes:
     """Return a tokenizer as a file, without the added tokens that have no embedding.
 
     Raises:
@@ -220,18 +220,18 @@ def _id(tokens: _Tokens, name: str) -> int | None:
     return None if token is None else tokens.ids.get(token)
 
 
-def _cleans_up(settings: Settings, tokens: _Tokens) -> bool:
+def _cleans_up(settings: TokenizerSettings, tokens: _Tokens) -> bool:
     """Whether it is said, and of effect: transformers leaves it out for BPE, and WordPiece's decoder does it itself."""
     kind = list(tokens.contents.values())[-1]["model"]["type"]
     return settings.flag(CLEANS, default=False) and kind not in ("BPE", "WordPiece")
 
 
-def _has_segments(name: str, settings: Settings) -> bool:
+def _has_segments(name: str, settings: TokenizerSettings) -> bool:
     said = settings.options.get("model_input_names")
     return name in SEGMENTED if said is None else isinstance(said, list) and "token_type_ids" in said
 
 
-def _truncation_side(settings: Settings, content: Mapping[str, Any] | None) -> str:
+def _truncation_side(settings: TokenizerSettings, content: Mapping[str, Any] | None) -> str:
     """Return what tokenizer_config.json says, or else the tokenizer itself."""
     section = (content or {}).get("truncation")
     said = section.get("direction") if isinstance(section, dict) else None

@@ -15,7 +15,7 @@ from weft_export.converters.text.json_file import read_ids
 from weft_export.converters.text.kind import Names, text_of
 from weft_export.converters.text.language_codes import M2M_100, WMT_21
 from weft_export.converters.text.pieces import SPACE
-from weft_export.converters.text.settings import Settings
+from weft_export.converters.text.settings import TokenizerSettings
 from weft_export.converters.text.spm_model import BPE, UNIGRAM, SpmModel, read_spm_model
 from weft_export.converters.text.spm_text import MARK, decoder, matchable, normalizer_of, splits_at_spaces
 from weft_export.converters.text.vocabulary import merges_of
@@ -48,7 +48,7 @@ class Tokens:
     notes: tuple[str, ...]
 
 
-def marian(settings: Settings, names: Names, vocab_size: int, side: str, *, spare: bool) -> Tokens:
+def marian(settings: TokenizerSettings, names: Names, vocab_size: int, side: str, *, spare: bool) -> Tokens:
     """Make Marian's tokenizer of one side, "source" or "target".
 
     vocab.json has the pieces of both sides. A piece of the other side is found only where it is a whole run of
@@ -83,7 +83,7 @@ def marian(settings: Settings, names: Names, vocab_size: int, side: str, *, spar
     return _finished(tokenizer, ids, [*special, *_further(settings, ids, added)], names, len(beyond), added)
 
 
-def m2m_100(settings: Settings, names: Names, vocab_size: int, *, spare: bool) -> Tokens:
+def m2m_100(settings: TokenizerSettings, names: Names, vocab_size: int, *, spare: bool) -> Tokens:
     """Make M2M100's tokenizer. The tokens of its languages have the ids behind those of vocab.json.
 
     `spare` is as for marian.
@@ -115,7 +115,7 @@ def m2m_100(settings: Settings, names: Names, vocab_size: int, *, spare: bool) -
     return _finished(tokenizer, ids, special, names, len(beyond), added)
 
 
-def m2m_codes(settings: Settings) -> tuple[str, ...]:
+def m2m_codes(settings: TokenizerSettings) -> tuple[str, ...]:
     """Return the languages of an M2M100 checkpoint, which are one of two sets."""
     name = settings.text("language_codes") or "m2m100"
     known = {"m2m100": M2M_100, "wmt21": WMT_21}
@@ -140,7 +140,7 @@ def _unknown(path: Path, ids: Mapping[str, int], names: Names) -> int:
     return ids[token]
 
 
-def _further(settings: Settings, ids: Mapping[str, int], added: Added) -> list[str]:
+def _further(settings: TokenizerSettings, ids: Mapping[str, int], added: Added) -> list[str]:
     """Return the further special tokens that the files name. CheckpointError for one without an id."""
     further = [str(token) for token in settings.extra or () if str(token) not in added.without_embedding]
     for token in further:

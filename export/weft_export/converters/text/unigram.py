@@ -7,10 +7,10 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.processors import PostProcessor
 
 from weft_export.converters.text.byte_level import bos_and_eos
-from weft_export.converters.text.kind import Joint, Kind, Names, framed, template, text_of
+from weft_export.converters.text.kind import Joint, Names, TokenizerKind, framed, template, text_of
 from weft_export.converters.text.language_codes import MBART, MBART_50
 from weft_export.converters.text.pieces import FAIRSEQ_NAMES, SPACE
-from weft_export.converters.text.settings import MAX_IDS, Settings, Token
+from weft_export.converters.text.settings import MAX_IDS, Token, TokenizerSettings
 from weft_export.converters.text.vocabulary import Scores, Vocabulary
 from weft_export.errors import CheckpointError
 
@@ -44,45 +44,45 @@ def _mark_spaces(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def _assemble_t5(vocabulary: Vocabulary, _settings: Settings, _names: Names) -> Tokenizer:
+def _assemble_t5(vocabulary: Vocabulary, _settings: TokenizerSettings, _names: Names) -> Tokenizer:
     tokenizer = _tokenizer(vocabulary, unk_id=2)
     for rules in _precompiled(vocabulary):
         tokenizer.normalizer = rules
     return _split_at_spaces(tokenizer)
 
 
-def _assemble_xlmr(vocabulary: Vocabulary, settings: Settings, _names: Names) -> Tokenizer:
+def _assemble_xlmr(vocabulary: Vocabulary, settings: TokenizerSettings, _names: Names) -> Tokenizer:
     tokenizer = _tokenizer(vocabulary, unk_id=3)
     for rules in _precompiled(vocabulary):
         tokenizer.normalizer = rules
     return _split_at_spaces(tokenizer, _scheme(settings))
 
 
-def _assemble_camembert(vocabulary: Vocabulary, settings: Settings, names: Names) -> Tokenizer:
+def _assemble_camembert(vocabulary: Vocabulary, settings: TokenizerSettings, names: Names) -> Tokenizer:
     tokenizer = _tokenizer(vocabulary, vocabulary.ids.get(text_of(names, "unk_token") or "", 0))
     for rules in _precompiled(vocabulary):
         tokenizer.normalizer = rules
     return _split_at_spaces(tokenizer, _scheme(settings))
 
 
-def _assemble_mbart(vocabulary: Vocabulary, _settings: Settings, _names: Names) -> Tokenizer:
+def _assemble_mbart(vocabulary: Vocabulary, _settings: TokenizerSettings, _names: Names) -> Tokenizer:
     return _split_at_spaces(_tokenizer(vocabulary, unk_id=3))
 
 
-def _assemble_mbart50(vocabulary: Vocabulary, _settings: Settings, _names: Names) -> Tokenizer:
+def _assemble_mbart50(vocabulary: Vocabulary, _settings: TokenizerSettings, _names: Names) -> Tokenizer:
     tokenizer = _tokenizer(vocabulary, unk_id=3)
     tokenizer.normalizer = normalizers.Sequence([*_precompiled(vocabulary), _ONE_SPACE])
     return _mark_spaces(tokenizer)
 
 
-def _assemble_pegasus(vocabulary: Vocabulary, _settings: Settings, names: Names) -> Tokenizer:
+def _assemble_pegasus(vocabulary: Vocabulary, _settings: TokenizerSettings, names: Names) -> Tokenizer:
     tokenizer = _tokenizer(vocabulary, _place(vocabulary, text_of(names, "unk_token"), other=0))
     first = _precompiled(vocabulary) or [normalizers.Replace(Regex(r"\n"), " ")]
     tokenizer.normalizer = normalizers.Sequence([*first, _ONE_SPACE])
     return _mark_spaces(tokenizer)
 
 
-def _assemble_albert(vocabulary: Vocabulary, settings: Settings, _names: Names) -> Tokenizer:
+def _assemble_albert(vocabulary: Vocabulary, settings: TokenizerSettings, _names: Names) -> Tokenizer:
     tokenizer = _tokenizer(vocabulary, unk_id=1)
     steps: list[Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not _is_on(settings, "keep_accents", default=False):
@@ -93,7 +93,7 @@ def _assemble_albert(vocabulary: Vocabulary, settings: Settings, _names: Names) 
     return _split_at_spaces(tokenizer, _scheme(settings))
 
 
-def _assemble_deberta(vocabulary: Vocabulary, settings: Settings, names: Names) -> Tokenizer:
+def _assemble_deberta(vocabulary: Vocabulary, settings: TokenizerSettings, names: Names) -> Tokenizer:
     # transformers saves the model file's own number beside the pieces.
     other = vocabulary.unk_id
     if other is None or settings.has_json:
@@ -111,11 +111,11 @@ def _assemble_deberta(vocabulary: Vocabulary, settings: Settings, names: Names) 
     return tokenizer
 
 
-def _scheme(settings: Settings) -> str:
+def _scheme(settings: TokenizerSettings) -> str:
     return "always" if _is_on(settings, "add_prefix_space", default=True) else "never"
 
 
-def _is_on(settings: Settings, name: str, *, default: bool) -> bool:
+def _is_on(settings: TokenizerSettings, name: str, *, default: bool) -> bool:
     """Return an option as these classes of transformers read it: null is no, not the default."""
     return settings.flag(name, default=default and name not in settings.options)
 
@@ -126,22 +126,24 @@ def _place(vocabulary: Vocabulary, token: str | None, other: int) -> int:
     return vocabulary.scores.index(piece) if piece in vocabulary.scores else other
 
 
-def _reorder_t5(scores: Scores, settings: Settings, _names: Names) -> Scores:
+def _reorder_t5(scores: Scores, settings: TokenizerSettings, _names: Names) -> Scores:
     return [*scores, *((token, 0.0) for token in reversed(_sentinels(settings)))]
 
 
-def _sentinels(settings: Settings) -> list[str]:
+def _sentinels(settings: TokenizerSettings) -> list[str]:
     return [f"<extra_id_{i}>" for i in range(settings.number("extra_ids", default=100, most=MAX_EXTRA_IDS))]
 
 
-def _further_t5(vocabulary: Vocabulary, settings: Settings) -> tuple[Token, ...]:
+def _further_t5(vocabulary: Vocabulary, settings: TokenizerSettings) -> tuple[Token, ...]:
     return (*vocabulary.symbols, *_sentinels(settings))
 
 
-def _reorder_fairseq(codes: tuple[str, ...], begin: str = "bos_token") -> Callable[[Scores, Settings, Names], Scores]:
+def _reorder_fairseq(
+    codes: tuple[str, ...], begin: str = "bos_token"
+) -> Callable[[Scores, TokenizerSettings, Names], Scores]:
     """Fairseq's order: four special tokens, the pieces behind the model's own three, languages and the mask."""
 
-    def reorder(scores: Scores, _settings: Settings, names: Names) -> Scores:
+    def reorder(scores: Scores, _settings: TokenizerSettings, names: Names) -> Scores:
         first = [str(names[name]) for name in (begin, "pad_token", "eos_token", "unk_token")]
         last = [*codes, str(names["mask_token"])]
         return [*((token, 0.0) for token in first), *scores[3:], *((token, 0.0) for token in last)]
@@ -149,29 +151,31 @@ def _reorder_fairseq(codes: tuple[str, ...], begin: str = "bos_token") -> Callab
     return reorder
 
 
-def _reorder_camembert(scores: Scores, _settings: Settings, names: Names) -> Scores:
+def _reorder_camembert(scores: Scores, _settings: TokenizerSettings, names: Names) -> Scores:
     """Fairseq's own pieces first, of which two stand for nothing, and SentencePiece's behind them."""
     first = [_UNUSED[0], str(names["pad_token"]), _UNUSED[1], str(names["unk_token"])]
     mask = (str(names["mask_token"]), 0.0)
     return [*((token, 0.0) for token in first), (_UNUSED[2], -100.0), *scores[1:], mask]
 
 
-def _reorder_pegasus(scores: Scores, settings: Settings, names: Names) -> Scores:
+def _reorder_pegasus(scores: Scores, settings: TokenizerSettings, names: Names) -> Scores:
     mask, sentence = str(settings.named.get("mask_token") or "<mask_1>"), settings.text("mask_token_sent") or "<mask_2>"
     masks = [mask] if sentence == mask else [mask, sentence]
     first = [(str(token), 0.0) for token in (names["pad_token"], names["eos_token"], *masks)]
     return [*first, *((token, -100.0) for token in _unknowns(settings)), *scores[2:]]
 
 
-def _unknowns(settings: Settings) -> list[str]:
+def _unknowns(settings: TokenizerSettings) -> list[str]:
     return [f"<unk_{i}>" for i in range(2, settings.number("offset", default=103, most=MAX_EXTRA_IDS))]
 
 
-def _further_pegasus(_vocabulary: Vocabulary, settings: Settings) -> tuple[Token, ...]:
+def _further_pegasus(_vocabulary: Vocabulary, settings: TokenizerSettings) -> tuple[Token, ...]:
     return (settings.text("mask_token_sent") or "<mask_1>", *_unknowns(settings))
 
 
-def _frame_albert(tokenizer: Tokenizer, vocabulary: Vocabulary, settings: Settings, names: Names) -> PostProcessor:
+def _frame_albert(
+    tokenizer: Tokenizer, vocabulary: Vocabulary, settings: TokenizerSettings, names: Names
+) -> PostProcessor:
     # Where transformers builds a post-processor, either option replaces [CLS] and [SEP], whatever it says.
     if not settings.has_json and {"add_bos_token", "add_eos_token"} & settings.options.keys():
         return bos_and_eos(tokenizer, settings, names)
@@ -187,7 +191,7 @@ _CLS_NAMES: Names = {
     "cls_token": "[CLS]",
     "mask_token": "[MASK]",
 }
-T5 = Kind(
+T5 = TokenizerKind(
     algorithm="Unigram",
     assemble=_assemble_t5,
     names={"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
@@ -196,7 +200,7 @@ T5 = Kind(
     reorder=_reorder_t5,
     further=_further_t5,
 )
-XLMR = Kind(
+XLMR = TokenizerKind(
     algorithm="Unigram",
     assemble=_assemble_xlmr,
     names=FAIRSEQ_NAMES,
@@ -204,7 +208,7 @@ XLMR = Kind(
     model_file="sentencepiece.bpe.model",
     reorder=_reorder_fairseq(()),
 )
-CAMEMBERT = Kind(
+CAMEMBERT = TokenizerKind(
     algorithm="Unigram",
     assemble=_assemble_camembert,
     names=FAIRSEQ_NAMES,
@@ -214,7 +218,7 @@ CAMEMBERT = Kind(
     further=lambda vocabulary, settings: _UNUSED if settings.has_json else vocabulary.symbols,
     mask_takes_space=True,
 )
-MBART_KIND = Kind(
+MBART_KIND = TokenizerKind(
     algorithm="Unigram",
     assemble=_assemble_mbart,
     names=FAIRSEQ_NAMES,
@@ -224,7 +228,7 @@ MBART_KIND = Kind(
     further=lambda vocabulary, _: (*MBART, *vocabulary.symbols),
     mask_takes_space=True,
 )
-MBART50_KIND = Kind(
+MBART50_KIND = TokenizerKind(
     algorithm="Unigram",
     assemble=_assemble_mbart50,
     names={name: token for name, token in FAIRSEQ_NAMES.items() if name != "bos_token"},
@@ -234,7 +238,7 @@ MBART50_KIND = Kind(
     further=lambda vocabulary, _: (*vocabulary.symbols, *MBART_50),
     mask_takes_space=True,
 )
-PEGASUS = Kind(
+PEGASUS = TokenizerKind(
     algorithm="Unigram",
     assemble=_assemble_pegasus,
     names={"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>", "mask_token": "<mask_2>"},
@@ -243,14 +247,14 @@ PEGASUS = Kind(
     reorder=_reorder_pegasus,
     further=_further_pegasus,
 )
-ALBERT = Kind(
+ALBERT = TokenizerKind(
     algorithm="Unigram",
     assemble=_assemble_albert,
     names={**_CLS_NAMES, "unk_token": "<unk>", "pad_token": "<pad>"},
     frame=_frame_albert,
     model_file="spiece.model",
 )
-DEBERTA = Kind(
+DEBERTA = TokenizerKind(
     algorithm="Unigram",
     assemble=_assemble_deberta,
     names={**_CLS_NAMES, "unk_token": "[UNK]", "pad_token": "[PAD]"},

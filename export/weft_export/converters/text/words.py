@@ -2,12 +2,12 @@
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from weft_export.converters.text.kind import Joint, Kind, Names, framed, text_of
-from weft_export.converters.text.settings import Settings
+from weft_export.converters.text.kind import Joint, Names, TokenizerKind, framed, text_of
+from weft_export.converters.text.settings import TokenizerSettings
 from weft_export.converters.text.vocabulary import Vocabulary
 
 
-def _assemble(vocabulary: Vocabulary, settings: Settings, names: Names) -> Tokenizer:
+def _assemble(vocabulary: Vocabulary, settings: TokenizerSettings, names: Names) -> Tokenizer:
     tokenizer = Tokenizer(models.WordPiece(dict(vocabulary.ids), unk_token=text_of(names, "unk_token") or "[UNK]"))
     accents = settings.options.get("strip_accents")
     tokenizer.normalizer = normalizers.BertNormalizer(
@@ -21,7 +21,7 @@ def _assemble(vocabulary: Vocabulary, settings: Settings, names: Names) -> Token
     return tokenizer
 
 
-BERT = Kind(
+BERT = TokenizerKind(
     algorithm="WordPiece",
     assemble=_assemble,
     names={
@@ -34,7 +34,7 @@ BERT = Kind(
     frame=framed(("cls_token",), ("sep_token",), joint=Joint.SEGMENTS),
 )
 # Its special tokens are looked for in the normalised text, as no other class's are.
-MPNET = Kind(
+MPNET = TokenizerKind(
     algorithm="WordPiece",
     assemble=_assemble,
     names={

@@ -1,0 +1,63 @@
+"""Weights that `quantization_config` says are stored otherwise, as the float32 weights that they stand for."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from weft_export.checkpoints.formats import QUANTISED
+from weft_export.converters.fields import Fields
+from weft_export.converters.quantized.awq import awq_products
+from weft_export.converters.quantized.compressed import compressed_products
+from weft_export.converters.quantized.gptq import gptq_products
+from weft_export.converters.quantized.product import StoredProduct
+from weft_export.converters.tensors import NamedTensors, StoredTensors
+from weft_export.errors import CheckpointError
+
+_METHODS: Mapping[str, Callable[[Fields, NamedTensors], list[StoredProduct]]] = {
+    "gptq": gptq_products,
+    "awq": awq_products,
+    "compressed-tensors": compressed_products,
+}
+
+
+def unquantised(config: Mapping[str, Any], fields: Fields, stored: StoredTensors) -> NamedTensors:
+    """Return the tensors of a directory with a weight in the place of all that stands for it.
+
+    Raises:
+        CheckpointError: the way is not read, or its tensors do not fit each other. The field is named.
+    """
+    key = next((each for each in QUANTISED if config.get(each) is not None), None)
+    if key is None:
+        return stored
+    said = fields.part(key)
+    # What llmcompressor writes may leave its own name out.
+    method = said.word("quant_method", "compressed-tensors" if "config_groups" in said else "")
+    make = _METHODS.get(method)
+    if make is None:
+        known = ", ".join(_METHODS)
+        raise said.wrong("quant_method", f"is not read: of weights that are quantised already, {known} are")
+    if config.get("model_type") == "gpt2":
+        raise CheckpointError(
+            f"{said.place}: GPT-2's matrices are stored as [inputs, outputs], and quantised ones are read as"
+            " [outputs, inputs] alone"
+        )
+    products = make(said, stored)
+    said.check_all_read()
+    if not products:
+        raise said.wrong("quant_method", "says that weights are quantised, and the files have none such")
+    fields.notes.append(
+        f"{len(products)} weights that {method} quantised are widened to float32, which loses nothing"
+        f"{'' if not all(each.is_even for each in products) else '; at --precision int4 they keep their 4 bits'}"
+    )
+    fields.notes.extend(said.notes)
+    return _with(stored, products)
+
+
+def _with(stored: StoredTensors, products: list[StoredProduct]) -> NamedTensors:
+    used = {name for product in products for name in product.used}
+    tensors = NamedTensors()
+    tensors.paths, tensors.is_pickle = stored.paths, stored.is_pickle
+    for name in stored.entries.keys() - used:
+        tensors.add(stored.paths[0], name, stored.entries[name], stored.reader(name))
+    for product in products:
+        tensors.add(stored.paths[0], product.name, product.entry, product.read)
+    return tensors

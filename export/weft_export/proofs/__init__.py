@@ -1,1 +1,0 @@
-"""Proof that a bundle answers as its checkpoint does."""

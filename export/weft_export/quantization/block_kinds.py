@@ -1,0 +1,60 @@
+"""The ways to round the weights of a product in blocks, and which of them a precision tries."""
+
+from enum import Enum
+
+from torch import Tensor, nn
+
+from weft_export.layers.block_linear import EIGHT_BITS, FOUR_BITS, BlockEmbedding, BlockLinear, rounded_rows
+from weft_export.layers.embedding import TiedEmbedding
+from weft_export.layers.nf4_linear import Nf4Linear
+from weft_proto.v1 import bundle_pb2
+
+
+class BlockKind(Enum):
+    """One way, by the number of bits of a weight."""
+
+    INT4 = "4"
+    INT8 = "8"
+    NF4 = "4, NF4"
+
+    @property
+    def bits(self) -> int:
+        """How many bits a weight has."""
+        return 8 if self is BlockKind.INT8 else 4
+
+
+_BLOCKS = {BlockKind.INT4: FOUR_BITS, BlockKind.INT8: EIGHT_BITS}
+# From the smallest to the one that loses least.
+_LADDERS = {
+    bundle_pb2.PRECISION_INT4: (BlockKind.INT4, BlockKind.INT8),
+    bundle_pb2.PRECISION_INT8_WEIGHTS: (BlockKind.INT8,),
+    bundle_pb2.PRECISION_NF4: (BlockKind.NF4,),
+}
+
+
+def ladder_of(product: nn.Linear | TiedEmbedding, precision: bundle_pb2.Precision.ValueType) -> tuple[BlockKind, ...]:
+    """Return the ways that a precision has for a product, from the smallest to the one that loses least."""
+    ladder = _LADDERS[precision]
+    # No operator looks up rows of NF4.
+    return ladder if isinstance(product, nn.Linear) or BlockKind.NF4 not in ladder else (BlockKind.INT8,)
+
+
+def rounded(product: nn.Linear | TiedEmbedding, kind: BlockKind) -> nn.Module:
+    """Return what stands for a product whose weights are rounded."""
+    if isinstance(product, TiedEmbedding):
+        return BlockEmbedding(product.weight, _BLOCKS[kind])
+    return _linear(product.weight, product.bias, kind)
+
+
+def rounded_weights(weight: Tensor, kind: BlockKind) -> Tensor:
+    """Return weights [n, width] as they are after rounding, in float32."""
+    return _linear(weight, None, kind).wide
+
+
+def rounded_inputs(rows: Tensor, kind: BlockKind) -> Tensor:
+    """Return activations [n, width] as they are when they are multiplied by such weights."""
+    return rows if kind is BlockKind.NF4 else rounded_rows(rows, _BLOCKS[kind].size)
+
+
+def _linear(weight: Tensor, bias: Tensor | None, kind: BlockKind) -> BlockLinear | Nf4Linear:
+    return Nf4Linear(weight, bias) if kind is BlockKind.NF4 else BlockLinear(weight, bias, _BLOCKS[kind])

@@ -1,1 +1,0 @@
-"""From a checkpoint in float32 to one in 8-bit integers."""

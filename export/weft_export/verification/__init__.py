@@ -1,0 +1,1 @@
+"""Verifies that a bundle answers as its checkpoint does."""

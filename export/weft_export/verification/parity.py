@@ -1,0 +1,174 @@
+"""Torch against ONNX Runtime on random requests: every output and state, prefill and each step, and the greedy tokens.
+
+The reference is torch in float32 whatever the bundle's precision. Requests are admitted one step
+apart into neighbouring slots, so that decode batches grow and are ragged.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.random_requests import RandomRequest, random_requests
+from weft_export.families.classifier import IDENTITY
+from weft_export.graphs.graphs import Graph, graphs_of, states_of
+from weft_export.verification.adapted_session import Pairs
+from weft_export.verification.decode_parity import Array, DecodeParity, Encoded, head
+from weft_export.verification.end_parity import check_end
+from weft_export.verification.explain_parity import ExplainParity
+from weft_export.verification.figures import Figures
+from weft_export.verification.mixed_parity import check_mixed
+from weft_export.verification.packed_parity import check_packs
+from weft_export.verification.score_parity import check_score
+from weft_export.verification.session import open_session
+from weft_export.verification.tolerance import Tolerance
+from weft_export.verification.tolerances import (
+    attention_tolerance_of,
+    share_tolerance_of,
+    tolerance_of,
+    vector_tolerance_of,
+)
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
+
+
+def check_parity(
+    checkpoint: Checkpoint,
+    directory: Path,
+    precision: bundle_pb2.Precision.ValueType,
+    *,
+    mixed_runs: bool = False,
+    scores: bool = False,
+    adapter: Pairs | None = None,
+    figures: Figures | None = None,
+) -> bundle_pb2.Parity:
+    """Compare the graphs in a directory with a checkpoint's modules. The graphs are given an adapter, if there is one.
+
+    figures get each comparison, the one that fails too.
+
+    Raises:
+        ParityError: There are five cases:
+            1. An output or a state differs by more than gauge_of allows.
+            2. A probability differs by more than share_gauge_of allows, a vector by more than vector_gauge_of does, or
+               an attention weight by more than attention_gauge_of does.
+            3. A greedy token differs.
+            4. A mixed run gives other bits than two runs.
+            5. A log-probability of a finished answer differs by more than gauge_of allows.
+        ExportError: onnxruntime is not installed.
+    """
+    if TASKS[checkpoint.task].matches:
+        return _worst([check_parity(tower, directory, precision, figures=figures) for tower in checkpoint.towers])
+    exact = bundle_pb2.PRECISION_FP32
+    # Whether caches lie in blocks or in slots shows in no answer: torch keeps slots.
+    checkpoint = replace(checkpoint, paged=False)
+    graphs = {graph.role: graph for graph in graphs_of(checkpoint, exact, mixed_runs=mixed_runs, scores=scores)}
+
+    def opened(role: bundle_pb2.GraphRole.ValueType) -> Any:
+        """Open a graph's session. No two are kept at a time: each holds the weights in memory of its own."""
+        return open_session(directory / graphs[role].file_name, adapter=adapter)
+
+    figures = figures or Figures()
+    tolerance, shares, vectors, explained = (
+        replace(held_to(precision, checkpoint.model), figures=figures)
+        for held_to in (tolerance_of, share_tolerance_of, vector_tolerance_of, attention_tolerance_of)
+    )
+    of_labels = tolerance if getattr(checkpoint.model, "scoring", "") == IDENTITY else shares
+    stateless = {
+        bundle_pb2.GRAPH_ROLE_CLASSIFIER: of_labels,
+        bundle_pb2.GRAPH_ROLE_TAGGER: of_labels,
+        bundle_pb2.GRAPH_ROLE_MASKED_LM: tolerance,
+        bundle_pb2.GRAPH_ROLE_EMBEDDER: vectors,
+        bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: vectors,
+    }
+    requests = random_requests(checkpoint)
+    num_steps = 0
+    with torch.inference_mode():
+        for role, held_to in stateless.items():
+            if role in graphs:
+                _check_classifier(held_to, graphs[role], opened(role), requests)
+        role = bundle_pb2.GRAPH_ROLE_DECODER
+        if role in graphs:
+            is_bf16 = precision == bundle_pb2.PRECISION_BF16
+            states = states_of(checkpoint.model, bundle_pb2.PRECISION_FP32 if is_bf16 else precision)
+            role = bundle_pb2.GRAPH_ROLE_ENCODER
+            encoded = _check_encoder(tolerance, graphs[role], opened(role), states, requests) if role in graphs else []
+            role = bundle_pb2.GRAPH_ROLE_DECODER
+            reads_prefix = TASKS[checkpoint.task].takes_question
+            run = DecodeParity(tolerance, graphs[role], opened(role), states, requests, reads_prefix=reads_prefix)
+            num_steps = run.check(encoded)
+            assert checkpoint.text is not None
+            check_packs(run, checkpoint.text.target_vocab_size)
+            # The stand-in of a bf16 graph has no caches in place, which this proof is about.
+            if not is_bf16:
+                check_end(run, encoded, checkpoint.text.target_vocab_size)
+            else:
+                run.close()
+            run.check_greedy(checkpoint.model)
+            if mixed_runs:
+                check_mixed(opened, checkpoint, states)
+            role = bundle_pb2.GRAPH_ROLE_SCORE
+            if role in graphs:
+                check_score(tolerance, graphs[role], opened(role), requests)
+        role = bundle_pb2.GRAPH_ROLE_EXPLAIN
+        if role in graphs:
+            path = directory / graphs[role].file_name
+            ExplainParity(explained, graphs[role], checkpoint, requests, adapter).check(path)
+    # A share of a size and a difference of probabilities cannot be one figure. The one that counts is of what answers
+    # are made of: logits and states for a writer, and else probabilities or vectors.
+    reported = next((stateless[role] for role in stateless if role in graphs), tolerance)
+    return bundle_pb2.Parity(
+        max_abs_error=reported.worst,
+        tolerance=reported.tolerance,
+        num_steps=num_steps,
+        num_requests=len(requests),
+    )
+
+
+def _worst(parities: list[bundle_pb2.Parity]) -> bundle_pb2.Parity:
+    worst = max(parities, key=lambda parity: parity.max_abs_error)
+    worst.num_requests = sum(parity.num_requests for parity in parities)
+    return worst
+
+
+def _check_classifier(tolerance: Tolerance, graph: Graph, session: Any, requests: list[RandomRequest]) -> None:
+    (outputs,) = _run_padded(graph, session, requests)
+    for row, request in enumerate(requests):
+        expected = graph.module(*request.source)[0]
+        # A tagger has a row for each token, padding included; a masked language model one for each mask.
+        actual = outputs[row][: len(expected)] if expected.dim() > 1 else outputs[row]
+        tolerance.compare(f"{graph.file_name} output {graph.outputs[0]}", expected, actual)
+
+
+def _check_encoder(
+    tolerance: Tolerance,
+    graph: Graph,
+    session: Any,
+    states: list[bundle_pb2.StateTensor],
+    requests: list[RandomRequest],
+) -> Encoded:
+    outputs = _run_padded(graph, session, requests)
+    written = [state for state in states if state.encoder_output]
+    encoded: Encoded = []
+    for row, request in enumerate(requests):
+        expected = [tensor[0] for tensor in graph.module(*request.source)]
+        actual = [head(output[row], s, request.memory_length) for output, s in zip(outputs, written, strict=True)]
+        for name, tensor, array in zip(graph.outputs, expected, actual, strict=True):
+            tolerance.compare(f"{graph.file_name} output {name}", tensor, array)
+        encoded.append((expected, actual))
+    return encoded
+
+
+def _run_padded(graph: Graph, session: Any, requests: list[RandomRequest]) -> list[Array]:
+    """Run all requests as one batch, right-padded to a multiple of 8 as a server pads."""
+    feeds = {}
+    for index, port in enumerate(graph.inputs):
+        rows = [request.source[index] for request in requests]
+        if port.name == "input_ids":
+            width = -(-max(row.shape[1] for row in rows) // 8) * 8
+            rows = [nn.functional.pad(row, (0, width - row.shape[1])) for row in rows]
+        feeds[port.name] = torch.cat(rows).numpy()
+    outputs: list[Array] = session.run(None, feeds)
+    return outputs

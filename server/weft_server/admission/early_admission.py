@@ -1,0 +1,110 @@
+"""Judges a call by its metadata, before its message is read: where it stands, and whether its model lets more wait.
+
+Whoever reads, parses and then refuses a message has done most of the work of an answer. In a flood that is what the
+machine would be busy with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft_proto.v1 import common_pb2, model_pb2
+from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.sequence import Priority
+
+if TYPE_CHECKING:
+    from weft_server.models.model import Model
+    from weft_server.models.registry import ModelRegistry
+    from weft_server.models.request_context import RequestContext
+
+# Metadata that names the model which the message names too. Without it, a call can be judged before its message is
+# read only where one model alone is for it.
+MODEL_KEY = "weft-model"
+PRIORITY_KEY = "weft-priority"
+MAX_TENANT = 64
+_PRIORITIES = {priority.name.lower(): priority for priority in Priority}
+_TASKS: dict[str, tuple[common_pb2.Task.ValueType, ...]] = {
+    "/weft.v1.TranslationService/Translate": (common_pb2.TASK_TRANSLATE,),
+    "/weft.v1.TranslationService/StreamTranslate": (common_pb2.TASK_TRANSLATE,),
+    "/weft.v1.CaptionService/Caption": (common_pb2.TASK_CAPTION,),
+    "/weft.v1.CaptionService/StreamCaption": (common_pb2.TASK_CAPTION,),
+    "/weft.v1.AnswerService/Answer": (common_pb2.TASK_ANSWER,),
+    "/weft.v1.AnswerService/StreamAnswer": (common_pb2.TASK_ANSWER,),
+    "/weft.v1.TranscriptionService/Transcribe": (common_pb2.TASK_TRANSCRIBE,),
+    "/weft.v1.TranscriptionService/StreamTranscribe": (common_pb2.TASK_TRANSCRIBE,),
+    "/weft.v1.GenerationService/Generate": (common_pb2.TASK_GENERATE,),
+    "/weft.v1.GenerationService/StreamGenerate": (common_pb2.TASK_GENERATE,),
+    "/weft.v1.ClassificationService/Classify": (
+        common_pb2.TASK_CLASSIFY_TEXT,
+        common_pb2.TASK_CLASSIFY_IMAGE,
+        common_pb2.TASK_MATCH,
+    ),
+    "/weft.v1.ClassificationService/Tag": (common_pb2.TASK_TAG,),
+    "/weft.v1.ClassificationService/Extract": (common_pb2.TASK_EXTRACT,),
+    "/weft.v1.ClassificationService/FillMask": (common_pb2.TASK_FILL_MASK,),
+    "/weft.v1.EmbeddingService/Embed": (
+        common_pb2.TASK_EMBED_TEXT,
+        common_pb2.TASK_EMBED_IMAGE,
+        common_pb2.TASK_MATCH,
+    ),
+}
+
+
+class EarlyAdmission:
+    """Looks at the models."""
+
+    def __init__(self, models: ModelRegistry, tenant_key: str | None = None) -> None:
+        """`tenant_key` is the metadata that names the tenant of a call which nobody has identified. None: none does."""
+        self._models = models
+        self._tenant_key = tenant_key
+
+    def admit(self, call: RequestContext, details: Any) -> None:
+        """Note where a call stands.
+
+        Raises:
+            RequestError: the call would be refused whatever its message says. It is counted under its model.
+        """
+        named = ""
+        for key, value in details.invocation_metadata:
+            if key == MODEL_KEY:
+                named = value
+            elif key == PRIORITY_KEY:
+                call.priority = _priority(value)
+            elif key == self._tenant_key and call.is_known and not call.tenant:
+                call.tenant = _tenant(key, value)
+        self._check_room(call, _TASKS.get(details.method, ()), named)
+
+    def _check_room(self, call: RequestContext, tasks: tuple[common_pb2.Task.ValueType, ...], named: str) -> None:
+        """Raise Overloaded if every version of the model that a call means lets no more wait."""
+        refusal = None
+        for model in self._meant(tasks, named):
+            try:
+                model.engine.check_open(call.standing)
+            except Overloaded as error:
+                refusal, call.metrics = error, model.metrics
+            else:
+                call.metrics = None
+                return
+        if refusal:
+            raise refusal
+
+    def _meant(self, tasks: tuple[common_pb2.Task.ValueType, ...], named: str) -> list[Model]:
+        """The versions of the model that a call means. None if it may be one of several, or one that sleeps."""
+        able = [entry for entry in self._models.entries if entry.answers and named in ("", entry.name)]
+        meant = [entry for entry in able if entry.task in tasks]
+        models = [entry.model for entry in meant if entry.model and entry.state == model_pb2.MODEL_STATE_READY]
+        return models if len({entry.name for entry in meant}) == 1 and len(models) == len(meant) else []
+
+
+def _priority(value: str) -> Priority:
+    try:
+        return _PRIORITIES[value]
+    except KeyError:
+        names = ", ".join(_PRIORITIES)
+        raise InvalidRequest(PRIORITY_KEY, f"must be one of {names}, not {value[:32]!r}") from None
+
+
+def _tenant(key: str, value: str) -> str:
+    if not 1 <= len(value) <= MAX_TENANT or not value.isprintable():
+        raise InvalidRequest(key, f"must be 1 to {MAX_TENANT} printable characters")
+    return value

@@ -1,0 +1,65 @@
+"""How large a message each method takes: a name, a text or a file; and how many of each field it may have."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
+
+from weft_proto.bundle_rules import LIMITS, MAX_MATCHED_LABELS
+from weft_server.admission.message_fields import FieldLimit, check_fields, fields_of
+from weft_server.preprocessing.chat_template import MAX_MESSAGES
+from weft_server.preprocessing.masked_text import MAX_TARGETS
+from weft_server.preprocessing.tokenizer_side import MAX_TOKENS as MAX_DETOKENIZED
+from weft_server.requests.decoding_config import MAX_STOP_STRINGS
+from weft_server.requests.embed import MAX_INPUTS
+from weft_server.requests.phrases import MAX_PHRASES
+from weft_server.requests.processors_config import MAX_TOKENS
+from weft_server.structured_output.grammars import MAX_TEXTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_NAME_BYTES = 4096
+MAX_TEXT_BYTES = 4 * 1024 * 1024
+_NAMES = ("weft.v1.ModelService", "weft.v1.ModelAdminService", "grpc.health.", "grpc.reflection.")
+_FILES = {
+    *("Caption", "StreamCaption", "Answer", "StreamAnswer", "Transcribe", "StreamTranscribe"),
+    *("Classify", "Embed", "Score"),
+}
+# No bundle may say that it takes more. Each takes as many as it says.
+_MAX_IDS = int(LIMITS["TextSpec"]["max_total_tokens"].most or 0)
+# Every repeated field that a request may have. What reads a field says the same, with the same reason.
+FIELD_LIMITS = {
+    "weft.v1.ClassifyRequest.labels": FieldLimit(MAX_MATCHED_LABELS, "INPUT_TOO_LONG"),
+    "weft.v1.FillMaskRequest.targets": FieldLimit(MAX_TARGETS, "INPUT_TOO_LONG"),
+    "weft.v1.EmbedRequest.inputs": FieldLimit(MAX_INPUTS, "INPUT_TOO_LONG"),
+    "weft.v1.DetokenizeRequest.token_ids": FieldLimit(MAX_DETOKENIZED, "INPUT_TOO_LONG"),
+    "weft.v1.TokenIds.ids": FieldLimit(_MAX_IDS, "INPUT_TOO_LONG"),
+    "weft.v1.Messages.turns": FieldLimit(MAX_MESSAGES),
+    "weft.v1.Decoding.stop": FieldLimit(MAX_STOP_STRINGS),
+    "weft.v1.Decoding.bias": FieldLimit(MAX_PHRASES),
+    "weft.v1.Decoding.banned": FieldLimit(MAX_PHRASES),
+    "weft.v1.TokenSet.ids": FieldLimit(MAX_TOKENS),
+    "weft.v1.Choice.texts": FieldLimit(MAX_TEXTS),
+}
+
+
+def max_bytes(method: str, most: int) -> int:
+    """Return the largest number of bytes of a message to a method, by its full name. `most` is what any may have."""
+    service, _, name = method.removeprefix("/").partition("/")
+    if name in _FILES:
+        return most
+    return min(most, MAX_NAME_BYTES if service.startswith(_NAMES) else MAX_TEXT_BYTES)
+
+
+def check_of(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], int] | None:
+    """Return what counts the fields of messages and refuses those of too many, see `check_fields`.
+
+    `deserialize` is FromString of a message's class. None for what makes other things of bytes: they have no fields.
+    """
+    kind = getattr(deserialize, "__self__", None)
+    if not isinstance(kind, type) or not issubclass(kind, Message):
+        return None
+    return partial(check_fields, fields=fields_of(kind.DESCRIPTOR, FIELD_LIMITS))

@@ -1,0 +1,103 @@
+"""The file that says who may call: a line for each, `NAME ROLES TOKEN`.
+
+    # who     may do         and is known by
+    website   call           sha256:9c56cc51b374c3ba189210d5b6d4bf57790d351c96c47c02190ecf1e430635ab
+    scraper   metrics        4f2c0e6b9d1a77c35b8e
+    operator  call,admin     cert:operator.example.com
+
+A name may have several lines: one token for the change from another.
+"""
+
+import hmac
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+
+from weft_server.auth.identity import Identity, Role
+
+MAX_NAME = 64
+# A shorter token may be guessed.
+MIN_TOKEN = 16
+_HASHED = "sha256:"
+_CERTIFICATE = "cert:"
+_DIGEST = re.compile(r"[0-9a-fA-F]{64}")
+# A token may hold the sign.
+_COMMENT = re.compile(r"(^|\s)#.*")
+# Of no token.
+_NOBODY = (bytes(32), None)
+
+
+class TokensError(Exception):
+    """What is wrong with the file, a sentence for each line that is. No token is quoted."""
+
+
+class Tokens:
+    """Who is known, by the digest of a token or by a name in a certificate."""
+
+    def __init__(self, text: str) -> None:
+        """Read a tokens file. Raises TokensError."""
+        self._by_digest: dict[bytes, tuple[bytes, Identity]] = {}
+        self._by_name: dict[str, Identity] = {}
+        faults = []
+        for number, line in enumerate(text.splitlines(), 1):
+            words = _COMMENT.sub("", line).split()
+            if words and (fault := self._add(words)):
+                faults.append(f"line {number}: {fault}")
+        if not (faults or self._by_digest or self._by_name):
+            faults = ["it names nobody"]
+        if faults:
+            raise TokensError("; ".join(faults))
+
+    @property
+    def names_certificates(self) -> bool:
+        """Whether somebody is known by a certificate."""
+        return bool(self._by_name)
+
+    def of_token(self, token: str) -> Identity | None:
+        """Return whose token it is. How long that takes says nothing about the tokens that are known.
+
+        Only digests are looked up and compared. Whoever tries tokens cannot choose what theirs are like.
+        """
+        digest = sha256(token.encode()).digest()
+        known, identity = self._by_digest.get(digest, _NOBODY)
+        return identity if hmac.compare_digest(known, digest) else None
+
+    def of_certificate(self, names: Iterable[str]) -> Identity | None:
+        """Return who is known by one of the names in a certificate."""
+        return next((self._by_name[name] for name in names if name in self._by_name), None)
+
+    def _add(self, words: list[str]) -> str:
+        """Add a line. Returns what is wrong with it, or nothing."""
+        if len(words) != 3:
+            return "needs a name, roles and a token, with spaces between them and none in them"
+        name, roles, token = words
+        if len(name) > MAX_NAME or not (name.isascii() and name.isprintable()):
+            return f"its name must be at most {MAX_NAME} printable ASCII characters"
+        if unknown := sorted(set(roles.split(",")) - set(Role)):
+            # Where the columns are in another order, this word is the token.
+            what = f"there is no role {unknown[0]!r}" if len(unknown[0]) < MIN_TOKEN else "its second word is no role"
+            return f"{what}; there are {', '.join(Role)}"
+        identity = Identity(name, frozenset(map(Role, roles.split(","))))
+        if token.startswith(_CERTIFICATE):
+            return self._add_certificate(token.removeprefix(_CERTIFICATE), identity)
+        return self._add_token(token, identity)
+
+    def _add_token(self, token: str, identity: Identity) -> str:
+        if token.startswith(_HASHED):
+            if not _DIGEST.fullmatch(token.removeprefix(_HASHED)):
+                return f"{_HASHED} needs 64 hexadecimal digits"
+            digest = bytes.fromhex(token.removeprefix(_HASHED))
+        elif len(token) < MIN_TOKEN or not (token.isascii() and token.isprintable()):
+            return f"a token must have at least {MIN_TOKEN} characters, all of them printable ASCII"
+        else:
+            digest = sha256(token.encode()).digest()
+        if digest in self._by_digest:
+            return "another line has the same token"
+        self._by_digest[digest] = (digest, identity)
+        return ""
+
+    def _add_certificate(self, name: str, identity: Identity) -> str:
+        if not name or name in self._by_name:
+            return f"{_CERTIFICATE} needs a name that no other line has"
+        self._by_name[name] = identity
+        return ""

@@ -1,0 +1,1 @@
+"""The commands of the server: `weft serve` and `weft doctor`."""

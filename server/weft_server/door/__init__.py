@@ -1,1 +1,0 @@
-"""Speaks gRPC and HTTP: checks what callers send, and says what they get."""

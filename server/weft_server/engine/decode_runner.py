@@ -1,0 +1,366 @@
+"""Runs a decoder's graphs: encode, prefill, decode, move. It has arrays and no policy.
+
+The first axis of every state tensor is the slot. Nothing here knows a family, or where the states lie: see `states` and
+`device_states`. With a recurrent state, each run reads one token.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_proto.bundle_rules import PROMPT
+from weft_proto.questions import begins_filled, picture_places
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
+from weft_server.engine.full_logits import FullLogits
+from weft_server.engine.prefill_chunks import PREFILL_CHUNK, PrefillChunks
+from weft_server.engine.run_shapes import EXACT
+from weft_server.runtime.blocks import block_of
+from weft_server.runtime.buffers import Columns
+from weft_server.runtime.device_states import DeviceStates
+from weft_server.runtime.next_tokens import NextTokens
+from weft_server.runtime.states import HostStates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from collections.abc import Sequence as Many
+
+    from weft_server.engine.prefill_chunks import PrefillChunk
+    from weft_server.engine.run_shapes import RunShapes
+    from weft_server.engine.slots import Slots
+    from weft_server.runtime.blocks import Block
+    from weft_server.runtime.session import BoundSession, Session
+    from weft_server.runtime.states import States
+    from weft_server.sampling.candidates import Candidates
+    from weft_server.source import Source
+
+_PROMPT_COLUMNS = {"input_ids": "prompt_ids", "past_lengths": "prompt_past_lengths", "lengths": "prompt_lengths"}
+# On a device, kernels size their work by the longest row that they are told. It is rounded up to a multiple of this, so
+# that there are few shapes.
+_TOTAL_STEP = 256
+
+
+class DecodeRunner:
+    """A decoder bound to one lane's slots. Running rows are a prefix of the slots, so a batch is a view and no copy."""
+
+    def __init__(
+        self,
+        manifest: bundle_pb2.BundleManifest,
+        encoder: Session | None,
+        decoder: Session,
+        slots: Slots,
+        mixed: Session | None = None,
+        *,
+        shapes: RunShapes = EXACT,
+        is_biased: bool = False,
+    ) -> None:
+        """`shapes` are those of the encoder's runs. `is_biased` says what `attends_with_bias` says of the decoder."""
+        self._encoder = encoder
+        self.shapes = shapes
+        self._decoder = decoder
+        self._mixed = mixed
+        self._slots = slots
+        self._device = device = decoder.device
+
+        self._states: States = (
+            HostStates(manifest.states, slots.num_slots)
+            if device.in_place
+            else DeviceStates(manifest.states, slots.num_slots, device)
+        )
+
+        kinds = {spec.kind for spec in manifest.states}
+        self._has_memory = bundle_pb2.STATE_KIND_MEMORY in kinds
+        self._has_cache = bundle_pb2.STATE_KIND_KV_CACHE in kinds
+        self._flips = bundle_pb2.STATE_KIND_RECURRENT in kinds
+        # Caches begin with what an encoder writes.
+        self._begins = begins_filled(manifest.states)
+        # Of a question, which is read at once, and of the picture that it is about.
+        takes_question = TASKS[manifest.task].takes_question
+        self._max_question = manifest.text.max_source_tokens if takes_question else 0
+        self._num_places = picture_places(manifest.image) if takes_question else 1
+        self._max_total = manifest.text.max_total_tokens
+        self._pad_id = manifest.text.pad_id
+        self._total_length = np.array([self._max_total], np.int32)
+        # There are two cases in which a run is told the capacity, however long its rows are:
+        # 1. It may be captured. Then it keeps the value of its capture.
+        # 2. Its scores get a bias, which has a column for each place of the cache. Kernels take no other total with it.
+        self._tells_capacity = device.captures or is_biased
+
+        self._batches = device.batches(slots.num_slots)
+        # Where batches are filled up, a row that does not run is computed too. It writes at the end of what it holds.
+        self._past_lengths = slots.past_lengths if device.in_place else slots.past_lengths.copy()
+        arrays: dict[str, np.ndarray] = {"input_ids": slots.input_ids, "past_lengths": self._past_lengths}
+        if self._has_memory:
+            arrays["memory_lengths"] = slots.memory_lengths
+        self._columns = Columns(arrays, device)
+        # Sent once: a decode run reads one token of each row.
+        self._ones = Columns({"lengths": np.ones(slots.num_slots, np.int32)}, device)
+        self._ones.send()
+
+        vocab = manifest.text.target_vocab_size
+        num_candidates = candidates_of(manifest)
+        self._next = NextTokens(slots.num_slots, num_candidates, vocab, device)
+        self._asking = FullLogits(manifest, decoder, num_candidates)
+
+        self._chunks = PrefillChunks(
+            device,
+            max_total=self._max_total,
+            pad_id=self._pad_id,
+            one_by_one=self._flips,
+            has_memory=self._has_memory,
+        )
+        self._decodes: dict[tuple[int, int, bool], BoundSession] = {}
+        self._prefills: dict[tuple[int, int, int, bool], BoundSession] = {}
+        self._mixes: dict[tuple[int, int, bool], BoundSession] = {}
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a piece of a prompt can be read in a decode run."""
+        return self._mixed is not None
+
+    @property
+    def host_states(self) -> HostStates | None:
+        """The states of its slots, if they lie in the host's memory."""
+        return self._states if isinstance(self._states, HostStates) else None
+
+    @property
+    def kv_capacity(self) -> int:
+        """Cache entries (tokens) that all slots together can hold."""
+        return self._slots.num_slots * self._max_total if self._has_cache else 0
+
+    def num_begun(self, source: Source) -> int:
+        """How many places of its caches an encoder fills."""
+        return source.num_places if self._begins else 0
+
+    @property
+    def reads_questions(self) -> bool:
+        """Whether a source may come with a question, which is read behind it in runs of its own."""
+        return self._max_question > 0
+
+    @property
+    def question_piece(self) -> int:
+        """How many tokens of a question a run reads. What attends to a memory takes no more than that has places."""
+        return self._chunks.size(min(PREFILL_CHUNK, self._num_places) if self._has_memory else PREFILL_CHUNK)
+
+    @property
+    def largest_chunk(self) -> int:
+        """The most tokens that a run reads of a prompt."""
+        return self._chunks.buckets[-1]
+
+    def chunk(self, budget: int, past: int = 0) -> int:
+        """Return how many prompt tokens a run should read within `budget`, behind `past` others. See Chunks.size."""
+        return self._chunks.size(budget, past)
+
+    def begin(self, slot: int) -> None:
+        """Start a slot for a new sequence: a recurrent state starts at zero, unless an encoder fills it."""
+        self._states.begin(slot)
+
+    def encode(self, sources: Many[Source], slots: Many[int]) -> None:
+        """Run the encoder on sources that may share a run and write what it fills into each one's slot."""
+        assert self._encoder is not None, "this model has no encoder. This is a bug."
+        lengths = [int(self._slots.memory_lengths[slot]) for slot in slots]
+        width = max(source.width for source in sources)
+        feeds = self.shapes.feeds(sources, self._pad_id)
+        if self._slots.stack:
+            feeds |= self._slots.stack.feeds(self._encoder.input_names, self._slots.adapters[list(slots)], width)
+        self._states.fill(self._encoder, feeds, slots, lengths)
+
+    def prefill(self, slot: int, token_ids: np.ndarray) -> tuple[int, Candidates]:
+        """Append prompt tokens to the slot's state, as many as the largest bucket at most.
+
+        Returns the number of tokens computed, padding included, and candidates [1, ...] after the last real one.
+        """
+        past = int(self._slots.past_lengths[slot])
+        chunk = self._chunks.filled(token_ids, past, int(self._slots.memory_lengths[slot]))
+        reads_all = self._reads_all(slot, slot + 1)
+        key = (slot, chunk.bucket, self._states.flip, reads_all)
+        if key not in self._prefills:
+            self._prefills[key] = self._bind(slot, slot + 1, chunk.columns.rows(0, 1), reads_all=reads_all)
+        if not self._device.in_place:
+            self._tell(past + chunk.bucket, chunk.columns)
+        self._adapt(self._prefills[key], self._slots.adapters[slot : slot + 1], chunk.bucket)
+        self._prefills[key].run()
+        self._slots.past_lengths[slot] = past + len(token_ids)
+        self._states.turn(slot, slot + 1, self._num_held)
+        return chunk.bucket, self._next.read(1, 1, reads_all=reads_all)
+
+    def mixed(self, num_rows: int, token_ids: np.ndarray, *, ends: bool) -> tuple[int, Candidates]:
+        """Do `decode` for the first `num_rows` slots and `prefill` for the slot behind them, in one run.
+
+        Returns the number of prompt tokens computed, and candidates [num_rows, ...], with one row more for the prompt
+        if it `ends` with these tokens.
+        """
+        past = int(self._slots.past_lengths[num_rows])
+        chunk = self._chunks.filled(token_ids, past, 0)  # this graph has no memory
+        reads_all = self._reads_all(0, num_rows + ends)
+        key = (num_rows, chunk.bucket, reads_all)
+        if key not in self._mixes:
+            self._mixes[key] = self._bind_mixed(num_rows, chunk, reads_all=reads_all)
+        if self._slots.stack:
+            # In this graph, each token of the prompt is a row.
+            adapters = self._slots.adapters[: num_rows + 1].repeat([*[1] * num_rows, chunk.bucket])
+            self._slots.stack.give(self._mixes[key], adapters, 1)
+        self._mixes[key].run()
+        self._slots.past_lengths[:num_rows] += 1
+        self._slots.past_lengths[num_rows] = past + len(token_ids)
+        return chunk.bucket, self._next.read(num_rows + 1, num_rows + ends, reads_all=reads_all)
+
+    def decode(self, num_rows: int, *, captures: bool = False) -> Candidates:
+        """Feed each of the first `num_rows` slots its input id; candidates [num_rows, ...].
+
+        A run that `captures` is captured if the session captures: later ones of this size replay it.
+        """
+        batch = self._batches[num_rows]
+        reads_all = self._reads_all(0, num_rows)
+        key = (batch, self._states.flip, reads_all)
+        if key not in self._decodes:
+            columns = self._columns.rows(0, batch) | self._ones.rows(0, batch)
+            self._decodes[key] = self._bind(0, batch, columns, reads_all=reads_all)
+        bound = self._decodes[key]
+        if not self._device.in_place:
+            np.minimum(self._slots.past_lengths, self._max_total - 1, out=self._past_lengths)
+            self._tell(int(self._past_lengths[:batch].max()) + 1, self._columns)
+        self._adapt(bound, self._slots.adapters[:batch], 1)
+        (bound.capture if captures else bound.run)()
+        self._slots.past_lengths[:num_rows] += 1
+        self._states.turn(0, num_rows, self._num_held)
+        return self._next.read(batch, num_rows, reads_all=reads_all)
+
+    def end(self, slot: int) -> None:
+        """See Pasts. A slot's memory is its own, whoever holds it."""
+
+    def share(self, source: int, target: int) -> None:
+        """See Pasts."""
+        self.move(source, target)
+
+    def move(self, source: int, target: int) -> None:
+        """Move a slot's state into a hole."""
+        past = int(self._slots.past_lengths[source])
+        memory = int(self._slots.memory_lengths[source])
+        self._states.move(source, target, past, memory)
+
+    def fork(self, sources: np.ndarray, targets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
+        """Copy rows onto other rows of their sequences, pair by pair. See States.fork."""
+        self._states.fork(sources, targets, starts, stops)
+
+    def warm(self) -> None:
+        """Run each shape once, so that no request pays for being its first."""
+        deque(self.first_runs(), maxlen=0)
+
+    def first_runs(self) -> Iterator[None]:
+        """Do as `warm`, a run a turn.
+
+        1. Decode runs: every batch. With a recurrent state each runs twice, once for each order of its two buffers.
+        2. Decode runs that read all logits. On the host it is one with all rows, for the memory that it takes. On a
+           device it is every batch here too: there, a first run makes plans, and may be captured.
+        3. Prefill runs, where there is no encoder: every bucket, on a device also behind other tokens, and also read as
+           a whole. Of questions: those that the longest one needs.
+        4. Mixed runs: the smallest bucket beside every number of rows.
+        5. On a device, the encoder's runs: every shape.
+
+        On the host, larger pieces of a prompt beside rows, and smaller runs that read all logits, are bound when first
+        asked for. On a device nothing is left.
+        """
+        yield from self._warm_decodes()
+        if self._encoder is None or self._max_question:
+            yield from self._warm_prefills()
+        if self.mixes:
+            for num_rows in range(1, self._slots.num_slots):
+                self.mixed(num_rows, np.full(min(self._chunks.buckets[0], self._max_total), self._pad_id), ends=True)
+                self._slots.past_lengths[:] = 0
+                yield
+        for sources in self.shapes.trials():
+            self.encode(sources, range(len(sources)))
+            yield
+
+    def _warm_decodes(self) -> Iterator[None]:
+        sizes = sorted(set(self._batches) - {0})
+        for reads_all in self._readings:
+            self._slots.reads_all[:] = reads_all
+            for num_rows in sizes[-1:] if reads_all and self._device.in_place else sizes:
+                for _ in range(1 + self._flips):
+                    candidates = self.decode(num_rows, captures=True)
+                    if self._reads_all(0, num_rows):
+                        # On a device it is fetched by a graph of its own, which takes memory the first time.
+                        np.asarray(candidates.logits[0])
+                    yield
+                self._slots.past_lengths[:] = 0
+        self._slots.reads_all[:] = False
+
+    def _warm_prefills(self) -> Iterator[None]:
+        self._slots.memory_lengths[0] = self._num_places
+        for reads_all in self._readings[:1] if self._device.in_place else self._readings:
+            self._slots.reads_all[:] = reads_all
+            for length in self._chunks.buckets:
+                if self._max_question and length > min(self.question_piece, 2 * self._max_question):
+                    break
+                if length >= 2 * self._max_total:
+                    break  # one of a smaller bucket has been as long as the cache
+                token_ids = np.full(min(length, self._max_total), self._pad_id)
+                # On a device, the first tokens of a prompt take another kernel than later ones.
+                for past in (0,) if self._device.in_place else (0, length):
+                    if past + length <= self._max_total or not past:
+                        self._slots.past_lengths[0] = past
+                        self.prefill(0, token_ids)
+                        yield
+                self._slots.past_lengths[:] = 0
+        self._slots.reads_all[:] = False
+        self._slots.memory_lengths[0] = 1
+
+    @property
+    def _readings(self) -> list[bool]:
+        """Whether runs read all logits: both kinds, if there are two."""
+        return [False] if self._asking.always_all else [False, True]
+
+    @property
+    def _num_held(self) -> int:
+        """Slots that may be held: those of the rows, and the one in prefill."""
+        return min(self._slots.num_running + 1, self._slots.num_slots)
+
+    def _reads_all(self, start: int, stop: int) -> bool:
+        """Whether one of the rows [start, stop) needs more of a run than its best candidates."""
+        return self._asking.reads_all(self._slots, slice(start, stop))
+
+    def _adapt(self, bound: BoundSession, adapters: np.ndarray, seq: int) -> None:
+        """Let a run read the adapters of its rows, [rows], each of so many positions."""
+        if self._slots.stack:
+            self._slots.stack.give(bound, adapters, seq)
+
+    def _bind(self, start: int, stop: int, columns: dict[str, Block], *, reads_all: bool) -> BoundSession:
+        """Bind a run over slots [start, stop) that reads its ids and lengths from `columns`."""
+        inputs, written = self._states.blocks(start, stop)
+        inputs |= columns
+        inputs |= self._told(reads_all=reads_all)
+        written |= self._next.blocks(stop - start, reads_all=reads_all)
+        return self._decoder.bind(inputs, written)
+
+    def _bind_mixed(self, num_rows: int, chunk: PrefillChunk, *, reads_all: bool) -> BoundSession:
+        assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
+        inputs, written = self._states.blocks(0, num_rows)
+        prompt_inputs, prompt_written = self._states.blocks(num_rows, num_rows + 1)
+        inputs |= {PROMPT + name: block for name, block in prompt_inputs.items()}
+        written |= {PROMPT + name: block for name, block in prompt_written.items()}
+        inputs |= self._columns.rows(0, num_rows)
+        inputs |= {_PROMPT_COLUMNS[name]: block for name, block in chunk.columns.rows(0, 1).items()}
+        inputs |= self._told(reads_all=reads_all)
+        return self._mixed.bind(inputs, self._next.blocks(num_rows + 1, reads_all=reads_all) | written)
+
+    def _told(self, *, reads_all: bool) -> dict[str, Block]:
+        """What every run reads on the host."""
+        return {"total_length": block_of(self._total_length)} | self._asking.told(reads_all=reads_all)
+
+    def _tell(self, longest: int, columns: Columns) -> None:
+        """Send to a device what a run reads of the host. After the run no row is longer than `longest`."""
+        if not self._tells_capacity:
+            self._total_length[0] = min(self._max_total, -(-longest // _TOTAL_STEP) * _TOTAL_STEP)
+        columns.send()
+
+
+def candidates_of(manifest: bundle_pb2.BundleManifest) -> int:
+    """Return how many candidates a run of the decoder gives for each row."""
+    graph = next(graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_DECODER)
+    size = int(next(port for port in graph.outputs if port.name == "topk_ids").shape[-1])
+    return min(size, manifest.text.target_vocab_size)

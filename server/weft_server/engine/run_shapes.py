@@ -1,0 +1,109 @@
+"""The shapes of runs that keep nothing for a later one: how many inputs an encoder or a classifier reads, and how wide.
+
+On the host a run has as many inputs as there are, and is as wide as the widest. On a device a new shape costs much:
+cuDNN makes a plan for each one, and drops none. So there are few, and all of them run before the first request.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import takewhile
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_server.runtime.device import HOST
+from weft_server.source import Ids, Masked, feeds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Sequence as Many
+
+    from weft_server.runtime.device import Device
+    from weft_server.source import Source
+
+# Of what is padded on a device, the smallest width. Each next one is twice as wide.
+LEAST_WIDTH = 16
+
+
+class RunShapes:
+    """On a device, widths are 16, 32, 64 and so on up to that of the longest input. Numbers are 1, 2, 4, to `most`.
+
+    Of several inputs, no more padded tokens are in a run than `budget`.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        own: Callable[[Source], int],
+        longest: Mapping[str, Source],
+        *,
+        most: int,
+        budget: int,
+    ) -> None:
+        """`own` is the width of an input on the host. `longest` has the longest input, by the port that reads it."""
+        self.in_place = device.in_place
+        self._own = own
+        self._longest = longest
+        self._most = most
+        self._budget = budget
+        self._numbers = _doubled(1, most)
+        self._widths = {
+            port: _doubled(LEAST_WIDTH, own(source)) if isinstance(source, Ids) else [own(source)]
+            for port, source in longest.items()
+        }
+
+    def width(self, source: Source) -> int:
+        """How wide a run is in which this input is the longest."""
+        own = self._own(source)
+        return own if self.in_place else next(width for width in self._widths[source.port] if width >= own)
+
+    def num_rows(self, num_inputs: int) -> int:
+        """How many rows a run of so many inputs has."""
+        return num_inputs if self.in_place else next(number for number in self._numbers if number >= num_inputs)
+
+    def alike(self, source: Source) -> Hashable:
+        """What is equal of inputs that may share a batch."""
+        return source.alike if self.in_place else (source.port, self.width(source), source.num_masks)
+
+    def limit(self, source: Source) -> int:
+        """How many inputs a run has at most in which this one is the longest."""
+        width = self.width(source)
+        # A row of the vocabulary for each mask may be a megabyte. A run has no more of them than inputs with one mask.
+        most = min(self._most // max(1, source.num_masks), self._budget // width)
+        if self.in_place:
+            return max(1, most)
+        return max([number for number in self._numbers if number <= most], default=1)
+
+    def feeds(self, sources: Many[Source], pad_id: int) -> dict[str, np.ndarray]:
+        """Return what a graph reads of inputs that share a run. Nobody reads what rows give that are too many."""
+        fed = feeds_of(sources, max(self.width(source) for source in sources), pad_id)
+        missing = self.num_rows(len(sources)) - len(sources)
+        if not missing:
+            return fed
+        return {name: np.concatenate([array, array[-1:].repeat(missing, axis=0)]) for name, array in fed.items()}
+
+    def trials(self) -> Iterator[list[Source]]:
+        """Yield inputs for each shape that a run on a device can have. On the host there is none to be tried."""
+        for port, widths in self._widths.items() if not self.in_place else ():
+            longest = self._longest[port]
+            for width in widths:
+                source = _cut(longest, width) if isinstance(longest, Ids) else longest
+                most = self.limit(source)
+                yield from ([source] * number for number in self._numbers if number <= most)
+
+
+def _cut(longest: Ids, width: int) -> Ids:
+    """Return the beginning of a text. The positions of its masks are in it."""
+    ids = longest.array[:width]
+    return Masked(ids, longest.positions) if isinstance(longest, Masked) else Ids(ids)
+
+
+def _doubled(first: int, last: int) -> list[int]:
+    """Return `first`, twice that, and so on below `last`, and `last`."""
+    return [*takewhile(lambda size: size < last, (first << power for power in range(last.bit_length()))), last]
+
+
+# As on the host, whatever the device.
+EXACT = RunShapes(HOST, attrgetter("width"), {}, most=sys.maxsize, budget=sys.maxsize)

@@ -1,0 +1,1 @@
+"""The HTTP port beside gRPC: metrics and probes."""

@@ -1,0 +1,144 @@
+"""One RPC as the server sees it: who asked, since when, until when, and under which model it is counted."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from weft_server.errors import InvalidRequest
+from weft_server.sequence import Priority, Sequence, Standing
+
+if TYPE_CHECKING:
+    from weft_server.models.model import Model
+    from weft_server.sequence import Adapter, Decoding
+    from weft_server.source import Source
+    from weft_server.telemetry.metrics import ModelMetrics
+
+MAX_REQUEST_ID = 64
+MAX_TOP_TOKENS = 20
+MAX_CACHE_SALT = 64
+
+
+@dataclass(slots=True, eq=False)
+class RequestContext:
+    """Made by the interceptor when a call arrives. The servicer fills in what it learns."""
+
+    method: str
+    # Monotonic seconds.
+    started: float = field(default_factory=time.monotonic)
+    deadline: float = math.inf
+    request_id: str = ""
+    # On whose account it goes: the name of a token or of a certificate, or what metadata says that is believed. Empty
+    # for everybody who has none.
+    tenant: str = ""
+    # Whether it is settled who calls. Whoever shows a certificate alone is known when the handler begins.
+    is_known: bool = True
+    priority: Priority = Priority.NORMAL
+    # What the caller says about who shares the prefix cache.
+    cache_salt: str = ""
+    # How many of the most probable tokens of each step its answer tells.
+    num_top_tokens: int = 0
+    # The model that answers, and its metrics, under which the call is counted. None until they are known.
+    model: Model | None = None
+    metrics: ModelMetrics | None = None
+    # By which it is answered. None: by the model alone.
+    adapter: Adapter | None = None
+    # The connection that it came by, and who answers for what it holds: the tenant, or for strangers the connection.
+    # Known when its handler begins.
+    peer: str = ""
+    holder: str = ""
+    # Whether it is counted as open, and under which tenant; or that it is a call of health.
+    is_open: bool = False
+    open_as: str = ""
+    is_probe: bool = False
+    # Of its message, from its arrival until the call is answered.
+    num_bytes: int = 0
+    # Whether its message has come and it was taken in.
+    begun: bool = False
+    # How it ended: the name of its status, and the reason of ErrorInfo. A call whose handler never began was cancelled.
+    code: str = "CANCELLED"
+    reason: str = ""
+    # Why the server gave up to send its answer, or empty.
+    given_up: str = ""
+
+    @property
+    def standing(self) -> Standing:
+        """Where it stands among others that wait."""
+        return Standing(self.priority, self.tenant)
+
+    def came_by(self, peer: str) -> None:
+        """Take the connection, as gRPC spells its other end."""
+        self.peer = peer
+        self.holder = f"={self.tenant}" if self.tenant else peer
+
+    def name(self, request_id: str) -> None:
+        """Take the caller's request id, or make one. Raises InvalidRequest if it is too long or not printable ASCII."""
+        _check_printable("request_id", request_id, MAX_REQUEST_ID)
+        self.request_id = request_id or os.urandom(8).hex()
+
+    def salt(self, cache_salt: str) -> None:
+        """Take the caller's salt. Raises InvalidRequest if it is too long or not printable ASCII."""
+        _check_printable("cache_salt", cache_salt, MAX_CACHE_SALT)
+        self.cache_salt = cache_salt
+
+    @property
+    def cache_key(self) -> str:
+        """Who shares the prefix cache: calls of one tenant with the same salt. A name and a salt have no line break."""
+        return f"{self.tenant}\n{self.cache_salt}" if self.tenant else self.cache_salt
+
+    @property
+    def adapter_name(self) -> str:
+        """That of the adapter by which it is answered, or empty."""
+        return self.adapter.name if self.adapter else ""
+
+    def sequence(self, source: Source, decoding: Decoding | None = None, **more: Any) -> Sequence:
+        """Return a sequence of this call. `more` are its other fields."""
+        sequence = Sequence(
+            request_id=self.request_id,
+            source=source,
+            decoding=decoding,
+            adapter=self.adapter,
+            standing=self.standing,
+            deadline=self.deadline,
+            **more,
+        )
+        sequence.times.accepted = self.started
+        return sequence
+
+    def take(self, model: Model) -> None:
+        """Be answered by a model. It stays in memory until `let_go`."""
+        self.model, self.metrics = model, model.metrics
+        model.hold()
+
+    async def adapt(self, name: str) -> None:
+        """Be answered by an adapter of the model too, if one is named. Raises RequestError when it cannot be used."""
+        if name:
+            assert self.model is not None, "an adapter of no model. This is a bug."
+            self.adapter = await self.model.adapters.take(name, self.standing)
+
+    def let_go(self) -> None:
+        """Need the model no more. Called at the call's end."""
+        if self.model:
+            if self.adapter:
+                self.model.adapters.let_go(self.adapter)
+                self.adapter = None
+            self.model.release()
+            self.model = None
+
+    def tell_tops(self, num_top_tokens: int) -> None:
+        """Take how many of the most probable tokens to tell. Raises InvalidRequest if they are too many."""
+        if num_top_tokens > MAX_TOP_TOKENS:
+            raise InvalidRequest("num_top_tokens", f"must be at most {MAX_TOP_TOKENS}, not {num_top_tokens}")
+        self.num_top_tokens = num_top_tokens
+
+
+def _check_printable(field: str, text: str, longest: int) -> None:
+    if len(text) > longest or not (text.isascii() and text.isprintable()):
+        raise InvalidRequest(field, f"must be at most {longest} printable ASCII characters")
+
+
+REQUEST_CONTEXT: ContextVar[RequestContext] = ContextVar("weft_call")

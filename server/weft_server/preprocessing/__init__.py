@@ -1,0 +1,1 @@
+"""Turns text, images and audio into what graphs take, and token ids into text."""

@@ -1,0 +1,1 @@
+"""The gRPC services: their methods, the interceptor around each call, and the server that has them."""

@@ -1,0 +1,138 @@
+"""The service that makes tokens of texts, and texts of tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import tokenization_pb2, tokenization_pb2_grpc
+from weft_server.errors import InvalidRequest
+from weft_server.models.request_context import REQUEST_CONTEXT
+from weft_server.preprocessing.tokenizer_side import Around, TokenizerSide
+from weft_server.rpc.languages import LANGUAGES, frame_of
+from weft_server.rpc.responses import resolved_proto
+
+if TYPE_CHECKING:
+    from weft_proto.v1 import common_pb2
+    from weft_server.models.model import Model
+    from weft_server.models.registry import ModelRegistry, RegistryEntry
+    from weft_server.models.request_context import RequestContext
+    from weft_server.preprocessing.wanted import Wanted
+
+_UNSPECIFIED = tokenization_pb2.SIDE_UNSPECIFIED
+_INPUT = tokenization_pb2.SIDE_INPUT
+_OUTPUT = tokenization_pb2.SIDE_OUTPUT
+
+
+class TokenizationServicer(tokenization_pb2_grpc.TokenizationServiceServicer):
+    """weft.v1.TokenizationService."""
+
+    def __init__(self, models: ModelRegistry) -> None:
+        self._models = models
+
+    async def Tokenize(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer with the tokens of a text."""
+        call = REQUEST_CONTEXT.get()
+        model = await self._taken(call, request, _INPUT)
+        which = _meant(model.name, model.manifest.task, request.side, _INPUT)
+        kind = request.WhichOneof("input")
+        if kind is None:
+            raise InvalidRequest("input", "is required: text or messages", "EMPTY_INPUT")
+        if kind == "messages":
+            _check_messages(model, which)
+        side, around = _side_of(model, which), _around(model, request, which, kind)
+        answer = tokenization_pb2.TokenizeResponse(
+            model=resolved_proto(model.name, model.version), request_id=call.request_id
+        )
+
+        def fill(wanted: Wanted) -> None:
+            if kind == "messages":
+                answer.prompt = model.reader.prompt_of(request.messages, "messages", wanted)
+            text = answer.prompt or request.text
+            side.check(text, kind)
+            if request.count_only:
+                answer.num_tokens = side.count(text, kind, around)
+                return
+            pieces = side.split(text, kind, around)
+            wanted.check()
+            answer.num_tokens = len(pieces)
+            answer.token_ids.extend([piece.id for piece in pieces])
+            answer.tokens.extend(side.pieces(answer.token_ids))
+            answer.starts.extend([piece.start for piece in pieces])
+            answer.ends.extend([piece.end for piece in pieces])
+            answer.added.extend([piece.added for piece in pieces])
+
+        await model.tokenizing.do(fill, call.standing, call.deadline)
+        return answer
+
+    async def Detokenize(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
+        """Answer with the text of some tokens."""
+        call = REQUEST_CONTEXT.get()
+        model = await self._taken(call, request, _OUTPUT)
+        side = _side_of(model, _meant(model.name, model.manifest.task, request.side, _OUTPUT))
+
+        def read(_: Wanted) -> dict[str, Any]:
+            ids = side.read_ids(request.token_ids, "token_ids")
+            return {"text": side.text(ids), "tokens": side.pieces(ids)}
+
+        return tokenization_pb2.DetokenizeResponse(
+            **await model.tokenizing.do(read, call.standing, call.deadline),
+            model=resolved_proto(model.name, model.version),
+            request_id=call.request_id,
+        )
+
+    async def _taken(self, call: RequestContext, request: Any, default: int) -> Model:
+        """Take the model that a request names. One that has no such side is refused before it is woken."""
+        call.name(request.request_id)
+
+        def check(entry: RegistryEntry) -> None:
+            _meant(entry.name, entry.task, request.side, default)
+
+        return await self._models.take_named(call, request.model, check)
+
+
+def _meant(name: str, task: common_pb2.Task.ValueType, asked: int, default: int) -> int:
+    """Return which side of a model is asked for. Raises InvalidRequest for one that it has not."""
+    row = TASKS[task]
+    sides = [side for side, has in ((_INPUT, row.reads_text), (_OUTPUT, row.writes_text)) if has]
+    if not sides:
+        why = f"{name!r} is for {row.name}, and has no tokenizer"
+        raise InvalidRequest("model.name", why, "WRONG_INPUT_KIND")
+    if asked == _UNSPECIFIED:
+        return default if default in sides else sides[0]
+    if asked not in {_INPUT, _OUTPUT}:
+        raise InvalidRequest("side", f"must be SIDE_INPUT or SIDE_OUTPUT, not {asked}")
+    if asked not in sides:
+        why = f"SIDE_OUTPUT: {name!r} takes no text" if asked == _INPUT else f"SIDE_INPUT: {name!r} writes no text"
+        raise InvalidRequest("side", f"must be {why}", "WRONG_INPUT_KIND")
+    return asked
+
+
+def _side_of(model: Model, which: int) -> TokenizerSide:
+    text = model.manifest.text
+    if which == _INPUT:
+        tokenizer, vocab_size, max_tokens = model.source_tokenizer, text.source_vocab_size, model.reader.max_tokens
+    else:
+        tokenizer, vocab_size, max_tokens = model.target_tokenizer, text.target_vocab_size, text.max_new_tokens
+    assert tokenizer is not None, "a text without its tokenizer was accepted. This is a bug."
+    return TokenizerSide(tokenizer, vocab_size, max_tokens)
+
+
+def _check_messages(model: Model, which: int) -> None:
+    if which != _INPUT:
+        raise InvalidRequest("messages", "are for SIDE_INPUT: they make a prompt", "WRONG_INPUT_KIND")
+    if not model.reader.takes_messages:
+        why = f"are not taken by the model {model.name!r}, which has no chat template: give text"
+        raise InvalidRequest("messages", why, "WRONG_INPUT_KIND")
+
+
+def _around(model: Model, request: Any, which: int, kind: str) -> Around:
+    """Return what the model is given around a text, or gives behind it."""
+    if which == _OUTPUT:
+        for field in LANGUAGES:
+            if getattr(request, field):
+                raise InvalidRequest(field, "is for SIDE_INPUT: what a model writes holds no token for it")
+        return Around(after=tuple(model.manifest.text.end_ids[:1]), framed=False)
+    frame = frame_of(model, request)
+    # A chat's template has written its special tokens itself.
+    return Around(frame.before, frame.after, framed=kind == "text")

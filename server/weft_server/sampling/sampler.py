@@ -1,0 +1,252 @@
+"""Picks each row's next token from the decoder's candidates, exactly, and independently of the batch.
+
+Greedy rows take the first candidate. Sampled rows draw by inverse CDF over tokens sorted by probability. Their uniform
+number depends on (seed, step) alone.
+
+The K candidates usually decide the draw. The probability of all tokens beyond them is known within bounds. If both
+bounds lead to the same token, that token is right. Otherwise the row's full logits are read, and sorted where it
+matters: see `order`. Cuts by entropy are made where it is certain which tokens the cuts before leave: see `cuts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_server.sampling.order import Order
+from weft_server.sampling.truncation import Truncation, draw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from weft_server.logits_processors.arrays import Bools, Doubles, Floats, Ints
+    from weft_server.sampling.candidates import Candidates, Count
+    from weft_server.sampling.order import OrderPlace
+
+
+# Relative error allowed to float32 logsumexp. A draw that falls inside it is settled by the full row.
+_LOGSUMEXP_ERROR = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How each row wants its next token, n rows."""
+
+    temperature: Doubles  # [n], 0 for greedy
+    top_k: Ints  # [n], 0 for all
+    top_p: Doubles  # [n]
+    seed: NDArray[np.uint64]  # [n]
+    step: Ints  # [n], tokens produced so far
+    min_new: Ints  # [n], while step < min_new no end token may come
+    min_p: Doubles  # [n], 0 for all
+    typical_p: Doubles  # [n], 1 for all
+    epsilon_cutoff: Doubles  # [n], 0 for all
+    eta_cutoff: Doubles  # [n], 0 for all
+
+    @property
+    def is_late(self) -> Bools:
+        """Which rows have cuts that look at what all others have left, [n]."""
+        return (self.typical_p < 1) | (self.epsilon_cutoff > 0) | (self.eta_cutoff > 0)
+
+    @property
+    def has_epsilon_alone(self) -> Bools:
+        """Which rows have no other cut than epsilon, but for top_k, [n]."""
+        others = (self.top_p < 1) | (self.min_p > 0) | (self.typical_p < 1) | (self.eta_cutoff > 0)
+        return (self.epsilon_cutoff > 0) & ~others
+
+    def cuts(self, row: int) -> Truncation:
+        """Return the late cuts of a row."""
+        return Truncation(float(self.typical_p[row]), float(self.epsilon_cutoff[row]), float(self.eta_cutoff[row]))
+
+
+def sample(
+    candidates: Candidates, settings: Settings, end_ids: Ints, count: Count | None = None
+) -> tuple[Ints, Floats]:
+    """Return next token ids [n] and their log-probabilities [n]. Rows that are read whole are counted.
+
+    Log-probabilities are under the model at temperature 1. Without a normaliser they are NaN.
+    """
+    every_row = np.arange(len(candidates.topk_ids))
+    barred = settings.step < settings.min_new
+    allowed = candidates.ranked
+
+    if barred.any():
+        free = ~(barred[:, None] & (candidates.topk_ids[:, :, None] == end_ids).any(axis=2))
+        allowed = free if allowed is None else free & allowed
+    if allowed is not None:
+        picks = allowed.argmax(axis=1)
+        picks[~allowed.any(axis=1)] = -1
+    else:
+        picks = np.zeros_like(every_row)
+
+    sampled = np.flatnonzero(settings.temperature)
+    if len(sampled):
+        picks[sampled] = _draw(candidates, settings, sampled, allowed)
+
+    ids = candidates.topk_ids[every_row, picks]
+    chosen = candidates.topk_logits[every_row, picks]
+    undecided = np.flatnonzero(picks < 0).tolist()
+    uniforms = uniform(settings.seed, settings.step) if undecided else ()
+    for row in undecided:
+        logits = candidates.logits[row]
+        if count:
+            count("draw" if settings.temperature[row] else "min_new_tokens")
+        banned = end_ids if barred[row] else end_ids[:0]
+        ids[row] = _full_row(logits, settings, row, banned, uniforms[row])
+        chosen[row] = logits[ids[row]]
+    return ids, chosen - candidates.logsumexp
+
+
+def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools | None) -> Ints:
+    """Return the index of the drawn candidate for each of `rows`, or -1 where the candidates do not decide.
+
+    `allowed` [n, k] is False for candidates that must not come. None allows all.
+    """
+    logits = candidates.topk_logits[rows].astype(np.float64)
+    num_candidates = logits.shape[1]
+    vocab = candidates.logits.shape[1]
+    temperature = settings.temperature[rows]
+    top_p = settings.top_p[rows]
+    top_k = np.where((settings.top_k[rows] == 0) | (settings.top_k[rows] > vocab), vocab, settings.top_k[rows])
+
+    gap = logits - logits[:, :1]
+    weights = np.exp(gap / temperature[:, None])
+    counts = np.arange(1, num_candidates + 1)
+
+    if allowed is not None:
+        weights *= allowed[rows]
+        counts = np.cumsum(allowed[rows], axis=1)
+    weights[counts > top_k[:, None]] = 0
+    cumulative = np.cumsum(weights, axis=1)
+
+    num_beyond = np.maximum(top_k - counts[..., -1], 0)
+    listed = np.exp(gap)
+    if candidates.ranked is not None:
+        listed *= candidates.ranked[rows]
+    log_total = candidates.logsumexp[rows] - logits[:, 0]
+    low, high = _tail_bounds(gap[:, -1], listed.sum(axis=1), log_total, temperature, num_beyond)
+    # A token that must not come may lie beyond the candidates, and top_k cuts there. Then only the upper bound holds.
+    low[(top_k < vocab) | (settings.step[rows] < settings.min_new[rows])] = 0
+    if candidates.loose is not None:
+        low[candidates.loose[rows]] = 0
+    totals = cumulative[:, -1] + np.stack([low, high])  # [2, rows]
+    u = uniform(settings.seed[rows], settings.step[rows])
+
+    # A nucleus. Its size must not depend on where in the bounds the total lies. Then its mass is known.
+    last = np.stack([(cumulative < (top_p * total)[:, None]).sum(axis=1) for total in totals])
+    late = settings.is_late[rows]
+    cut = (top_p < 1) | late
+    if late.any() or settings.min_p[rows].any():
+        cut |= settings.min_p[rows] > 0
+        bound = np.where(num_beyond > 0, np.exp(gap[:, -1] / temperature), -1)
+        last = np.minimum(last, _last_kept(settings, rows, weights, totals, bound, top_k >= vocab))
+    mass = np.take_along_axis(cumulative, np.minimum(last[:1].T, num_candidates - 1), axis=1)[:, 0]
+    targets = u * np.where(cut, mass, totals)
+    picks = np.stack([(cumulative <= target[:, None]).sum(axis=1) for target in targets])
+    decided = (picks[0] == picks[1]) & (picks[0] < num_candidates)
+    decided &= ~cut | ((last[0] == last[1]) & (last[0] < num_candidates))
+    for row in np.flatnonzero(late & decided).tolist():
+        kept = np.flatnonzero(weights[row, : last[0, row] + 1])
+        picks[0, row] = kept[draw(weights[row, kept], settings.cuts(rows[row]), u[row])]
+    return np.where(decided, picks[0], -1)
+
+
+def _last_kept(
+    settings: Settings, rows: Ints, weights: Doubles, totals: Doubles, bound: Doubles, has_all: Bools
+) -> Ints:
+    """Return the last candidate that min_p, and epsilon alone, leave [2, rows], or K if it may be none of them.
+
+    There is one for each of the two `totals` between which the sum of all weights lies. Tokens beyond the candidates
+    weigh at most `bound`. Rows that have all have no top_k.
+    """
+    min_p = settings.min_p[rows]
+    last = _last_of(weights, np.where(min_p > 0, min_p * weights.max(axis=1), np.nan), bound)
+    # Where nothing else cuts, the bounds of the sum may be enough.
+    alone = settings.has_epsilon_alone[rows] & has_all
+    epsilon = np.where(alone, settings.epsilon_cutoff[rows], np.nan)
+    return np.minimum(last, np.stack([_last_of(weights, epsilon * total, bound) for total in totals]))
+
+
+def _last_of(weights: Doubles, floor: Doubles, bound: Doubles) -> Ints:
+    """Return the last candidate [rows] that weighs at least `floor`, or K if that may be none of them.
+
+    Tokens beyond the candidates weigh at most `bound`. A floor of NaN is none.
+    """
+    num_candidates = weights.shape[1]
+    enough = weights >= floor[:, None]
+    last: Ints = num_candidates - 1 - enough[:, ::-1].argmax(axis=1)
+    last[~enough.any(axis=1) | (bound >= floor)] = num_candidates
+    return last
+
+
+def _tail_bounds(
+    last_gap: Doubles, listed: Doubles, log_total: Doubles, temperature: Doubles, num_beyond: Ints
+) -> tuple[Doubles, Doubles]:
+    """Bounds on the weight exp(gap / temperature) summed over `num_beyond` tokens beyond the candidates.
+
+    The gap is that to the best logit. `last_gap` is that of the last candidate, and `listed` is what all candidates
+    weigh at temperature 1.
+
+    Three facts give the bounds:
+
+    1. Each such token lies below the last candidate, so it weighs at most as much.
+    2. For a temperature up to 1, its share relative to the last candidate only shrinks. So the tail at temperature 1,
+       which is known from logsumexp, bounds it.
+    3. At temperature 1 that tail is the weight itself, give or take the error of logsumexp.
+    """
+    # A logit of -inf is a token that the graph itself rules out, and so are all below it. Their weight is 0, not 0 / 0.
+    last = np.maximum(last_gap, -1e30)
+    total = np.exp(log_total.astype(np.float64))
+    error = _LOGSUMEXP_ERROR * total
+    tail = np.maximum(total - listed, 0)
+    cool = temperature <= 1
+    scale = np.where(cool, np.exp(last / np.where(cool, temperature, 1.0) - last), np.inf)
+    high = np.minimum(num_beyond * np.exp(last / temperature), (tail + error) * scale)
+    low = np.where(temperature == 1, np.maximum(tail - error, 0), 0.0)
+    return np.minimum(low, high), high
+
+
+def _full_row(logits: Floats, settings: Settings, row: int, banned_ids: Ints, u: float) -> int:
+    """Draw from all logits [vocab] of one row by the uniform number `u`, `banned_ids` taken out first."""
+    if len(banned_ids):
+        logits = logits.copy()
+        logits[banned_ids] = -np.inf
+    if settings.temperature[row] == 0:
+        return int(np.argmax(logits))
+    order = Order(logits, float(settings.temperature[row]))
+    end = _end(order, settings, row, len(logits))
+    cuts = settings.cuts(row)
+    if cuts.cuts_nothing:
+        return order.beyond(u * (order.mass(end) if end else order.total), end)
+    kept = np.sort(order.weights)[::-1][: order.count(end) if end else None]
+    return order.token(order.number(1 + draw(kept, cuts, u)))
+
+
+def _end(order: Order, settings: Settings, row: int, vocab: int) -> OrderPlace | None:
+    """Return the place of the last token that top_k, top_p and min_p leave. None: they leave all."""
+    ends = []
+    total = order.total
+    if 0 < settings.top_k[row] < vocab:
+        ends.append(order.number(int(settings.top_k[row])))
+        total = order.mass(ends[0])
+    if settings.top_p[row] < 1:
+        ends.append(order.reaching(float(settings.top_p[row]) * total))
+    if settings.min_p[row] > 0:
+        ends.append(order.number(int(np.count_nonzero(order.weights >= settings.min_p[row]))))
+    return min(ends, default=None)
+
+
+def uniform(seed: NDArray[np.uint64], step: Ints) -> Doubles:
+    """Uniform numbers in [0, 1) from counters: SplitMix64's finaliser (Steele et al. 2014) over seed, then step."""
+    gamma = np.uint64(0x9E3779B97F4A7C15)
+    stream = _mix(seed + gamma)
+    bits = _mix(stream + (step.astype(np.uint64) + np.uint64(1)) * gamma) >> np.uint64(11)
+    return bits.astype(np.float64) * 2.0**-53
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

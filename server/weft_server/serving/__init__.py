@@ -1,1 +1,0 @@
-"""Carries a request from the door to an engine and back; makes models of bundles."""

@@ -1,0 +1,1 @@
+"""Holds answers to a grammar or a JSON Schema: both are read here, and tried apart."""

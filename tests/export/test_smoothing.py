@@ -1,0 +1,216 @@
+"""Rounding chosen by what it does to the answers: smoothing, and products that stay float32."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from google.protobuf import json_format
+from tiny import CHECKPOINTS, tiny_generate, with_outliers
+from torch import nn
+
+from weft_export.__main__ import _rounding_line
+from weft_export.checkpoints.directory import save_checkpoint
+from weft_export.checkpoints.sharing import sharing
+from weft_export.export import export_checkpoint
+from weft_export.layers.quantized_linear import QuantisedEmbedding, QuantisedLinear
+from weft_export.quantization import integer_products
+from weft_export.quantization.choice import MAX_EFFECT, MAX_FLOAT_SHARE, Choice, choose
+from weft_export.quantization.effects import STRENGTHS, effects_of
+from weft_export.quantization.integer_products import choice_of, quantised, smooth
+from weft_export.quantization.requests import sensible_requests
+from weft_export.quantization.smoothing_sites import sites_of
+from weft_proto.v1 import bundle_pb2
+
+SMOOTHABLE = ["tiny-translate", "tiny-generate", "tiny-gpt", "tiny-t5", "tiny-caption", "tiny-image"]
+
+
+def divergence(expected, actual):
+    """The mean Kullback-Leibler divergence of logits, in nats."""
+    expected, actual = expected.log_softmax(-1), actual.log_softmax(-1)
+    return float((expected.exp() * (expected - actual)).sum(-1).mean())
+
+
+def answers(checkpoint, requests):
+    """All logits of a generator, [tokens, vocab]."""
+    with torch.inference_mode():
+        return torch.cat([checkpoint.model.decode(torch.tensor([tokens]))[0] for _, tokens in requests])
+
+
+@pytest.mark.parametrize("name", SMOOTHABLE)
+def test_smoothing_changes_no_answer(name):
+    """With factors at all sites, and everything still float32, a model computes what it did before."""
+    checkpoint = CHECKPOINTS[name]()
+    sites = sites_of(checkpoint.model)
+    requests = sensible_requests(checkpoint, (), 2)
+    effects = effects_of(checkpoint, requests, sites)
+    choice = Choice(floats=set(effects.plain))
+    # A tied output projection is smoothed when it is rounded, and never as it is.
+    inner = [site for site in sites if isinstance(checkpoint.model.get_submodule(site.readers[0]), nn.Linear)]
+    for site in inner:
+        choice.divided[site.maker] = factors = effects.factors[site.maker, STRENGTHS[0]]
+        choice.multiplied.update(dict.fromkeys(site.readers, factors))
+    model = sharing(checkpoint.model)
+    smooth(model, choice)
+
+    assert len(inner) >= 4
+    assert all(factors.max() > 1.2 for factors in choice.multiplied.values())
+    with torch.inference_mode():
+        for source, tokens in requests:
+            given = (torch.tensor([tokens]), *source) if tokens else source
+            for expected, actual in zip(outputs(checkpoint.model, given), outputs(model, given), strict=True):
+                assert torch.allclose(expected, actual, rtol=1e-3, atol=1e-4)
+
+
+def outputs(model, given):
+    """The logits of a model that writes, or of one that classifies."""
+    return [model.decode(*given) if hasattr(model, "decode") else model(*given)]
+
+
+def test_a_smoothed_table_gives_the_same_vectors_and_logits():
+    """Vectors leave a smoothed embedding as they were, and divided inputs get the logits of undivided ones."""
+    embedding, factors = nn.Embedding(50, 16), torch.linspace(0.25, 4, 16)
+    smoothed = QuantisedEmbedding(embedding, factors)
+    x = torch.randn(3, 16) * factors
+    expected = x @ embedding.weight.t()
+
+    step = (embedding.weight * factors).abs().amax(dim=1, keepdim=True) / 127
+    assert ((embedding.weight - smoothed(torch.arange(50))).abs() <= step * 0.5001 / factors).all()
+    assert (expected - smoothed.logits(x / factors)).std() < 0.02 * expected.std()
+
+
+def test_a_model_without_outliers_is_rounded_as_it_is():
+    """Where rounding everything is harmless, nothing is smoothed and nothing stays float32."""
+    checkpoint = CHECKPOINTS["tiny-translate"]()
+    choice = choice_of(checkpoint, ())
+
+    assert sum(choice.plain.values()) < MAX_EFFECT
+    assert ({}, set(), {}) == (choice.strengths, choice.floats, choice.divided)
+    assert [] == list(quantised(checkpoint).rounding.products)
+
+
+def test_outliers_are_smoothed():
+    """Outliers in norms and in products of gates are taken out, and int8 then says what it says without them."""
+    clean, checkpoint = tiny_generate(), with_outliers()
+    requests = sensible_requests(clean, (), 8)
+    expected = answers(clean, requests)
+    assert torch.allclose(expected, answers(checkpoint, requests), atol=1e-3)
+    choice = choice_of(checkpoint, ())
+
+    for layer in ("layers.0", "layers.1"):
+        assert choice.strengths[f"{layer}.attention.qkv"] > 0
+        assert choice.strengths[f"{layer}.feed_forward.outer"] > 0
+    assert sum(choice.plain.values()) > 3 * MAX_EFFECT
+    assert sum(choice.effects.values()) <= MAX_EFFECT
+    smoothed = divergence(expected, answers(quantised(checkpoint), requests))
+    assert smoothed < 1.5 * divergence(expected, answers(quantised(clean), requests))
+
+
+def test_the_effect_says_what_rounding_does(monkeypatch):
+    """The estimate is within a factor of three of the divergence that is then measured, however it is rounded."""
+    checkpoint = with_outliers()
+    requests = sensible_requests(checkpoint, (), 8)
+    expected = answers(checkpoint, requests)
+    for choice in (choice_of(checkpoint, ()), Choice(effects=choice_of(checkpoint, ()).plain)):
+        monkeypatch.setattr(integer_products, "choice_of", lambda *_, choice=choice: choice)
+        monkeypatch.setattr(integer_products, "round_caches", lambda *_: None)
+        measured = divergence(expected, answers(quantised(checkpoint), requests))
+
+        assert 1 / 3 < sum(choice.effects.values()) / measured < 3
+
+
+def test_what_cannot_be_smoothed_stays_float():
+    """Behind a norm that a residual reads too there is no site. The product that costs most stays as it is, named."""
+    checkpoint = CHECKPOINTS["tiny-bert"]()
+    assert [] == sites_of(checkpoint.model)
+    rounded = quantised(checkpoint)
+    floats = [product.name for product in rounded.rounding.products if product.is_float]
+
+    assert 1 <= len(floats) <= 3
+    for path, module in rounded.model.named_modules():
+        if path in floats:
+            assert type(module) is nn.Linear
+            assert checkpoint.model.get_submodule(path).weight.data_ptr() == module.weight.data_ptr()
+        else:
+            assert path.endswith("head") or type(module) is not nn.Linear
+    assert rounded.rounding.effect <= MAX_EFFECT < rounded.rounding.plain_effect
+
+
+def test_few_products_stay_float_however_much_rounding_costs():
+    """Never more of the weights than MAX_FLOAT_SHARE; those that give most for each weight go first."""
+    checkpoint = with_outliers()
+    sites = sites_of(checkpoint.model)
+    effects = effects_of(checkpoint, sensible_requests(checkpoint, (), 4), sites)
+    plain = {path: effect * 1e3 for path, effect in effects.plain.items()}
+    loud = replace(effects, plain=plain, smoothed={key: effect * 1e3 for key, effect in effects.smoothed.items()})
+    sizes = {path: checkpoint.model.get_submodule(path).weight.numel() for path in effects.plain}
+    choice = choose(loud, sites, sizes)
+    share = sum(sizes[path] for path in choice.floats) / sum(sizes.values())
+
+    assert 0 < share <= MAX_FLOAT_SHARE
+    assert sum(choice.effects.values()) > MAX_EFFECT
+
+
+def test_an_export_says_when_rounding_costs_too_much():
+    """Its line names the bound if what is left is beyond it, and only then."""
+    assert "more than 0.01 is not for int8" in _rounding_line(bundle_pb2.Rounding(num_products=3, effect=0.02))
+    assert "is not for int8" not in _rounding_line(bundle_pb2.Rounding(num_products=3, effect=MAX_EFFECT))
+
+
+@pytest.fixture(scope="module")
+def smoothed_bundle(tmp_path_factory):
+    """The tiny generator with outliers, at int8."""
+    home = tmp_path_factory.mktemp("rounding")
+    save_checkpoint(home / "checkpoint", with_outliers())
+    export_checkpoint(home / "checkpoint", home / "models" / "outliers" / "1", "int8", explains=False, scores=False)
+    return home / "models" / "outliers" / "1"
+
+
+def test_the_manifest_says_what_was_done(smoothed_bundle):
+    """It names each product that was smoothed, with its strength and what that saved."""
+    manifest = json_format.Parse((smoothed_bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
+    rounding = manifest.rounding
+    qkv = next(product for product in rounding.products if product.name == "layers.0.attention.qkv")
+
+    assert 11 == rounding.num_products
+    assert qkv.strength in [pytest.approx(strength) for strength in STRENGTHS]
+    assert qkv.effect < qkv.plain_effect / 3
+    assert rounding.effect <= MAX_EFFECT < rounding.plain_effect
+
+
+def test_a_smoothed_row_has_its_bits_in_any_crowd(smoothed_bundle):
+    """A row of the smoothed graph is the same alone and among others, and no operator was added but the lookup's."""
+    session = onnxruntime.InferenceSession(smoothed_bundle / "decoder.onnx", providers=["CPUExecutionProvider"])
+    random = np.random.default_rng(0)
+    feeds = {}
+    for port in session.get_inputs():
+        shape = [9 if axis == "batch" else 1 if axis == "seq" else axis for axis in port.shape]
+        if port.type == "tensor(int8)":
+            feeds[port.name] = random.integers(-50, 50, shape, np.int8)
+    feeds |= {
+        "input_ids": random.integers(2, 300, (9, 1)),
+        "past_lengths": random.integers(1, 60, 9).astype(np.int32),
+        "lengths": np.ones(9, np.int32),
+        "total_length": np.array([64], np.int32),
+        "reads_all": np.ones(1, np.int32),
+    }
+    together = session.run(None, feeds)
+    for row in range(9):
+        alone = session.run(
+            None, {name: value if value.shape[0] == 1 else value[row : row + 1] for name, value in feeds.items()}
+        )
+        for whole, part in zip(together, alone, strict=True):
+            assert np.array_equal(whole[row], part[0])
+
+
+def test_rounded_products_are_all_but_those_named():
+    """Every product is rounded, unless the report says that it stays float32."""
+    rounded = quantised(with_outliers())
+    floats = {product.name for product in rounded.rounding.products if product.is_float}
+    kinds = {path: type(module) for path, module in rounded.model.named_modules()}
+
+    assert {nn.Linear} >= {kinds[path] for path in floats}
+    assert rounded.rounding.num_products == len(floats) + sum(
+        kind in (QuantisedLinear, QuantisedEmbedding) for kind in kinds.values()
+    )

@@ -1,0 +1,103 @@
+"""Early admission: calls that are refused before their message is read."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from intercepted import entry_of, methods
+from weft_server.admission.early_admission import _TASKS, MODEL_KEY, EarlyAdmission
+from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.models.registry import ModelRegistry, RegistryEntry
+from weft_server.models.request_context import RequestContext
+from weft_server.sequence import Priority, Standing
+
+GENERATE = "/weft.v1.GenerationService/Generate"
+CLASSIFY = "/weft.v1.ClassificationService/Classify"
+# Of these it is not known before the message is read which queue they come to, or they come to none.
+_UNJUDGED = {
+    "/weft.v1.ScoreService/Score",
+    "/weft.v1.TokenizationService/Tokenize",
+    "/weft.v1.TokenizationService/Detokenize",
+    "/weft.v1.ModelService/ListModels",
+    "/weft.v1.ModelService/GetModel",
+}
+
+
+def _refuses(entries, method=GENERATE, metadata=()):
+    call, details = RequestContext(method), SimpleNamespace(method=method, invocation_metadata=metadata)
+    try:
+        EarlyAdmission(ModelRegistry(entries)).admit(call, details)
+    except Overloaded:
+        assert call.metrics in [entry.model.metrics for entry in entries]
+        return True
+    assert call.metrics is None
+    return False
+
+
+def test_the_only_model_of_a_task_is_judged_without_being_named():
+    """A call that can mean one model alone is refused while the model's queue is full, and passes otherwise."""
+    assert _refuses([entry_of("gpt", full=True)])
+    assert not _refuses([entry_of("gpt", full=False)])
+    assert not _refuses([entry_of("gpt", full=True)], CLASSIFY)
+
+
+def test_of_several_models_the_metadata_names_one():
+    """A call without the metadata may mean a model that has room, so it passes. So does one that names no model."""
+    entries = [entry_of("full", full=True), entry_of("open", full=False)]
+    assert not _refuses(entries)
+    assert _refuses(entries, metadata=(("user-agent", "x"), (MODEL_KEY, "full")))
+    assert not _refuses(entries, metadata=((MODEL_KEY, "open"),))
+    assert not _refuses(entries, metadata=((MODEL_KEY, "nobody"),))
+
+
+def test_a_flood_on_one_model_is_no_reason_to_refuse_another_s_calls():
+    """Two full models of one task refuse nothing that may mean a third."""
+    entries = [entry_of("a", full=True), entry_of("b", full=True), entry_of("c", full=False)]
+    assert not _refuses(entries)
+    assert not _refuses(entries, metadata=((MODEL_KEY, "c"),))
+
+
+def test_a_version_with_room_may_be_meant():
+    """The metadata names no version: all of a model's are full, or the call passes."""
+    assert not _refuses([entry_of("gpt", full=True), entry_of("gpt", full=False, version=2)])
+    assert _refuses([entry_of("gpt", full=True), entry_of("gpt", full=True, version=2)])
+
+
+def test_a_model_that_is_not_there_yet_is_judged_later():
+    """A name whose model loads gets the servicer's own sentence."""
+    assert not _refuses([RegistryEntry("gpt", 1, None)], metadata=((MODEL_KEY, "gpt"),))
+
+
+def test_every_method_is_judged_or_known_not_to_be():
+    """A new method needs a line in early admission's table, or here."""
+    for path in methods():
+        if "ModelAdmin" not in path:  # on a port of its own, where no gate stands
+            assert (path in _TASKS) != (path in _UNJUDGED), path
+
+
+def test_metadata_says_class_and_tenant():
+    """The tenant is believed only of the key that the server was given, and never in place of who is known."""
+
+    def standing(*metadata, key="x-tenant", **known):
+        call = RequestContext(GENERATE, **known)
+        EarlyAdmission(ModelRegistry([]), key).admit(
+            call, SimpleNamespace(method=GENERATE, invocation_metadata=metadata)
+        )
+        return call.standing
+
+    assert Standing() == standing(("x-tenant", "a"), key=None)
+    assert Standing(Priority.LOW, "a") == standing(("weft-priority", "low"), ("x-tenant", "a"))
+    assert Standing(Priority.HIGH, "b") == standing(("x-tenant", "a"), ("weft-priority", "high"), tenant="b")
+    assert Standing() == standing(("x-tenant", "a"), is_known=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("weft-priority", "urgent"), ("weft-priority", ""), ("x-tenant", ""), ("x-tenant", "a" * 65)]
+)
+def test_metadata_that_says_nothing_is_refused(key, value):
+    """By the key's name."""
+    with pytest.raises(InvalidRequest) as refused:
+        EarlyAdmission(ModelRegistry([]), "x-tenant").admit(
+            RequestContext(GENERATE), SimpleNamespace(method=GENERATE, invocation_metadata=((key, value),))
+        )
+    assert key == refused.value.field

@@ -1,0 +1,70 @@
+"""Laws of the messages of answers: the event loop writes short ones only, and all say the same."""
+
+import asyncio
+import threading
+
+import pytest
+
+from loaded import Loaded, ask, score
+from weft_proto.v1 import common_pb2
+from weft_server.rpc import responses
+
+NUM_TOPS = 5
+IDS = common_pb2.TokenIds(ids=[5, 6, 7])
+
+
+async def tops_of_generate(model, num_tokens):
+    """Those of an answer."""
+    decoding = common_pb2.Decoding(max_new_tokens=num_tokens, min_new_tokens=num_tokens)
+    answer = await ask(model, token_ids=IDS, decoding=decoding, num_top_tokens=NUM_TOPS)
+    return list(answer.completion.top_tokens)
+
+
+async def tops_of_others(model, num_tokens):
+    """Those of the best beam and of the second."""
+    beams = common_pb2.Beams(num_beams=2, early_stopping=common_pb2.EARLY_STOPPING_NEVER)
+    decoding = common_pb2.Decoding(
+        beams=beams, num_outputs=2, max_new_tokens=num_tokens // 2, min_new_tokens=num_tokens // 2
+    )
+    answer = await ask(model, token_ids=IDS, decoding=decoding, num_top_tokens=NUM_TOPS)
+    return [*answer.completion.top_tokens, *answer.completion.others[0].top_tokens]
+
+
+async def tops_of_score(model, num_tokens):
+    """Those at each place of a given answer."""
+    target_ids = common_pb2.TokenIds(ids=range(8, 8 + num_tokens))
+    return list((await score(model, token_ids=IDS, target_ids=target_ids, num_top_tokens=NUM_TOPS)).top_tokens)
+
+
+@pytest.mark.parametrize("tops_of", [tops_of_generate, tops_of_others, tops_of_score])
+def test_many_tops_are_written_beside_the_event_loop(tops_of, tiny_repository, monkeypatch):
+    """20 of 1,023 tokens each of 16 outputs would stop all streams for a quarter of a second."""
+
+    async def laws(model):
+        threads, pieces = set(), model.target_tokenizer.pieces
+
+        def noted(ids):
+            if len(ids) == NUM_TOPS:
+                threads.add(threading.current_thread())
+            return pieces(ids)
+
+        monkeypatch.setattr(model.target_tokenizer, "pieces", noted)
+        monkeypatch.setattr(responses, "FEW_STEPS", 6, raising=False)
+        few = await tops_of(model, 6)
+        assert {threading.current_thread()} == threads
+        threads.clear()
+        many = await tops_of(model, 12)
+        assert threads
+        assert threading.current_thread() not in threads
+        assert (6, 12) == (len(few), len(many))
+        monkeypatch.setattr(responses, "FEW_STEPS", 12)
+        assert many == await tops_of(model, 12)
+        for top in many:
+            assert pieces(top.token_ids) == list(top.tokens)
+            assert sorted(top.log_probs, reverse=True) == list(top.log_probs)
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1") as model:
+            await laws(model)
+
+    asyncio.run(run())
