@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import rooms_picture
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/architecture.md").read_text()
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -32,6 +34,11 @@ def test_the_drawing_is_the_contract(title, package):
     lines = [re.split(r"\s{3,}", line.strip())[0] for line in drawing.splitlines()]
 
     assert [names(layer) for layer in LAYERS[package]] == [names(line) for line in lines if line not in {"", "|"}]
+
+
+def test_the_picture_is_the_code():
+    """The page has the rooms, their lines and imports as they are: `make picture` draws them again."""
+    assert rooms_picture.page() == PAGE
 
 
 def test_every_path_is_there():
