@@ -49,10 +49,10 @@ def test_every_path_is_there():
     assert [] == [name for name in named if not any((ROOT / home / name).exists() for home in HOMES)]
 
 
-@pytest.mark.parametrize("title", ["A translate request, hop by hop", "A streamed generate, hop by hop"])
+@pytest.mark.parametrize("title", ["A translate request, in eight hops", "A token of a stream, in eight hops"])
 def test_a_way_is_short(title):
-    """A request is followed in at most 20 hops."""
+    """A request, and a token, is followed in at most eight hops."""
     hops = re.findall(r"^(\d+)\. ", section(title), re.MULTILINE)
 
     assert [str(number) for number in range(1, len(hops) + 1)] == hops
-    assert 10 < len(hops) <= 20
+    assert 5 < len(hops) <= 8
