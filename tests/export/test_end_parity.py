@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from copied_parity import parity_of
 from tiny import CHECKPOINTS, tiny_generate
 
 from weft_export.checkpoints.random_requests import MAX_PROMPT, MAX_SOURCE, random_requests
@@ -12,7 +13,6 @@ from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.graphs.answering import Row, write
 from weft_export.graphs.graphs import graphs_of, states_of, zeros_of
 from weft_export.verification import end_parity
-from weft_export.verification.parity import check_parity
 from weft_export.verification.runtime import onnx_run
 from weft_proto.v1 import bundle_pb2
 
@@ -39,7 +39,7 @@ def test_the_last_position_is_proved(table, tiny_repository):
     getattr(checkpoint.model, table)[checkpoint.text.max_total_tokens - 1] += 0.01
 
     with pytest.raises(ParityError, match=r"of its size"):
-        check_parity(checkpoint, tiny_repository / "tiny-generate" / "1", FP32)
+        parity_of(checkpoint, tiny_repository / "tiny-generate" / "1", FP32)
 
 
 def test_entries_that_came_before_stay(tiny_repository, monkeypatch):
@@ -53,7 +53,7 @@ def test_entries_that_came_before_stay(tiny_repository, monkeypatch):
 
     monkeypatch.setattr(end_parity, "run_in_place", scribbling)
     with pytest.raises(ParityError, match=r"changes entries of state present\.1\.key that came before"):
-        check_parity(CHECKPOINTS["tiny-generate"](), tiny_repository / "tiny-generate" / "1", FP32)
+        parity_of(CHECKPOINTS["tiny-generate"](), tiny_repository / "tiny-generate" / "1", FP32)
 
 
 def test_requests_are_short_in_a_long_context():

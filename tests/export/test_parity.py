@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from copied_parity import parity_of
 from onnx import numpy_helper
 from samples import WRITERS
 from tiny import CHECKPOINTS, save_tiny
@@ -36,7 +37,7 @@ EXPLAINING = ["tiny-translate", "tiny-generate", "tiny-attention-rnn", "tiny-tag
 def test_untouched_model_passes(name, tiny_repository):
     """The graphs of a model agree with it, and the comparison says how far it went."""
     checkpoint = CHECKPOINTS[name]()
-    report = check_parity(checkpoint, tiny_repository / name / "1", FP32)
+    report = parity_of(checkpoint, tiny_repository / name / "1", FP32)
 
     assert report.max_abs_error < report.tolerance
     assert 4 * len(checkpoint.towers) == report.num_requests
@@ -75,13 +76,13 @@ def test_changed_weight_is_found(name, weight, complaint, tiny_repository):
         parameter.view(-1)[0] += 0.05
 
     with pytest.raises(ParityError, match=complaint):
-        check_parity(checkpoint, tiny_repository / name / "1", FP32)
+        parity_of(checkpoint, tiny_repository / name / "1", FP32)
 
 
 def test_a_mixed_run_with_other_bits_is_found(tiny_repository, tmp_path):
     """A mixed graph of which one weight differs by less than parity would see is refused, and its own is not."""
     checkpoint = CHECKPOINTS["tiny-gpt"]()
-    check_parity(checkpoint, tiny_repository / "tiny-gpt" / "1", FP32, mixed_runs=True)
+    parity_of(checkpoint, tiny_repository / "tiny-gpt" / "1", FP32, mixed_runs=True)
     directory = shutil.copytree(tiny_repository / "tiny-gpt" / "1", tmp_path / "1")
     with torch.no_grad():
         checkpoint.model.get_parameter("layers.1.feed_forward.inner.weight").view(-1)[0] += 1e-5
@@ -95,7 +96,7 @@ def test_a_mixed_run_with_other_bits_is_found(tiny_repository, tmp_path):
 @pytest.mark.parametrize("name", ["tiny-translate", "tiny-generate"])
 def test_rounded_model_passes_with_room(name, int8_repository):
     """At int8 the graphs are within half of what is allowed: a key between two levels may take the other one."""
-    report = check_parity(quantised(CHECKPOINTS[name]()), int8_repository / f"{name}-int8" / "1", INT8)
+    report = parity_of(quantised(CHECKPOINTS[name]()), int8_repository / f"{name}-int8" / "1", INT8)
 
     assert 2 * report.max_abs_error < report.tolerance
     assert pytest.approx(TOLERANCE[INT8]) == report.tolerance
@@ -118,7 +119,7 @@ def test_shuffled_product_is_found(name, product, int8_repository):
     linear.wide.copy_(linear.wide.roll(1, 1))
 
     with pytest.raises(ParityError, match=r"differs by .* of its spread"):
-        check_parity(checkpoint, int8_repository / f"{name}-int8" / "1", INT8)
+        parity_of(checkpoint, int8_repository / f"{name}-int8" / "1", INT8)
 
 
 @pytest.mark.parametrize("scale", [1e-2, 1, 1e4])

@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
+from copied_parity import parity_of
 from tiny import CHECKPOINTS
 from torch import nn
 
 from weft_export.errors import ParityError
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.layers.positions import rotary_tables
-from weft_export.verification.parity import check_parity
 from weft_export.verification.tolerances import TOLERANCE, float32_tolerance
 from weft_proto.v1 import bundle_pb2
 
@@ -78,7 +78,7 @@ def test_another_wiring_is_found(name, rewire, tiny_repository):
     rewire(checkpoint.model)
 
     with pytest.raises(ParityError, match="of its size") as failure:
-        check_parity(checkpoint, tiny_repository / name / "1", FP32)
+        parity_of(checkpoint, tiny_repository / name / "1", FP32)
     assert 3 * TOLERANCE[FP32] < float(str(failure.value).split("differs by ")[1].split(" ")[0])
 
 
