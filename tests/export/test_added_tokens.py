@@ -24,8 +24,8 @@ ADDED = (
 PATTERNS = ("a {0} b", "a{0}b", "a  {0}  b", "({0})", "{0}{0}.")
 
 
-def check(directory, tokenizer, vocab_size=VOCAB_SIZE):
-    """Expect the ids of texts with each token of theirs, and the texts of these ids."""
+def check(directory, tokenizer, vocab_size=VOCAB_SIZE, further=()):
+    """Expect the ids of texts with each token of theirs and these further ones, and the texts of these ids."""
     side = read_text_side(directory, config_of(directory), vocab_size)
     source, target = (
         Tokenizer.from_buffer(side.files[name]) for name in (side.source_tokenizer, side.target_tokenizer)
@@ -34,7 +34,9 @@ def check(directory, tokenizer, vocab_size=VOCAB_SIZE):
     language = next((each for each in side.languages if code and each.code == code), bundle_pb2.Language())
     texts = [pattern.format(token) for token in ADDED for pattern in PATTERNS]
     # And with those that its class adds.
-    texts += [f"a {token} b{token}c" for token in (*tokenizer.all_special_tokens, *tokenizer.get_added_vocab())]
+    texts += [
+        f"a {token} b{token}c" for token in (*tokenizer.all_special_tokens, *tokenizer.get_added_vocab(), *further)
+    ]
     for text in texts:
         ids = tokenizer(text)["input_ids"]
         assert ids == [*language.source_before, *source.encode(text).ids, *language.source_after], text
@@ -73,6 +75,48 @@ def test_added_tokens_of_older_files(kind, tmp_path):
     (tmp_path / "added_tokens.json").write_text(json.dumps(ids))
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": ["<new>", "<both>"]}))
     check(tmp_path, reference(directory))
+
+
+ADDITIONAL, EXTRA = "additional_special_tokens", "extra_special_tokens"
+NOT_SPECIAL = {"__type": "AddedToken", "content": "<new>", "lstrip": True}
+# What tokenizer_config.json says, and what special_tokens_map.json says.
+NAMING = [
+    ({ADDITIONAL: ["<new>"]}, {}),
+    ({ADDITIONAL: []}, {}),
+    ({ADDITIONAL: None}, {}),
+    ({ADDITIONAL: [NOT_SPECIAL]}, {}),
+    ({EXTRA: ["<new>"], ADDITIONAL: ["a"]}, {}),
+    ({EXTRA: {"new_token": "<new>"}}, {}),
+    ({ADDITIONAL: ["<new>"]}, {ADDITIONAL: ["<new>"]}),
+    ({}, {ADDITIONAL: ["<new>"]}),
+    ({}, {ADDITIONAL: []}),
+    ({}, {EXTRA: ["<new>"]}),
+    ({}, {EXTRA: []}),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_saved"),
+    [(kind, False) for kind in ("gemma", "mbart", "mbart50", "t5")]
+    + [(kind, True) for kind in ("camembert", "mbart50", "pegasus")],
+)
+def test_what_stands_in_the_place_of_a_class_s_own_special_tokens(kind, is_saved, tmp_path):
+    """extra_special_tokens does, by whatever file, and so does what tokenizer_config.json calls additional ones.
+
+    What special_tokens_map.json alone calls additional goes as the class says. Of a SentencePiece model it is not read.
+    """
+    base = write(tmp_path / "base", *OLDER[kind]())
+    own = reference(base).all_special_tokens[:7]
+    if is_saved:
+        reference(base).save_pretrained(base)
+    path = base / "tokenizer_config.json"
+    given = json.loads(path.read_text()) if path.exists() else {}
+    given.pop(EXTRA, None)
+    for index, (options, special) in enumerate(NAMING):
+        directory = shutil.copytree(base, tmp_path / str(index))
+        (directory / "tokenizer_config.json").write_text(json.dumps(given | options))
+        (directory / "special_tokens_map.json").write_text(json.dumps(special))
+        check(directory, reference(directory), further=own)
 
 
 def saved_marian(tmp_path, *tokens):

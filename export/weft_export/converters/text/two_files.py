@@ -142,7 +142,7 @@ def _unknown(path: Path, ids: Mapping[str, int], names: Names) -> int:
 
 def _further(settings: TokenizerSettings, ids: Mapping[str, int], added: Added) -> list[str]:
     """Return the further special tokens that the files name. CheckpointError for one without an id."""
-    further = [str(token) for token in settings.extra or () if str(token) not in added.without_embedding]
+    further = [str(token) for token in settings.further if str(token) not in added.without_embedding]
     for token in further:
         if token not in ids:
             named = (key for key in ("extra_special_tokens", "additional_special_tokens") if settings.options.get(key))
