@@ -31,21 +31,21 @@ class TokenizerSettings:
         named: special tokens by their names, such as eos_token. None: the model has none.
         extra: further special tokens in the place of a class's own: extra_special_tokens, and those that
             tokenizer_config.json calls additional_special_tokens. None where the files do not say.
-        additional: additional_special_tokens otherwise, as special_tokens_map.json alone may say it. A class decides
-            how they go with its own. None where the files do not say.
         added: tokens beside the vocabulary, by their ids.
         has_json: whether there is a tokenizer.json.
         padding: the pad_token that its section on padding names, where nothing else does.
+        additional: additional_special_tokens otherwise, as special_tokens_map.json alone may say it. A class decides
+            how they go with its own. None where the files do not say.
     """
 
     where: Path
     options: Mapping[str, Any]
     named: Mapping[str, Token | None]
     extra: tuple[Token, ...] | None
-    additional: tuple[Token, ...] | None
     added: Mapping[int, AddedToken]
     has_json: bool
     padding: Mapping[str, Token] = field(default_factory=dict)
+    additional: tuple[Token, ...] | None = None
 
     @property
     def further(self) -> tuple[Token, ...]:
@@ -117,10 +117,10 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
         options=options,
         named={name: by_text.get(str(token), token) for name, token in named.items()},
         extra=_some_tokens(directory, "extra_special_tokens", extra),
-        additional=_some_tokens(directory, "additional_special_tokens", said.get("additional_special_tokens")),
         added=dict(sorted(added.items())),
         has_json=tokenizer_json is not None,
         padding=_padding(tokenizer_json),
+        additional=_some_tokens(directory, "additional_special_tokens", said.get("additional_special_tokens")),
     )
 
 
