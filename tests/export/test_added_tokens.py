@@ -24,8 +24,8 @@ ADDED = (
 PATTERNS = ("a {0} b", "a{0}b", "a  {0}  b", "({0})", "{0}{0}.")
 
 
-def check(directory, tokenizer, vocab_size=VOCAB_SIZE):
-    """Expect the ids of texts with each token of theirs, and the texts of these ids."""
+def check(directory, tokenizer, vocab_size=VOCAB_SIZE, further=()):
+    """Expect the ids of texts with each token of theirs and these further ones, and the texts of these ids."""
     side = read_text_side(directory, config_of(directory), vocab_size)
     source, target = (
         Tokenizer.from_buffer(side.files[name]) for name in (side.source_tokenizer, side.target_tokenizer)
@@ -34,7 +34,9 @@ def check(directory, tokenizer, vocab_size=VOCAB_SIZE):
     language = next((each for each in side.languages if code and each.code == code), bundle_pb2.Language())
     texts = [pattern.format(token) for token in ADDED for pattern in PATTERNS]
     # And with those that its class adds.
-    texts += [f"a {token} b{token}c" for token in (*tokenizer.all_special_tokens, *tokenizer.get_added_vocab())]
+    texts += [
+        f"a {token} b{token}c" for token in (*tokenizer.all_special_tokens, *tokenizer.get_added_vocab(), *further)
+    ]
     for text in texts:
         ids = tokenizer(text)["input_ids"]
         assert ids == [*language.source_before, *source.encode(text).ids, *language.source_after], text
@@ -73,6 +75,48 @@ def test_added_tokens_of_older_files(kind, tmp_path):
     (tmp_path / "added_tokens.json").write_text(json.dumps(ids))
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": ["<new>", "<both>"]}))
     check(tmp_path, reference(directory))
+
+
+ADDITIONAL, EXTRA = "additional_special_tokens", "extra_special_tokens"
+NOT_SPECIAL = {"__type": "AddedToken", "content": "<new>", "lstrip": True}
+# What tokenizer_config.json says, and what special_tokens_map.json says.
+NAMING = [
+    ({ADDITIONAL: ["<new>"]}, {}),
+    ({ADDITIONAL: []}, {}),
+    ({ADDITIONAL: None}, {}),
+    ({ADDITIONAL: [NOT_SPECIAL]}, {}),
+    ({EXTRA: ["<new>"], ADDITIONAL: ["a"]}, {}),
+    ({EXTRA: {"new_token": "<new>"}}, {}),
+    ({ADDITIONAL: ["<new>"]}, {ADDITIONAL: ["<new>"]}),
+    ({}, {ADDITIONAL: ["<new>"]}),
+    ({}, {ADDITIONAL: []}),
+    ({}, {EXTRA: ["<new>"]}),
+    ({}, {EXTRA: []}),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_saved"),
+    [(kind, False) for kind in ("gemma", "mbart", "mbart50", "t5")]
+    + [(kind, True) for kind in ("camembert", "mbart50", "pegasus")],
+)
+def test_what_stands_in_the_place_of_a_class_s_own_special_tokens(kind, is_saved, tmp_path):
+    """extra_special_tokens does, by whatever file, and so does what tokenizer_config.json calls additional ones.
+
+    What special_tokens_map.json alone calls additional goes as the class says. Of a SentencePiece model it is not read.
+    """
+    base = write(tmp_path / "base", *OLDER[kind]())
+    own = reference(base).all_special_tokens[:7]
+    if is_saved:
+        reference(base).save_pretrained(base)
+    path = base / "tokenizer_config.json"
+    given = json.loads(path.read_text()) if path.exists() else {}
+    given.pop(EXTRA, None)
+    for index, (options, special) in enumerate(NAMING):
+        directory = shutil.copytree(base, tmp_path / str(index))
+        (directory / "tokenizer_config.json").write_text(json.dumps(given | options))
+        (directory / "special_tokens_map.json").write_text(json.dumps(special))
+        check(directory, reference(directory), further=own)
 
 
 def saved_marian(tmp_path, *tokens):
@@ -117,3 +161,59 @@ def test_an_added_token_with_the_id_of_another_is_refused(id_, token, tmp_path):
     path.write_text(json.dumps(options | {"added_tokens_decoder": {id_: {"content": token}}}))
     with pytest.raises(CheckpointError, match=f"added token '{token}' has the id {id_}"):
         read_text_side(saved, config_of(saved), VOCAB_SIZE)
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_a_token_of_vocab_json_alone_is_found_as_an_added_one(special, tmp_path):
+    """No model of text has it as a piece. It is found where a file adds it or names it, with its own id."""
+    model_type, options, files = OLDER["marian-codes"]()
+    files["vocab.json"] = {**files["vocab.json"], "<mask>": len(files["vocab.json"])}
+    directory = write(tmp_path / "older", model_type, options, files)
+    theirs = reference(directory)
+    pieces = {theirs.spm_source.id_to_piece(id_) for id_ in range(theirs.spm_source.get_piece_size())}
+    of_target = max((token for token in theirs.get_vocab() if token.isalpha() and token not in pieces), key=len)
+    theirs.add_tokens([AddedToken(token, special=special) for token in ("<mask>", of_target, *"elo")])
+    theirs.save_pretrained(tmp_path / "saved")
+    shutil.copy(directory / "config.json", tmp_path / "saved")
+    saved = reference(tmp_path / "saved")
+    side = check(tmp_path / "saved", saved, len(saved))
+    assert () == side.notes
+    # Wide letters become narrow ones after that: the model reads them, and no added token is looked for there.
+    source = Tokenizer.from_buffer(side.files[side.source_tokenizer])
+    for token in ("Hello", "<mask>", "<pad>", of_target):
+        wide = "".join(chr(ord(each) + 0xFEE0) if each.isascii() else each for each in token)
+        assert saved(wide)["input_ids"] == source.encode(wide).ids, token
+
+    # Older files name it without adding it.
+    (directory / "special_tokens_map.json").write_text(json.dumps({ADDITIONAL: ["<mask>"]}))
+    assert () == check(directory, reference(directory), len(saved)).notes
+
+
+def test_a_vocabulary_of_the_target_has_other_ids(tmp_path):
+    """The files state the ids of added tokens for vocab.json alone: in target_vocab.json they are what stands there."""
+    directory = write(tmp_path / "older", *OLDER["marian"]())
+    vocab = json.loads((directory / "vocab.json").read_text())
+    # One token is not there, and <pad> stands before most others.
+    dropped = next(token for token in vocab if token.isalpha())
+    order = [token for token in vocab if token not in {"<pad>", dropped}]
+    order = [*order[:5], "<pad>", *order[5:]]
+    (directory / "target_vocab.json").write_text(json.dumps({token: id_ for id_, token in enumerate(order)}))
+    options = {"separate_vocabs": True, ADDITIONAL: [dropped]}
+    (directory / "tokenizer_config.json").write_text(json.dumps(options))
+    theirs = reference(directory)
+    theirs.add_tokens(["<new>"])
+    saved = tmp_path / "saved"
+    theirs.save_pretrained(saved)
+    shutil.copy(directory / "config.json", saved)
+    side = read_text_side(saved, config_of(saved), VOCAB_SIZE)
+    source, target = (
+        Tokenizer.from_buffer(side.files[name]) for name in (side.source_tokenizer, side.target_tokenizer)
+    )
+    theirs = reference(saved)
+    for text in ("a b <pad>", "the house", f"a {dropped} b"):
+        assert theirs(text)["input_ids"] == source.encode(text).ids
+    ids = theirs(text_target="the house")["input_ids"]
+    assert "the house" == theirs.decode(ids, skip_special_tokens=True) == target.decode(ids)
+    expected = ["<pad>", order[vocab[dropped]], "<new>"]
+    assert expected == [target.id_to_token(id_) for id_ in (5, vocab[dropped], len(vocab))]
+    assert ("", "<new>") == (target.decode([5]), target.decode([len(vocab)]))

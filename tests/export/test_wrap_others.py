@@ -24,7 +24,6 @@ from weft_export.wrapping.onnx_model import OnnxModel
 from weft_export.wrapping.wrap import vector_of
 from weft_proto.bundle_rules import resized_size, resizing_fault
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.bundle.load import load_bundle
 from weft_server.preprocessing.images import load_picture
 
 WIDTH = 6
@@ -198,59 +197,6 @@ def test_optimum_s_directory_says_what_a_wrap_needs(tmp_path):
     )
     assert WIDTH == len(manifest.golden.embedding)
     assert ["input_ids", "lengths"] == sorted(port.name for port in session.get_inputs())
-
-
-def sentence_directory(folder, prompts, pooling):
-    """A directory as sentence-transformers saves it with an ONNX backend, of a tiny body."""
-    (folder / "1_Pooling").mkdir(parents=True)
-    onnx.save(reader(), folder / "model.onnx")
-    (folder / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
-    kinds = (("Transformer", ""), ("Pooling", "1_Pooling"))
-    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "tokenizer.json").write_bytes(byte_tokenizer())
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True} | pooling))
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    return folder
-
-
-def test_prompts_beside_an_embedder_are_wrapped_with_it(tmp_path):
-    """The default one stands before the golden text too; a prompt that is not pooled is refused, and so are its kin."""
-    vectors = []
-    for name, default in (("plain", None), ("asking", "query")):
-        given = {"prompts": {"query": "ask: "}, "default_prompt_name": default}
-        folder = sentence_directory(tmp_path / name, given, {})
-        assert (0, "") == wrap_alone(folder, tmp_path / "of" / name / "1", "--quiet", "--golden", "a house")
-        manifest = load_bundle(tmp_path / "of" / name / "1").manifest
-        assert {"query": "ask: ", "document": ""} == {each.name: each.text for each in manifest.text.prompts}
-        assert (default or "") == manifest.text.default_prompt_name
-        vectors.append(list(manifest.golden.embedding))
-    assert vectors[0] != vectors[1]
-    # The last token is the same without a prompt.
-    folder = sentence_directory(tmp_path / "last", {"prompts": {"query": "ask: "}}, {"include_prompt": False})
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "lasttoken", "include_prompt": false}')
-    assert (0, "") == wrap_alone(folder, tmp_path / "of" / "last" / "1", "--quiet")
-    # What the refusal advises is taken.
-    folder = sentence_directory(tmp_path / "said", {"prompts": {"query": "ask: "}}, {"include_prompt": False})
-    assert (0, "") == wrap_alone(folder, tmp_path / "of" / "said" / "1", "--quiet", "--pooling", "mean")
-    for name, prompts, pooling, why in (
-        ("left", {"prompts": {"query": "ask: "}}, {"include_prompt": False}, "include_prompt is false"),
-        ("none", {"default_prompt_name": "passage"}, {}, "default_prompt_name is 'passage'"),
-    ):
-        folder = sentence_directory(tmp_path / name, prompts, pooling)
-        code, said = wrap_alone(folder, tmp_path / "of" / name / "1", "--quiet")
-        assert (1, True) == (code, why in said), said
-
-
-def test_texts_are_wrapped_in_lower_case_where_the_directory_says_so(tmp_path):
-    """The tokenizer of the bundle does it: the vector of a text in capitals is that of the text in small letters."""
-    folder = sentence_directory(tmp_path / "given", {}, {})
-    (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
-    vectors = []
-    for version, text in (("1", "A House"), ("2", "a house")):
-        assert (0, "") == wrap_alone(folder, tmp_path / "wrapped" / version, "--quiet", "--golden", text)
-        vectors.append(list(load_bundle(tmp_path / "wrapped" / version).manifest.golden.embedding))
-    assert vectors[0] == vectors[1]
 
 
 def wrap_alone(*arguments):

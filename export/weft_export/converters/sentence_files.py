@@ -3,11 +3,12 @@
 The tables have the keys that version 6.2 reads, and those of before.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tokenizers import Tokenizer, normalizers
 
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.keys import NEUTRAL, USED, Noted, Only, Table, check_keys
@@ -210,12 +211,14 @@ def with_lower_case(directory: Path, tokenizer: bytes) -> bytes:
     """Return a tokenizers JSON that lower-cases texts first, where the file of the first module says so."""
     if not (directory / MODULES).exists() or not read_transformer(directory).given.get("do_lower_case"):
         return tokenizer
-    content = json.loads(tokenizer)
-    normalizer = content["normalizer"] or {"type": "Sequence", "normalizers": []}
-    steps = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
-    if not any(step["type"] == "Lowercase" for step in steps):
-        content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    made = Tokenizer.from_buffer(tokenizer)
+    normalizer = made.normalizer
+    steps = [] if normalizer is None else [normalizer]
+    if isinstance(normalizer, normalizers.Sequence):
+        steps = [normalizer[index] for index in range(len(normalizer))]
+    if not any(isinstance(step, normalizers.Lowercase) for step in steps):
+        made.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
+    return made.to_str().encode()
 
 
 def _part(place: str, given: Mapping[str, Any], names: tuple[str, str], table: Table) -> dict[str, Any]:

@@ -178,8 +178,9 @@ def wrap(
         from weft_export.wrapping.wrap import wrap_onnx  # noqa: PLC0415 - same
 
         notes: list[str] = []
-        if text is not None and embedding is not None:
-            notes = put_sentence_files(model, text, files, None if pooling else beside.pooling)
+        if text is not None:
+            stated_pooling = None if pooling else beside.pooling
+            notes = put_sentence_files(model, text, files, stated_pooling, embeds=row.embeds)
         wrapped = wrap_onnx(
             path, bundle, described, names, force=force, on_stage=lambda name, done, total: say(done, total, name)
         )

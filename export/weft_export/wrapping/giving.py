@@ -60,6 +60,11 @@ def give_probabilities(graph: onnx_ir.Graph, described: OnnxModel) -> None:
     size = _last(port)
     if size is not None and size != len(described.labels):
         raise CheckpointError(f"the graph gives {size} values for a row, and there are {len(described.labels)} labels")
+    if port.name == "logits" and len(described.labels) == 1:
+        raise CheckpointError(
+            "the graph gives one logit, whose softmax is always 1: a cross-encoder or another model of one label is"
+            " exported from its checkpoint, by weft export"
+        )
     is_logits, port.name = port.name == "logits", f"{port.name}.given"
     after = Nodes(graph, "weft.out")
     # In float32, as our own graphs do it, whatever the weights are of.

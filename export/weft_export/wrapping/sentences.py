@@ -6,12 +6,16 @@ from weft_export.converters.keys import check_keys
 from weft_export.converters.prompts import OF_EMBEDDERS, check_pooled, read_prompts
 from weft_export.converters.sentence_files import (
     EMBEDDER,
+    JUDGE,
     MODEL,
     MODEL_KEYS,
+    MODULE_KEYS,
     MODULES,
     POOLING_KEYS,
     TRANSFORMER_KEYS,
     check_task,
+    is_judge,
+    listed_in,
     modules_of,
     read_transformer,
     with_lower_case,
@@ -20,14 +24,21 @@ from weft_export.converters.text.json_file import read_object, read_object_if_th
 from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.v1 import bundle_pb2
 
+_OF_JUDGES = (
+    f"a {JUDGE} judges two texts: this model takes one, and its scores are the softmax over the labels,"
+    " whatever activation_fn says. weft export takes a checkpoint with both"
+)
+
 
 def put_sentence_files(
-    directory: Path, text: bundle_pb2.TextSpec, files: dict[str, bytes], pooling: str | None
+    directory: Path, text: bundle_pb2.TextSpec, files: dict[str, bytes], pooling: str | None, *, embeds: bool
 ) -> list[str]:
-    """Put what an embedder's directory does with texts first into a bundle. Without modules.json it is nothing.
+    """Put what the directory of an embedder or of a cross-encoder does with texts first into a bundle.
 
-    Prompts go into the text's spec, and lower case into its tokenizer, which is one of the files.
+    Without modules.json it is nothing. Prompts go into the text's spec, and lower case into its tokenizer, which is
+    one of the files.
     pooling: what 1_Pooling says; None where --pooling says it instead.
+    embeds: whether the model embeds. One that classifies is a cross-encoder if the files say so.
 
     Returns:
         notes: what is not followed.
@@ -35,13 +46,15 @@ def put_sentence_files(
     Raises:
         CheckpointError: a file says what cannot be followed.
     """
-    if not (directory / MODULES).is_file():
+    if not (directory / MODULES).is_file() or not (embeds or is_judge(directory)):
         return []
-    transformer, prompts = read_transformer(directory), read_prompts(directory, OF_EMBEDDERS)
-    check_task(transformer, EMBEDDER)
+    transformer, prompts = read_transformer(directory), read_prompts(directory, OF_EMBEDDERS if embeds else ())
+    check_task(transformer, EMBEDDER if embeds else JUDGE)
     notes = [
         *check_keys(MODEL, read_object_if_there(directory / MODEL), MODEL_KEYS),
         *check_keys(transformer.place, transformer.given, TRANSFORMER_KEYS),
+        *(note for module in listed_in(directory) for note in check_keys(MODULES, module, MODULE_KEYS)),
+        *(() if embeds else (_OF_JUDGES,)),
     ]
     for folder in (folder for kind, folder in modules_of(directory) if kind == "Pooling"):
         place = folder / CONFIG_FILE

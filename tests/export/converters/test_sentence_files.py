@@ -13,6 +13,10 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from test_pairs import JUDGES, OTHER, joining
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.normalizers import NFC, Lowercase, Sequence
+from tokenizers.pre_tokenizers import Whitespace
 
 from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.converters import sentence_files
@@ -24,6 +28,8 @@ from weft_proto.prompts import default_prompt
 TEXT, PAIR = "we eat bread", ("a cat", "the house")
 LONGEST = 20
 WIDTH = 5
+# As tokenizers wrote it before its normalizers had types.
+BERTS = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": False, "lowercase": False}
 IDENTITY = "torch.nn.modules.linear.Identity"
 
 
@@ -123,6 +129,20 @@ def test_texts_are_in_lower_case_where_its_file_says_so(embedder, judge, tmp_pat
         assert LOGITS >= furthest(our_answer(result.checkpoint, *texts), expected)
         assert () == result.notes
         assert LOGITS < furthest(our_answer(convert(given, Choices()).checkpoint, *texts), expected)
+
+
+@pytest.mark.parametrize("normalizer", [ABSENT, None, {"normalizers": [{"type": "NFC"}]}, BERTS])
+def test_lower_case_goes_before_whatever_the_tokenizers_library_reads(normalizer, tmp_path):
+    """It needs neither the key nor, as older files, the types of normalizers. One that is there stays in its place."""
+    (tmp_path / "modules.json").write_text("[]")
+    (tmp_path / TRANSFORMER).write_text('{"do_lower_case": true}')
+    given = Tokenizer(WordLevel({"[UNK]": 0, "hello": 1, "world": 2}, unk_token="[UNK]"))
+    given.pre_tokenizer = Whitespace()
+    content = changed(json.loads(given.to_str()), ("normalizer",), normalizer)
+    made = sentence_files.with_lower_case(tmp_path, json.dumps(content).encode())
+    assert ["hello", "world"] == Tokenizer.from_buffer(made).encode("Hello WORLD").tokens
+    given.normalizer = Sequence([NFC(), Lowercase()])
+    assert given.to_str().encode() == sentence_files.with_lower_case(tmp_path, given.to_str().encode())
 
 
 @pytest.mark.parametrize("names", [["input_ids", "attention_mask"], ABSENT])

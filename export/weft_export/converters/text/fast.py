@@ -37,7 +37,7 @@ def as_it_is(settings: TokenizerSettings, content: Mapping[str, Any]) -> Tokeniz
         check_ids(path, model["vocab"], MAX_IDS)
     parts = dict(content) | {"truncation": None, "padding": None}
     tokenizer = made(path, lambda: Tokenizer.from_str(json.dumps(parts)))
-    add_tokens(tokenizer, settings, settings.named, settings.extra or ())
+    add_tokens(tokenizer, settings, settings.named, settings.further)
     check_tokenizer(path, tokenizer)
     return tokenizer
 
@@ -52,11 +52,10 @@ def of_kind(
     """
     vocabulary = _vocabulary(kind, settings, content, names)
     tokenizer = made(settings.where, lambda: kind.assemble(vocabulary, settings, names))
-    own, extra = kind.further(vocabulary, settings), settings.extra or ()
-    if settings.extra is not None:
-        # A class keeps its own beside those that a file names, but makes no new ones then.
-        own = tuple(token for token in own if str(token) in vocabulary.ids)
-    add_tokens(tokenizer, settings, names, (*own, *extra))
+    extra = settings.extra
+    if extra is None:
+        extra = kind.further(vocabulary.symbols if _has_model(kind, content) else settings.additional, settings)
+    add_tokens(tokenizer, settings, names, extra)
     tokenizer.post_processor = made(
         settings.where, lambda: _post_processor(kind, tokenizer, vocabulary, settings, names)
     )
@@ -94,13 +93,18 @@ def made(where: Path, make: Callable[[], Made]) -> Made:
     return tried(f"{where} does not make a tokenizer", make)
 
 
+def _has_model(kind: TokenizerKind, content: Mapping[str, Any] | None) -> bool:
+    """Whether its pieces are those of a SentencePiece model."""
+    return content is None and bool(kind.model_file)
+
+
 def _vocabulary(
     kind: TokenizerKind, settings: TokenizerSettings, content: Mapping[str, Any] | None, names: Names
 ) -> Vocabulary:
     where = settings.where
     if content is not None:
         vocabulary = vocabularies.of_json(where / JSON_FILE, content)
-    elif kind.model_file:
+    elif _has_model(kind, content):
         found = vocabularies.of_spm(read_spm_model(_there(where, kind.model_file)))
         vocabulary = _reordered(found, kind, settings, names)
     elif kind.algorithm == "WordPiece":

@@ -11,6 +11,7 @@ from weft_export.converters.text.settings import Token, TokenizerSettings
 from weft_export.converters.text.vocabulary import Scores, Vocabulary
 
 Names = Mapping[str, Token | None]
+Additional = tuple[Token, ...] | None
 
 
 class Joint(Enum):
@@ -31,7 +32,8 @@ class TokenizerKind:
         frame: makes the post-processor. None: the one of tokenizer.json, or what the options say of bos and eos.
         model_file: its SentencePiece model; empty when it has none.
         reorder: gives the pieces of that model the ids that this class gives them.
-        further: more special tokens of the class, beside those that a file names.
+        further: its further special tokens, where no file names extra ones. It is given the additional ones of the
+            files, or None where they do not say; of a SentencePiece model they are the model's own symbols instead.
         mask_takes_space: whether the mask token takes the space before it.
         mask_is_normalised: whether it is looked for in the normalised text.
     """
@@ -42,7 +44,7 @@ class TokenizerKind:
     frame: Callable[[Tokenizer, Vocabulary, TokenizerSettings, Names], PostProcessor | None] | None = None
     model_file: str = ""
     reorder: Callable[[Scores, TokenizerSettings, Names], Scores] = lambda scores, _settings, _names: scores
-    further: Callable[[Vocabulary, TokenizerSettings], tuple[Token, ...]] = lambda vocabulary, _: vocabulary.symbols
+    further: Callable[[Additional, TokenizerSettings], tuple[Token, ...]] = lambda additional, _: additional or ()
     mask_takes_space: bool = False
     mask_is_normalised: bool = False
 

@@ -29,10 +29,13 @@ class TokenizerSettings:
         where: the directory.
         options: tokenizer_config.json as it is.
         named: special tokens by their names, such as eos_token. None: the model has none.
-        extra: further special tokens; None where the files do not say.
+        extra: further special tokens in the place of a class's own: extra_special_tokens, and those that
+            tokenizer_config.json calls additional_special_tokens. None where the files do not say.
         added: tokens beside the vocabulary, by their ids.
         has_json: whether there is a tokenizer.json.
         padding: the pad_token that its section on padding names, where nothing else does.
+        additional: additional_special_tokens otherwise, as special_tokens_map.json alone may say it. A class decides
+            how they go with its own. None where the files do not say.
     """
 
     where: Path
@@ -42,6 +45,12 @@ class TokenizerSettings:
     added: Mapping[int, AddedToken]
     has_json: bool
     padding: Mapping[str, Token] = field(default_factory=dict)
+    additional: tuple[Token, ...] | None = None
+
+    @property
+    def further(self) -> tuple[Token, ...]:
+        """Further special tokens, for a class that has none of its own."""
+        return self.additional or () if self.extra is None else self.extra
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Return an option that is true or false; null means the default. CheckpointError for any other value."""
@@ -81,38 +90,37 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
     """
     options = read_object_if_there(directory / CONFIG)
     said = dict(options)
-    if not said.get("extra_special_tokens"):
-        said["extra_special_tokens"] = said.pop("additional_special_tokens", None)
+    if "additional_special_tokens" in said and not said.get("extra_special_tokens"):
+        said["extra_special_tokens"] = said.pop("additional_special_tokens")
     if "added_tokens_decoder" in options:
         added = _added_tokens(directory / CONFIG, options["added_tokens_decoder"])
     else:
         special = read_object_if_there(directory / SPECIAL)
         said |= {name: value for name, value in special.items() if name != "extra_special_tokens"}
-        if special.get("extra_special_tokens"):
+        if "extra_special_tokens" in special:
             more = special["extra_special_tokens"]
             said["extra_special_tokens"] = _extra_list(said) + more if isinstance(more, list) else more
         added = _loose_tokens(directory, said, tokenizer_json)
     by_text = {str(token): token for token in added.values()}
     named = {name: _token(directory / CONFIG, said[name]) for name in _named(said)}
-    extra = said["extra_special_tokens"]
+    extra = said.get("extra_special_tokens")
     # Tokens of one model have names. What the file calls so counts where nothing else names such a token.
     own = said.get("model_specific_special_tokens") if set(named) <= set(NAMES) else None
     if isinstance(extra, dict):
         own, extra = extra, None
+    elif "extra_special_tokens" in said:
+        extra = extra or []  # null, too, stands in the place of a class's own
     if isinstance(own, dict):
         named |= {name: _token(directory / CONFIG, value) for name, value in own.items()}
-    if extra is None:
-        extra = said.get("additional_special_tokens")
-    if extra is not None and not isinstance(extra, list):
-        raise CheckpointError(f"{directory / CONFIG}: extra_special_tokens is no list")
     return TokenizerSettings(
         where=directory,
         options=options,
         named={name: by_text.get(str(token), token) for name, token in named.items()},
-        extra=None if extra is None else tuple(_some_token(directory / CONFIG, token) for token in extra),
+        extra=_some_tokens(directory, "extra_special_tokens", extra),
         added=dict(sorted(added.items())),
         has_json=tokenizer_json is not None,
         padding=_padding(tokenizer_json),
+        additional=_some_tokens(directory, "additional_special_tokens", said.get("additional_special_tokens")),
     )
 
 
@@ -171,8 +179,15 @@ def _token(path: Path, value: Any) -> Token | None:
     return _added_token(path, value | {"special": True} if isinstance(value, dict) else value)
 
 
+def _some_tokens(directory: Path, key: str, values: Any) -> tuple[Token, ...] | None:
+    if values is not None and not isinstance(values, list):
+        raise CheckpointError(f"{directory / CONFIG}: {key} is no list")
+    return None if values is None else tuple(_some_token(directory / CONFIG, value) for value in values)
+
+
 def _some_token(path: Path, value: Any) -> Token:
-    token = _token(path, value)
+    # Unlike one with a name, such a token is special only where it says so itself.
+    token = _added_token(path, value) if isinstance(value, dict) else _token(path, value)
     if not token:
         raise CheckpointError(f"{path}: a special token is empty")
     return token

@@ -31,6 +31,10 @@ M2M_NAMES: Names = {
 }
 
 
+# A score less than that of any other way to read the same characters.
+_NEVER = -1e6
+
+
 @dataclass(frozen=True)
 class Tokens:
     """A tokenizer whose ids are those of a vocab.json.
@@ -59,8 +63,9 @@ def marian(settings: TokenizerSettings, names: Names, vocab_size: int, side: str
     apart = side == "target" and settings.flag("separate_vocabs", default=False)
     path = where / ("target_vocab.json" if apart else "vocab.json")
     pieces = read_ids(path, vocab_size)
-    added = added_beside(path, pieces, settings, vocab_size)
+    added = added_beside(path, pieces, settings, vocab_size, apart=apart)
     ids = {**pieces, **added.ids}
+    further = _further(settings, ids, added, apart=apart)
     model = _model(where / f"{side}.spm", UNIGRAM)
     own = matchable(model)
     unk_id = _unknown(path, ids, names)
@@ -72,15 +77,16 @@ def marian(settings: TokenizerSettings, names: Names, vocab_size: int, side: str
     scores = [places.get(id_, (gap, 0.0)) for id_, gap in enumerate(gaps)]
     special = [str(token) for token in names.values() if token is not None]
     codes = [token for token in pieces if token.startswith(">>") and token.endswith("<<")]
-    for token in (*special, *codes, *added.ids):
-        if token in ids:
-            scores[ids[token]] = (token, 0.0)
+    # These are found in a text before its model reads, and not by it. What the model has as well keeps its score.
+    for token in (*special, *codes, *further, *(each.content for each in added.tokens)):
+        if token in ids and token not in own:
+            scores[ids[token]] = (token, _NEVER)
     unigram = models.Unigram([*scores, *beyond] if spare else scores, unk_id=unk_id, byte_fallback=False)
     tokenizer = made(path, lambda: Tokenizer(unigram))
     tokenizer.normalizer = made(path, lambda: normalizer_of(model, marks_unknown=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in codes])
-    return _finished(tokenizer, ids, [*special, *_further(settings, ids, added)], names, len(beyond), added)
+    return _finished(tokenizer, ids, [*special, *further], names, len(beyond), added)
 
 
 def m2m_100(settings: TokenizerSettings, names: Names, vocab_size: int, *, spare: bool) -> Tokens:
@@ -140,9 +146,14 @@ def _unknown(path: Path, ids: Mapping[str, int], names: Names) -> int:
     return ids[token]
 
 
-def _further(settings: TokenizerSettings, ids: Mapping[str, int], added: Added) -> list[str]:
-    """Return the further special tokens that the files name. CheckpointError for one without an id."""
-    further = [str(token) for token in settings.extra or () if str(token) not in added.without_embedding]
+def _further(settings: TokenizerSettings, ids: Mapping[str, int], added: Added, *, apart: bool = False) -> list[str]:
+    """Return the further special tokens that the files name. CheckpointError for one without an id.
+
+    apart: whether the ids are not those of vocab.json, and have them no more than that.
+    """
+    further = [str(token) for token in settings.further if str(token) not in added.without_embedding]
+    if apart:
+        return [token for token in further if token in ids]
     for token in further:
         if token not in ids:
             named = (key for key in ("extra_special_tokens", "additional_special_tokens") if settings.options.get(key))

@@ -7,7 +7,7 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.processors import PostProcessor
 
 from weft_export.converters.text.byte_level import bos_and_eos
-from weft_export.converters.text.kind import Joint, Names, TokenizerKind, framed, template, text_of
+from weft_export.converters.text.kind import Additional, Joint, Names, TokenizerKind, framed, template, text_of
 from weft_export.converters.text.language_codes import MBART, MBART_50
 from weft_export.converters.text.pieces import FAIRSEQ_NAMES, SPACE
 from weft_export.converters.text.settings import MAX_IDS, Token, TokenizerSettings
@@ -134,8 +134,8 @@ def _sentinels(settings: TokenizerSettings) -> list[str]:
     return [f"<extra_id_{i}>" for i in range(settings.number("extra_ids", default=100, most=MAX_EXTRA_IDS))]
 
 
-def _further_t5(vocabulary: Vocabulary, settings: TokenizerSettings) -> tuple[Token, ...]:
-    return (*vocabulary.symbols, *_sentinels(settings))
+def _further_t5(additional: Additional, settings: TokenizerSettings) -> tuple[Token, ...]:
+    return (*(additional or ()), *_sentinels(settings))
 
 
 def _reorder_fairseq(
@@ -169,7 +169,7 @@ def _unknowns(settings: TokenizerSettings) -> list[str]:
     return [f"<unk_{i}>" for i in range(2, settings.number("offset", default=103, most=MAX_EXTRA_IDS))]
 
 
-def _further_pegasus(_vocabulary: Vocabulary, settings: TokenizerSettings) -> tuple[Token, ...]:
+def _further_pegasus(_additional: Additional, settings: TokenizerSettings) -> tuple[Token, ...]:
     return (settings.text("mask_token_sent") or "<mask_1>", *_unknowns(settings))
 
 
@@ -215,7 +215,7 @@ CAMEMBERT = TokenizerKind(
     frame=framed(("bos_token",), ("eos_token",), joint=Joint.DOUBLED),
     model_file="sentencepiece.bpe.model",
     reorder=_reorder_camembert,
-    further=lambda vocabulary, settings: _UNUSED if settings.has_json else vocabulary.symbols,
+    further=lambda additional, _: _UNUSED if additional is None else additional,
     mask_takes_space=True,
 )
 MBART_KIND = TokenizerKind(
@@ -225,7 +225,7 @@ MBART_KIND = TokenizerKind(
     frame=framed((), ("eos_token",)),
     model_file="sentencepiece.bpe.model",
     reorder=_reorder_fairseq(MBART),
-    further=lambda vocabulary, _: (*MBART, *vocabulary.symbols),
+    further=lambda additional, _: (*MBART, *(additional or ())),
     mask_takes_space=True,
 )
 MBART50_KIND = TokenizerKind(
@@ -235,7 +235,7 @@ MBART50_KIND = TokenizerKind(
     frame=framed((), ("eos_token",)),
     model_file="sentencepiece.bpe.model",
     reorder=_reorder_fairseq(MBART_50, begin="cls_token"),
-    further=lambda vocabulary, _: (*vocabulary.symbols, *MBART_50),
+    further=lambda additional, _: (*(additional or ()), *MBART_50),
     mask_takes_space=True,
 )
 PEGASUS = TokenizerKind(
