@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 from test_quality import read_lines, run_of
-from tiny import CHECKPOINTS
+from tiny import CHECKPOINTS, save_tiny
 from tiny_masks import MASK
 from tiny_parts import picture
+from typer.testing import CliRunner
 
 from loaded import Loaded, ask
+from weft_export.__main__ import export_app
+from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import examples_of
 from weft_export.graphs.answering import values
@@ -161,6 +164,25 @@ def test_values_have_no_right_answer(tmp_path):
     with pytest.raises(ExportError, match="not for a model whose scores are values and no probabilities"):
         examples_of(checkpoint, int8, tmp_path / "lines", tmp_path / "none")
     assert [] == examples_of(checkpoint, int8, None, tmp_path / "lines")
+
+
+@pytest.mark.parametrize("name", ["tiny-convnext", "tiny-match"])
+def test_a_metric_for_answers_that_nothing_scores_is_refused(name):
+    """Of a regression, and of a model that matches: the refusal says so, and names no metric in its place."""
+    checkpoint = CHECKPOINTS[name]()
+    with pytest.raises(CheckpointError, match=rf"^'metric' is not for {checkpoint.unscored}: nothing scores its ans"):
+        replace(checkpoint, metric="accuracy")
+
+
+def test_examples_beside_a_regression_are_left_and_the_export_says_so(tmp_path):
+    """It does not say that they are missing, nor advises an option that it refuses."""
+    directory = save_tiny("tiny-convnext", tmp_path / "checkpoint")
+    (directory / HELD_OUT_FILE).write_text('{"input": "", "reference": "1"}\n')
+    made = CliRunner().invoke(
+        export_app, [str(directory), str(tmp_path / "models" / "1"), "--precision", "int8-weights", "--no-explain"]
+    )
+    why = "held-out examples are not for a model whose scores are values and no probabilities"
+    assert f"quality not measured: {why}\n" in made.stdout
 
 
 @pytest.mark.parametrize("name", ["tiny-extract", "tiny-clip", "tiny-convnext", "tiny-text"])
