@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from loaded import Loaded, ask
 from weft_export.__main__ import export_app
 from weft_export.checkpoints.files import HELD_OUT_FILE
+from weft_export.checkpoints.held_out import Example
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import examples_of
 from weft_export.graphs.answering import values
@@ -85,6 +86,22 @@ def test_the_first_answer_counts(tiny_repository, tmp_path):
     assert 0 == chance_of(checkpoint, examples(0), checkpoint.scored_by)
 
 
+@pytest.mark.parametrize(
+    ("references", "expected"),
+    [
+        ([["1"], ["1"], ["1", "7"], ["2"]], 2 * 3 / (4 + 5)),
+        ([["1", "7"], ["7", "1"], ["1", "7"]], 1.0),  # two labels, always both
+        ([["1", "7"], ["1", "7"], ["2"], []], 2 * 4 / (2 * 4 + 5)),
+        ([[], []], 0.0),
+    ],
+)
+def test_chance_of_several_labels_is_always_the_same_ones(references, expected):
+    """As many of them as score most: a model that gives these labels to every input says nothing."""
+    checkpoint = CHECKPOINTS["tiny-clip"]()
+    examples = [Example(torch.zeros(1), reference) for reference in references]
+    assert expected == pytest.approx(chance_of(checkpoint, examples, "label_f1"))
+
+
 def test_all_labels_that_are_right_count(tmp_path):
     """F1 over labels of 0.5 and more. Always the same label is chance."""
     checkpoint = CHECKPOINTS["tiny-clip"]()
@@ -147,6 +164,8 @@ BAD = [
     ("tiny-extract", {"input": "a " * 80, "question": "a", "reference": [0, 1]}, "have 84 tokens; the model takes 77"),
     ("tiny-clip", {"input": "", "reference": "1"}, "the reference is no list of labels"),
     ("tiny-clip", {"input": "", "reference": ["none"]}, "the reference's 'none' is not a label"),
+    # Counted twice, it would make less of chance, and a model that says nothing would pass.
+    ("tiny-clip", {"input": "", "reference": ["7", "1", "7"]}, "the reference has '7' twice"),
 ]
 
 
