@@ -60,7 +60,7 @@ def check_quality(
 def chance_of(checkpoint: Checkpoint, examples: Sequence[Example], metric: str) -> float:
     """Return what always the same answer would score: the commonest one, the best set of labels, or no span.
 
-    For F1 over labels, all examples count. Elsewhere, an example does not count itself. So for one example alone, or for
+    For F1 over labels, all examples count. Elsewhere, an example does not count itself: for one example alone, or for
     many that all differ, chance is 0.
     """
     if metric in _OF_PLACES:
