@@ -22,7 +22,7 @@ from weft_export.graphs.answering import values
 from weft_export.quantization.effects import there_and_back
 from weft_export.quantization.integer_products import quantised
 from weft_export.quantization.requests import held_out_requests
-from weft_export.verification.quality import chance_of, check_quality, score_of
+from weft_export.verification.quality import best_answer, chance_of, check_quality, score_of
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
@@ -84,6 +84,23 @@ def test_the_first_answer_counts(tiny_repository, tmp_path):
     # One context has one word alone.
     assert pytest.approx(1 / 3) == scored(checkpoint, examples(1))
     assert 0 == chance_of(checkpoint, examples(0), checkpoint.scored_by)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2, 29, 30, 31, 70])
+def test_the_best_answer_is_that_of_all_that_count(num_tokens):
+    """Of all places of 1 to 30 tokens, that with the largest sum of the scores of its ends."""
+    for seed in range(20):
+        starts, ends = torch.randn(2, num_tokens, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        spans = [(first, last) for first in range(num_tokens) for last in range(first, min(first + 30, num_tokens))]
+        assert max(spans, key=lambda span: float(starts[span[0]] + ends[span[1]])) == best_answer(starts, ends)
+
+
+def test_a_long_context_takes_memory_by_its_length():
+    """No tensor has more than the answers that count: 30 for each token."""
+    scores = torch.randn(2, 4096, dtype=torch.float64)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
+        best_answer(*scores)
+    assert 4096 * 30 * 8 >= max(event.self_cpu_memory_usage for event in seen.events())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.held_out import Example
@@ -139,12 +139,20 @@ def _answer_match(run: Run, checkpoint: Checkpoint, examples: Sequence[Example])
     rows = values(run, checkpoint, [example.source for example in examples])
     for row, example in zip(rows, examples, strict=True):
         starts, ends = row[example.context.start : example.context.stop].double().unbind(dim=-1)
-        # The probability of an answer is exp of the sum, over a number that all answers of an example share.
-        scores = starts[:, None] + ends
-        reach = torch.ones_like(scores).triu().tril(_MAX_ANSWER_TOKENS - 1).bool()
-        best = int(scores.masked_fill(~reach, -math.inf).argmax())
-        right += divmod(best, len(starts)) == example.reference
+        right += best_answer(starts, ends) == example.reference
     return right, len(examples)
+
+
+def best_answer(starts: Tensor, ends: Tensor) -> tuple[int, int]:
+    """Return the first and the last token of the most probable answer of at most 30 tokens.
+
+    starts, ends: how likely each token of a context is the first and the last one, as logits [tokens].
+    """
+    # Of each start, the ends that count.
+    reach = nn.functional.pad(ends, (0, _MAX_ANSWER_TOKENS - 1), value=-math.inf).unfold(0, _MAX_ANSWER_TOKENS, 1)
+    # The probability of an answer is exp of the sum, over a number that all answers of an example share.
+    first, more = divmod(int((starts[:, None] + reach).argmax()), _MAX_ANSWER_TOKENS)
+    return first, first + more
 
 
 def _mask_accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
