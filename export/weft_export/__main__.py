@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ from weft_export.options.judging import Judged, judge
 from weft_export.options.table import ExportOptions, Precision
 from weft_export.target import check_target
 from weft_proto.v1 import bundle_pb2
+
+if TYPE_CHECKING:
+    from weft_export.export import Report
 
 # Without rich: it shows a type for flags that take none, and makes columns that are too narrow for words.
 export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -91,7 +94,7 @@ def export(
         f" peak memory {peak_resident_bytes() / 1e6:.0f} MB"
     )
     if report.manifest.HasField("rounding"):
-        typer.echo("\n".join(_rounding_lines(report.manifest, options.precision)))
+        typer.echo("\n".join(_rounding_lines(report, options.precision)))
 
 
 def _checked(checkpoint: Path, bundle: Path | None, slots: int, judged: Judged) -> list[str]:
@@ -120,9 +123,9 @@ def say_note(sentence: str) -> None:
     typer.echo(f"note: {sentence}", err=True)
 
 
-def _rounding_lines(manifest: bundle_pb2.BundleManifest, precision: str) -> Iterator[str]:
-    yield _quality_line(manifest)
-    rounding = manifest.rounding
+def _rounding_lines(report: "Report", precision: str) -> Iterator[str]:
+    yield _quality_line(report)
+    rounding = report.manifest.rounding
     if precision != Precision.INT8:
         yield _bits_line(rounding, precision)
         return
@@ -132,7 +135,10 @@ def _rounding_lines(manifest: bundle_pb2.BundleManifest, precision: str) -> Iter
         yield _rounding_line(rounding)
 
 
-def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
+def _quality_line(report: "Report") -> str:
+    if report.unscored is not None:
+        return f"quality not measured: held-out examples are not for {report.unscored}"
+    manifest = report.manifest
     if not manifest.HasField("quality"):
         rounded = any(state.data_type == bundle_pb2.DATA_TYPE_INT8 for state in manifest.states)
         source = "random requests" if manifest.HasField("image") else "texts of the exporter's own"

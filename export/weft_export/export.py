@@ -56,12 +56,16 @@ OnNote = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Report:
-    """What an export made."""
+    """What an export made.
+
+    unscored: what kind of model it is of, if nothing scores such answers.
+    """
 
     bundle: Path
     manifest: bundle_pb2.BundleManifest
     size_bytes: int
     seconds: float
+    unscored: str | None
 
 
 def export_checkpoint(
@@ -135,7 +139,7 @@ def export_checkpoint(
             put(work, bundle_dir, Path(scratch) / "replaced" if force else None)
     except OSError as error:
         raise ExportError(f"cannot write {bundle_dir}: {error.strerror or error}") from error
-    return Report(bundle_dir, manifest, size_bytes, time.monotonic() - started)
+    return Report(bundle_dir, manifest, size_bytes, time.monotonic() - started, loaded.checkpoint.unscored)
 
 
 def load(directory: Path, choices: Choices | None, *, filled: bool = True) -> Converted:
@@ -275,11 +279,9 @@ def examples_of(
     """Return the held-out examples that rounding is measured on: those of a file that was given, or of the default."""
     if precision not in ROUNDED:
         return []
-    if not checkpoint.metrics:
+    if checkpoint.unscored is not None:
         if given is not None:
-            row = TASKS[checkpoint.task]
-            what = f"the task {row.name}" if row.matches else "a model whose scores are values and no probabilities"
-            raise ExportError(f"held-out examples are not for {what}: nothing scores them")
+            raise ExportError(f"held-out examples are not for {checkpoint.unscored}: nothing scores them")
         return []
     if given is None:
         if not default.exists():

@@ -116,8 +116,8 @@ def test_the_wait_has_an_end(server, ask):
     server.servicer.script.extend([replace(FULL, retry_after=0.2)] * 1000)
     with pytest.raises(weft.Overloaded):
         ask(server.target, wait=1.0)
-    # A machine that stands still in a pause leaves no time for a second one.
-    assert 1 <= len(server.servicer.seen) <= 6
+    # The wait begins with the first refusal: however long the machine stands still after it, one pause is granted.
+    assert 2 <= len(server.servicer.seen) <= 6
 
     server.servicer.script.clear()
     server.servicer.script.extend([LONG] * 2)

@@ -1,6 +1,7 @@
 """Adapters: PEFT's files are read as PEFT reads them, and a row with one is what merged weights give."""
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -188,6 +189,25 @@ def test_an_adapter_of_too_large_a_rank_or_of_other_weights_is_refused():
     with torch.no_grad():
         merged.norm.gain += 1
     with pytest.raises(CheckpointError, match=r"rank|norm\.gain"):
+        pairs_of(checkpoint.model, merged, spec)
+
+
+@pytest.mark.parametrize(
+    ("weight", "advice"),
+    [
+        ("inner.weight", r"train it with exclude_modules .*merge_and_unload\(\)"),
+        ("body.encoder.layers.1.feed_forward.inner.weight", "export it with inner in --adapted too"),
+    ],
+    ids=["of the head", "of a layer"],
+)
+def test_a_refused_weight_is_told_from_those_that_are_taken(weight, advice):
+    """A head may have a product that is called as one of the layers is; the ways out are not the same."""
+    checkpoint, merged = CHECKPOINTS["tiny-masks"](), CHECKPOINTS["tiny-masks"]().model
+    with torch.no_grad():
+        merged.get_parameter(weight).add_(1)
+    spec = adapter_spec(checkpoint.model, 2, ("qkv", "outer"))
+    said = rf"changes {re.escape(weight)}, and the bundle takes adapters of the layers' outer, qkv alone; {advice}"
+    with pytest.raises(CheckpointError, match=said):
         pairs_of(checkpoint.model, merged, spec)
 
 

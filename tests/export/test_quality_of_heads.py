@@ -7,18 +7,22 @@ from dataclasses import replace
 import pytest
 import torch
 from test_quality import read_lines, run_of
-from tiny import CHECKPOINTS
+from tiny import CHECKPOINTS, save_tiny
 from tiny_masks import MASK
 from tiny_parts import picture
+from typer.testing import CliRunner
 
 from loaded import Loaded, ask
+from weft_export.__main__ import export_app
+from weft_export.checkpoints.files import HELD_OUT_FILE
+from weft_export.checkpoints.held_out import Example
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import examples_of
 from weft_export.graphs.answering import values
 from weft_export.quantization.effects import there_and_back
 from weft_export.quantization.integer_products import quantised
 from weft_export.quantization.requests import held_out_requests
-from weft_export.verification.quality import chance_of, check_quality, score_of
+from weft_export.verification.quality import best_answer, chance_of, check_quality, score_of
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
@@ -80,6 +84,39 @@ def test_the_first_answer_counts(tiny_repository, tmp_path):
     # One context has one word alone.
     assert pytest.approx(1 / 3) == scored(checkpoint, examples(1))
     assert 0 == chance_of(checkpoint, examples(0), checkpoint.scored_by)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2, 29, 30, 31, 70])
+def test_the_best_answer_is_that_of_all_that_count(num_tokens):
+    """Of all places of 1 to 30 tokens, that with the largest sum of the scores of its ends."""
+    for seed in range(20):
+        starts, ends = torch.randn(2, num_tokens, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        spans = [(first, last) for first in range(num_tokens) for last in range(first, min(first + 30, num_tokens))]
+        assert max(spans, key=lambda span: float(starts[span[0]] + ends[span[1]])) == best_answer(starts, ends)
+
+
+def test_a_long_context_takes_memory_by_its_length():
+    """No tensor has more than the answers that count: 30 for each token."""
+    scores = torch.randn(2, 4096, dtype=torch.float64)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
+        best_answer(*scores)
+    assert 4096 * 30 * 8 >= max(event.self_cpu_memory_usage for event in seen.events())
+
+
+@pytest.mark.parametrize(
+    ("references", "expected"),
+    [
+        ([["1"], ["1"], ["1", "7"], ["2"]], 2 * 3 / (4 + 5)),
+        ([["1", "7"], ["7", "1"], ["1", "7"]], 1.0),  # two labels, always both
+        ([["1", "7"], ["1", "7"], ["2"], []], 2 * 4 / (2 * 4 + 5)),
+        ([[], []], 0.0),
+    ],
+)
+def test_chance_of_several_labels_is_always_the_same_ones(references, expected):
+    """As many of them as score most: a model that gives these labels to every input says nothing."""
+    checkpoint = CHECKPOINTS["tiny-clip"]()
+    examples = [Example(torch.zeros(1), reference) for reference in references]
+    assert expected == pytest.approx(chance_of(checkpoint, examples, "label_f1"))
 
 
 def test_all_labels_that_are_right_count(tmp_path):
@@ -144,6 +181,8 @@ BAD = [
     ("tiny-extract", {"input": "a " * 80, "question": "a", "reference": [0, 1]}, "have 84 tokens; the model takes 77"),
     ("tiny-clip", {"input": "", "reference": "1"}, "the reference is no list of labels"),
     ("tiny-clip", {"input": "", "reference": ["none"]}, "the reference's 'none' is not a label"),
+    # Counted twice, it would make less of chance, and a model that says nothing would pass.
+    ("tiny-clip", {"input": "", "reference": ["7", "1", "7"]}, "the reference has '7' twice"),
 ]
 
 
@@ -161,6 +200,25 @@ def test_values_have_no_right_answer(tmp_path):
     with pytest.raises(ExportError, match="not for a model whose scores are values and no probabilities"):
         examples_of(checkpoint, int8, tmp_path / "lines", tmp_path / "none")
     assert [] == examples_of(checkpoint, int8, None, tmp_path / "lines")
+
+
+@pytest.mark.parametrize("name", ["tiny-convnext", "tiny-match"])
+def test_a_metric_for_answers_that_nothing_scores_is_refused(name):
+    """Of a regression, and of a model that matches: the refusal says so, and names no metric in its place."""
+    checkpoint = CHECKPOINTS[name]()
+    with pytest.raises(CheckpointError, match=rf"^'metric' is not for {checkpoint.unscored}: nothing scores its ans"):
+        replace(checkpoint, metric="accuracy")
+
+
+def test_examples_beside_a_regression_are_left_and_the_export_says_so(tmp_path):
+    """It does not say that they are missing, nor advises an option that it refuses."""
+    directory = save_tiny("tiny-convnext", tmp_path / "checkpoint")
+    (directory / HELD_OUT_FILE).write_text('{"input": "", "reference": "1"}\n')
+    made = CliRunner().invoke(
+        export_app, [str(directory), str(tmp_path / "models" / "1"), "--precision", "int8-weights", "--no-explain"]
+    )
+    why = "held-out examples are not for a model whose scores are values and no probabilities"
+    assert f"quality not measured: {why}\n" in made.stdout
 
 
 @pytest.mark.parametrize("name", ["tiny-extract", "tiny-clip", "tiny-convnext", "tiny-text"])

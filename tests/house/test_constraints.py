@@ -13,6 +13,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LINES = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
 # Instead of onnxruntime, on machines with a GPU only: never in the venv that was frozen.
 NOT_INSTALLED = {"onnxruntime-gpu"}
+# What we call that older releases lack, though their range might say otherwise: the release before it came.
+TOO_OLD = {"structlog": "25.0"}  # is_enabled_for of a filtering logger came with 25.1
 
 
 def pins():
@@ -47,3 +49,9 @@ def test_stubs_are_generated_with_the_oldest_supported_runtime():
     tools = pins()["grpcio-tools"]
 
     assert floor.release[:2] == tools.release[:2]
+
+
+def test_no_range_takes_a_release_that_lacks_what_we_call():
+    """An install with the oldest release of each range answers requests."""
+    ranges = {canonicalize_name(entry.name): entry.specifier for entry in requested()}
+    assert [] == [name for name, release in TOO_OLD.items() if ranges[name].contains(release)]

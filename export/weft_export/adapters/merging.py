@@ -20,6 +20,7 @@ from weft_export.adapters.peft import Adapter, Change, changed
 from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.converters.tensors import StoredTensors
 from weft_export.errors import CheckpointError
+from weft_export.graphs.adapting import adapter_spec
 from weft_export.verification.adapted_session import Pairs
 from weft_proto.v1 import bundle_pb2
 
@@ -104,14 +105,25 @@ def pairs_of(
         if not bool(delta.any()):
             continue
         if name not in layers:
-            taken = ", ".join(sorted({layer.name.rpartition(".")[2] for layer in spec.layers}))
             known = f" (of {', '.join(made_of[name])})" if name in made_of else ""
-            raise CheckpointError(f"the adapter changes {name}{known}, and the bundle takes adapters of {taken} alone")
+            raise CheckpointError(f"the adapter changes {name}{known}, and {_taken(base, name, spec)}")
         layer = layers[name]
         pairs[layer.name] = _factors(delta, layer, max(float(weight.norm()), float(sum_.norm())))
     if not pairs:
         raise CheckpointError("the adapter changes nothing: all that it adds is zero")
     return {layer.name: pairs[layer.name] for layer in spec.layers if layer.name in pairs}
+
+
+def _taken(base: nn.Module, name: str, spec: bundle_pb2.AdapterSpec) -> str:
+    """Say what a bundle takes adapters of, and what to do with one of another weight."""
+    taken = ", ".join(sorted({layer.name.rpartition(".")[2] for layer in spec.layers}))
+    product = name.removesuffix(".weight")
+    if product in {layer.name for layer in adapter_spec(base, 1).layers}:
+        more = f"export it with {product.rpartition('.')[2]} in --adapted too"
+    else:
+        # A head may have a product of the same name.
+        more = f"train it with exclude_modules that leave out all others, or take another way: {MERGE}"
+    return f"the bundle takes adapters of the layers' {taken} alone; {more}"
 
 
 def _factors(delta: Tensor, layer: bundle_pb2.AdaptedLayer, size: float) -> tuple[np.ndarray, np.ndarray]:

@@ -78,7 +78,7 @@ class Checkpoint:
                 check_audio(self.task, config, self.audio, self.text)
             check_question(self.task, self.text, self.image, getattr(self.model, "states", ()))
             check_labels(self.task, config, self.labels)
-            check_metric(self.metrics, self.metric)
+            check_metric(self.metrics, self.metric, self.unscored)
             check_value("description", self.description, LIMITS["BundleManifest"]["description"])
             check_value("golden.text", self.golden.text, LIMITS["Golden"]["text"])
             check_value("golden.question", self.golden.question, LIMITS["Golden"]["question"])
@@ -113,8 +113,17 @@ class Checkpoint:
         given = bundle_pb2.Golden(image_path=self.golden.image_path)
         asked = bundle_pb2.Golden(text=self.label_text.replace("{}", self.golden.labels[0]))
         return (
-            replace(self, family=pictures, model=of_pictures, text=None, golden=given, label_text=""),
-            replace(self, family=texts, model=of_texts, image=None, golden=asked, label_text="", explains=False),
+            replace(self, family=pictures, model=of_pictures, text=None, golden=given, label_text="", metric=None),
+            replace(
+                self,
+                family=texts,
+                model=of_texts,
+                image=None,
+                golden=asked,
+                label_text="",
+                explains=False,
+                metric=None,
+            ),
         )
 
     @property
@@ -133,6 +142,14 @@ class Checkpoint:
         if self.has_several_right:
             return ("label_f1",)
         return () if self._scoring == IDENTITY else DEMANDS[self.task].metrics
+
+    @property
+    def unscored(self) -> str | None:
+        """What kind of model this is whose answers nothing scores; None if something does."""
+        if self.metrics:
+            return None
+        row = TASKS[self.task]
+        return f"the task {row.name}" if row.matches else "a model whose scores are values and no probabilities"
 
     @property
     def _scoring(self) -> str | None:

@@ -11,7 +11,7 @@ reference is what a request for it should get. There are nine cases:
 2. A transcriber: what is said. source_language is what is spoken, if the model knows several languages.
 3. A generator: the text that goes on after a prompt.
 4. A classifier: a label.
-5. A classifier of several labels at once: a list of all that are right. It may be empty.
+5. A classifier of several labels at once: a list of all that are right, each once. It may be empty.
 6. A tagger: the spans [[kind, start, end], ...], in characters of the input.
 7. A model that extracts answers: where the answer stands, [start, end], in characters of the input.
 8. A model that fills masks: a list with a token for each mask of the input, as the vocabulary writes it or as a text.
@@ -207,6 +207,8 @@ def _several(value: Any, checkpoint: Checkpoint) -> list[str]:
     for each in value if checkpoint.labels else ():
         if each not in checkpoint.labels:
             raise ValueError(f"the reference's {each!r} is not a label")
+        if value.count(each) > 1:
+            raise ValueError(f"the reference has {each!r} twice")
     return value
 
 

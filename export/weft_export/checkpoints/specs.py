@@ -209,8 +209,9 @@ def check_matching(task: common_pb2.Task.ValueType, label_text: str, labels: Seq
     _require(len(set(labels)) == len(labels) and all(labels), "golden.labels must be distinct and not empty")
 
 
-def check_metric(known: Sequence[str], metric: str | None) -> None:
-    """Raise ValueError when held-out answers are not scored by metric."""
+def check_metric(known: Sequence[str], metric: str | None, unscored: str | None) -> None:
+    """Raise ValueError when held-out answers are not scored by metric, or by none: unscored is of what kind then."""
+    _require(metric is None or unscored is None, f"'metric' is not for {unscored}: nothing scores its answers")
     _require(metric is None or metric in known, f"the metric {metric!r} is not one of {', '.join(known)}")
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.held_out import Example
@@ -58,14 +58,15 @@ def check_quality(
 
 
 def chance_of(checkpoint: Checkpoint, examples: Sequence[Example], metric: str) -> float:
-    """Return what always the same answer would score: the commonest one, or no span.
+    """Return what always the same answer would score: the commonest one, the best set of labels, or no span.
 
-    An example does not count itself. So for one example alone, or for many that all differ, chance is 0.
+    For F1 over labels, all examples count. Elsewhere, an example does not count itself: for one example alone, or for
+    many that all differ, chance is 0.
     """
     if metric in _OF_PLACES:
         return 0.0
     if metric == "label_f1":
-        return max(_f1_of_always(label, examples) for label in checkpoint.labels)
+        return _f1_of_always_the_same(examples)
     answers: list[object] = [example.reference for example in examples]
     if metric == "mask_accuracy":
         answers = [token for example in examples for token in example.reference]
@@ -110,10 +111,14 @@ def _span_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> t
     return right, total
 
 
-def _f1_of_always(label: str, examples: Sequence[Example]) -> float:
-    """Return the score of a model that gives this one label to every input."""
-    right = sum(label in example.reference for example in examples)
-    return 2 * right / (len(examples) + sum(len(example.reference) for example in examples))
+def _f1_of_always_the_same(examples: Sequence[Example]) -> float:
+    """Return the score of a model that gives the same labels to every input: the commonest, as many as score most."""
+    counts = Counter(label for example in examples for label in example.reference)
+    right, total, best = 0, counts.total(), 0.0
+    for number, (_, count) in enumerate(counts.most_common(), start=1):
+        right += count
+        best = max(best, 2 * right / (number * len(examples) + total))
+    return best
 
 
 def _label_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
@@ -134,12 +139,20 @@ def _answer_match(run: Run, checkpoint: Checkpoint, examples: Sequence[Example])
     rows = values(run, checkpoint, [example.source for example in examples])
     for row, example in zip(rows, examples, strict=True):
         starts, ends = row[example.context.start : example.context.stop].double().unbind(dim=-1)
-        # The probability of an answer is exp of the sum, over a number that all answers of an example share.
-        scores = starts[:, None] + ends
-        reach = torch.ones_like(scores).triu().tril(_MAX_ANSWER_TOKENS - 1).bool()
-        best = int(scores.masked_fill(~reach, -math.inf).argmax())
-        right += divmod(best, len(starts)) == example.reference
+        right += best_answer(starts, ends) == example.reference
     return right, len(examples)
+
+
+def best_answer(starts: Tensor, ends: Tensor) -> tuple[int, int]:
+    """Return the first and the last token of the most probable answer of at most 30 tokens.
+
+    starts, ends: how likely each token of a context is the first and the last one, as logits [tokens].
+    """
+    # Of each start, the ends that count.
+    reach = nn.functional.pad(ends, (0, _MAX_ANSWER_TOKENS - 1), value=-math.inf).unfold(0, _MAX_ANSWER_TOKENS, 1)
+    # The probability of an answer is exp of the sum, over a number that all answers of an example share.
+    first, more = divmod(int((starts[:, None] + reach).argmax()), _MAX_ANSWER_TOKENS)
+    return first, first + more
 
 
 def _mask_accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:

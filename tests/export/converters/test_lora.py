@@ -18,7 +18,7 @@ from weft_export.adapters.modules import Modules
 from weft_export.adapters.peft import read_adapter
 from weft_export.converters.converter import Choices
 from weft_export.converters.tensors import StoredTensors
-from weft_export.errors import ParityError
+from weft_export.errors import CheckpointError, ParityError
 from weft_export.export import adaptable, export_checkpoint
 
 # A kind for each way in which names or layouts differ, and for each task.
@@ -110,6 +110,20 @@ def test_a_product_that_is_added_the_wrong_way_round_is_found(name, tmp_path, mo
     monkeypatch.setattr(Modules, "is_turned", lambda self, stored: not is_turned(self, stored))
     with pytest.raises(ParityError, match="does not read what PEFT's reads"):
         read_back(case, tmp_path / "model", tmp_path / "adapter", tmp_path / "merged")
+
+
+def test_a_head_that_is_excluded_is_as_it_was(tmp_path):
+    """PEFT's usual targets of BERT are a head's product too: exclude_modules is the way that the refusal says."""
+    case = case_of(KINDS["bert-masks"], tmp_path / "model", 0)
+    adapted(case.model, tmp_path / "all", target_modules=["dense"])
+    with pytest.raises(CheckpointError, match=r"inner\.weight \(of cls.*train it with exclude_modules"):
+        read_back(case, tmp_path / "model", tmp_path / "all", tmp_path / "refused")
+    case = case_of(KINDS["bert-masks"], tmp_path / "model", 0)
+    targets = {"target_modules": ["dense"], "exclude_modules": ["cls.predictions.transform.dense"]}
+    theirs = adapted(case.model, tmp_path / "adapter", **targets)
+    with torch.inference_mode():
+        actual = read_back(case, tmp_path / "model", tmp_path / "adapter", tmp_path / "merged")
+        assert LOGITS >= furthest(actual, case.theirs(theirs))
 
 
 @pytest.mark.long
