@@ -202,7 +202,8 @@ def say(what):
     os.write(1, f"{what}\\n".encode())
 """
 DRAIN = """
-from weft_server import app as module, stopping
+from weft_server import app as module
+from weft_server.process import shutdown
 async def drain(self):
     say("stuck")
     stuck()
@@ -213,7 +214,7 @@ module.App._drain = drain
 @pytest.mark.parametrize("kind", STUCK)
 def test_a_server_that_cannot_drain_is_ended(repository, kind):
     """Whatever stands still, it ends after the time for a drain and a margin, with code 1, and says why."""
-    patch = f"{STUCK[kind]}\n{DRAIN}\nstopping.MARGIN_S = stopping._C_MARGIN_S = 1"
+    patch = f"{STUCK[kind]}\n{DRAIN}\nshutdown.MARGIN_S = shutdown._C_MARGIN_S = 1"
     with Patched(repository, patch, drain_timeout_s=0) as server:
         server.wait_for("ready", PATIENCE_S)
         server.process.send_signal(signal.SIGTERM)
@@ -241,7 +242,7 @@ def test_a_server_that_cannot_drain_is_ended_though_nobody_reads_its_log(reposit
     """Also where the interpreter is kept, so that the last word is C code's."""
     mark = repository.parent / "mark"
     drain = DRAIN.replace('say("stuck")', f"open({str(mark)!r}, 'w').close()")
-    patch = f"{STUCK['interpreter']}\n{drain}\nstopping.MARGIN_S = stopping._C_MARGIN_S = 1"
+    patch = f"{STUCK['interpreter']}\n{drain}\nshutdown.MARGIN_S = shutdown._C_MARGIN_S = 1"
     program = f"from weft_server.cli.serve import app\n{patch}\napp()"
     http_port = _free_ports()[1]
     settings = ["--port", "0", "--http-port", str(http_port), "--drain-timeout-s", "0"]
