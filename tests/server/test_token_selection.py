@@ -15,7 +15,7 @@ from weft_server.sequence import Beams, Decoding, Sampling, Sequence
 from weft_server.source import Ids
 
 WORK = {
-    token_selection: ("process", "force", "best_of_row", "top_of"),
+    token_selection: ("process", "force", "best_of_row", "top_logprobs_of"),
     processed_candidates: ("whole", "best"),
     sampler: ("_draw", "_full_row", "uniform"),
 }
@@ -100,7 +100,7 @@ def test_a_greedy_row_pays_nothing_for_its_neighbours(opened, monkeypatch, kind)
 
     noted(token_selection, "process", lambda _, rules, *rest: rules)
     noted(token_selection, "best_of_row", lambda _, row, *rest: [row])
-    noted(token_selection, "top_of", lambda _, row, num: [row])
+    noted(token_selection, "top_logprobs_of", lambda _, row, num: [row])
     noted(sampler, "_draw", lambda _, settings, sampled, allowed: sampled.tolist())
     noted(rows.slots, "rules_of", lambda slot: [slot])
     read = set.union(*(advance(rows, rng) for _ in range(4)))
