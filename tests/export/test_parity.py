@@ -208,7 +208,7 @@ def test_what_is_left_of_large_numbers_is_held_to_their_size():
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("kind", [SizeTolerance, SpreadTolerance])
-def test_gauge_of_shares_refuses(kind, value):
+def test_tolerance_of_shares_refuses(kind, value):
     """NaN and infinity are within no share of a spread or a size."""
     with pytest.raises(ParityError, match="x differs"):
         kind(tolerance=0.15).compare("x", torch.arange(3.0), np.array([0, value, 2], np.float32))

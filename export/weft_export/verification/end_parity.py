@@ -26,7 +26,7 @@ def check_end(run: DecodeParity, encoded: Encoded, vocab_size: int) -> None:
     """Compare a prompt's last piece, and then the last step that there is room for; the run is closed then.
 
     Raises:
-        ParityError: a candidate or a new entry differs by more than the gauge allows, or another entry has changed.
+        ParityError: a candidate or a new entry differs by more than the tolerance allows, or another entry has changed.
     """
     knows_places = all(state.kind != bundle_pb2.STATE_KIND_RECURRENT for state in run.states)
     arrays = _filled(run, encoded) if knows_places else []

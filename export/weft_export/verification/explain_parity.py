@@ -53,7 +53,7 @@ class ExplainParity:
 
         Raises:
             ParityError: There are three cases:
-                1. A value differs by more than the gauge allows. The attentions of all heads of all layers are values.
+                1. A value differs by more than the tolerance. The attentions of all heads of all layers are values.
                 2. A row differs by more than ATTENTION_TOLERANCE.
                 3. A row does not sum to 1 within EXPLAIN_SUM_TOLERANCE.
         """

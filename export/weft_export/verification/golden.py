@@ -79,7 +79,7 @@ class GoldenRequest:
         """Return request and answer, whose produced tokens are cut before the first close call.
 
         A call is close if the two best logits are within MARGIN, or within twice parity_error, which is an error of
-        gauge_of the precision.
+        tolerance_of the precision.
 
         If the first token of a golden text is a close call, parts of the text are asked instead, and then texts of
         random tokens. The first one with a clear first token is taken.

@@ -16,7 +16,7 @@ def check_packs(run: DecodeParity, vocab_size: int) -> None:
     Of a decoder whose caches lie in slots nothing is done.
 
     Raises:
-        ParityError: a candidate or a logit of a row differs by more than the gauge allows.
+        ParityError: a candidate or a logit of a row differs by more than the tolerance allows.
     """
     if not isinstance(run.session, PagedSession):
         return

@@ -51,12 +51,12 @@ def check_parity(
 
     Raises:
         ParityError: There are five cases:
-            1. An output or a state differs by more than gauge_of allows.
-            2. A probability differs by more than share_gauge_of allows, a vector by more than vector_gauge_of does, or
-               an attention weight by more than attention_gauge_of does.
+            1. An output or a state differs by more than tolerance_of allows.
+            2. A probability differs by more than share_tolerance_of allows, a vector by more than vector_tolerance_of
+               does, or an attention weight by more than attention_tolerance_of does.
             3. A greedy token differs.
             4. A mixed run gives other bits than two runs.
-            5. A log-probability of a finished answer differs by more than gauge_of allows.
+            5. A log-probability of a finished answer differs by more than tolerance_of allows.
         ExportError: onnxruntime is not installed.
     """
     if TASKS[checkpoint.task].matches:

@@ -23,7 +23,7 @@ def check_score(tolerance: Tolerance, graph: Graph, session: Any, requests: Sequ
     ONNX Runtime reads all requests as one batch, and torch each by itself.
 
     Raises:
-        ParityError: a log-probability differs by more than the gauge allows of the logits that it is made of, or a
+        ParityError: a log-probability differs by more than the tolerance allows of the logits that it is made of, or a
             token among the best has not the log-probability that stands beside it.
     """
     rows = [torch.tensor([request.tokens]) for request in requests]

@@ -51,7 +51,7 @@ class Engine:
         self._failure_budget = failure_budget
         self._metrics = metrics
         self._loop = loop
-        # Guards scheduler, books, posts, _refusal and _stopping. It is held for list work only, never over a model run.
+        # Guards scheduler, sequences, threads, _refusal and _stopping. It is held for list work only, never over a run.
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._live_sequences = LiveSequences(scheduler, metrics)
@@ -59,7 +59,7 @@ class Engine:
         self._stopping = False
         self._batch_window = BatchWindow(loop)
         self._lane_threads = [LaneThread(index, lane) for index, lane in enumerate(lanes)]
-        # Threads of posts that were given up.
+        # Those that were given up.
         self._strays: list[threading.Thread] = []
 
     def start(self) -> list[Future[None]]:
@@ -264,7 +264,7 @@ class Engine:
                 return
 
     def _step(self, owner: LaneThread, take: Take) -> None:
-        assert owner.lane is not None, f"post {owner.index} has no lane. This is a bug."
+        assert owner.lane is not None, f"lane thread {owner.index} has no lane. This is a bug."
         deliveries = owner.lane.step(take)
         owner.beat = time.monotonic()
         self._note_open(owner, is_open=owner.lane.is_open())
@@ -371,7 +371,7 @@ class Engine:
         return False
 
     def _hand_over(self, owner: LaneThread, deliveries: list[Delivery]) -> None:
-        """Count what has ended, and bring each its part. To those of a post that was given up it is of no effect."""
+        """Count what has ended, and bring each its part. To those of a lane that was given up it is of no effect."""
         if not deliveries:
             return
         try:

@@ -56,7 +56,7 @@ class Failure:
         """Return what a lane has to hand over, with the end of all that it holds. Nothing if it cannot say."""
         try:
             return lane.fail(self.outcome) if lane else []
-        except Exception:  # noqa: BLE001 - its books may be what is broken
+        except Exception:  # noqa: BLE001 - its counts may be what is broken
             _log.exception("a lane that failed cannot say what it held", error_id=self.error_id)
             return []
 

@@ -1,4 +1,4 @@
-"""An engine's books: who is in it, and how each ended. The engine holds its lock around each call."""
+"""The sequences of an engine: who is in it, and how each ended. The engine holds its lock around each call."""
 
 from __future__ import annotations
 
