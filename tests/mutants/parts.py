@@ -7,14 +7,22 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("proto", "client", "server", "export")
 # Each part gives equally many mutants, and each file of a part too, as far as it has any.
 FOLDERS = {
-    "engine": ROOT / "server/weft_server/engine",
-    "sampling": ROOT / "server/weft_server/choosing",
-    "door": ROOT / "server/weft_server/door",
-    "requests": ROOT / "server/weft_server/serving",
-    "bundle": ROOT / "server/weft_server/bundle",
-    "client": ROOT / "client/weft",
-    "proofs": ROOT / "export/weft_export/proofs",
-}
+    name: ROOT / "server/weft_server" / name
+    for name in (
+        "rpc",
+        "auth",
+        "admission",
+        "transport",
+        "requests",
+        "models",
+        "engine",
+        "sampling",
+        "logits_processors",
+        "loading",
+        "lifecycle",
+        "bundle",
+    )
+} | {"client": ROOT / "client/weft", "verification": ROOT / "export/weft_export/verification"}
 # Tests that start servers are not asked: a law should have a test that is nearer.
 TESTS = ("tests/client/test_*.py", "tests/server/test_*.py", "tests/export/test_*.py", "tests/contract/test_*.py")
 # What they share. It is imported by its name alone.

@@ -4,6 +4,7 @@ import ast
 
 from draw import draw
 from operators import mutations_of
+from parts import FOLDERS
 
 PARTS = ["bundle", "sampling"]
 SOURCE = '''
@@ -84,3 +85,8 @@ def test_equal_seeds_draw_equally_and_evenly():
     assert [each.key for each in few] == [each.key for each in drawn(3, 20)] == [each.key for each in more[:20]]
     assert {25} == {[each.part for each in more].count(part) for part in PARTS}
     assert [each.key for each in few] != [each.key for each in drawn(4, 20)]
+
+
+def test_each_part_has_files():
+    """A folder that was renamed would be passed over."""
+    assert all(any(folder.rglob("*.py")) for folder in FOLDERS.values())
