@@ -33,6 +33,8 @@ from weft_proto.v1 import (
     classification_pb2,
     classification_pb2_grpc,
     common_pb2,
+    embedding_pb2,
+    embedding_pb2_grpc,
     generation_pb2,
     generation_pb2_grpc,
     model_pb2,
@@ -90,6 +92,7 @@ def verbs(channel):
     """Task -> Verb."""
     classification = classification_pb2_grpc.ClassificationServiceStub
     classify = Verb(channel, classification, "Classify", classification_pb2.ClassifyRequest)
+    embed = Verb(channel, embedding_pb2_grpc.EmbeddingServiceStub, "Embed", embedding_pb2.EmbedRequest)
     return {
         common_pb2.TASK_TRANSLATE: Verb(
             channel,
@@ -128,7 +131,12 @@ def verbs(channel):
         ),
         common_pb2.TASK_CLASSIFY_TEXT: classify,
         common_pb2.TASK_CLASSIFY_IMAGE: classify,
+        common_pb2.TASK_MATCH: classify,
         common_pb2.TASK_TAG: Verb(channel, classification, "Tag", classification_pb2.TagRequest),
+        common_pb2.TASK_EXTRACT: Verb(channel, classification, "Extract", classification_pb2.ExtractRequest),
+        common_pb2.TASK_FILL_MASK: Verb(channel, classification, "FillMask", classification_pb2.FillMaskRequest),
+        common_pb2.TASK_EMBED_TEXT: embed,
+        common_pb2.TASK_EMBED_IMAGE: embed,
     }
 
 
@@ -162,6 +170,18 @@ def inputs_of(model):
     """The inputs that a model is asked about, as keywords of its request."""
     if model.task in (common_pb2.TASK_CAPTION, common_pb2.TASK_CLASSIFY_IMAGE):
         return [{"image": common_pb2.Image(data=data)} for data in pictures()]
+    if model.task == common_pb2.TASK_MATCH:
+        labels = [list(QUESTIONS[: 1 + at % len(QUESTIONS)]) for at in range(100)]
+        return [
+            {"image": common_pb2.Image(data=data), "labels": some}
+            for data, some in zip(pictures(), labels, strict=False)
+        ]
+    if model.task == common_pb2.TASK_EMBED_IMAGE:
+        return [{"inputs": [{"image": common_pb2.Image(data=data)}]} for data in pictures()]
+    if model.task == common_pb2.TASK_EXTRACT:
+        return [{"question": question, "context": text} for question in QUESTIONS for text in TEXTS]
+    if model.task == common_pb2.TASK_FILL_MASK:
+        return [{"text": text.replace("a", model.mask_token or "[MASK]", 1)} for text in TEXTS]
     if model.task == common_pb2.TASK_ANSWER:
         asked = itertools.cycle(QUESTIONS)
         return [{"image": common_pb2.Image(data=data), "text": next(asked)} for data in pictures()]
@@ -171,7 +191,10 @@ def inputs_of(model):
     longest = model.limits.max_prompt_tokens or model.limits.max_source_tokens
     lengths = sorted({1, 2, 3, 7, 8, 9, 17, 31, 48, 64, 65, longest // 2, longest, longest + 1})
     ids = [generator.integers(0, model.vocab_size, length).tolist() for length in lengths if length]
-    return [{"text": text} for text in TEXTS] + [{"token_ids": common_pb2.TokenIds(ids=some)} for some in ids]
+    plain = [{"text": text} for text in TEXTS] + [{"token_ids": common_pb2.TokenIds(ids=some)} for some in ids]
+    if model.task == common_pb2.TASK_EMBED_TEXT:
+        return [{"inputs": [one]} for one in plain]
+    return plain
 
 
 def explains_of(model):
@@ -205,6 +228,8 @@ def without_timings(answer):
     for message in (answer, getattr(answer, "completion", None)):
         if message is not None and "timings" in message.DESCRIPTOR.fields_by_name:
             message.ClearField("timings")
+    if "usage" in answer.DESCRIPTOR.fields_by_name:
+        answer.usage.ClearField("cached_tokens")  # a second answer finds more of them
     return base64.b64encode(answer.SerializeToString(deterministic=True)).decode()
 
 
