@@ -168,33 +168,31 @@ def recordings():
 
 def inputs_of(model):
     """The inputs that a model is asked about, as keywords of its request."""
-    if model.task in (common_pb2.TASK_CAPTION, common_pb2.TASK_CLASSIFY_IMAGE):
-        return [{"image": common_pb2.Image(data=data)} for data in pictures()]
-    if model.task == common_pb2.TASK_MATCH:
-        labels = [list(QUESTIONS[: 1 + at % len(QUESTIONS)]) for at in range(100)]
-        return [
-            {"image": common_pb2.Image(data=data), "labels": some}
-            for data, some in zip(pictures(), labels, strict=False)
-        ]
-    if model.task == common_pb2.TASK_EMBED_IMAGE:
-        return [{"inputs": [{"image": common_pb2.Image(data=data)}]} for data in pictures()]
+    of_pictures = {
+        common_pb2.TASK_CAPTION: {},
+        common_pb2.TASK_CLASSIFY_IMAGE: {},
+        common_pb2.TASK_EMBED_IMAGE: {},
+        common_pb2.TASK_MATCH: {"labels": QUESTIONS[:3]},
+        common_pb2.TASK_ANSWER: {"text": QUESTIONS[0]},
+    }
+    if model.task in of_pictures:
+        return [{"image": common_pb2.Image(data=data)} | of_pictures[model.task] for data in pictures()]
+    if model.task == common_pb2.TASK_TRANSCRIBE:
+        return [{"audio": common_pb2.Audio(data=data)} for data in recordings()]
     if model.task == common_pb2.TASK_EXTRACT:
         return [{"question": question, "context": text} for question in QUESTIONS for text in TEXTS]
     if model.task == common_pb2.TASK_FILL_MASK:
-        return [{"text": text.replace("a", model.mask_token or "[MASK]", 1)} for text in TEXTS]
-    if model.task == common_pb2.TASK_ANSWER:
-        asked = itertools.cycle(QUESTIONS)
-        return [{"image": common_pb2.Image(data=data), "text": next(asked)} for data in pictures()]
-    if model.task == common_pb2.TASK_TRANSCRIBE:
-        return [{"audio": common_pb2.Audio(data=data)} for data in recordings()]
+        return [{"text": text.replace("a", model.mask_token, 1)} for text in TEXTS]
+    return texts_of(model)
+
+
+def texts_of(model):
+    """Texts, and token ids up to one too many."""
     generator = np.random.default_rng(3)
     longest = model.limits.max_prompt_tokens or model.limits.max_source_tokens
     lengths = sorted({1, 2, 3, 7, 8, 9, 17, 31, 48, 64, 65, longest // 2, longest, longest + 1})
     ids = [generator.integers(0, model.vocab_size, length).tolist() for length in lengths if length]
-    plain = [{"text": text} for text in TEXTS] + [{"token_ids": common_pb2.TokenIds(ids=some)} for some in ids]
-    if model.task == common_pb2.TASK_EMBED_TEXT:
-        return [{"inputs": [one]} for one in plain]
-    return plain
+    return [{"text": text} for text in TEXTS] + [{"token_ids": common_pb2.TokenIds(ids=some)} for some in ids]
 
 
 def explains_of(model):
@@ -218,7 +216,10 @@ def requests_of(model, verb):
     selector = common_pb2.ModelSelector(name=model.name, version=model.version)
     every = list(itertools.product(options, explains))
     sound = list(itertools.product(options[:-1] or options, explains[:-1]))  # the last of each list is a mistake
-    for at, given in enumerate(inputs_of(model)):
+    inputs = inputs_of(model)
+    if "inputs" in fields:
+        inputs = [{"inputs": [one]} for one in inputs]
+    for at, given in enumerate(inputs):
         for option, explain in every if at == 0 else [sound[2 * at % len(sound)], sound[(2 * at + 1) % len(sound)]]:
             yield verb.request(model=selector, request_id="same", explain=explain, **given, **option)
 
