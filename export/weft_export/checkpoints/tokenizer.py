@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -32,31 +33,52 @@ class Spoken(Protocol):
 def read_tokenizer(checkpoint: Spoken, name: str) -> Tokenizer:
     """Read a tokenizer file of a checkpoint, without padding. A text is cut where the checkpoint says so, or never.
 
+    Whoever reads the same file gets the same object: nobody changes it.
+
     Raises:
         CheckpointError: the file is no tokenizer, or one that no text should meet.
     """
-    tokenizer, text = tokenizer_of(name, checkpoint.files[name]), checkpoint.text
+    text, cut = checkpoint.text, None
     if text is not None and name == text.source_tokenizer and (direction := truncation_direction(text)):
-        tokenizer.enable_truncation(text.max_source_tokens, direction=direction)
-    return tokenizer
+        cut = (text.max_source_tokens, direction)
+    return tokenizer_of(name, checkpoint.files[name], cut)
 
 
-def tokenizer_of(where: Path | str, content: bytes) -> Tokenizer:
-    """Return the tokenizer in a file's content, with truncation and padding off. `where` is the file in an error.
+def tokenizer_of(where: Path | str, content: bytes, cut: tuple[int, str] | None = None) -> Tokenizer:
+    """Return the tokenizer in a file's content, without padding. `where` is the file in an error.
 
-    Raises likewise.
+    cut: how many tokens of a text are taken at most, and at which end it is cut. None: it never is.
+
+    The object is shared, and raised are the errors, as of read_tokenizer.
     """
-    tokenizer = tried(f"{where} is not a tokenizer", lambda: Tokenizer.from_buffer(content))
-    check_tokenizer(where, tokenizer)
+    tokenizer, fault = tried(f"{where} is not a tokenizer", lambda: _parsed(content, cut))
+    if fault:
+        raise CheckpointError(f"{where}: {fault}")
     return tokenizer
+
+
+# A large vocabulary takes over a second, and an export asks for it in a dozen places: of a source and of a target.
+@lru_cache(maxsize=2)
+def _parsed(content: bytes, cut: tuple[int, str] | None) -> tuple[Tokenizer, str | None]:
+    """Return a tokenizer, and why no text should meet it, if so."""
+    tokenizer = Tokenizer.from_buffer(content)
+    fault = _fault_of(tokenizer)
+    if cut is not None:
+        tokenizer.enable_truncation(cut[0], direction=cut[1])
+    return tokenizer, fault
 
 
 def check_tokenizer(where: Path | str, tokenizer: Tokenizer) -> None:
     """Raise CheckpointError for a tokenizer that no text should meet. Truncation and padding are off afterwards."""
+    if fault := _fault_of(tokenizer):
+        raise CheckpointError(f"{where}: {fault}")
+
+
+def _fault_of(tokenizer: Tokenizer) -> str | None:
+    """Say why no text should meet a tokenizer, or None. Truncation and padding are off afterwards."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    if fault := tokenizer_fault(tokenizer):
-        raise CheckpointError(f"{where}: {fault}")
+    return tokenizer_fault(tokenizer)
 
 
 def tried(complaint: str, call: Callable[[], Made]) -> Made:
@@ -111,10 +133,10 @@ def check_tokenizers(checkpoint: Spoken) -> None:
     if text is None:
         return
     for name in {text.source_tokenizer, text.target_tokenizer} - {""}:
-        read_tokenizer(checkpoint, name)
-        # From the file itself: written again, a tokenizer takes a minute for ids of some billions.
-        decoder = json.loads(checkpoint.files[name]).get("decoder") or {}
-        kinds = [step["type"] for step in decoder.get("decoders", [])]
+        # Of the decoder alone: written whole, a tokenizer takes a minute for ids of some billions.
+        decoder = read_tokenizer(checkpoint, name).decoder
+        steps = {} if decoder is None else json.loads(decoder.__getstate__())
+        kinds = [step["type"] for step in steps.get("decoders", [])]
         if "ByteLevel" in kinds and len(kinds) > 1:
             raise CheckpointError(f"{name}: its decoder mixes ByteLevel with others, which cannot be streamed")
     if text.source_tokenizer:
