@@ -32,14 +32,19 @@ _PEAK = {
 # Where a context ends, parity fills the states of one sequence, and torch returns them anew.
 _PARITY_SLOTS = 2
 # For any export.
-_BASE_SECONDS = 18.0
-# And for a million parameters more: one of 1,300 million took 250 seconds at fp32 and 450 at int8 on 2026-11-23.
+_BASE_SECONDS = 12.0
+# For a module that has weights: its graphs are traced, and torch and ONNX Runtime run them. One of a model that writes
+# is run token by token. SmolLM2-135M took 127 seconds at fp32 on 2026-11-26, and a BERT of 12 layers 39.
+_SECONDS_FOR_A_MODULE, _SECONDS_FOR_A_WRITING_MODULE = 0.25, 0.45
+# And for a million parameters: a decoder of 1,300 million took 250 seconds at fp32 and 450 at int8 on 2026-11-23.
 _SECONDS_FOR_A_MILLION = {
-    bundle_pb2.PRECISION_FP32: 0.18,
-    bundle_pb2.PRECISION_FP16: 0.25,
-    bundle_pb2.PRECISION_BF16: 0.25,
-    **dict.fromkeys(ROUNDED, 0.33),
+    bundle_pb2.PRECISION_FP32: 0.12,
+    bundle_pb2.PRECISION_FP16: 0.19,
+    bundle_pb2.PRECISION_BF16: 0.19,
+    **dict.fromkeys(ROUNDED, 0.27),
 }
+# And for a megabyte of tokenizers: Gemma 3's 262,000 pieces are 33, and are read and written several times.
+_SECONDS_FOR_A_MEGABYTE = 0.25
 # Of a rounded weight, scales included: of a product, and of a table of tokens.
 _ROUNDED_BYTES = {
     bundle_pb2.PRECISION_INT8: (1, 1),
@@ -88,8 +93,17 @@ def estimate(
         slot_bytes=slot,
         server_bytes=_SERVER_BYTES + (2 if mixed_runs else 1) * weights + num_slots * slot,
         peak_bytes=int(_BASE_BYTES + 4 * number * _PEAK[precision] + _PARITY_SLOTS * full_slot),
-        seconds=_BASE_SECONDS + _SECONDS_FOR_A_MILLION[precision] * number / 1e6,
+        seconds=seconds_of(checkpoint.model, precision, files),
     )
+
+
+def seconds_of(model: nn.Module, precision: bundle_pb2.Precision.ValueType, file_bytes: int) -> float:
+    """Estimate how long an export of a model takes, whose files beside the weights have so many bytes."""
+    number = sum(parameter.numel() for parameter in model.parameters())
+    num_modules = sum(next(module.parameters(recurse=False), None) is not None for module in model.modules())
+    of_each = _SECONDS_FOR_A_WRITING_MODULE if isinstance(model, Writer) else _SECONDS_FOR_A_MODULE
+    of_weights = _SECONDS_FOR_A_MILLION[precision] * number / 1e6
+    return _BASE_SECONDS + of_each * num_modules + of_weights + _SECONDS_FOR_A_MEGABYTE * file_bytes / 1e6
 
 
 def told(made: Estimate) -> str:

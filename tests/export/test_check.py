@@ -3,15 +3,20 @@
 import math
 
 import pytest
+import torch
 from google.protobuf import json_format
 from tiny import INT8, save_tiny
 from typer.testing import CliRunner
 
 from weft_export.__main__ import export_app
 from weft_export.checkpoints.directory import load_checkpoint
-from weft_export.estimate import duration, estimate, size
+from weft_export.estimate import duration, estimate, seconds_of, size
+from weft_export.families.bert import Bert
+from weft_export.families.bert_body import BertConfig
+from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.graphs.graphs import states_of
 from weft_export.graphs.onnx_graph import read_ports
+from weft_export.layers.style import Style
 from weft_export.quantization.integer_products import quantised
 from weft_proto.v1 import bundle_pb2
 
@@ -155,6 +160,37 @@ def test_what_means_nothing_for_graphs_alone_is_refused(flag, tmp_path):
     code, _, told = run(tmp_path / "none", tmp_path / "graphs", "--graphs-only", flag, *values)
 
     assert (1, f"weft export: {flag}: of no meaning with --graphs-only") == (code, told)
+
+
+def decoder(num_layers, d_model, d_ff, vocab_size, heads, **style):
+    """The shape of a decoder, without weights. heads: those of queries, and those of keys and values."""
+    style = {"rms_norm": True, "activation": "silu", "gated": True, "bias": False, **style}
+    config = DecoderOnlyConfig(vocab_size, 2048, d_model, *heads, d_ff, num_layers, Style(**style))
+    return DecoderOnly(config)
+
+
+def bert():
+    """The shape of BERT base, with few words."""
+    return Bert(BertConfig(320, 3, max_tokens=512, d_model=768, num_heads=12, d_ff=3072, num_layers=12))
+
+
+GEMMA = {"head_dim": 256, "qk_norm": True, "residual": "sandwich"}
+# A shape, the bytes of its tokenizer, and the seconds that its export took at fp32. Gemma's are of the processor.
+MEASURED = {
+    "SmolLM2-135M": (lambda: decoder(30, 576, 1536, 49152, (9, 3)), 2_100_000, 127),
+    "Gemma 3 270M": (lambda: decoder(18, 640, 2048, 262144, (4, 1), **GEMMA), 33_400_000, 178),
+    "a Llama of 1,300 million": (lambda: decoder(26, 2048, 5632, 32000, (32, 8)), 1_800_000, 250),
+    "a BERT of 12 layers": (bert, 10_000, 39),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_time_is_near_what_was_measured(name):
+    """Within 2 times, at fp32: a small model of many layers, a large vocabulary, many weights, and none that writes."""
+    make, file_bytes, measured = MEASURED[name]
+    with torch.device("meta"):
+        model = make()
+    assert measured / 2 < seconds_of(model, bundle_pb2.PRECISION_FP32, file_bytes) < 2 * measured
 
 
 def test_sizes_and_times_are_as_people_write_them():
