@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1.methods import ADMIN_SERVICE
 from weft_server.admission.early_admission import PRIORITY_KEY
-from weft_server.auth.identity import ANYONE, Identity, Role
+from weft_server.auth.tokens import ANYONE, Identity, Role
 from weft_server.errors import PermissionDenied, Unauthenticated
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import grpc.aio
 
 from weft_proto.v1.methods import ADMIN_SERVICE, METHODS, SERVICES
 from weft_server.config import ConfigError
-from weft_server.rpc.reflection import add_reflection
 from weft_server.rpc.services import add_services, behaviours
+from weft_server.rpc.standard_services import add_reflection
 from weft_server.transport.addresses import NotFree, take
 from weft_server.transport.traffic import MAX_CALLS_PER_CONNECTION
 
