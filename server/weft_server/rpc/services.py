@@ -28,6 +28,7 @@ from weft_server.rpc.tokenization_service import answer_detokenize, answer_token
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from weft_proto.v1.methods import Method
     from weft_server.config import ServerConfig
     from weft_server.lifecycle.lifecycle import Lifecycle
     from weft_server.models.registry import ModelRegistry
@@ -84,16 +85,14 @@ async def _answer(answer: Callable[[RequestContext, Any], Awaitable[Any]], reque
 
 
 def add_services(server: grpc.aio.Server, services: Iterable[str], answered_by: Mapping[str, Behaviour]) -> None:
-    """Answer the methods of some services, as the generated code would."""
+    """Answer the methods of some services."""
     for service in services:
-        handlers = {}
-        for method in METHODS.values():
-            if method.service == service:
-                make = grpc.unary_stream_rpc_method_handler if method.streams else grpc.unary_unary_rpc_method_handler
-                handlers[method.name] = make(
-                    answered_by[method.name],
-                    request_deserializer=method.request.FromString,
-                    response_serializer=method.response.SerializeToString,
-                )
+        handlers = {
+            name: _handler(method, answered_by[name]) for name, method in METHODS.items() if method.service == service
+        }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        server.add_registered_method_handlers(service, handlers)
+
+
+def _handler(method: Method, behaviour: Behaviour) -> Any:
+    make = grpc.unary_stream_rpc_method_handler if method.streams else grpc.unary_unary_rpc_method_handler
+    return make(behaviour, method.request.FromString, method.response.SerializeToString)
