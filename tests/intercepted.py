@@ -13,6 +13,7 @@ from google.rpc import error_details_pb2, status_pb2
 import weft_proto.v1
 from certificates import Authority
 from weft_proto.v1 import common_pb2, model_pb2
+from weft_proto.v1.methods import SERVICES
 from weft_server.admission.early_admission import EarlyAdmission
 from weft_server.auth.authorization import Authorization
 from weft_server.auth.credentials import Credentials
@@ -20,7 +21,7 @@ from weft_server.config import ServerConfig
 from weft_server.engine.scheduler import Scheduler
 from weft_server.lifecycle.lifecycle import Lifecycle
 from weft_server.models.registry import ModelRegistry, RegistryEntry
-from weft_server.rpc.grpc_server import SERVICES, GrpcServer
+from weft_server.rpc.grpc_server import GrpcServer
 from weft_server.rpc.health import Health
 from weft_server.rpc.interceptor import Interceptor
 from weft_server.telemetry.metrics import Metrics

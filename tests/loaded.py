@@ -5,52 +5,18 @@ import math
 from pathlib import Path
 
 from weft_proto.tasks import TASKS
-from weft_proto.v1 import (
-    answer_pb2,
-    caption_pb2,
-    classification_pb2,
-    common_pb2,
-    embedding_pb2,
-    generation_pb2,
-    model_pb2,
-    score_pb2,
-    tokenization_pb2,
-    transcription_pb2,
-    translation_pb2,
-)
+from weft_proto.v1 import common_pb2, model_pb2
+from weft_proto.v1.methods import METHODS
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
 from weft_server.loading.build import build_model
 from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
-from weft_server.rpc.classification_service import ClassificationServicer
-from weft_server.rpc.embedding_service import EmbeddingServicer
-from weft_server.rpc.score_service import ScoreServicer
-from weft_server.rpc.text_services import (
-    AnswerServicer,
-    CaptionServicer,
-    GenerationServicer,
-    TranscriptionServicer,
-    TranslationServicer,
-)
-from weft_server.rpc.tokenization_service import TokenizationServicer
+from weft_server.rpc.services import behaviours
 from weft_server.telemetry.metrics import Metrics
 
-_VERBS = {
-    common_pb2.TASK_TRANSLATE: (TranslationServicer, "Translate", translation_pb2.TranslateRequest),
-    common_pb2.TASK_CAPTION: (CaptionServicer, "Caption", caption_pb2.CaptionRequest),
-    common_pb2.TASK_ANSWER: (AnswerServicer, "Answer", answer_pb2.AnswerRequest),
-    common_pb2.TASK_TRANSCRIBE: (TranscriptionServicer, "Transcribe", transcription_pb2.TranscribeRequest),
-    common_pb2.TASK_GENERATE: (GenerationServicer, "Generate", generation_pb2.GenerateRequest),
-    common_pb2.TASK_CLASSIFY_TEXT: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
-    common_pb2.TASK_CLASSIFY_IMAGE: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
-    common_pb2.TASK_TAG: (ClassificationServicer, "Tag", classification_pb2.TagRequest),
-    common_pb2.TASK_EXTRACT: (ClassificationServicer, "Extract", classification_pb2.ExtractRequest),
-    common_pb2.TASK_FILL_MASK: (ClassificationServicer, "FillMask", classification_pb2.FillMaskRequest),
-    common_pb2.TASK_EMBED_TEXT: (EmbeddingServicer, "Embed", embedding_pb2.EmbedRequest),
-    common_pb2.TASK_MATCH: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
-    common_pb2.TASK_EMBED_IMAGE: (EmbeddingServicer, "Embed", embedding_pb2.EmbedRequest),
-}
+# By task: the first of the table's methods that is for it.
+_METHODS = {task: method for method in reversed(METHODS.values()) if not method.streams for task in method.tasks}
 
 
 class Loaded:
@@ -89,41 +55,42 @@ async def refusal_of(directory):
         return str(error) or type(error).__name__
 
 
+def answering(model, config=None):
+    """What answers each method, by its name, where there is this model alone."""
+    entry = RegistryEntry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
+    return behaviours(ModelRegistry([entry]), config)
+
+
 async def ask(model, /, tenant="", **request):
-    """Ask a loaded model through the servicer of its task; the response, or the RequestError it raises.
+    """Ask a loaded model by the method of its task; the response, or the RequestError it raises.
 
     A model that matches is also asked for the vectors of `inputs`.
     """
-    entry = RegistryEntry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
-    servicer, verb, message = _VERBS[common_pb2.TASK_EMBED_TEXT if "inputs" in request else model.manifest.task]
-    REQUEST_CONTEXT.set(RequestContext(verb, tenant=tenant))
-    return await getattr(servicer(ModelRegistry([entry])), verb)(message(**request), None)
+    method = _METHODS[common_pb2.TASK_EMBED_TEXT if "inputs" in request else model.manifest.task]
+    REQUEST_CONTEXT.set(RequestContext(method.name, tenant=tenant))
+    return await answering(model)[method.name](method.request(**request), None)
 
 
 async def score(model, /, deadline=math.inf, **request):
     """Ask a loaded model for scores; the response, or the RequestError it raises."""
-    entry = RegistryEntry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
-    REQUEST_CONTEXT.set(RequestContext("Score", deadline=deadline))
-    selector = common_pb2.ModelSelector(name=model.name)
-    request = score_pb2.ScoreRequest(**{"model": selector, **request})
-    return await ScoreServicer(ModelRegistry([entry])).Score(request, None)
+    return await _named(model, RequestContext("Score", deadline=deadline), request)
 
 
 async def tokenize(model, /, call=None, **request):
     """Ask a loaded model's tokenizer for tokens; the response, or the RequestError it raises."""
-    return await _of_tokenizer(model, "Tokenize", tokenization_pb2.TokenizeRequest, call, request)
+    return await _named(model, call or RequestContext("Tokenize"), request)
 
 
 async def detokenize(model, /, call=None, **request):
     """Ask a loaded model's tokenizer for a text; the response, or the RequestError it raises."""
-    return await _of_tokenizer(model, "Detokenize", tokenization_pb2.DetokenizeRequest, call, request)
+    return await _named(model, call or RequestContext("Detokenize"), request)
 
 
-async def _of_tokenizer(model, method, message, call, request):
-    entry = RegistryEntry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
-    REQUEST_CONTEXT.set(call or RequestContext(method))
-    selector = common_pb2.ModelSelector(name=model.name)
-    return await getattr(TokenizationServicer(ModelRegistry([entry])), method)(message(model=selector, **request), None)
+async def _named(model, call, request):
+    """Ask by the method of a call for which a request has to name its model."""
+    REQUEST_CONTEXT.set(call)
+    message = METHODS[call.method].request(**{"model": common_pb2.ModelSelector(name=model.name), **request})
+    return await answering(model)[call.method](message, None)
 
 
 def golden_request(model, **more):

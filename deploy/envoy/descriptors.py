@@ -7,33 +7,11 @@ from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.rpc import error_details_pb2
 
-from weft_proto.v1 import (
-    answer_pb2,
-    caption_pb2,
-    classification_pb2,
-    embedding_pb2,
-    generation_pb2,
-    model_pb2,
-    score_pb2,
-    tokenization_pb2,
-    transcription_pb2,
-    translation_pb2,
-)
+from weft_proto.v1.methods import METHODS, SERVICES
 
+PUBLIC = [method.request.DESCRIPTOR.file for method in METHODS.values() if method.service in SERVICES]
 # Without error_details Envoy cannot read the details of an error, and answers with an empty body.
-ROOTS = (
-    answer_pb2,
-    caption_pb2,
-    classification_pb2,
-    embedding_pb2,
-    generation_pb2,
-    model_pb2,
-    score_pb2,
-    tokenization_pb2,
-    transcription_pb2,
-    translation_pb2,
-    error_details_pb2,
-)
+ROOTS = (*PUBLIC, error_details_pb2.DESCRIPTOR)
 
 
 def add(file: FileDescriptor, files: dict[str, FileDescriptor]) -> None:
@@ -47,7 +25,7 @@ def main() -> None:
     """Write the set to the path given."""
     files: dict[str, FileDescriptor] = {}
     for root in ROOTS:
-        add(root.DESCRIPTOR, files)
+        add(root, files)
     descriptors = FileDescriptorSet()
     for file in files.values():
         file.CopyToProto(descriptors.file.add())

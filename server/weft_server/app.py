@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from weft_proto.v1 import model_pb2
+from weft_proto.v1.methods import SERVICES
 from weft_server.admission.early_admission import EarlyAdmission
 from weft_server.auth.authorization import Authorization
 from weft_server.auth.credentials import Credentials
@@ -28,7 +29,7 @@ from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.version_labels import VersionLabels
 from weft_server.process.background_tasks import BackgroundTasks
 from weft_server.process.failpoints import POINTS
-from weft_server.rpc.grpc_server import SERVICES, GrpcServer
+from weft_server.rpc.grpc_server import GrpcServer
 from weft_server.rpc.health import Health
 from weft_server.rpc.interceptor import Interceptor
 from weft_server.runtime.cpus import cpu_quota, loading_places

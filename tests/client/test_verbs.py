@@ -6,35 +6,17 @@ import types
 import typing
 from collections.abc import AsyncIterable
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
 import weft
 from fakes import fake_server
-from weft._verbs import VERBS as TABLE
-from weft._verbs import WritingVerb, methods_on
-from weft_proto.v1 import (
-    answer_pb2,
-    answer_pb2_grpc,
-    caption_pb2,
-    caption_pb2_grpc,
-    classification_pb2,
-    classification_pb2_grpc,
-    embedding_pb2,
-    embedding_pb2_grpc,
-    generation_pb2,
-    generation_pb2_grpc,
-    score_pb2,
-    score_pb2_grpc,
-    tokenization_pb2,
-    tokenization_pb2_grpc,
-    transcription_pb2,
-    transcription_pb2_grpc,
-    translation_pb2,
-    translation_pb2_grpc,
-)
+from weft._verbs import methods_on
 from weft_proto.v1 import common_pb2 as common
 from weft_proto.v1 import model_pb2 as model
+from weft_proto.v1 import tokenization_pb2
+from weft_proto.v1.methods import METHODS
 
 DECODING = weft.Decoding(
     max_new_tokens=7,
@@ -493,35 +475,6 @@ def test_the_clients_have_the_same_verbs(name):
     assert arguments(weft.Client) == arguments(weft.AsyncClient)
 
 
-def test_the_table_of_verbs_is_the_contract():
-    """Each RPC that asks a model is of one verb, with the messages that the contract gives it."""
-    contracts = (
-        translation_pb2,
-        answer_pb2,
-        caption_pb2,
-        transcription_pb2,
-        classification_pb2,
-        embedding_pb2,
-        generation_pb2,
-        score_pb2,
-        tokenization_pb2,
-    )
-    services = [each for contract in contracts for each in contract.DESCRIPTOR.services_by_name.values()]
-    rpcs = {
-        f"/{service.full_name}/{rpc.name}": (rpc.input_type, rpc.output_type)
-        for service in services
-        for rpc in service.methods
-    }
-    unary = {verb.path: (rpcs[verb.path][0], verb.response.DESCRIPTOR) for verb in TABLE}
-    streams = {
-        verb.stream_path: (verb.stream_request.DESCRIPTOR, verb.stream_response.DESCRIPTOR)
-        for verb in TABLE
-        if isinstance(verb, WritingVerb)
-    }
-
-    assert rpcs == {**unary, **streams}
-
-
 class Made:
     """A channel that keeps how each method on it was made, by path."""
 
@@ -538,16 +491,12 @@ class Made:
 
 
 def test_methods_are_made_as_the_generated_stubs_make_them():
-    """A method is looked up by the path of its verb, and gRPC is told of it all that a stub says."""
+    """Each method that asks a model is on a channel by its path, and gRPC is told of it all that a stub says."""
     stubs, ours = Made(), Made()
-    translation_pb2_grpc.TranslationServiceStub(stubs)
-    answer_pb2_grpc.AnswerServiceStub(stubs)
-    caption_pb2_grpc.CaptionServiceStub(stubs)
-    transcription_pb2_grpc.TranscriptionServiceStub(stubs)
-    classification_pb2_grpc.ClassificationServiceStub(stubs)
-    generation_pb2_grpc.GenerationServiceStub(stubs)
-    embedding_pb2_grpc.EmbeddingServiceStub(stubs)
-    score_pb2_grpc.ScoreServiceStub(stubs)
-    tokenization_pb2_grpc.TokenizationServiceStub(stubs)
+    for method in METHODS.values():
+        if not method.takes_names:
+            module = method.request.DESCRIPTOR.file.name.replace("/", ".").replace(".proto", "_pb2_grpc")
+            stub = getattr(import_module(module), f"{method.service.rpartition('.')[2]}Stub")
+            stub(stubs)
 
     assert stubs.methods == methods_on(ours)

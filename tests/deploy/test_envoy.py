@@ -9,8 +9,9 @@ import pytest
 import yaml
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
+from weft_proto.v1.methods import SERVICES
 from weft_server.config import ServerConfig
-from weft_server.rpc.grpc_server import MIN_PING_INTERVAL_MS, SERVICES
+from weft_server.rpc.grpc_server import MIN_PING_INTERVAL_MS
 from weft_server.rpc.health import ACCEPTING
 
 ROOT = Path(__file__).parents[2]

@@ -11,17 +11,8 @@ from cells import KINDS, TASKS
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from weft_proto.v1 import (
-    answer_pb2,
-    caption_pb2,
-    classification_pb2,
-    common_pb2,
-    embedding_pb2,
-    generation_pb2,
-    score_pb2,
-    transcription_pb2,
-    translation_pb2,
-)
+from weft_proto.v1 import common_pb2
+from weft_proto.v1.methods import METHODS, streaming
 
 ROOT = Path(__file__).parents[2]
 # Inputs of each task: of the first request, of the two beside it, of the one behind. Those of a task that batches have
@@ -55,28 +46,28 @@ FILES = {
     "classify image": ("image", "digits"),
     "match": ("image", "digits"),
 }
-_VERBS = {
-    "translate": ("weft.v1.TranslationService", "Translate", translation_pb2),
-    "caption": ("weft.v1.CaptionService", "Caption", caption_pb2),
-    "answer": ("weft.v1.AnswerService", "Answer", answer_pb2),
-    "transcribe": ("weft.v1.TranscriptionService", "Transcribe", transcription_pb2),
-    "generate": ("weft.v1.GenerationService", "Generate", generation_pb2),
-    "classify text": ("weft.v1.ClassificationService", "Classify", classification_pb2),
-    "classify image": ("weft.v1.ClassificationService", "Classify", classification_pb2),
-    "tag": ("weft.v1.ClassificationService", "Tag", classification_pb2),
-    "extract": ("weft.v1.ClassificationService", "Extract", classification_pb2),
-    "fill mask": ("weft.v1.ClassificationService", "FillMask", classification_pb2),
-    "embed": ("weft.v1.EmbeddingService", "Embed", embedding_pb2),
-    "match": ("weft.v1.ClassificationService", "Classify", classification_pb2),
-    "score": ("weft.v1.ScoreService", "Score", score_pb2),
+_METHODS = {
+    "translate": "Translate",
+    "caption": "Caption",
+    "answer": "Answer",
+    "transcribe": "Transcribe",
+    "generate": "Generate",
+    "classify text": "Classify",
+    "classify image": "Classify",
+    "tag": "Tag",
+    "extract": "Extract",
+    "fill mask": "FillMask",
+    "embed": "Embed",
+    "match": "Classify",
+    "score": "Score",
 }
 
 
 def verb(task, kind):
     """(path of the method, its request, its response)."""
-    service, name, module = _VERBS[task]
-    name = f"Stream{name}" if kind == "stream" else name
-    return f"/{service}/{name}", getattr(module, f"{name}Request"), getattr(module, f"{name}Response")
+    name = _METHODS[task]
+    method = streaming(name) if kind == "stream" else METHODS[name]
+    return method.path, method.request, method.response
 
 
 def request_of(task, number, kind="unary", *, explains=False, is_bad=False):

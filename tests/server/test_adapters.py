@@ -13,20 +13,18 @@ from google.protobuf import json_format
 from tiny import CHECKPOINTS, save_tiny
 from tiny_adapters import linear_shapes, write_adapter
 
-from loaded import Loaded, refusal_of, score
+from loaded import Loaded, answering, refusal_of, score
 from waiting import until
 from weft_export.adapters.export_adapter import export_adapter
 from weft_export.export import adaptable, export_checkpoint
-from weft_proto.v1 import bundle_pb2, common_pb2, model_pb2, translation_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2, translation_pb2
 from weft_server.bundle.adapter import load_adapter
 from weft_server.bundle.load import load_bundle
 from weft_server.checks.bundles import look_at_bundles
 from weft_server.config import try_config
 from weft_server.errors import AdapterNotFound, AdapterRefused, BundleError, CannotAdapt, Overloaded
 from weft_server.loading import adapter_loader
-from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
-from weft_server.rpc.text_services import TranslationServicer
 from weft_server.runtime import adapter_stack
 from weft_server.runtime.adapter_stack import grouped
 from weft_server.sequence import Standing
@@ -58,13 +56,12 @@ def adapters(repository, tmp_path):
 @asynccontextmanager
 async def asked(model, text="", adapter="", **more):
     """Ask as a caller does whose call has not ended."""
-    entry = RegistryEntry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
     call = RequestContext("Translate")
     REQUEST_CONTEXT.set(call)
     selector = common_pb2.ModelSelector(name=model.name, adapter=adapter)
     request = translation_pb2.TranslateRequest(model=selector, text=text or TEXTS[0], return_scores=True, **more)
     try:
-        yield await TranslationServicer(ModelRegistry([entry])).Translate(request, None)
+        yield await answering(model)["Translate"](request, None)
     finally:
         call.let_go()
 

@@ -21,12 +21,12 @@ from intercepted import (
     served,
 )
 from waiting import until
+from weft_proto.v1.methods import SERVICES
 from weft_server.admission.early_admission import EarlyAdmission
 from weft_server.auth.authorization import Authorization, role_of
-from weft_server.auth.identity import Role
+from weft_server.auth.tokens import Role
 from weft_server.models.registry import ModelRegistry
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
-from weft_server.rpc.grpc_server import SERVICES
 from weft_server.rpc.interceptor import Interceptor
 from weft_server.telemetry.metrics import Metrics
 

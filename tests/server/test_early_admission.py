@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from intercepted import entry_of, methods
-from weft_server.admission.early_admission import _TASKS, MODEL_KEY, EarlyAdmission
+from intercepted import entry_of
+from weft_proto.v1.methods import METHODS
+from weft_server.admission.early_admission import MODEL_KEY, EarlyAdmission
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import RequestContext
@@ -14,13 +15,7 @@ from weft_server.sequence import Priority, Standing
 GENERATE = "/weft.v1.GenerationService/Generate"
 CLASSIFY = "/weft.v1.ClassificationService/Classify"
 # Of these it is not known before the message is read which queue they come to, or they come to none.
-_UNJUDGED = {
-    "/weft.v1.ScoreService/Score",
-    "/weft.v1.TokenizationService/Tokenize",
-    "/weft.v1.TokenizationService/Detokenize",
-    "/weft.v1.ModelService/ListModels",
-    "/weft.v1.ModelService/GetModel",
-}
+_UNJUDGED = {"Score", "Tokenize", "Detokenize"}
 
 
 def _refuses(entries, method=GENERATE, metadata=()):
@@ -68,11 +63,9 @@ def test_a_model_that_is_not_there_yet_is_judged_later():
     assert not _refuses([RegistryEntry("gpt", 1, None)], metadata=((MODEL_KEY, "gpt"),))
 
 
-def test_every_method_is_judged_or_known_not_to_be():
-    """A new method needs a line in early admission's table, or here."""
-    for path in methods():
-        if "ModelAdmin" not in path:  # on a port of its own, where no gate stands
-            assert (path in _TASKS) != (path in _UNJUDGED), path
+def test_every_method_that_asks_a_model_is_judged_or_known_not_to_be():
+    """A new method has its tasks in the contracts' table, or stands here."""
+    assert _UNJUDGED == {each.name for each in METHODS.values() if not (each.tasks or each.takes_names)}
 
 
 def test_metadata_says_class_and_tenant():

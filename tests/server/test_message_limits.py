@@ -11,10 +11,11 @@ from intercepted import ask as asked
 from loaded import Loaded, ask, detokenize
 from on_the_wire import places, varint
 from weft_proto.v1 import common_pb2
+from weft_proto.v1.methods import SERVICES
 from weft_server.admission.message_fields import MAX_UNKNOWN, fields_of
 from weft_server.admission.message_limits import FIELD_LIMITS
 from weft_server.errors import InvalidRequest
-from weft_server.rpc.grpc_server import ADMIN_SERVICES, SERVICES
+from weft_server.rpc.grpc_server import ADMIN_SERVICES
 
 
 def test_there_are_no_bounds_of_fields_that_are_not():

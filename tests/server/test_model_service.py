@@ -5,12 +5,10 @@ import asyncio
 import pytest
 from tiny import CHECKPOINTS
 
-from loaded import Loaded
+from loaded import Loaded, answering
 from weft_proto.v1 import model_pb2
 from weft_server.config import read_config
-from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
-from weft_server.rpc.model_service import ModelServicer
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
@@ -20,10 +18,9 @@ def test_a_model_is_listed_as_its_manifest_states_it(tiny_repository, name):
 
     async def run():
         async with Loaded(directory) as model:
-            entry = RegistryEntry(name, 1, directory, model_pb2.MODEL_STATE_READY, model=model)
-            servicer = ModelServicer(ModelRegistry([entry]), read_config(repository=tiny_repository.folder))
+            answer = answering(model, read_config(repository=tiny_repository.folder))["ListModels"]
             REQUEST_CONTEXT.set(RequestContext("ListModels"))
-            (listed,) = (await servicer.ListModels(model_pb2.ListModelsRequest(), None)).models
+            (listed,) = (await answer(model_pb2.ListModelsRequest(), None)).models
             manifest = model.manifest
             assert manifest.task == listed.task
             assert "fp32" == listed.precision

@@ -7,13 +7,11 @@ import pytest
 from tiny import CHECKPOINTS, save_tiny
 from tiny_adapters import linear_shapes, write_adapter
 
-from loaded import Loaded
+from loaded import Loaded, answering
 from weft_export.adapters.export_adapter import export_adapter
 from weft_export.export import adaptable, export_checkpoint
-from weft_proto.v1 import common_pb2, generation_pb2, model_pb2
-from weft_server.models.registry import ModelRegistry, RegistryEntry
+from weft_proto.v1 import common_pb2, generation_pb2
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
-from weft_server.rpc.text_services import GenerationServicer
 
 PROMPTS = ("the big dog eats", "the cat", "a dog finds the red house", "the dog")
 NAMES = ("formal", "short")
@@ -21,14 +19,13 @@ NAMES = ("formal", "short")
 
 async def answer(model, prompt, adapter):
     """The ids of an answer, and the bits of their log-probabilities."""
-    entry = RegistryEntry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
     call = RequestContext("Generate")
     REQUEST_CONTEXT.set(call)
     selector = common_pb2.ModelSelector(name=model.name, adapter=adapter)
     decoding = common_pb2.Decoding(min_new_tokens=8, max_new_tokens=16)
     request = generation_pb2.GenerateRequest(model=selector, text=prompt, return_scores=True, decoding=decoding)
     try:
-        done = (await GenerationServicer(ModelRegistry([entry])).Generate(request, None)).completion
+        done = (await answering(model)["Generate"](request, None)).completion
     finally:
         call.let_go()
     return list(done.token_ids), np.array(done.token_log_probs, np.float32).tobytes()

@@ -8,15 +8,13 @@ from contextlib import aclosing, contextmanager, suppress
 
 import pytest
 
-from loaded import Loaded, ask
+from loaded import Loaded, answering, ask
 from waiting import until
-from weft_proto.v1 import common_pb2, model_pb2, translation_pb2
+from weft_proto.v1 import common_pb2, translation_pb2
 from weft_server.errors import DeadlineExpired, InvalidRequest, Overloaded
-from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.preprocessing.inputs import MAX_SENTENCES, MAX_SPLIT_CHARS
 from weft_server.requests.segments import joint
-from weft_server.rpc.text_services import TranslationServicer
 
 SENTENCES = ["the cat eats .", "the dog finds the house .", "the red bird sees a dog .", "we are in the green tree"]
 # Small letters follow, so only the ends of lines cut.
@@ -27,10 +25,9 @@ MANY = common_pb2.Decoding(max_new_tokens=24, min_new_tokens=24)
 
 async def stream(model, deadline=math.inf, **request):
     """The events of a streamed translation."""
-    entry = RegistryEntry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
     REQUEST_CONTEXT.set(RequestContext("StreamTranslate", deadline=deadline))
     asked = translation_pb2.StreamTranslateRequest(request=translation_pb2.TranslateRequest(**request))
-    async with aclosing(TranslationServicer(ModelRegistry([entry])).StreamTranslate(asked, None)) as events:
+    async with aclosing(answering(model)["StreamTranslate"](asked, None)) as events:
         async for event in events:
             yield event
 

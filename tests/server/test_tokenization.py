@@ -16,7 +16,7 @@ from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.preprocessing.inputs import MAX_SPLIT_CHARS
 from weft_server.preprocessing.tokenizer_side import MAX_TOKENS
-from weft_server.rpc.tokenization_service import TokenizationServicer
+from weft_server.rpc.services import behaviours
 from weft_server.sequence import Standing
 
 INPUT, OUTPUT = tokenization_pb2.SIDE_INPUT, tokenization_pb2.SIDE_OUTPUT
@@ -318,14 +318,14 @@ def test_a_model_that_sleeps_is_woken_for_what_it_can_do(tiny_repository):
             entry.state, entry.model = model_pb2.MODEL_STATE_READY, model
 
         entry.wake = wake
-        servicer = TokenizationServicer(ModelRegistry([entry]))
+        answer = behaviours(ModelRegistry([entry]), config=None)["Tokenize"]
         request = tokenization_pb2.TokenizeRequest(model={"name": model.name}, text="the dog", side=OUTPUT)
         REQUEST_CONTEXT.set(RequestContext("Tokenize"))
         with pytest.raises(InvalidRequest):
-            await servicer.Tokenize(request, None)
+            await answer(request, None)
         assert not woken
         request.side = INPUT
-        assert (await servicer.Tokenize(request, None)).num_tokens
+        assert (await answer(request, None)).num_tokens
         assert [True] == woken
 
     run(tiny_repository / "tiny-text" / "1", laws)

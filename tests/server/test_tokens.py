@@ -5,8 +5,7 @@ from hashlib import sha256
 import pytest
 
 from weft_server.auth import tokens
-from weft_server.auth.identity import Role
-from weft_server.auth.tokens import Tokens, TokensError
+from weft_server.auth.tokens import Role, Tokens, TokensError
 
 PLAIN = "correct-horse-battery"
 HASHED = sha256(b"of-somebody-else").hexdigest()

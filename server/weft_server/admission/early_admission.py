@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft_proto.v1 import common_pb2, model_pb2
+from weft_proto.v1 import model_pb2
+from weft_proto.v1.methods import METHOD_AT
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.sequence import Priority
 
 if TYPE_CHECKING:
+    from weft_proto.v1 import common_pb2
     from weft_server.models.model import Model
     from weft_server.models.registry import ModelRegistry
     from weft_server.models.request_context import RequestContext
@@ -23,31 +25,6 @@ MODEL_KEY = "weft-model"
 PRIORITY_KEY = "weft-priority"
 MAX_TENANT = 64
 _PRIORITIES = {priority.name.lower(): priority for priority in Priority}
-_TASKS: dict[str, tuple[common_pb2.Task.ValueType, ...]] = {
-    "/weft.v1.TranslationService/Translate": (common_pb2.TASK_TRANSLATE,),
-    "/weft.v1.TranslationService/StreamTranslate": (common_pb2.TASK_TRANSLATE,),
-    "/weft.v1.CaptionService/Caption": (common_pb2.TASK_CAPTION,),
-    "/weft.v1.CaptionService/StreamCaption": (common_pb2.TASK_CAPTION,),
-    "/weft.v1.AnswerService/Answer": (common_pb2.TASK_ANSWER,),
-    "/weft.v1.AnswerService/StreamAnswer": (common_pb2.TASK_ANSWER,),
-    "/weft.v1.TranscriptionService/Transcribe": (common_pb2.TASK_TRANSCRIBE,),
-    "/weft.v1.TranscriptionService/StreamTranscribe": (common_pb2.TASK_TRANSCRIBE,),
-    "/weft.v1.GenerationService/Generate": (common_pb2.TASK_GENERATE,),
-    "/weft.v1.GenerationService/StreamGenerate": (common_pb2.TASK_GENERATE,),
-    "/weft.v1.ClassificationService/Classify": (
-        common_pb2.TASK_CLASSIFY_TEXT,
-        common_pb2.TASK_CLASSIFY_IMAGE,
-        common_pb2.TASK_MATCH,
-    ),
-    "/weft.v1.ClassificationService/Tag": (common_pb2.TASK_TAG,),
-    "/weft.v1.ClassificationService/Extract": (common_pb2.TASK_EXTRACT,),
-    "/weft.v1.ClassificationService/FillMask": (common_pb2.TASK_FILL_MASK,),
-    "/weft.v1.EmbeddingService/Embed": (
-        common_pb2.TASK_EMBED_TEXT,
-        common_pb2.TASK_EMBED_IMAGE,
-        common_pb2.TASK_MATCH,
-    ),
-}
 
 
 class EarlyAdmission:
@@ -72,7 +49,8 @@ class EarlyAdmission:
                 call.priority = _priority(value)
             elif key == self._tenant_key and call.is_known and not call.tenant:
                 call.tenant = _tenant(key, value)
-        self._check_room(call, _TASKS.get(details.method, ()), named)
+        method = METHOD_AT.get(details.method)
+        self._check_room(call, method.tasks if method else (), named)
 
     def _check_room(self, call: RequestContext, tasks: tuple[common_pb2.Task.ValueType, ...], named: str) -> None:
         """Raise Overloaded if every version of the model that a call means lets no more wait."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import Message
 
 from weft_proto.bundle_rules import LIMITS, MAX_MATCHED_LABELS
+from weft_proto.v1.methods import METHOD_AT
 from weft_server.admission.message_fields import FieldLimit, check_fields, fields_of
 from weft_server.preprocessing.chat_template import MAX_MESSAGES
 from weft_server.preprocessing.masked_text import MAX_TARGETS
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
 
 MAX_NAME_BYTES = 4096
 MAX_TEXT_BYTES = 4 * 1024 * 1024
-_NAMES = ("weft.v1.ModelService", "weft.v1.ModelAdminService", "grpc.health.", "grpc.reflection.")
-_FILES = {
-    *("Caption", "StreamCaption", "Answer", "StreamAnswer", "Transcribe", "StreamTranscribe"),
-    *("Classify", "Embed", "Score"),
-}
 # No bundle may say that it takes more. Each takes as many as it says.
 _MAX_IDS = int(LIMITS["TextSpec"]["max_total_tokens"].most or 0)
 # Every repeated field that a request may have. What reads a field says the same, with the same reason.
@@ -48,10 +44,11 @@ FIELD_LIMITS = {
 
 def max_bytes(method: str, most: int) -> int:
     """Return the largest number of bytes of a message to a method, by its full name. `most` is what any may have."""
-    service, _, name = method.removeprefix("/").partition("/")
-    if name in _FILES:
+    row = METHOD_AT.get(method)
+    if row and row.takes_file:
         return most
-    return min(most, MAX_NAME_BYTES if service.startswith(_NAMES) else MAX_TEXT_BYTES)
+    # Of health and reflection, which are no rows, requests are names too.
+    return min(most, MAX_TEXT_BYTES if row and not row.takes_names else MAX_NAME_BYTES)
 
 
 def check_of(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], int] | None:

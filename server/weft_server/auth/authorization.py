@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft_proto.v1.methods import ADMIN_SERVICE
 from weft_server.admission.early_admission import PRIORITY_KEY
-from weft_server.auth.identity import ANYONE, Identity, Role
+from weft_server.auth.tokens import ANYONE, Identity, Role
 from weft_server.errors import PermissionDenied, Unauthenticated
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
     from weft_server.auth.credentials import Credentials
 
-_ADMIN = "AdminService"
 _SCHEME = "bearer "
 # What any certificate may do that an authority of ours has signed, where no file says more.
 _SIGNED = frozenset({Role.CALL, Role.METRICS})
@@ -93,7 +93,7 @@ class Authorization:
 
 def role_of(method: str) -> Role:
     """Return the role that a method needs, by its full name."""
-    return Role.ADMIN if method.rpartition("/")[0].endswith(_ADMIN) else Role.CALL
+    return Role.ADMIN if method.startswith(f"/{ADMIN_SERVICE}/") else Role.CALL
 
 
 def _for_call(identity: Identity, method: str, metadata: Collection[tuple[str, str | bytes]]) -> Identity:

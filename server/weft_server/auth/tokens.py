@@ -11,9 +11,9 @@ A name may have several lines: one token for the change from another.
 import hmac
 import re
 from collections.abc import Iterable
+from enum import StrEnum
 from hashlib import sha256
-
-from weft_server.auth.identity import Identity, Role
+from typing import NamedTuple
 
 MAX_NAME = 64
 # A shorter token may be guessed.
@@ -25,6 +25,25 @@ _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 _COMMENT = re.compile(r"(^|\s)#.*")
 # Of no token.
 _NOBODY = (bytes(32), None)
+
+
+class Role(StrEnum):
+    """What somebody may do: ask models, ask them before others, change which there are, or read the metrics."""
+
+    CALL = "call"
+    HIGH = "high"
+    ADMIN = "admin"
+    METRICS = "metrics"
+
+
+class Identity(NamedTuple):
+    """Somebody who is known. The name is empty where nobody is asked."""
+
+    name: str
+    roles: frozenset[Role]
+
+
+ANYONE = Identity("", frozenset(Role))
 
 
 class TokensError(Exception):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client.exposition import choose_encoder
 
-from weft_server.auth.identity import Role
+from weft_server.auth.tokens import Role
 from weft_server.errors import PermissionDenied, RequestError
 
 if TYPE_CHECKING:

@@ -1,19 +1,17 @@
-"""The service that puts a text or a picture into a model's labels, or each token of a text."""
+"""Classify and Tag: a text or a picture is put into a model's labels, or each token of a text."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft_proto.v1 import classification_pb2, classification_pb2_grpc, common_pb2
+from weft_proto.v1 import classification_pb2, common_pb2
+from weft_proto.v1.methods import METHODS
 from weft_server.errors import InvalidRequest
-from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.preprocessing.token_labels import TagInput, spans_of
 from weft_server.requests.generate import classify, finishing, input_of
 from weft_server.requests.zero_shot import match, texts_of
 from weft_server.rpc.alignment import explain_rows, reading_of
-from weft_server.rpc.extract import extracted
-from weft_server.rpc.fill_mask import filled
 from weft_server.rpc.responses import about
 
 if TYPE_CHECKING:
@@ -23,74 +21,56 @@ if TYPE_CHECKING:
 
     from weft_server.models.model import Model
     from weft_server.models.registry import ModelRegistry
+    from weft_server.models.request_context import RequestContext
     from weft_server.requests.generate import Read
 
 DEFAULT_TOP_K = 5
 DEFAULT_THRESHOLD = 0.5
 
 
-class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServicer):
-    """weft.v1.ClassificationService."""
+async def answer_classify(
+    models: ModelRegistry, call: RequestContext, request: classification_pb2.ClassifyRequest
+) -> Any:
+    """Answer with the most probable labels."""
+    kind = request.WhichOneof("input")
+    if kind is None:
+        raise InvalidRequest("input", "is required: text, token_ids or image", "EMPTY_INPUT")
+    model = await models.take(call, request.model, *_tasks_of(request, kind))
+    prompt = model.reader.prompts.of(request, (kind,))
+    if model.manifest.HasField("matching"):
+        return await _matched(call, model, request)
+    _check_own(request, model)
+    choice = _choice_of(request, model.manifest.labels, model.manifest.scoring)
+    with reading_of(model, request) as reading:
+        read = _pair_of(model, request, kind, prompt)
+        read = read or input_of(model, request, kind, model.languages.plain, prompt)
+        sequence, reason, scores = await classify(call, model, read)
+        answer = classification_pb2.ClassifyResponse(labels=choice.of(scores), **about(call, model, sequence))
+        answer.scoring = model.manifest.scoring
+        with finishing(model, (sequence,), reason):
+            if reading:
+                await explain_rows(answer.alignment, model, reading, sequence, [choice.best(scores)])
+    return answer
 
-    def __init__(self, models: ModelRegistry) -> None:
-        self._models = models
 
-    async def Classify(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
-        """Answer with the most probable labels."""
-        call = REQUEST_CONTEXT.get()
-        call.name(request.request_id)
-        kind = request.WhichOneof("input")
-        if kind is None:
-            raise InvalidRequest("input", "is required: text, token_ids or image", "EMPTY_INPUT")
-        model = await self._models.take(call, request.model, *_tasks_of(request, kind))
-        prompt = model.reader.prompts.of(request, (kind,))
-        if model.manifest.HasField("matching"):
-            return await _matched(call, model, request)
-        _check_own(request, model)
-        choice = _choice_of(request, model.manifest.labels, model.manifest.scoring)
-        with reading_of(model, request) as reading:
-            read = _pair_of(model, request, kind, prompt)
-            read = read or input_of(model, request, kind, model.languages.plain, prompt)
-            sequence, reason, scores = await classify(call, model, read)
-            answer = classification_pb2.ClassifyResponse(labels=choice.of(scores), **about(call, model, sequence))
-            answer.scoring = model.manifest.scoring
-            with finishing(model, (sequence,), reason):
-                if reading:
-                    await explain_rows(answer.alignment, model, reading, sequence, [choice.best(scores)])
-        return answer
-
-    async def Extract(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
-        """Answer a question with spans of a context."""
-        call = REQUEST_CONTEXT.get()
-        call.name(request.request_id)
-        return await extracted(call, await self._models.take(call, request.model, common_pb2.TASK_EXTRACT), request)
-
-    async def FillMask(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
-        """Answer with the tokens that fit in the places of a text's masks."""
-        call = REQUEST_CONTEXT.get()
-        call.name(request.request_id)
-        return await filled(call, await self._models.take(call, request.model, common_pb2.TASK_FILL_MASK), request)
-
-    async def Tag(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
-        """Answer with the most probable label of each token, and the spans they form."""
-        call = REQUEST_CONTEXT.get()
-        call.name(request.request_id)
-        kind = request.WhichOneof("input")
-        if kind is None:
-            raise InvalidRequest("input", "is required: text or token_ids", "EMPTY_INPUT")
-        model = await self._models.take(call, request.model, common_pb2.TASK_TAG)
-        assert model.source_tokenizer is not None, "a tagger without its tokenizer was accepted. This is a bug."
-        source = TagInput(model.reader, model.source_tokenizer, model.manifest.labels)
-        with reading_of(model, request) as reading:
-            read = (lambda _: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)
-            sequence, reason, probabilities = await classify(call, model, read)
-            tokens = source.tokens(probabilities)
-            spans = spans_of(tokens, request.text)
-            answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **about(call, model, sequence))
-            with finishing(model, (sequence,), reason):
-                if reading:
-                    await explain_rows(answer.alignment, model, reading, sequence, source.pieces())
-        return answer
+async def answer_tag(models: ModelRegistry, call: RequestContext, request: classification_pb2.TagRequest) -> Any:
+    """Answer with the most probable label of each token, and the spans they form."""
+    kind = request.WhichOneof("input")
+    if kind is None:
+        raise InvalidRequest("input", "is required: text or token_ids", "EMPTY_INPUT")
+    model = await models.take(call, request.model, *METHODS["Tag"].tasks)
+    assert model.source_tokenizer is not None, "a tagger without its tokenizer was accepted. This is a bug."
+    source = TagInput(model.reader, model.source_tokenizer, model.manifest.labels)
+    with reading_of(model, request) as reading:
+        read = (lambda _: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)
+        sequence, reason, probabilities = await classify(call, model, read)
+        tokens = source.tokens(probabilities)
+        spans = spans_of(tokens, request.text)
+        answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **about(call, model, sequence))
+        with finishing(model, (sequence,), reason):
+            if reading:
+                await explain_rows(answer.alignment, model, reading, sequence, source.pieces())
+    return answer
 
 
 def _pair_of(model: Model, request: classification_pb2.ClassifyRequest, kind: str, prompt: str) -> Read | None:

@@ -1,12 +1,11 @@
-"""The service that turns texts or pictures into vectors."""
+"""Embed: texts or pictures are turned into vectors."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft_proto.v1 import common_pb2, embedding_pb2, embedding_pb2_grpc
+from weft_proto.v1 import common_pb2, embedding_pb2
 from weft_server.errors import InvalidRequest
-from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.requests.embed import MAX_INPUTS, embed, vector_of
 from weft_server.requests.generate import finishing
 from weft_server.rpc.alignment import explain_rows, reading_of
@@ -16,6 +15,7 @@ from weft_server.sequence import FinishReason
 if TYPE_CHECKING:
     from weft_server.models.model import Model
     from weft_server.models.registry import ModelRegistry
+    from weft_server.models.request_context import RequestContext
 
 _TASKS = {
     "text": (common_pb2.TASK_EMBED_TEXT, common_pb2.TASK_MATCH),
@@ -24,31 +24,23 @@ _TASKS = {
 }
 
 
-class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
-    """weft.v1.EmbeddingService."""
-
-    def __init__(self, models: ModelRegistry) -> None:
-        self._models = models
-
-    async def Embed(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
-        """Answer with a vector for each input."""
-        call = REQUEST_CONTEXT.get()
-        call.name(request.request_id)
-        model = await self._models.take(call, request.model, *_tasks_of(request))
-        _check_explain(request, model)
-        dimensions = _dimensions(request, model)
-        prompt = model.reader.prompts.of(request, (each.WhichOneof("input") for each in request.inputs))
-        with reading_of(model, request) as reading:
-            sequences = await embed(call, model, request.inputs, prompt)
-            answer = embedding_pb2.EmbedResponse(**about(call, model, *sequences))
-            for sequence in sequences:
-                vector = vector_of(sequence, dimensions, normalized=model.manifest.embedding.normalized)
-                embedding = answer.embeddings.add(input_tokens=sequence.num_input_tokens)
-                embedding.MergeFromString(packed(embedding_pb2.Embedding.VALUES_FIELD_NUMBER, vector))
-            with finishing(model, sequences, FinishReason.STOP):
-                if reading:
-                    await explain_rows(answer.alignment, model, reading, sequences[0], ["embedding"])
-        return answer
+async def answer_embed(models: ModelRegistry, call: RequestContext, request: embedding_pb2.EmbedRequest) -> Any:
+    """Answer with a vector for each input."""
+    model = await models.take(call, request.model, *_tasks_of(request))
+    _check_explain(request, model)
+    dimensions = _dimensions(request, model)
+    prompt = model.reader.prompts.of(request, (each.WhichOneof("input") for each in request.inputs))
+    with reading_of(model, request) as reading:
+        sequences = await embed(call, model, request.inputs, prompt)
+        answer = embedding_pb2.EmbedResponse(**about(call, model, *sequences))
+        for sequence in sequences:
+            vector = vector_of(sequence, dimensions, normalized=model.manifest.embedding.normalized)
+            embedding = answer.embeddings.add(input_tokens=sequence.num_input_tokens)
+            embedding.MergeFromString(packed(embedding_pb2.Embedding.VALUES_FIELD_NUMBER, vector))
+        with finishing(model, sequences, FinishReason.STOP):
+            if reading:
+                await explain_rows(answer.alignment, model, reading, sequences[0], ["embedding"])
+    return answer
 
 
 def _tasks_of(request: embedding_pb2.EmbedRequest) -> tuple[common_pb2.Task.ValueType, ...]:

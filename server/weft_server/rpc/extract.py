@@ -1,10 +1,11 @@
-"""Answers a question with spans of a context."""
+"""Extract: a question is answered with spans of a context."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import classification_pb2
+from weft_proto.v1.methods import METHODS
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.question_answering import ExtractInput, Windowing
 from weft_server.requests.embed import run_together
@@ -16,7 +17,7 @@ from weft_server.sequence import FinishReason
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft_server.models.model import Model
+    from weft_server.models.registry import ModelRegistry
     from weft_server.models.request_context import RequestContext
     from weft_server.preprocessing.wanted import Wanted
     from weft_server.sequence import Sequence
@@ -31,8 +32,11 @@ MAX_ANSWER_TOKENS = 128
 MANY_TOKENS = 1000
 
 
-async def extracted(call: RequestContext, model: Model, request: classification_pb2.ExtractRequest) -> Any:
+async def answer_extract(
+    models: ModelRegistry, call: RequestContext, request: classification_pb2.ExtractRequest
+) -> Any:
     """Answer with the most probable spans. Raises RequestError."""
+    model = await models.take(call, request.model, *METHODS["Extract"].tasks)
     assert model.source_tokenizer is not None, "an extractor without its tokenizer was accepted. This is a bug."
     top_k = request.top_k if request.HasField("top_k") else 1
     _check_within("top_k", top_k, MAX_ANSWERS)

@@ -1,4 +1,4 @@
-"""Answers with the tokens that fit in the places of a text's masks."""
+"""FillMask: the tokens that fit in the places of a text's masks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import classification_pb2
+from weft_proto.v1.methods import METHODS
 from weft_server.errors import InvalidRequest
 from weft_server.models.held_bytes import HeldBytes
 from weft_server.preprocessing.masked_text import MAX_TARGETS, FillMaskInput
@@ -15,7 +16,7 @@ from weft_server.rpc.responses import about
 from weft_server.source import Masked
 
 if TYPE_CHECKING:
-    from weft_server.models.model import Model
+    from weft_server.models.registry import ModelRegistry
     from weft_server.models.request_context import RequestContext
     from weft_server.source import Source
 
@@ -31,8 +32,11 @@ LOGITS = HeldBytes("the logits of these masks take", MAX_BYTES, MAX_BYTES_OF_TEN
 _LOGIT_BYTES = 4
 
 
-async def filled(call: RequestContext, model: Model, request: classification_pb2.FillMaskRequest) -> Any:
+async def answer_fill_mask(
+    models: ModelRegistry, call: RequestContext, request: classification_pb2.FillMaskRequest
+) -> Any:
     """Answer with the most probable fillings of each mask. Raises RequestError."""
+    model = await models.take(call, request.model, *METHODS["FillMask"].tasks)
     assert model.source_tokenizer is not None, "a model without its tokenizer was accepted. This is a bug."
     text = model.manifest.text
     most = min(MAX_TOP_K, text.source_vocab_size)

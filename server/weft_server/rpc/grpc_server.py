@@ -7,34 +7,10 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from weft_proto.v1 import (
-    admin_pb2_grpc,
-    answer_pb2_grpc,
-    caption_pb2_grpc,
-    classification_pb2_grpc,
-    embedding_pb2_grpc,
-    generation_pb2_grpc,
-    model_pb2_grpc,
-    score_pb2_grpc,
-    tokenization_pb2_grpc,
-    transcription_pb2_grpc,
-    translation_pb2_grpc,
-)
+from weft_proto.v1.methods import ADMIN_SERVICE, METHODS, SERVICES
 from weft_server.config import ConfigError
-from weft_server.rpc.admin_service import ModelAdminServicer
-from weft_server.rpc.classification_service import ClassificationServicer
-from weft_server.rpc.embedding_service import EmbeddingServicer
-from weft_server.rpc.model_service import ModelServicer
-from weft_server.rpc.reflection import add_reflection
-from weft_server.rpc.score_service import ScoreServicer
-from weft_server.rpc.text_services import (
-    AnswerServicer,
-    CaptionServicer,
-    GenerationServicer,
-    TranscriptionServicer,
-    TranslationServicer,
-)
-from weft_server.rpc.tokenization_service import TokenizationServicer
+from weft_server.rpc.services import add_services, behaviours
+from weft_server.rpc.standard_services import add_reflection
 from weft_server.transport.addresses import NotFree, take
 from weft_server.transport.traffic import MAX_CALLS_PER_CONNECTION
 
@@ -46,20 +22,8 @@ if TYPE_CHECKING:
     from weft_server.rpc.health import Health
     from weft_server.rpc.interceptor import Interceptor
 
-SERVICES = (
-    "weft.v1.TranslationService",
-    "weft.v1.CaptionService",
-    "weft.v1.AnswerService",
-    "weft.v1.TranscriptionService",
-    "weft.v1.ClassificationService",
-    "weft.v1.GenerationService",
-    "weft.v1.ScoreService",
-    "weft.v1.EmbeddingService",
-    "weft.v1.TokenizationService",
-    "weft.v1.ModelService",
-)
 # On the admin port.
-ADMIN_SERVICES = ("weft.v1.ModelAdminService", "weft.v1.ModelService")
+ADMIN_SERVICES = (ADMIN_SERVICE, METHODS["ListModels"].service)
 # gRPC counts pings that come closer together than this as abuse. Our client pings every 15 s, so there is some room. It
 # pings so often to leave a frozen server within half a minute.
 MIN_PING_INTERVAL_MS = 10_000
@@ -101,13 +65,10 @@ class GrpcServer:
             services: tuple[str, ...] = ADMIN_SERVICES
             flag = "--admin-port"
             host, port = config.admin_host, config.admin_port
-            admin = ModelAdminServicer(lifecycle, models, config)
-            admin_pb2_grpc.add_ModelAdminServiceServicer_to_server(admin, self._server)
-            model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(models, config), self._server)
         else:
             services, flag = SERVICES, "--port"
             host, port = config.host, config.port
-            _add_services(self._server, models, config)
+        add_services(self._server, services, behaviours(models, config, lifecycle))
         health.add_to(self._server)
         if config.reflection:
             add_reflection((*services, "grpc.health.v1.Health"), self._server)
@@ -126,19 +87,6 @@ class GrpcServer:
     async def stop(self, grace_s: float) -> None:
         """Stop answering. Calls that are still there after `grace_s` seconds are cut off."""
         await self._server.stop(grace_s)
-
-
-def _add_services(server: grpc.aio.Server, models: ModelRegistry, config: ServerConfig) -> None:
-    translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(models), server)
-    caption_pb2_grpc.add_CaptionServiceServicer_to_server(CaptionServicer(models), server)
-    answer_pb2_grpc.add_AnswerServiceServicer_to_server(AnswerServicer(models), server)
-    transcription_pb2_grpc.add_TranscriptionServiceServicer_to_server(TranscriptionServicer(models), server)
-    classification_pb2_grpc.add_ClassificationServiceServicer_to_server(ClassificationServicer(models), server)
-    generation_pb2_grpc.add_GenerationServiceServicer_to_server(GenerationServicer(models), server)
-    score_pb2_grpc.add_ScoreServiceServicer_to_server(ScoreServicer(models), server)
-    tokenization_pb2_grpc.add_TokenizationServiceServicer_to_server(TokenizationServicer(models), server)
-    embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(EmbeddingServicer(models), server)
-    model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(models, config), server)
 
 
 def _options(config: ServerConfig) -> list[tuple[str, int]]:

@@ -1,36 +1,69 @@
-"""The service that tells which models there are and what they take."""
+"""The services that tell which models there are, and that change it on the admin port."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft_proto.v1 import model_pb2, model_pb2_grpc
+from weft_proto.v1 import admin_pb2, model_pb2
+from weft_server.errors import InvalidRequest
 from weft_server.loading.model_card import card_of
-from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.models.version_labels import CANARY
 
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
+    from weft_server.lifecycle.lifecycle import Lifecycle
     from weft_server.models.registry import ModelRegistry, RegistryEntry
+    from weft_server.models.request_context import RequestContext
 
 
-class ModelServicer(model_pb2_grpc.ModelServiceServicer):
-    """weft.v1.ModelService."""
+class ModelServicer:
+    """ListModels and GetModel."""
 
     def __init__(self, models: ModelRegistry, config: ServerConfig) -> None:
         self._models, self._config = models, config
 
-    async def ListModels(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+    async def list_models(self, _call: RequestContext, _request: model_pb2.ListModelsRequest) -> Any:
         """Answer with every entry."""
-        REQUEST_CONTEXT.get().name("")
         listed = [await model_proto(entry, self._models, self._config) for entry in tuple(self._models.entries)]
         return model_pb2.ListModelsResponse(models=listed)
 
-    async def GetModel(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+    async def get_model(self, _call: RequestContext, request: model_pb2.GetModelRequest) -> Any:
         """Answer with one entry."""
-        REQUEST_CONTEXT.get().name("")
         entry = self._models.find(request.model)
         return model_pb2.GetModelResponse(model=await model_proto(entry, self._models, self._config))
+
+
+class ModelAdminServicer:
+    """LoadModel, UnloadModel, SwapModel and SetLabel."""
+
+    def __init__(self, lifecycle: Lifecycle, models: ModelRegistry, config: ServerConfig) -> None:
+        self._lifecycle, self._models, self._config = lifecycle, models, config
+
+    async def load_model(self, _call: RequestContext, request: admin_pb2.LoadModelRequest) -> Any:
+        """Answer when the model answers."""
+        name, version = _which(request)
+        entry = await self._lifecycle.load(name, version, request.version_label, _share(request))
+        return admin_pb2.LoadModelResponse(model=await model_proto(entry, self._models, self._config))
+
+    async def unload_model(self, _call: RequestContext, request: admin_pb2.UnloadModelRequest) -> Any:
+        """Answer when the model's memory is free."""
+        name, version = _which(request)
+        assert version is not None
+        await self._lifecycle.unload(name, version)
+        return admin_pb2.UnloadModelResponse()
+
+    async def swap_model(self, _call: RequestContext, request: admin_pb2.SwapModelRequest) -> Any:
+        """Answer when only the one version is left."""
+        name, version = _which(request)
+        entry, unloaded = await self._lifecycle.swap(name, version)
+        model = await model_proto(entry, self._models, self._config)
+        return admin_pb2.SwapModelResponse(model=model, unloaded=unloaded)
+
+    async def set_label(self, _call: RequestContext, request: admin_pb2.SetLabelRequest) -> Any:
+        """Answer when the label is set."""
+        name, version = _which(request)
+        await self._lifecycle.label(name, request.version_label, version, _share(request))
+        return admin_pb2.SetLabelResponse()
 
 
 async def model_proto(entry: RegistryEntry, models: ModelRegistry, config: ServerConfig) -> model_pb2.Model:
@@ -47,3 +80,19 @@ async def model_proto(entry: RegistryEntry, models: ModelRegistry, config: Serve
         if CANARY in proto.version_labels:
             proto.canary_share = labels.share
     return proto
+
+
+def _which(request: Any) -> tuple[str, int | None]:
+    """The model's name, and its version if there is one. Raises InvalidRequest for what can be none."""
+    if not request.name:
+        raise InvalidRequest("name", "is required")
+    is_optional = request.DESCRIPTOR.fields_by_name["version"].has_presence
+    if is_optional and not request.HasField("version"):
+        return request.name, None
+    if not request.version:
+        raise InvalidRequest("version", "must be at least 1, not 0" if is_optional else "is required")
+    return request.name, request.version
+
+
+def _share(request: Any) -> float | None:
+    return request.share if request.HasField("share") else None

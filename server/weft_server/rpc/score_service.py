@@ -1,4 +1,4 @@
-"""The service that tells how probable a model finds a given answer."""
+"""Score: how probable a model finds a given answer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.tasks import TASKS
-from weft_proto.v1 import common_pb2, score_pb2, score_pb2_grpc
+from weft_proto.v1 import common_pb2, score_pb2
 from weft_server.errors import InvalidRequest
-from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.requests.generate import finishing, input_of
 from weft_server.requests.score import score, target_of
 from weft_server.rpc.languages import frame_of
@@ -19,46 +18,39 @@ from weft_server.sequence import FinishReason
 if TYPE_CHECKING:
     from weft_server.models.model import Model
     from weft_server.models.registry import ModelRegistry
+    from weft_server.models.request_context import RequestContext
 
 
-class ScoreServicer(score_pb2_grpc.ScoreServiceServicer):
-    """weft.v1.ScoreService."""
+async def answer_score(models: ModelRegistry, call: RequestContext, request: score_pb2.ScoreRequest) -> Any:
+    """Answer with the log-probability of each token of the target."""
+    model = await models.take_writer(call, request.model)
+    kind = _source_kind(model, request)
+    frame = frame_of(model, request)
+    if request.num_top_tokens > MAX_TOP_TOKENS:
+        raise InvalidRequest("num_top_tokens", f"must be 0..{MAX_TOP_TOKENS}, not {request.num_top_tokens}")
+    target = target_of(model, request, frame.prefix)
+    read = input_of(model, request, kind, frame)
+    sequence, source, token_ids, scores = await score(call, model, read, target, frame.prefix)
+    log_probs = scores.log_probs.tolist()
+    with finishing(model, (sequence,), FinishReason.STOP):
+        assert model.target_tokenizer is not None
+        tokenizer = model.target_tokenizer
+        usage = common_pb2.Usage(input_tokens=source.num_tokens, output_tokens=len(token_ids))
+        answer = score_pb2.ScoreResponse(
+            total=math.fsum(log_probs),
+            token_ids=token_ids,
+            token_log_probs=log_probs,
+            tokens=tokenizer.pieces(token_ids),
+            **about(call, model, sequence, usage=usage),
+        )
+        if number := request.num_top_tokens:
 
-    def __init__(self, models: ModelRegistry) -> None:
-        self._models = models
+            def write() -> None:
+                tops = (scores.top_ids[:, :number].tolist(), scores.top_log_probs[:, :number].tolist())
+                add_tops(answer.top_tokens, tokenizer, zip(*tops, strict=True))
 
-    async def Score(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
-        """Answer with the log-probability of each token of the target."""
-        call = REQUEST_CONTEXT.get()
-        call.name(request.request_id)
-        model = await self._models.take_writer(call, request.model)
-        kind = _source_kind(model, request)
-        frame = frame_of(model, request)
-        if request.num_top_tokens > MAX_TOP_TOKENS:
-            raise InvalidRequest("num_top_tokens", f"must be 0..{MAX_TOP_TOKENS}, not {request.num_top_tokens}")
-        target = target_of(model, request, frame.prefix)
-        read = input_of(model, request, kind, frame)
-        sequence, source, token_ids, scores = await score(call, model, read, target, frame.prefix)
-        log_probs = scores.log_probs.tolist()
-        with finishing(model, (sequence,), FinishReason.STOP):
-            assert model.target_tokenizer is not None
-            tokenizer = model.target_tokenizer
-            usage = common_pb2.Usage(input_tokens=source.num_tokens, output_tokens=len(token_ids))
-            answer = score_pb2.ScoreResponse(
-                total=math.fsum(log_probs),
-                token_ids=token_ids,
-                token_log_probs=log_probs,
-                tokens=tokenizer.pieces(token_ids),
-                **about(call, model, sequence, usage=usage),
-            )
-            if number := request.num_top_tokens:
-
-                def write() -> None:
-                    tops = (scores.top_ids[:, :number].tolist(), scores.top_log_probs[:, :number].tolist())
-                    add_tops(answer.top_tokens, tokenizer, zip(*tops, strict=True))
-
-                await written(call, model, len(token_ids), write)
-            return answer
+            await written(call, model, len(token_ids), write)
+        return answer
 
 
 def _source_kind(model: Model, request: Any) -> str:

@@ -1,4 +1,4 @@
-"""Handlers of the services that gRPC defines, health and reflection: bounded and refused like ours, and not counted."""
+"""The services that gRPC defines, health and reflection: bounded and refused like ours, and not counted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from weft_server.errors import RequestError
 from weft_server.models.request_context import REQUEST_CONTEXT
@@ -13,12 +14,16 @@ from weft_server.transport.handlers import abort, let_go, sending
 from weft_server.transport.status import to_status
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from weft_server.transport.handlers import Parser
     from weft_server.transport.outgoing import Outgoing
 
     Receive = Callable[[Any], Awaitable[Any]]
+
+# The same messages as v1alpha, and clients ask for either.
+_REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
+_REFLECT = "ServerReflectionInfo"
 
 
 class _Writer:
@@ -85,3 +90,16 @@ def reflecting(
             let_go(error)
 
     return grpc.stream_stream_rpc_method_handler(answer)
+
+
+def add_reflection(services: Sequence[str], server: grpc.aio.Server) -> None:
+    """Answer on `server` what `services` there are and how they are defined."""
+    # Reflection is listed under its older name only: grpcio has no definition of the newer one.
+    names = (*services, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+    handler = grpc.stream_stream_rpc_method_handler(
+        reflection.aio.ReflectionServicer(names).ServerReflectionInfo,
+        reflection_pb2.ServerReflectionRequest.FromString,
+        reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_REFLECTION_V1, {_REFLECT: handler}),))

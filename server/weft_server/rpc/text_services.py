@@ -1,4 +1,4 @@
-"""The services that produce text, from Translation to Generation. Each says only what is its own."""
+"""The services that produce text, from Translation to Generation. Each class says only what is its own."""
 
 from __future__ import annotations
 
@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft_proto.languages import Frame, LanguageError
 from weft_proto.sound import num_timestamps, spoken_ids
-from weft_proto.v1 import (
-    answer_pb2,
-    answer_pb2_grpc,
-    caption_pb2,
-    caption_pb2_grpc,
-    common_pb2,
-    generation_pb2,
-    generation_pb2_grpc,
-    transcription_pb2,
-    transcription_pb2_grpc,
-    translation_pb2,
-    translation_pb2_grpc,
-)
+from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.preprocessing.inputs import InputPart
@@ -43,6 +31,7 @@ from weft_server.source import Sound
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from weft_proto.v1.methods import Method
     from weft_server.engine.engine import Engine
     from weft_server.models.explainer import AttentionChoice
     from weft_server.models.model import Model
@@ -50,23 +39,36 @@ if TYPE_CHECKING:
     from weft_server.requests.generate import Read
 
 
-class TextService:
-    """What they share: resolve the model, read the input, complete, explain."""
+class TextServicer:
+    """A unary method and its streaming twin. They resolve the model, read the input, complete, explain.
 
-    task: common_pb2.Task.ValueType
-    # The task's response.
-    response: Any
+    What is particular to a task stands in a class of its own.
+    """
 
-    def __init__(self, models: ModelRegistry) -> None:
-        self._models = models
+    def __init__(self, models: ModelRegistry, method: Method, streaming: Method) -> None:
+        self._models, self._method, self._streaming = models, method, streaming
+
+    async def answer(self, request: Any, _context: Any) -> Any:
+        """The response of the unary call."""
+        async with aclosing(self._events(request, streams=False)) as events:
+            return await anext(events)
+
+    async def stream(self, request: Any, _context: Any) -> AsyncGenerator[Any]:
+        """The responses of the streaming call, whose message holds the request of the unary one."""
+        response = self._streaming.response
+        try:
+            async with aclosing(self._events(request.request, streams=True)) as events:
+                async for event in events:
+                    is_delta = isinstance(event, common_pb2.TextDelta)
+                    yield response(delta=event) if is_delta else response(final=event)
+        except RequestError as error:
+            if error.field:
+                error.field = f"request.{error.field}"
+            raise
 
     def _frame(self, model: Model, request: Any) -> Frame:  # noqa: ARG002 - a translation's request has languages
         """Return what stands around the ids of a request."""
         return model.languages.plain
-
-    def _salt(self, request: Any) -> str:
-        """What keeps the prefix cache to some callers."""
-        return str(request.cache_salt)
 
     def _scorer(self, model: Model, request: Any) -> Engine | None:  # noqa: ARG002 - a prompt's scores can be asked for
         """Return what scores the prompt of a request that asks for it."""
@@ -91,9 +93,10 @@ class TextService:
         """TextDeltas as they come, if it streams, then the response."""
         call = REQUEST_CONTEXT.get()
         call.name(request.request_id)
-        call.salt(self._salt(request))
+        # Pictures and recordings are not cached, so their requests have no salt.
+        call.salt(getattr(request, "cache_salt", ""))
         call.tell_tops(request.num_top_tokens)
-        model = await self._models.take(call, request.model, self.task)
+        model = await self._models.take(call, request.model, *self._method.tasks)
         with reading_of(model, request) as reading:
             scorer = self._scorer(model, request)
             frame = self._frame(model, request)
@@ -112,7 +115,7 @@ class TextService:
                     if not isinstance(event, Completed):
                         yield common_pb2.TextDelta(text=event)
                         continue
-                    answer = self.response()
+                    answer: Any = self._method.response()
                     with finishing(model, event.sequences, event.finish_reason):
                         if reading:
                             await self._explain(answer, model, event, reading)
@@ -122,37 +125,9 @@ class TextService:
                     self._complete(answer, model, event, request)
                     yield answer
 
-    async def _answer(self, request: Any) -> Any:
-        """The response of a unary call."""
-        async with aclosing(self._events(request, streams=False)) as events:
-            return await anext(events)
 
-    async def _stream(self, request: Any, response: Any) -> AsyncGenerator[Any]:
-        """The responses of a streaming call, whose message holds the request of the unary one."""
-        try:
-            async with aclosing(self._events(request, streams=True)) as events:
-                async for event in events:
-                    is_delta = isinstance(event, common_pb2.TextDelta)
-                    yield response(delta=event) if is_delta else response(final=event)
-        except RequestError as error:
-            if error.field:
-                error.field = f"request.{error.field}"
-            raise
-
-
-class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceServicer):
-    """weft.v1.TranslationService."""
-
-    task = common_pb2.TASK_TRANSLATE
-    response = translation_pb2.TranslateResponse
-
-    async def Translate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
-        """Answer once."""
-        return await self._answer(request)
-
-    def StreamTranslate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
-        """Answer as it comes."""
-        return self._stream(request.request, translation_pb2.StreamTranslateResponse)
+class TranslationServicer(TextServicer):
+    """Translate and StreamTranslate."""
 
     def _frame(self, model: Model, request: Any) -> Frame:
         return frame_of(model, request)
@@ -171,22 +146,8 @@ class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceSe
         return lambda wanted: model.reader.read_sentences(request.text, "text", frame, wanted)
 
 
-class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
-    """weft.v1.CaptionService."""
-
-    task = common_pb2.TASK_CAPTION
-    response = caption_pb2.CaptionResponse
-
-    async def Caption(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
-        """Answer once."""
-        return await self._answer(request)
-
-    def StreamCaption(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
-        """Answer as it comes."""
-        return self._stream(request.request, caption_pb2.StreamCaptionResponse)
-
-    def _salt(self, request: Any) -> str:  # noqa: ARG002 - pictures are not cached
-        return ""
+class CaptionServicer(TextServicer):
+    """Caption and StreamCaption."""
 
     def _read(self, model: Model, request: Any, frame: Frame) -> Read:
         if not request.HasField("image"):
@@ -194,22 +155,8 @@ class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
         return input_of(model, request, "image", frame)
 
 
-class AnswerServicer(TextService, answer_pb2_grpc.AnswerServiceServicer):
-    """weft.v1.AnswerService."""
-
-    task = common_pb2.TASK_ANSWER
-    response = answer_pb2.AnswerResponse
-
-    async def Answer(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
-        """Answer once."""
-        return await self._answer(request)
-
-    def StreamAnswer(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
-        """Answer as it comes."""
-        return self._stream(request.request, answer_pb2.StreamAnswerResponse)
-
-    def _salt(self, request: Any) -> str:  # noqa: ARG002 - pictures are not cached
-        return ""
+class AnswerServicer(TextServicer):
+    """Answer and StreamAnswer."""
 
     def _read(self, model: Model, request: Any, frame: Frame) -> Read:  # noqa: ARG002 - nothing stands around a picture
         if not request.HasField("image"):
@@ -220,22 +167,8 @@ class AnswerServicer(TextService, answer_pb2_grpc.AnswerServiceServicer):
         return lambda wanted: model.reader.read_asked(request.image, getattr(request, kind), kind, wanted)
 
 
-class TranscriptionServicer(TextService, transcription_pb2_grpc.TranscriptionServiceServicer):
-    """weft.v1.TranscriptionService."""
-
-    task = common_pb2.TASK_TRANSCRIBE
-    response = transcription_pb2.TranscribeResponse
-
-    async def Transcribe(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
-        """Answer once."""
-        return await self._answer(request)
-
-    def StreamTranscribe(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
-        """Answer as it comes."""
-        return self._stream(request.request, transcription_pb2.StreamTranscribeResponse)
-
-    def _salt(self, request: Any) -> str:  # noqa: ARG002 - recordings are not cached
-        return ""
+class TranscriptionServicer(TextServicer):
+    """Transcribe and StreamTranscribe."""
 
     def _frame(self, model: Model, request: Any) -> Frame:
         audio = model.manifest.audio
@@ -289,19 +222,8 @@ class TranscriptionServicer(TextService, transcription_pb2_grpc.TranscriptionSer
                 answer.segments.add(**segment._asdict())
 
 
-class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServicer):
-    """weft.v1.GenerationService."""
-
-    task = common_pb2.TASK_GENERATE
-    response = generation_pb2.GenerateResponse
-
-    async def Generate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
-        """Answer once."""
-        return await self._answer(request)
-
-    def StreamGenerate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
-        """Answer as it comes."""
-        return self._stream(request.request, generation_pb2.StreamGenerateResponse)
+class GenerationServicer(TextServicer):
+    """Generate and StreamGenerate."""
 
     def _scorer(self, model: Model, request: Any) -> Engine | None:
         if not request.return_prompt_scores:

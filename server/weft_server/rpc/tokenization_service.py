@@ -1,13 +1,12 @@
-"""The service that makes tokens of texts, and texts of tokens."""
+"""Tokenize and Detokenize: tokens are made of texts, and texts of tokens."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.tasks import TASKS
-from weft_proto.v1 import tokenization_pb2, tokenization_pb2_grpc
+from weft_proto.v1 import tokenization_pb2
 from weft_server.errors import InvalidRequest
-from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.preprocessing.tokenizer_side import Around, TokenizerSide
 from weft_server.rpc.languages import LANGUAGES, frame_of
 from weft_server.rpc.responses import resolved_proto
@@ -24,71 +23,64 @@ _INPUT = tokenization_pb2.SIDE_INPUT
 _OUTPUT = tokenization_pb2.SIDE_OUTPUT
 
 
-class TokenizationServicer(tokenization_pb2_grpc.TokenizationServiceServicer):
-    """weft.v1.TokenizationService."""
+async def answer_tokenize(models: ModelRegistry, call: RequestContext, request: Any) -> Any:
+    """Answer with the tokens of a text."""
+    model = await _taken(models, call, request, _INPUT)
+    which = _meant(model.name, model.manifest.task, request.side, _INPUT)
+    kind = request.WhichOneof("input")
+    if kind is None:
+        raise InvalidRequest("input", "is required: text or messages", "EMPTY_INPUT")
+    if kind == "messages":
+        _check_messages(model, which)
+    side, around = _side_of(model, which), _around(model, request, which, kind)
+    answer = tokenization_pb2.TokenizeResponse(
+        model=resolved_proto(model.name, model.version), request_id=call.request_id
+    )
 
-    def __init__(self, models: ModelRegistry) -> None:
-        self._models = models
-
-    async def Tokenize(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
-        """Answer with the tokens of a text."""
-        call = REQUEST_CONTEXT.get()
-        model = await self._taken(call, request, _INPUT)
-        which = _meant(model.name, model.manifest.task, request.side, _INPUT)
-        kind = request.WhichOneof("input")
-        if kind is None:
-            raise InvalidRequest("input", "is required: text or messages", "EMPTY_INPUT")
+    def fill(wanted: Wanted) -> None:
         if kind == "messages":
-            _check_messages(model, which)
-        side, around = _side_of(model, which), _around(model, request, which, kind)
-        answer = tokenization_pb2.TokenizeResponse(
-            model=resolved_proto(model.name, model.version), request_id=call.request_id
-        )
+            answer.prompt = model.reader.prompt_of(request.messages, "messages", wanted)
+        text = answer.prompt or request.text
+        side.check(text, kind)
+        if request.count_only:
+            answer.num_tokens = side.count(text, kind, around)
+            return
+        pieces = side.split(text, kind, around)
+        wanted.check()
+        answer.num_tokens = len(pieces)
+        answer.token_ids.extend([piece.id for piece in pieces])
+        answer.tokens.extend(side.pieces(answer.token_ids))
+        answer.starts.extend([piece.start for piece in pieces])
+        answer.ends.extend([piece.end for piece in pieces])
+        answer.added.extend([piece.added for piece in pieces])
 
-        def fill(wanted: Wanted) -> None:
-            if kind == "messages":
-                answer.prompt = model.reader.prompt_of(request.messages, "messages", wanted)
-            text = answer.prompt or request.text
-            side.check(text, kind)
-            if request.count_only:
-                answer.num_tokens = side.count(text, kind, around)
-                return
-            pieces = side.split(text, kind, around)
-            wanted.check()
-            answer.num_tokens = len(pieces)
-            answer.token_ids.extend([piece.id for piece in pieces])
-            answer.tokens.extend(side.pieces(answer.token_ids))
-            answer.starts.extend([piece.start for piece in pieces])
-            answer.ends.extend([piece.end for piece in pieces])
-            answer.added.extend([piece.added for piece in pieces])
+    await model.tokenizing.do(fill, call.standing, call.deadline)
+    return answer
 
-        await model.tokenizing.do(fill, call.standing, call.deadline)
-        return answer
 
-    async def Detokenize(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
-        """Answer with the text of some tokens."""
-        call = REQUEST_CONTEXT.get()
-        model = await self._taken(call, request, _OUTPUT)
-        side = _side_of(model, _meant(model.name, model.manifest.task, request.side, _OUTPUT))
+async def answer_detokenize(models: ModelRegistry, call: RequestContext, request: Any) -> Any:
+    """Answer with the text of some tokens."""
+    model = await _taken(models, call, request, _OUTPUT)
+    side = _side_of(model, _meant(model.name, model.manifest.task, request.side, _OUTPUT))
 
-        def read(_: Wanted) -> dict[str, Any]:
-            ids = side.read_ids(request.token_ids, "token_ids")
-            return {"text": side.text(ids), "tokens": side.pieces(ids)}
+    def read(_: Wanted) -> dict[str, Any]:
+        ids = side.read_ids(request.token_ids, "token_ids")
+        return {"text": side.text(ids), "tokens": side.pieces(ids)}
 
-        return tokenization_pb2.DetokenizeResponse(
-            **await model.tokenizing.do(read, call.standing, call.deadline),
-            model=resolved_proto(model.name, model.version),
-            request_id=call.request_id,
-        )
+    return tokenization_pb2.DetokenizeResponse(
+        **await model.tokenizing.do(read, call.standing, call.deadline),
+        model=resolved_proto(model.name, model.version),
+        request_id=call.request_id,
+    )
 
-    async def _taken(self, call: RequestContext, request: Any, default: int) -> Model:
-        """Take the model that a request names. One that has no such side is refused before it is woken."""
-        call.name(request.request_id)
 
-        def check(entry: RegistryEntry) -> None:
-            _meant(entry.name, entry.task, request.side, default)
+async def _taken(models: ModelRegistry, call: RequestContext, request: Any, default: int) -> Model:
+    """Take the model that a request names. One that has no such side is refused before it is woken."""
 
-        return await self._models.take_named(call, request.model, check)
+    def check(entry: RegistryEntry) -> None:
+        _meant(entry.name, entry.task, request.side, default)
+
+    return await models.take_named(call, request.model, check)
 
 
 def _meant(name: str, task: common_pb2.Task.ValueType, asked: int, default: int) -> int:

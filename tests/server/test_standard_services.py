@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 
 from intercepted import interceptor_of
-from weft_server.rpc.reflection import add_reflection
+from weft_server.rpc.standard_services import add_reflection
 
 
 async def _reflect(version, requests):
