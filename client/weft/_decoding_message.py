@@ -17,21 +17,12 @@ from weft._decoding import (
     Sampling,
 )
 from weft._fields import fill, optional, refusal
+from weft_proto.decoding import PENALTIES, SAMPLING
 from weft_proto.v1 import common_pb2
 
 # Fields with one name and type on both sides.
 _PLAIN = ("max_new_tokens", "min_new_tokens", "num_outputs", "forced_first_id", "forced_last_id")
 _TOKEN_SETS = ("suppressed", "suppressed_first", "stop_token_ids")
-_SAMPLING = tuple(Sampling.__dataclass_fields__)
-# Ours, and the name within Penalties.
-_PENALTIES = {
-    "repetition_penalty": "repetition",
-    "encoder_repetition_penalty": "encoder_repetition",
-    "presence_penalty": "presence",
-    "frequency_penalty": "frequency",
-    "no_repeat_ngram_size": "no_repeat_ngram_size",
-    "encoder_no_repeat_ngram_size": "encoder_no_repeat_ngram_size",
-}
 _CONSTRAINTS = ("json_schema", "regex", "lark", "choices")
 
 
@@ -45,7 +36,7 @@ def decoding_message(decoding: Decoding | None) -> common_pb2.Decoding | None:
     stop = _items("stop", decoding.stop, "strings")
     fill(message, "decoding.", **{field: getattr(decoding, field) for field in _PLAIN}, stop=stop)
     _fill_strategy(message, decoding.strategy)
-    penalties = {theirs: getattr(decoding, ours) for ours, theirs in _PENALTIES.items()}
+    penalties = {each.field: getattr(decoding, each.name) for each in PENALTIES}
     if any(value is not None for value in penalties.values()):
         fill(message.penalties, "decoding.penalties.", **penalties)
     _fill_tokens(message, decoding)
@@ -71,7 +62,7 @@ def _fill_strategy(message: common_pb2.Decoding, strategy: Any) -> None:
             message.greedy.SetInParent()
         case Sampling():
             message.sampling.SetInParent()
-            given = {field: getattr(strategy, field) for field in _SAMPLING}
+            given = {each.name: getattr(strategy, each.name) for each in SAMPLING}
             fill(message.sampling, "decoding.sampling.", **given)
         case Beams(num_beams, length_penalty, early_stopping):
             message.beams.SetInParent()
@@ -180,7 +171,7 @@ def read_decoding(message: common_pb2.Decoding) -> Decoding:
     decay = message.length_decay if message.HasField("length_decay") else None
     same: dict[str, Any] = {field: optional(message, field) for field in _PLAIN}
     same |= {field: tuple(ids.ids) for field in _TOKEN_SETS if (ids := optional(message, field)) is not None}
-    same |= {ours: optional(message.penalties, theirs) for ours, theirs in _PENALTIES.items()}
+    same |= {each.name: optional(message.penalties, each.field) for each in PENALTIES}
     same |= {field: getattr(constraint, field) for field in ("json_schema", "regex", "lark") if field == kind}
     return Decoding(
         **same,
@@ -199,7 +190,7 @@ def _read_strategy(message: common_pb2.Decoding) -> Greedy | Sampling | Beams | 
         case "greedy":
             return Greedy()
         case "sampling":
-            return Sampling(**{field: optional(message.sampling, field) for field in _SAMPLING})
+            return Sampling(**{each.name: optional(message.sampling, each.name) for each in SAMPLING})
         case "beams":
             beams = message.beams
             return Beams(optional(beams, "num_beams"), optional(beams, "length_penalty"), _read_early(beams))

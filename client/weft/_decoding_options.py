@@ -1,7 +1,8 @@
 """The options that say how text is produced, and the Decoding that they make."""
 
 import json
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -10,11 +11,23 @@ import typer
 from weft._decoding import Alternatives, Beams, Decoding, EarlyStopping, Sampling
 from weft._decoding_json import decoding_from, over
 from weft.exceptions import InvalidRequest
+from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING, DecodingField
 
 
 def _number(name: str, help_: str, **more: Any) -> Any:
     """Describe an option of a number."""
     return typer.Option(f"--{name}", help=help_, **more)
+
+
+def _option(field: DecodingField) -> Any:
+    """Describe the option of a field of the table. An end that is outside its range is told by its help alone."""
+    return typer.Option(field.flag, help=field.help, min=field.least, max=field.most)
+
+
+def _group(name: str, heading: str, table: Iterable[DecodingField]) -> Any:
+    """Make a group of options of fields of the table."""
+    options = [(each.name, Annotated[each.kind | None, _option(each)], None) for each in table if each.help]
+    return make_dataclass(name, options, namespace={"HEADING": heading}, frozen=True)
 
 
 @dataclass(frozen=True)
@@ -33,51 +46,7 @@ class Lengths:
     ] = None
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """How tokens are drawn at random."""
-
-    HEADING: ClassVar = "Drawing at random"
-
-    temperature: Annotated[
-        float | None,
-        _number(
-            "temperature", "How randomly tokens are drawn. 0 always takes the most probable token.", min=0.0, max=10.0
-        ),
-    ] = None
-    top_k: Annotated[
-        int | None, _number("top-k", "Draw only from this number of the most probable tokens. 0: from all.", min=0)
-    ] = None
-    top_p: Annotated[
-        float | None,
-        _number(
-            "top-p",
-            "Draw only from the most probable tokens that together have this probability. Above 0.",
-            min=0.0,
-            max=1.0,
-        ),
-    ] = None
-    min_p: Annotated[
-        float | None,
-        _number("min-p", "Draw only tokens that have this share of the best one's probability.", min=0.0, max=1.0),
-    ] = None
-    typical_p: Annotated[
-        float | None,
-        _number(
-            "typical-p",
-            "Draw only from the most typical tokens that together have this probability. Above 0.",
-            min=0.0,
-            max=1.0,
-        ),
-    ] = None
-    epsilon_cutoff: Annotated[
-        float | None, _number("epsilon-cutoff", "Draw no token below this probability. Below 1.", min=0.0, max=1.0)
-    ] = None
-    eta_cutoff: Annotated[
-        float | None,
-        _number("eta-cutoff", "The same, but lower where the model is less sure. Below 1.", min=0.0, max=1.0),
-    ] = None
-    seed: Annotated[int | None, _number("seed", "The same seed draws the same text again.", min=0)] = None
+Drawing = _group("Drawing", "Drawing at random", SAMPLING)
 
 
 @dataclass(frozen=True)
@@ -89,10 +58,7 @@ class Search:
     beams: Annotated[
         int | None, _number("beams", "Search with this number of beams for the most probable answer.", min=1)
     ] = None
-    length_penalty: Annotated[
-        float | None,
-        _number("length-penalty", "In a search: above 0 favours long answers, below 0 short ones.", min=-10, max=10),
-    ] = None
+    length_penalty: Annotated[float | None, _option(LENGTH_PENALTY)] = None
     early_stopping: Annotated[
         EarlyStopping | None,
         typer.Option("--early-stopping", help="In a search: when it is done.", case_sensitive=False),
@@ -109,24 +75,15 @@ class Search:
     ] = None
 
 
+Penalties = _group("Penalties", "Words", PENALTIES)
+
+
 @dataclass(frozen=True)
-class Wording:
+class Wording(Penalties):  # type: ignore[valid-type,misc] # made of the table
     """Which words may come."""
 
     HEADING: ClassVar = "Words"
 
-    repetition_penalty: Annotated[
-        float | None, _number("repetition-penalty", "Above 1, what has come is less probable.", min=0.1, max=10)
-    ] = None
-    presence_penalty: Annotated[
-        float | None, _number("presence-penalty", "Taken from the logit of what was produced.", min=-10, max=10)
-    ] = None
-    frequency_penalty: Annotated[
-        float | None, _number("frequency-penalty", "The same, for each time that it was.", min=-10, max=10)
-    ] = None
-    no_repeat_ngram: Annotated[
-        int | None, _number("no-repeat-ngram", "Let no run of this number of tokens come twice.", min=0, max=32)
-    ] = None
     ban: Annotated[
         list[str] | None,
         typer.Option("--ban", metavar="TEXT", help="Never write the tokens of this text. Can be given several times."),
@@ -166,7 +123,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class DecodingOptions(Shape, Wording, Search, Drawing, Lengths):
+class DecodingOptions(Shape, Wording, Search, Drawing, Lengths):  # type: ignore[valid-type,misc] # so is Drawing
     """All of them. As soon as one option of sampling is given it samples, of a search it searches."""
 
     def decoding(self) -> Decoding:
@@ -177,10 +134,7 @@ class DecodingOptions(Shape, Wording, Search, Drawing, Lengths):
             stop=tuple(self.stop or ()),
             strategy=self._strategy(),
             num_outputs=self._num_outputs(),
-            repetition_penalty=self.repetition_penalty,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            no_repeat_ngram_size=self.no_repeat_ngram,
+            **{each.name: getattr(self, each.name) for each in fields(Penalties)},
             banned=tuple(self.ban or ()),
             prefix=self.prefix,
             **self._constraint(),

@@ -7,8 +7,9 @@ from inspect import Parameter, signature
 from typing import Any
 
 from weft.exceptions import InvalidRequest
+from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING
 
-_FLAGS = {
+_FLAGS = {f"decoding.{each.path}": each.flag for each in (*SAMPLING, *PENALTIES, LENGTH_PENALTY) if each.help} | {
     "audio": "the recording",
     "cache_salt": "--cache-salt",
     "allow_no_answer": "--allow-no-answer",
@@ -18,7 +19,6 @@ _FLAGS = {
     "decoding.banned": "--ban",
     "decoding.beams": "--beams",
     "decoding.beams.early_stopping": "--early-stopping",
-    "decoding.beams.length_penalty": "--length-penalty",
     "decoding.beams.num_beams": "--beams",
     "decoding.constraint": "the constraint",
     "decoding.constraint.choice": "--choice",
@@ -29,19 +29,7 @@ _FLAGS = {
     "decoding.max_new_tokens": "--max-new-tokens",
     "decoding.min_new_tokens": "--min-new-tokens",
     "decoding.num_outputs": "--num-outputs",
-    "decoding.penalties.frequency": "--frequency-penalty",
-    "decoding.penalties.no_repeat_ngram_size": "--no-repeat-ngram",
-    "decoding.penalties.presence": "--presence-penalty",
-    "decoding.penalties.repetition": "--repetition-penalty",
     "decoding.prefix": "--prefix",
-    "decoding.sampling.epsilon_cutoff": "--epsilon-cutoff",
-    "decoding.sampling.eta_cutoff": "--eta-cutoff",
-    "decoding.sampling.min_p": "--min-p",
-    "decoding.sampling.seed": "--seed",
-    "decoding.sampling.temperature": "--temperature",
-    "decoding.sampling.top_k": "--top-k",
-    "decoding.sampling.top_p": "--top-p",
-    "decoding.sampling.typical_p": "--typical-p",
     "decoding.stop": "--stop",
     "dimensions": "--dimensions",
     "explain.layer": "--layer",

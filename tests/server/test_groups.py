@@ -60,9 +60,9 @@ def outputs_of(rows):
 def test_each_row_ends_by_itself_and_the_sequence_with_the_last(opened):
     """Its slot is free at once; the answers come together, in the order of the rows."""
     rows, three = rows_of(opened), wide("three", 3, 4)
-    rows.slots.temperature[:] = 0
+    rows.slots.sampling.temperature[:] = 0
     rows.begin(three, START)
-    rows.slots.temperature[:] = 0  # so that `best` says which token comes
+    rows.slots.sampling.temperature[:] = 0  # so that `best` says which token comes
 
     rows.advance(best(5, 2, 6))
     assert [("three", [], 1)] == outputs_of(rows)
@@ -81,7 +81,7 @@ def test_all_slots_of_a_group_are_free_at_once(opened, how):
     rows, group = rows_of(opened), wide("group", 3)
     for one in (wide("before", 1), group, wide("behind", 2)):
         rows.begin(one, START)
-    rows.slots.temperature[:] = 0
+    rows.slots.sampling.temperature[:] = 0
     rows.slots.output_ids[:, 0] = range(6)
     if how == "late":
         rows.slots.deadline[1:4] = 0.0
@@ -112,11 +112,11 @@ def test_a_prompt_holds_the_slots_of_its_rows_from_its_beginning(opened):
     rows.begin(wide("row", 1, 2), START)
     rows.begin_prompt(prompt)
     assert 4 == rows.num_held
-    rows.slots.temperature[:] = 0
+    rows.slots.sampling.temperature[:] = 0
     rows.advance(best(2))
     assert (3, prompt.slot) == (rows.num_held, 0)
     rows.end_prompt()
-    rows.slots.temperature[:] = 0
+    rows.slots.sampling.temperature[:] = 0
     rows.start(best(5))
     assert [[5, 0]] * 3 == rows.slots.output_ids[:3, :2].tolist()
     rows.begin_prompt(wide("other", 2))

@@ -18,7 +18,7 @@ from weft_server.engine.paged_runner import PagedRunner
 from weft_server.engine.scheduler import Scheduler
 from weft_server.engine.slots import Slots
 from weft_server.errors import DeadlineExpired, LaneFailed
-from weft_server.logits_processors.repetition_penalty import RepetitionPenalty
+from weft_server.logits_processors.penalties import RepetitionPenalty
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session, Value
 from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence

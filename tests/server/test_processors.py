@@ -12,9 +12,13 @@ from weft_server.logits_processors.banned import Banned, Suppressed
 from weft_server.logits_processors.base import RowRules
 from weft_server.logits_processors.history import History
 from weft_server.logits_processors.length_decay import MOST, LengthDecay
-from weft_server.logits_processors.no_repeat_ngrams import NoRepeat, NoSourceRepeat
-from weft_server.logits_processors.presence_penalty import PresencePenalty
-from weft_server.logits_processors.repetition_penalty import RepetitionPenalty, SourceRepetitionPenalty
+from weft_server.logits_processors.penalties import (
+    NoRepeat,
+    NoSourceRepeat,
+    PresencePenalty,
+    RepetitionPenalty,
+    SourceRepetitionPenalty,
+)
 from weft_server.logits_processors.sequence_bias import SequenceBias
 from weft_server.logits_processors.timestamps import Timestamps
 

@@ -1,6 +1,7 @@
 """What a request may ask for that changes scores or tokens: its ranges, its contradictions, a model's own defaults."""
 
 import math
+import re
 
 import pytest
 
@@ -106,6 +107,22 @@ def test_what_is_outside_its_range_is_refused_by_name(field, asked):
     with pytest.raises(InvalidRequest) as refused:
         resolved(**asked)
     assert f"decoding.{field}" == refused.value.field
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ({"sampling": {"temperature": 10.1}}, "10.1; for 0 ask for greedy"),
+        ({"sampling": {"min_p": 1.0000001}}, "1.0000001"),
+        (penalties(repetition=10.1), "10.1"),
+        (penalties(no_repeat_ngram_size=16_777_217), "16777217"),
+    ],
+    ids=str,
+)
+def test_a_refused_number_is_told_as_it_was_sent(asked, given):
+    """In as few digits as tell it from its neighbours of 32 bits; a whole number has no point."""
+    with pytest.raises(InvalidRequest, match=rf", not {re.escape(given)}$"):
+        resolved(**asked)
 
 
 @pytest.mark.parametrize(

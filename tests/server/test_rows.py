@@ -9,7 +9,7 @@ from running import best, given_to, rows_of
 from toy import START, Toy
 from weft_server.errors import DeadlineExpired, LaneFailed
 from weft_server.logits_processors.banned import Suppressed
-from weft_server.logits_processors.repetition_penalty import RepetitionPenalty
+from weft_server.logits_processors.penalties import RepetitionPenalty
 from weft_server.runtime.session import Session
 from weft_server.sampling.candidates import Candidates
 from weft_server.sequence import Cancelled, Decoding, FinishReason, Sequence

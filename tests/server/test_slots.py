@@ -20,15 +20,15 @@ def make(name, sampling=None):
 def test_a_placed_row_starts_afresh():
     """Nothing of the slot's last tenant shows."""
     slots = Slots(2, 8)
-    slots.past_lengths[:], slots.num_new[:], slots.temperature[:] = 5, 5, 5
+    slots.past_lengths[:], slots.num_new[:], slots.sampling.temperature[:] = 5, 5, 5
 
     slots.place(0, make("a", Sampling(0.5, 3, 0.9, 11)))
     slots.place(1, make("b"))
 
     assert [0, 0] == slots.past_lengths.tolist() == slots.num_new.tolist()
-    assert [0.5, 0] == slots.temperature.tolist()
-    assert ([7, 7], [2, 2], [3, 0]) == (slots.max_new.tolist(), slots.min_new.tolist(), slots.top_k.tolist())
-    assert [11, 0] == slots.seed.tolist()
+    assert [0.5, 0] == slots.sampling.temperature.tolist()
+    assert ([7, 7], [2, 2], [3, 0]) == (slots.max_new.tolist(), slots.min_new.tolist(), slots.sampling.top_k.tolist())
+    assert [11, 0] == slots.sampling.seed.tolist()
 
 
 def test_a_row_is_sampled_as_its_request_asks():
@@ -65,7 +65,7 @@ def test_a_row_that_is_taken_out_comes_back_whole():
 
     assert (2, 1, row) == (row.slot, row.num_slots, slots.sequences[2])
     assert (3, 0.5, 11, 0) == tuple(
-        each[2] for each in (slots.num_new, slots.temperature, slots.seed, slots.past_lengths)
+        each[2] for each in (slots.num_new, slots.sampling.temperature, slots.sampling.seed, slots.past_lengths)
     )
     assert ([*range(8)], ["top"], []) == (slots.output_ids[2].tolist(), slots.tops[2], slots.tops[1])
 

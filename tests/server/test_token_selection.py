@@ -7,7 +7,7 @@ from rows_of_logits import candidates_of
 from running import rows_of
 from toy import START, VOCAB, Toy
 from weft_server.engine import token_selection
-from weft_server.logits_processors.repetition_penalty import RepetitionPenalty
+from weft_server.logits_processors.penalties import RepetitionPenalty
 from weft_server.runtime.session import Session
 from weft_server.sampling import processed_candidates, sampler
 from weft_server.sampling.candidates import Candidates

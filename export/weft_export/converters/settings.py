@@ -2,42 +2,43 @@
 
 from typing import Any
 
+from weft_proto.decoding import (
+    BIAS,
+    DECAY_FACTOR,
+    LENGTH_PENALTY,
+    MAX_PHRASE_TOKENS,
+    MAX_PHRASES,
+    MAX_TOKENS,
+    PENALTIES,
+    SAMPLING,
+)
 from weft_proto.v1 import common_pb2
 
 # What generate() draws from where a checkpoint says nothing: transformers' own default.
 _TOP_K = 50
-_MOST_IDS = 1024
-_LONGEST_PHRASE = 32
 _EARLY_STOPPING = {
     False: common_pb2.EARLY_STOPPING_HEURISTIC,
     True: common_pb2.EARLY_STOPPING_FULL,
     "never": common_pb2.EARLY_STOPPING_NEVER,
 }
+# generate() has no seed, nor the penalties of OpenAI's API.
+_OTHERS = ("seed", "presence_penalty", "frequency_penalty")
+_FIELDS = [each for each in (*SAMPLING, LENGTH_PENALTY, *PENALTIES) if each.name not in _OTHERS]
+# How far inside an end that is outside the range. A float32 that is nearer could be that end.
+_INSIDE = 1e-6
 # For each setting that is a number: what changes nothing, and from where to where a request may ask for it.
-_NEUTRAL: dict[str, tuple[float, float, float]] = {
-    "temperature": (1, 1e-6, 10),
-    "top_k": (0, 0, 2**31),
-    "top_p": (1, 1e-6, 1),
-    "min_p": (0, 0, 1),
-    "typical_p": (1, 1e-6, 1),
-    "epsilon_cutoff": (0, 0, 0.999999),
-    "eta_cutoff": (0, 0, 0.999999),
+_NEUTRAL: dict[str, tuple[float | None, float, float]] = {
     "num_beams": (1, 1, 64),
     "num_return_sequences": (1, 1, 64),
-    "length_penalty": (1, -10, 10),
-    "repetition_penalty": (1, 0.1, 10),
-    "encoder_repetition_penalty": (1, 0.1, 10),
-    "no_repeat_ngram_size": (0, 0, 32),
-    "encoder_no_repeat_ngram_size": (0, 0, 32),
+} | {
+    each.name: (
+        each.default,
+        each.least + _INSIDE * (each.without == "least"),
+        (each.most or 2**31) - _INSIDE * (each.without == "most"),
+    )
+    for each in _FIELDS
 }
-_WHOLE = {"top_k", "num_beams", "num_return_sequences", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"}
-_DRAWS = ("temperature", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
-_PENALTIES = {
-    "repetition_penalty": "repetition",
-    "encoder_repetition_penalty": "encoder_repetition",
-    "no_repeat_ngram_size": "no_repeat_ngram_size",
-    "encoder_no_repeat_ngram_size": "encoder_no_repeat_ngram_size",
-}
+_WHOLE = {"num_beams", "num_return_sequences", *(each.name for each in _FIELDS if each.kind is int)}
 # Settings that no Decoding has, and what changes nothing.
 _UNKNOWN: dict[str, object] = {
     "guidance_scale": 1,
@@ -134,12 +135,12 @@ class GenerationSettings:
         self.left: list[str] = []
         self._given = given
         self._read_strategy()
-        for name, field in _PENALTIES.items():
-            number = self._number(name)
-            if number is not None and name.startswith("encoder_") and not reads_source:
-                self._leave(name)
+        for each in PENALTIES:
+            number = self._number(each.name) if each in _FIELDS else None
+            if number is not None and each.name.startswith("encoder_") and not reads_source:
+                self._leave(each.name)
             elif number is not None:
-                setattr(self.decoding.penalties, field, number)
+                setattr(self.decoding.penalties, each.field, number)
         self._read_phrases()
         self._read_decay()
         for name, neutral in _UNKNOWN.items():
@@ -154,7 +155,7 @@ class GenerationSettings:
 
     def suppress(self, token_ids: tuple[int, ...]) -> bool:
         """Never write these tokens. If they are more than a Decoding holds, return False, and say so in `left`."""
-        fits = len(token_ids) <= _MOST_IDS
+        fits = len(token_ids) <= MAX_TOKENS
         if fits:
             self.decoding.suppressed.ids.extend(token_ids)
             self._check_sums()
@@ -207,26 +208,26 @@ class GenerationSettings:
             sampling.top_k = _TOP_K
         elif (top_k := self._number("top_k")) is not None:
             sampling.top_k = int(top_k)
-        for name in _DRAWS:
-            if (number := self._number(name)) is not None:
-                setattr(sampling, name, number)
+        for each in SAMPLING:
+            if each in _FIELDS and each.name != "top_k" and (number := self._number(each.name)) is not None:
+                setattr(sampling, each.name, number)
 
     def _read_phrases(self) -> None:
         """Read what is never written, is not written first, or is more or less probable."""
         # A token alone is in Generation.banned, or suppressed.
         phrases = [each for each in self._given.get("bad_words_ids") or [] if _length(each) != 1]
-        if len(phrases) <= _MOST_IDS and all(map(_is_phrase, phrases)):
+        if len(phrases) <= MAX_PHRASES and all(map(_is_phrase, phrases)):
             for phrase in phrases:
                 self.decoding.banned.add().token_ids.ids.extend(phrase)
         else:
             self._leave("bad_words_ids")
         first = self._given.get("begin_suppress_tokens")
-        if isinstance(first, list) and first and len(first) <= _MOST_IDS and all(map(_is_id, first)):
+        if isinstance(first, list) and first and len(first) <= MAX_TOKENS and all(map(_is_id, first)):
             self.decoding.suppressed_first.ids.extend(first)
         elif first:
             self._leave("begin_suppress_tokens")
         biases = self._given.get("sequence_bias")
-        if isinstance(biases, list) and len(biases) <= _MOST_IDS and all(map(_is_bias, biases)):
+        if isinstance(biases, list) and len(biases) <= MAX_PHRASES and all(map(_is_bias, biases)):
             for phrase, number in biases:
                 bias = self.decoding.bias.add(bias=number)
                 bias.token_ids.ids.extend(phrase)
@@ -237,7 +238,7 @@ class GenerationSettings:
         decay = self._given.get("exponential_decay_length_penalty")
         if decay is None:
             return
-        if _length(decay) == 2 and _is_id(decay[0]) and _is_number(decay[1]) and 0.5 <= decay[1] <= 4:
+        if _length(decay) == 2 and _is_id(decay[0]) and _is_number(decay[1]) and DECAY_FACTOR.takes(decay[1]):
             self.decoding.length_decay.start, self.decoding.length_decay.factor = decay
         else:
             self._leave("exponential_decay_length_penalty")
@@ -270,8 +271,8 @@ def _is_id(value: object) -> bool:
 
 
 def _is_phrase(value: object) -> bool:
-    return isinstance(value, list) and 1 <= len(value) <= _LONGEST_PHRASE and all(map(_is_id, value))
+    return isinstance(value, list) and 1 <= len(value) <= MAX_PHRASE_TOKENS and all(map(_is_id, value))
 
 
 def _is_bias(value: Any) -> bool:
-    return _length(value) == 2 and _is_phrase(value[0]) and _is_number(value[1]) and -100 <= value[1] <= 100
+    return _length(value) == 2 and _is_phrase(value[0]) and _is_number(value[1]) and BIAS.takes(value[1])

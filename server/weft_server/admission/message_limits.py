@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import Message
 
 from weft_proto.bundle_rules import LIMITS, MAX_MATCHED_LABELS
+from weft_proto.decoding import MAX_PHRASES, MAX_STOP_STRINGS, MAX_TOKENS
 from weft_proto.v1.methods import METHOD_AT
 from weft_server.admission.message_fields import FieldLimit, check_fields, fields_of
 from weft_server.preprocessing.chat_template import MAX_MESSAGES
 from weft_server.preprocessing.masked_text import MAX_TARGETS
 from weft_server.preprocessing.tokenizer_side import MAX_TOKENS as MAX_DETOKENIZED
-from weft_server.requests.decoding_config import MAX_STOP_STRINGS
 from weft_server.requests.embed import MAX_INPUTS
-from weft_server.requests.phrases import MAX_PHRASES
-from weft_server.requests.processors_config import MAX_TOKENS
 from weft_server.structured_output.grammars import MAX_TEXTS
 
 if TYPE_CHECKING:

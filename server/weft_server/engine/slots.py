@@ -9,7 +9,7 @@ slot is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from weft_server.logits_processors.base import RowRules
 from weft_server.logits_processors.history import NO_IDS, History
 from weft_server.runtime.adapter_stack import NONE
 from weft_server.sampling.sampler import Settings
+from weft_server.sequence import Sampling
 from weft_server.source import Ids
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 # Seeds are counted modulo this.
 _NUM_SEEDS = 1 << 64
 _NO_SEARCH = -1
+_GREEDY = Sampling(temperature=0.0, top_k=0, top_p=1.0, seed=0)
+_SAMPLING = [each.name for each in fields(Sampling)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +81,7 @@ class Slots:
         # What the request asked for.
         self.max_new = np.zeros(num_slots, np.int64)
         self.min_new = np.zeros(num_slots, np.int64)
-        self.temperature = np.zeros(num_slots, np.float64)
-        self.top_k = np.zeros(num_slots, np.int64)
-        self.top_p = np.ones(num_slots, np.float64)
-        self.seed = np.zeros(num_slots, np.uint64)
-        self.min_p = np.zeros(num_slots, np.float64)
-        self.typical_p = np.ones(num_slots, np.float64)
-        self.epsilon_cutoff = np.zeros(num_slots, np.float64)
-        self.eta_cutoff = np.zeros(num_slots, np.float64)
+        self.sampling = Settings.zeros(self.num_new, self.min_new)
         self.deadline = np.full(num_slots, np.inf)
         self.wants_tokens = np.zeros(num_slots, np.bool_)
         # Whether a row needs more of a run than its best candidates: it is sampled, or its caller wants scores.
@@ -114,6 +110,7 @@ class Slots:
         # special, a step asks for none of it.
         self.is_special = np.zeros(num_slots, np.bool_)
         self._columns = [column for column in vars(self).values() if isinstance(column, np.ndarray)]
+        self._columns += [getattr(self.sampling, name) for name in _SAMPLING]
 
     @property
     def num_used(self) -> int:
@@ -144,14 +141,9 @@ class Slots:
         self.prefix_ids[slot, self.prefix_ids.shape[1] - num_prefix :] = sequence.prefix_ids
         self.max_new[slot] = decoding.max_new_tokens
         self.min_new[slot] = 0 if decoding.rules else decoding.min_new_tokens
-        self.temperature[slot] = sampling.temperature if sampling else 0.0
-        self.top_k[slot] = sampling.top_k if sampling else 0
-        self.top_p[slot] = sampling.top_p if sampling else 1.0
-        self.seed[slot] = (sampling.seed + rank) % _NUM_SEEDS if sampling else 0
-        self.min_p[slot] = sampling.min_p if sampling else 0.0
-        self.typical_p[slot] = sampling.typical_p if sampling else 1.0
-        self.epsilon_cutoff[slot] = sampling.epsilon_cutoff if sampling else 0.0
-        self.eta_cutoff[slot] = sampling.eta_cutoff if sampling else 0.0
+        drawn = replace(sampling, seed=(sampling.seed + rank) % _NUM_SEEDS) if sampling else _GREEDY
+        for name in _SAMPLING:
+            getattr(self.sampling, name)[slot] = getattr(drawn, name)
         self.deadline[slot] = sequence.deadline
         self.wants_tokens[slot] = sequence.wants_tokens
         self.reads_all[slot] = sampling is not None or sequence.wants_scores or decoding.beams is not None
@@ -335,18 +327,7 @@ class Slots:
 
     def settings(self, start: int, stop: int) -> Settings:
         """How rows [start, stop) want their next token, as views."""
-        return Settings(
-            temperature=self.temperature[start:stop],
-            top_k=self.top_k[start:stop],
-            top_p=self.top_p[start:stop],
-            seed=self.seed[start:stop],
-            step=self.num_new[start:stop],
-            min_new=self.min_new[start:stop],
-            min_p=self.min_p[start:stop],
-            typical_p=self.typical_p[start:stop],
-            epsilon_cutoff=self.epsilon_cutoff[start:stop],
-            eta_cutoff=self.eta_cutoff[start:stop],
-        )
+        return self.sampling.rows(start, stop)
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless held slots are a prefix and every sequence knows its slot."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
+from weft_proto.decoding import LENGTH_PENALTY, MAX_STOP_BYTES, MAX_STOP_STRINGS, SAMPLING
 from weft_proto.v1 import common_pb2
 from weft_server.errors import BundleError, InvalidRequest, require
 from weft_server.requests.phrases import PhraseReader
-from weft_server.requests.processors_config import RequestBounds, rules_of, token_set, within
+from weft_server.requests.processors_config import RequestBounds, checked, rules_of, token_set
 from weft_server.sampling.beam_search import most_beams
 from weft_server.sequence import Beams, Decoding, EarlyStopping, Sampling
 
@@ -24,10 +23,6 @@ if TYPE_CHECKING:
     from weft_server.models.decoding_limits import DecodingLimits
     from weft_server.preprocessing.tokenizer import Tokenizer
 
-MAX_STOP_STRINGS = 4
-MAX_STOP_BYTES = 64
-MAX_TEMPERATURE = 10.0
-MAX_LENGTH_PENALTY = 10.0
 DEFAULT_BEAMS = 4
 EARLY_STOPPING = {
     EarlyStopping.HEURISTIC: common_pb2.EARLY_STOPPING_HEURISTIC,
@@ -253,11 +248,7 @@ def _beams(requested: common_pb2.Decoding, merged: common_pb2.Beams, num_decided
     if not 1 <= num_beams <= num_decided:
         why = f" with {num_stop_ids} decoding.stop_token_ids" if num_stop_ids else ""
         raise InvalidRequest("decoding.beams.num_beams", f"must be 1..{num_decided}{why}, not {num_beams}")
-    penalty = merged.length_penalty if merged.HasField("length_penalty") else 1.0
-    # A comparison with NaN is false, so this refuses it too.
-    if not -MAX_LENGTH_PENALTY <= penalty <= MAX_LENGTH_PENALTY:
-        why = f"must be -{MAX_LENGTH_PENALTY:g}..{MAX_LENGTH_PENALTY:g}, not {_float32(penalty)}"
-        raise InvalidRequest("decoding.beams.length_penalty", why)
+    penalty = checked(LENGTH_PENALTY, LENGTH_PENALTY.of(merged))
     if merged.early_stopping not in _STOPPING_OF:
         raise InvalidRequest("decoding.beams.early_stopping", f"has no value {merged.early_stopping}")
     return Beams(num_beams, penalty, _STOPPING_OF[merged.early_stopping])
@@ -318,35 +309,6 @@ def _check_stop(requested: common_pb2.Decoding) -> None:
 
 
 def _sampling(requested: common_pb2.Sampling) -> Sampling:
-    temperature = requested.temperature if requested.HasField("temperature") else 1.0
-    top_p = requested.top_p if requested.HasField("top_p") else 1.0
-    # A comparison with NaN is false, so these refuse it too.
-    if not 0 < temperature <= MAX_TEMPERATURE:
-        raise InvalidRequest(
-            "decoding.sampling.temperature",
-            f"must be above 0 and at most {MAX_TEMPERATURE:g}, not {_float32(temperature)}; for 0 ask for greedy",
-        )
-    if not 0 < top_p <= 1:
-        raise InvalidRequest("decoding.sampling.top_p", f"must be above 0 and at most 1, not {_float32(top_p)}")
+    asked = {each.name: checked(each, each.of(requested)) for each in SAMPLING if each.name != "seed"}
     seed = requested.seed if requested.HasField("seed") else secrets.randbits(DRAWN_SEED_BITS)
-    return Sampling(temperature, requested.top_k, top_p, seed, **_cuts(requested))
-
-
-def _cuts(requested: common_pb2.Sampling) -> dict[str, float]:
-    """Return the cuts of the distribution, each as it is where it is not set."""
-    min_p = within("decoding.sampling.min_p", requested.min_p, 0, 1)
-    typical_p = requested.typical_p if requested.HasField("typical_p") else 1.0
-    if not 0 < typical_p <= 1:
-        raise InvalidRequest("decoding.sampling.typical_p", f"must be above 0 and at most 1, not {_float32(typical_p)}")
-    cuts = {"min_p": min_p, "typical_p": typical_p}
-    for name in ("epsilon_cutoff", "eta_cutoff"):
-        value = getattr(requested, name)
-        if not 0 <= value < 1:
-            raise InvalidRequest(f"decoding.sampling.{name}", f"must be at least 0 and below 1, not {_float32(value)}")
-        cuts[name] = value
-    return cuts
-
-
-def _float32(value: float) -> str:
-    """A number of the wire, in as few digits as tell it from its neighbours. 1.0000001 does not become 1."""
-    return str(np.float32(value))
+    return Sampling(**asked, seed=seed)

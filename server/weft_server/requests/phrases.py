@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft_proto.decoding import MAX_PHRASE_TOKENS
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.inputs import known
 
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 
     Tokens = tuple[int, ...]
 
-MAX_PHRASES = 1024
 MAX_TEXT_BYTES = 256
-MAX_PHRASE_TOKENS = 32
 
 
 class PhraseReader:

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from weft_proto.decoding import BIAS, DECAY_FACTOR, MAX_PHRASES, MAX_TOKENS, PENALTIES, DecodingField
 from weft_server.errors import InvalidRequest
 from weft_server.logits_processors.banned import Banned, Suppressed
 from weft_server.logits_processors.length_decay import LengthDecay
-from weft_server.logits_processors.no_repeat_ngrams import NoRepeat, NoSourceRepeat
-from weft_server.logits_processors.presence_penalty import PresencePenalty
-from weft_server.logits_processors.repetition_penalty import RepetitionPenalty, SourceRepetitionPenalty
+from weft_server.logits_processors.penalties import penalties_of
 from weft_server.logits_processors.sequence_bias import SequenceBias
-from weft_server.requests.phrases import MAX_PHRASES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from weft_proto.v1 import common_pb2
     from weft_server.logits_processors.base import Rule
     from weft_server.requests.phrases import PhraseReader
-
-MAX_TOKENS = 1024
-MAX_BIAS = 100.0
-# Each with its least and greatest value. A field that is not set is 0, which is none of a factor's.
-PENALTIES = {
-    "repetition": (0.1, 10.0),
-    "encoder_repetition": (0.1, 10.0),
-    "presence": (-10.0, 10.0),
-    "frequency": (-10.0, 10.0),
-    "no_repeat_ngram_size": (0, 32),
-    "encoder_no_repeat_ngram_size": (0, 32),
-}
-FACTORS = (0.5, 4.0)
 
 
 class RequestBounds(NamedTuple):
@@ -82,11 +65,12 @@ def token_set(asked: common_pb2.Decoding, name: str, reader: PhraseReader) -> tu
     return reader.known(ids, f"decoding.{name}.ids")
 
 
-def within(field: str, value: float, least: float, most: float) -> float:
-    """Return a number of the wire. Raises InvalidRequest outside [least, most]. NaN is outside."""
-    if not least <= value <= most:
+def checked(field: DecodingField, value: Any, path: str = "") -> Any:
+    """Return a number of the wire, which stands at `path`. Raises InvalidRequest outside the field's range."""
+    if not field.takes(value):
         # As few digits as tell it from its neighbours. 1.0000001 does not become 1.
-        raise InvalidRequest(field, f"must be {least:g}..{most:g}, not {np.float32(value)}")
+        given = str(np.float32(value)) if isinstance(value, float) else str(value)
+        raise InvalidRequest(f"decoding.{path or field.path}", f"must be {field.range}, not {given}{field.advice}")
     return value
 
 
@@ -95,31 +79,20 @@ def _bias(asked: common_pb2.Decoding, reader: PhraseReader) -> list[Rule]:
         raise InvalidRequest("decoding.bias", f"must be at most {MAX_PHRASES} phrases, not {len(asked.bias)}")
     biases = []
     for index, each in enumerate(asked.bias):
-        field = f"decoding.bias[{index}]"
-        within(f"{field}.bias", each.bias, -MAX_BIAS, MAX_BIAS)
-        biases.append((reader.tokens(each.token_ids.ids, f"{field}.token_ids"), each.bias))
+        checked(BIAS, each.bias, f"bias[{index}].bias")
+        biases.append((reader.tokens(each.token_ids.ids, f"decoding.bias[{index}].token_ids"), each.bias))
     return [SequenceBias(biases)] if biases else []
 
 
 def _penalties(asked: common_pb2.Penalties, bounds: RequestBounds) -> list[Rule]:
-    _check_penalties(asked, bounds)
-    every: list[tuple[bool, Callable[[], Rule]]] = [
-        (asked.encoder_repetition not in (0, 1), lambda: SourceRepetitionPenalty(asked.encoder_repetition)),
-        (asked.repetition not in (0, 1), lambda: RepetitionPenalty(asked.repetition)),
-        (bool(asked.presence or asked.frequency), lambda: PresencePenalty(asked.presence, asked.frequency)),
-        (asked.no_repeat_ngram_size > 0, lambda: NoRepeat(asked.no_repeat_ngram_size)),
-        (asked.encoder_no_repeat_ngram_size > 0, lambda: NoSourceRepeat(asked.encoder_no_repeat_ngram_size)),
-    ]
-    return [rule() for is_wanted, rule in every if is_wanted]
-
-
-def _check_penalties(asked: common_pb2.Penalties, bounds: RequestBounds) -> None:
-    for descriptor, value in asked.ListFields():
-        name = descriptor.name
-        within(f"decoding.penalties.{name}", value, *PENALTIES[name])
-        if name.startswith("encoder_") and not bounds.has_source:
-            why = "needs a model that reads a source of the tokens that it writes"
-            raise InvalidRequest(f"decoding.penalties.{name}", why)
+    given = {descriptor.name for descriptor, _ in asked.ListFields()}
+    for each in PENALTIES:
+        checked(each, each.of(asked))
+        if each.field.startswith("encoder_") and each.field in given and not bounds.has_source:
+            raise InvalidRequest(
+                f"decoding.{each.path}", "needs a model that reads a source of the tokens that it writes"
+            )
+    return penalties_of(asked)
 
 
 def _banned(asked: common_pb2.Decoding, reader: PhraseReader) -> list[Rule]:
@@ -133,8 +106,8 @@ def _decay(asked: common_pb2.Decoding, bounds: RequestBounds) -> list[Rule]:
     if not asked.HasField("length_decay"):
         return []
     decay = asked.length_decay
-    within("decoding.length_decay.start", decay.start, 0, bounds.max_new)
-    within("decoding.length_decay.factor", decay.factor, *FACTORS)
+    checked(DecodingField("length_decay.start", None, 0, bounds.max_new), decay.start)
+    checked(DECAY_FACTOR, decay.factor)
     return [LengthDecay(decay.start, decay.factor, bounds.end_ids)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -158,15 +159,7 @@ def _decoding_proto(decoding: Decoding) -> common_pb2.Decoding:
     elif decoding.sampling is None:
         proto.greedy.SetInParent()
     else:
-        sampling = decoding.sampling
-        proto.sampling.temperature = sampling.temperature
-        proto.sampling.top_k = sampling.top_k
-        proto.sampling.top_p = sampling.top_p
-        proto.sampling.seed = sampling.seed
-        proto.sampling.min_p = sampling.min_p
-        proto.sampling.typical_p = sampling.typical_p
-        proto.sampling.epsilon_cutoff = sampling.epsilon_cutoff
-        proto.sampling.eta_cutoff = sampling.eta_cutoff
+        proto.sampling.MergeFrom(common_pb2.Sampling(**asdict(decoding.sampling)))
     if decoding.changes is not None:
         proto.MergeFrom(decoding.changes)
     return proto

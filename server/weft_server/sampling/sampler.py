@@ -45,6 +45,17 @@ class Settings:
     epsilon_cutoff: Doubles  # [n], 0 for all
     eta_cutoff: Doubles  # [n], 0 for all
 
+    @classmethod
+    def zeros(cls, step: Ints, min_new: Ints) -> Settings:
+        """Return columns for as many rows, of which each is to be set."""
+        kinds = {"top_k": np.int64, "seed": np.uint64}
+        own = {name: np.zeros(len(step), kinds.get(name, np.float64)) for name in cls.__slots__}
+        return cls(**own | {"step": step, "min_new": min_new})
+
+    def rows(self, start: int, stop: int) -> Settings:
+        """Return rows [start, stop), as views."""
+        return Settings(*(getattr(self, name)[start:stop] for name in self.__slots__))
+
     @property
     def is_late(self) -> Bools:
         """Which rows have cuts that look at what all others have left, [n]."""
