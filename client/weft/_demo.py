@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from weft._client import Client
 from weft._decoding import Decoding, Sampling
+from weft._sync.client import Client
 from weft._terminal import words
 from weft._types import Classification, Completion, Tagging
 from weft.exceptions import Error, InvalidRequest

@@ -7,11 +7,11 @@ from typing import Annotated, ClassVar, TypedDict
 import grpc
 import typer
 
-from weft._async_client import AsyncClient
+from weft._async.client import AsyncClient
 from weft._channel import CallSettings
-from weft._client import Client
 from weft._connection import why_no_tls, why_tls
 from weft._credentials import read_token, tls_credentials
+from weft._sync.client import Client
 from weft.exceptions import Unavailable
 
 

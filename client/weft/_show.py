@@ -16,7 +16,7 @@ from rich.status import Status
 
 from weft._decoding_json import plain_decoding
 from weft._recordings import Transcription
-from weft._streams import Stream
+from weft._sync.streams import Stream
 from weft._tables import about, every_output, prompt_line, score_table, token_tables
 from weft._terminal import steerless
 from weft._tokenization import Tokenization

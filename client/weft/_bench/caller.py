@@ -11,8 +11,8 @@ from weft._bench.asking import Asked
 from weft._bench.method import Method
 from weft._bench.record import Outcome, Record
 from weft._channel import CHANNEL_OPTIONS, CallSettings, open_channel
+from weft._home import task_is_cancelled
 from weft._status import error_of
-from weft._streams import task_is_cancelled
 from weft.exceptions import Error
 
 # Nothing is retried. A retried call has failed, and the wait for its next attempt is no latency of the server.

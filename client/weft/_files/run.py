@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from weft import _show as show
-from weft._async_client import AsyncClient
+from weft._async.client import AsyncClient
 from weft._files.answering import json_line, text_line
 from weft._files.asking import Asking, Blank
 from weft._files.lines import Line, Source

@@ -1,5 +1,4 @@
-"""The asyncio client: the same verbs as `Client`, awaited."""
-# ruff: noqa: ASYNC109 - the timeout is the deadline that the server is told, not only how long we wait
+"""A client: one verb per call of the server."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,13 +9,12 @@ import grpc
 
 from weft import _questions, _verb_options
 from weft import _verbs as verbs
-from weft._async_many_calls import AsyncManyCalls
-from weft._async_server_calls import AsyncServerCalls
+from weft._async.many import AsyncManyCalls
+from weft._async.streams import AsyncStream
 from weft._channel import CallSettings, health_check, open_channels
 from weft._home import LoopHome
 from weft._reach import Reach
 from weft._recordings import Recording, Transcription
-from weft._streams import AsyncStream
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
 from weft._types import (
     Caption,
@@ -32,11 +30,10 @@ from weft._types import (
     Text,
     Translation,
 )
-from weft._verbs import methods_on
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 
 
-class AsyncClient(AsyncManyCalls, AsyncServerCalls):
+class AsyncClient(AsyncManyCalls):
     """Talks to Weft servers from asyncio. Made and used inside one running event loop; its tasks may share it.
 
     The verbs, options and errors are those of `Client`; the streams are read with `async for`. A cancelled task raises
@@ -86,8 +83,13 @@ class AsyncClient(AsyncManyCalls, AsyncServerCalls):
             proxy=proxy,
         )
         self._reach = Reach(self._settings.target)
+        self._connect()
+        self._home.again_in_forks(self)
+
+    def _connect(self) -> None:
+        """Open the channels. They connect at the first call."""
         self._channel, self._control = open_channels(self._settings, grpc.aio.insecure_channel, grpc.aio.secure_channel)
-        self._methods, self._methods_of_all = methods_on(self._channel), methods_on(self._control)
+        self._methods, self._methods_of_all = verbs.methods_on(self._channel), verbs.methods_on(self._control)
         self._model = model_grpc.ModelServiceStub(self._control)
         self._check = health_check(self._control)
 
@@ -190,7 +192,11 @@ class AsyncClient(AsyncManyCalls, AsyncServerCalls):
         timeout: float | None = None,
         **options: Unpack[_verb_options.ScoreOptions],
     ) -> Score:
-        """Tell how probable a model finds a target, as `Client.score` does; `ScoreOptions` lists the options."""
+        """Tell how probable a model finds a target; `ScoreOptions` lists the options.
+
+        The source is a text or prompt, for a captioning model a picture, or for a transcribing one a recording. Of a
+        picture or a recording it is the path as a `Path`, or the bytes.
+        """
         return await self._ask(verbs.SCORE, timeout, source, target, **options)
 
     async def tokenize(

@@ -1,21 +1,21 @@
-"""The client: one verb per call of the server, blocking."""
+# Made of _async/client.py by `make sync`: change that one.
+"""A client: one verb per call of the server."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import grpc
 
 from weft import _questions, _verb_options
 from weft import _verbs as verbs
 from weft._channel import CallSettings, health_check, open_channels
-from weft._home import again_in_forks
-from weft._many_calls import ManyCalls
+from weft._home import Home
 from weft._reach import Reach
 from weft._recordings import Recording, Transcription
-from weft._server_calls import ServerCalls
-from weft._streams import Stream
+from weft._sync.many import ManyCalls
+from weft._sync.streams import Stream
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
 from weft._types import (
     Caption,
@@ -34,7 +34,7 @@ from weft._types import (
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 
 
-class Client(ManyCalls, ServerCalls):
+class Client(ManyCalls):
     """Talks to Weft servers. Threads may share one; it connects at the first call, and again when a connection is lost.
 
     Every verb takes `timeout`, in seconds, and raises only what stands under `weft.Error`.
@@ -70,6 +70,7 @@ class Client(ManyCalls, ServerCalls):
             proxy: The HTTP proxy to go through, "http://host:port". By default that of the environment, and none to
                 this machine.
         """
+        self._home = Home()
         self._settings = CallSettings.of(
             target,
             timeout,
@@ -83,7 +84,7 @@ class Client(ManyCalls, ServerCalls):
         )
         self._reach = Reach(self._settings.target)
         self._connect()
-        again_in_forks(self)
+        self._home.again_in_forks(self)
 
     def _connect(self) -> None:
         """Open the channels. They connect at the first call."""
@@ -91,12 +92,6 @@ class Client(ManyCalls, ServerCalls):
         self._methods, self._methods_of_all = verbs.methods_on(self._channel), verbs.methods_on(self._control)
         self._model = model_grpc.ModelServiceStub(self._control)
         self._check = health_check(self._control)
-
-    def _connect_again(self) -> Any:
-        """Open other channels, and give those of before."""
-        before = self._channel, self._control
-        self._connect()
-        return before
 
     def translate(
         self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TranslateOptions]
@@ -255,6 +250,7 @@ class Client(ManyCalls, ServerCalls):
 
     def close(self) -> None:
         """Cancel what is running and hang up."""
+        self._home.check()
         self._reach.closed = True
         self._channel.close()
         self._control.close()
