@@ -204,7 +204,7 @@ picture: $(READY) ## draw the rooms of the server into docs/architecture.md
 	@$(BIN)/python tests/rooms_picture.py
 
 sync: $(READY) ## make the blocking clients of the asyncio ones
-	@$(BIN)/python tests/client/sync_client.py
+	@$(BIN)/python tests/sync_client.py
 
 # Only a file that defines services gets *_pb2_grpc stubs.
 proto: $(READY) ## regenerate the committed stubs of the contracts

@@ -1,14 +1,9 @@
 """The clients that block are made of those for asyncio."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-import weft
-
-sys.path.insert(0, str(Path(__file__).parent))
 import sync_client
+import weft
 
 
 def test_the_blocking_clients_are_fresh():

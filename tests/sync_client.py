@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-CLIENT = Path(__file__).parents[2] / "client" / "weft"
+CLIENT = Path(__file__).parents[1] / "client" / "weft"
 # In this order.
 RULES = [
     (r" \| AsyncIterable\[(?:[^][]|\[[^][]*\])*\]", ""),
