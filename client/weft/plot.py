@@ -34,10 +34,11 @@ PANEL = 1.7
 TICK = 0.2
 
 
-def require_matplotlib() -> None:
-    """Raise an Error that says what to install when matplotlib is missing."""
+def require_matplotlib(extra: str = "plot") -> None:
+    """Raise an Error that names the extra to install when matplotlib is missing."""
     if find_spec("matplotlib") is None:
-        raise Error("drawing needs matplotlib: pip install 'weft-serving[plot]', or in a clone: pip install '.[plot]'")
+        remedy = f"pip install 'weft-serving[{extra}]', or in a clone: pip install '.[{extra}]'"
+        raise Error(f"drawing needs matplotlib: {remedy}")
 
 
 def plot_alignment(

@@ -10,13 +10,13 @@ from random import Random
 
 import grpc
 
-from weft._bench.arrivals import Arrivals, Closed, Open
-from weft._bench.asking import Asked
-from weft._bench.caller import Caller, open_bench_channel
-from weft._bench.method import Method
-from weft._bench.record import Outcome, Record
 from weft._channel import CallSettings
 from weft.exceptions import Unavailable
+from weft_bench.arrivals import Arrivals, Closed, Open
+from weft_bench.asking import Asked
+from weft_bench.caller import Caller, open_bench_channel
+from weft_bench.record import Outcome, Record
+from weft_bench.workload import Method
 
 # A caller of a closed loop that was refused waits before it asks again.
 # It waits as long as the server says, or PAUSE_S. It waits at most MAX_PAUSE_S, however long the server says.

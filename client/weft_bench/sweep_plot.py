@@ -1,11 +1,11 @@
-"""A sweep as a picture: throughput and latencies by load, with matplotlib (the extra `plot`)."""
+"""A sweep as a picture: throughput and latencies by load, with matplotlib (the extra `bench`)."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from weft._bench.report import Report
 from weft.plot import save
+from weft_bench.report import Report
 
 # Inches.
 PANEL_WIDTH = 3.4

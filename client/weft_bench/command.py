@@ -9,16 +9,20 @@ from typing import Any
 import typer
 
 from weft import _show as show
-from weft._bench.arrivals import Arrivals
-from weft._bench.asking import make_requests
-from weft._bench.load import Load, Run
-from weft._bench.options import Asking, Judging, Sending
-from weft._bench.progress import progress
-from weft._bench.report import Report, report_of
-from weft._bench.tables import print_report, print_sweep
+from weft._help import SectionedCommand
 from weft._model import Model
+from weft._options import flat
 from weft._server import Server
 from weft.exceptions import Error, InvalidRequest, Overloaded
+from weft_bench.arrivals import Arrivals
+from weft_bench.asking import make_requests
+from weft_bench.load import Load, Run
+from weft_bench.options import Asking, Judging, Sending
+from weft_bench.progress import progress
+from weft_bench.report import Report, report_of
+from weft_bench.tables import print_report, print_sweep
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging) -> None:
@@ -72,6 +76,9 @@ def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging)
     _judge(reports, runs)
 
 
+app.command(cls=SectionedCommand)(flat(bench))
+
+
 def _given(*groups: Asking | Sending | Judging) -> dict[str, Any]:
     """What was asked for, by the flags' names; null: not given."""
     values = {name: value for group in groups for name, value in vars(group).items()}
@@ -105,7 +112,7 @@ def _conclude(reports: list[Report], model: Model, judging: Judging) -> None:
     if len(reports) > 1 and not judging.as_json:
         print_sweep(reports, f"{model.name} {model.version}")
     if judging.plot is not None:
-        from weft._bench.sweep_plot import plot_sweep  # noqa: PLC0415 - only who draws loads it
+        from weft_bench.sweep_plot import plot_sweep  # noqa: PLC0415 - only who draws loads it
 
         with show.patience("drawing"):
             plot_sweep(reports, judging.plot, title=f"{model.name} {model.version} ({model.task})")

@@ -1,12 +1,45 @@
 """What a load showed: counts, rates, latencies, the server's own times, and how late the generator was itself."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import isnan
-from typing import Any
+from statistics import fmean
+from typing import Any, Self
 
-from weft._bench.load import Run
-from weft._bench.percentiles import Summary
-from weft._bench.record import Outcome, Record
+from weft_bench.load import Run
+from weft_bench.record import Outcome, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What to know of many numbers; NaN everywhere but in `count` when there were none."""
+
+    count: int
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Self:
+        """Sum up numbers, in any order."""
+        found = sorted(values)
+        if not found:
+            return cls(0, math.nan, math.nan, math.nan, math.nan, math.nan, math.nan)
+        p50, p90, p95, p99 = (percentile(found, share) for share in (0.5, 0.9, 0.95, 0.99))
+        return cls(len(found), fmean(found), p50, p90, p95, p99, found[-1])
+
+
+def percentile(found: list[float], share: float) -> float:
+    """Return the number below which `share` of the sorted numbers lie, linear between neighbours."""
+    place = share * (len(found) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(found) - 1)
+    return found[below] + (place - below) * (found[above] - found[below])
+
 
 # The generator may be the bottleneck in two cases:
 # 1. It used more than this share of a core.

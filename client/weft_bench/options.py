@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from weft._bench.arrivals import Arrivals, closed, open_, parse_sweep
-from weft._bench.lengths import FORMS, parse_lengths
-from weft._bench.load import Plan
-from weft._bench.report import Slo
-from weft._bench.workload import Workload
 from weft._options import PICTURES
 from weft.exceptions import InvalidRequest
+from weft_bench.arrivals import Arrivals, closed, open_, parse_sweep
+from weft_bench.lengths import FORMS, parse_lengths
+from weft_bench.load import Plan
+from weft_bench.report import Slo
+from weft_bench.workload import Workload
 
 DEFAULT_S = 10.0
 
@@ -205,7 +205,7 @@ class Judging:
             raise InvalidRequest("--plot needs --sweep")
         from weft.plot import require_matplotlib  # noqa: PLC0415 - `weft translate` stays light
 
-        require_matplotlib()
+        require_matplotlib("bench")
         if self.plot.suffix.lower() not in PICTURES or self.plot.is_dir():
             raise InvalidRequest(f"--plot: {str(self.plot)!r} must end in {', '.join(PICTURES)}")
         if not self.plot.parent.is_dir():

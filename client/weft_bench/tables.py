@@ -7,9 +7,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from weft._bench.percentiles import Summary
-from weft._bench.report import Report
 from weft._terminal import words
+from weft_bench.report import Report, Summary
 
 NAMES = {
     "ttft": "first message (TTFT)",

@@ -6,14 +6,13 @@ from itertools import cycle
 from random import Random
 from typing import Any
 
-from weft._bench.inputs import Kind, kind_of, read_files, read_texts
-from weft._bench.lengths import Uniform
-from weft._bench.method import WRITES_TEXT, Method, reads
-from weft._bench.workload import TAKE_NO_IDS, Workload
 from weft._decoding import Decoding
 from weft._model import Model
 from weft._types import Task, Text
 from weft.exceptions import InvalidRequest
+from weft_bench.inputs import Kind, kind_of, read_files, read_texts
+from weft_bench.lengths import Uniform
+from weft_bench.workload import TAKE_NO_IDS, WRITES_TEXT, Method, Workload, reads
 
 # The number of different requests, if something of them is drawn. There is at least one for each input.
 # After the last, the first is sent again.

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from weft._bench.load import Plan, Run
-from weft._bench.record import Outcome
 from weft._terminal import steerless
+from weft_bench.load import Plan, Run
+from weft_bench.record import Outcome
 
 
 @contextmanager

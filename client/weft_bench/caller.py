@@ -7,13 +7,13 @@ from typing import Any
 
 import grpc
 
-from weft._bench.asking import Asked
-from weft._bench.method import Method
-from weft._bench.record import Outcome, Record
 from weft._channel import CHANNEL_OPTIONS, CallSettings, open_channel
 from weft._home import task_is_cancelled
 from weft._status import error_of
 from weft.exceptions import Error
+from weft_bench.asking import Asked
+from weft_bench.record import Outcome, Record
+from weft_bench.workload import Method
 
 # Nothing is retried. A retried call has failed, and the wait for its next attempt is no latency of the server.
 _SERVICE_CONFIG: dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
