@@ -29,8 +29,8 @@ _KINDS: dict[grpc.StatusCode, type[Error]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
     grpc.StatusCode.UNIMPLEMENTED: Unsupported,
-    grpc.StatusCode.UNAUTHENTICATED: AccessDenied,
     grpc.StatusCode.PERMISSION_DENIED: AccessDenied,
+    grpc.StatusCode.UNAUTHENTICATED: AccessDenied,
     grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
@@ -103,6 +103,11 @@ def error_of(call: Any, target: str) -> Error:
         retry_after=retry_after,
         id=info.metadata.get("error_id", ""),
     )
+
+
+def code_of(error: Error) -> str:
+    """Give gRPC's word for an exception, which every language knows: of several the first in the table."""
+    return next((code.name for code, kind in _KINDS.items() if type(error) is kind), "INTERNAL")
 
 
 def is_passed_by(error: Any) -> bool:

@@ -1,31 +1,18 @@
-"""The verbs that ask a model something: one table, for `Client`, `AsyncClient` and `weft bench`."""
+"""The verbs that ask a model something: one table, for `Client`, `AsyncClient`, `--file` and `weft bench`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from weft import _answers, _requests, _tokenization
-from weft._types import Task
-from weft_proto.v1.answer_pb2 import AnswerResponse, StreamAnswerRequest, StreamAnswerResponse
-from weft_proto.v1.answer_pb2_grpc import AnswerServiceStub
-from weft_proto.v1.caption_pb2 import CaptionResponse, StreamCaptionRequest, StreamCaptionResponse
-from weft_proto.v1.caption_pb2_grpc import CaptionServiceStub
-from weft_proto.v1.classification_pb2 import ClassifyResponse, ExtractResponse, FillMaskResponse, TagResponse
-from weft_proto.v1.classification_pb2_grpc import ClassificationServiceStub
-from weft_proto.v1.embedding_pb2 import EmbedResponse
-from weft_proto.v1.embedding_pb2_grpc import EmbeddingServiceStub
-from weft_proto.v1.generation_pb2 import GenerateResponse, StreamGenerateRequest, StreamGenerateResponse
-from weft_proto.v1.generation_pb2_grpc import GenerationServiceStub
-from weft_proto.v1.score_pb2 import ScoreResponse
-from weft_proto.v1.score_pb2_grpc import ScoreServiceStub
-from weft_proto.v1.tokenization_pb2 import DetokenizeResponse, TokenizeResponse
-from weft_proto.v1.tokenization_pb2_grpc import TokenizationServiceStub
-from weft_proto.v1.transcription_pb2 import StreamTranscribeRequest, StreamTranscribeResponse, TranscribeResponse
-from weft_proto.v1.transcription_pb2_grpc import TranscriptionServiceStub
-from weft_proto.v1.translation_pb2 import StreamTranslateRequest, StreamTranslateResponse, TranslateResponse
-from weft_proto.v1.translation_pb2_grpc import TranslationServiceStub
+from weft._questions import Answer as PictureAnswer
+from weft._recordings import Transcription
+from weft._types import Caption, Classification, Extraction, FilledMasks, Generation, Score, Tagging, Task, Translation
 
 Asked = ParamSpec("Asked")
 Other = ParamSpec("Other")
@@ -34,159 +21,124 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Verb(Generic[Asked, Answer]):
-    """One method of the server, and the tasks of the models that answer it.
+    """One method of the server, and the tasks of the models that answer it: none where it is no task's own.
 
-    `stub` makes the methods of a service on a channel. `request` makes the message from the verb's arguments. `read`
-    makes the answer from a message of type `response`.
+    `request` makes the message from the verb's arguments. `read` makes the answer from the method's message.
     """
 
-    stub: Callable[[Any], Any]
     service: str
     method: str
-    tasks: frozenset[Task]
     request: Callable[Asked, Message]
-    response: type[Message]
     read: Callable[[Any], Answer]
+    tasks: frozenset[Task] = frozenset()
 
     @property
     def path(self) -> str:
         """The method's name on the wire."""
         return f"/weft.v1.{self.service}/{self.method}"
 
+    @property
+    def response(self) -> type[Message]:
+        """The method's message."""
+        return message_types(self.path)[1]
+
     def asked_by(self, request: Callable[Other, Message]) -> "Verb[Other, Answer]":
         """Return the same method, whose request is made from other arguments."""
-        return Verb(self.stub, self.service, self.method, self.tasks, request, self.response, self.read)
+        return Verb(self.service, self.method, request, self.read, self.tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class WritingVerb(Verb[Asked, Answer]):
-    """A verb whose answer is text, and can be streamed.
-
-    `stream_request` wraps the request of the unary call. Each message of the stream is a `stream_response`.
-    """
-
-    stream_request: Callable[..., Message]
-    stream_response: type[Message]
-
-    @property
-    def stream_method(self) -> str:
-        """The streaming method."""
-        return f"Stream{self.method}"
+    """A verb whose answer is text, and can be streamed."""
 
     @property
     def stream_path(self) -> str:
         """The streaming method's name on the wire."""
-        return f"/weft.v1.{self.service}/{self.stream_method}"
+        return f"/weft.v1.{self.service}/Stream{self.method}"
+
+    @property
+    def stream_request(self) -> Callable[..., Message]:
+        """What wraps the request of the unary call."""
+        return message_types(self.stream_path)[0]
+
+    @property
+    def stream_response(self) -> type[Message]:
+        """Each message of the stream."""
+        return message_types(self.stream_path)[1]
+
+
+@cache
+def message_types(path: str) -> tuple[type[Message], type[Message]]:
+    """Return the types of a method's request and response, by its name on the wire."""
+    method: Any = Default().FindMethodByName(path[1:].replace("/", "."))
+    return GetMessageClass(method.input_type), GetMessageClass(method.output_type)
 
 
 TRANSLATE = WritingVerb(
-    TranslationServiceStub,
     "TranslationService",
     "Translate",
-    frozenset({Task.TRANSLATE}),
     _requests.translate_request,
-    TranslateResponse,
-    _answers.translation,
-    StreamTranslateRequest,
-    StreamTranslateResponse,
+    _answers.completion(Translation),
+    frozenset({Task.TRANSLATE}),
 )
 CAPTION = WritingVerb(
-    CaptionServiceStub,
-    "CaptionService",
-    "Caption",
-    frozenset({Task.CAPTION}),
-    _requests.caption_request,
-    CaptionResponse,
-    _answers.caption,
-    StreamCaptionRequest,
-    StreamCaptionResponse,
+    "CaptionService", "Caption", _requests.caption_request, _answers.completion(Caption), frozenset({Task.CAPTION})
 )
 ANSWER = WritingVerb(
-    AnswerServiceStub,
-    "AnswerService",
-    "Answer",
-    frozenset({Task.ANSWER}),
-    _requests.answer_request,
-    AnswerResponse,
-    _answers.answer,
-    StreamAnswerRequest,
-    StreamAnswerResponse,
+    "AnswerService", "Answer", _requests.answer_request, _answers.completion(PictureAnswer), frozenset({Task.ANSWER})
 )
 TRANSCRIBE = WritingVerb(
-    TranscriptionServiceStub,
     "TranscriptionService",
     "Transcribe",
-    frozenset({Task.TRANSCRIBE}),
     _requests.transcribe_request,
-    TranscribeResponse,
-    _answers.transcription,
-    StreamTranscribeRequest,
-    StreamTranscribeResponse,
+    _answers.completion(Transcription),
+    frozenset({Task.TRANSCRIBE}),
 )
 GENERATE = WritingVerb(
-    GenerationServiceStub,
     "GenerationService",
     "Generate",
-    frozenset({Task.GENERATE}),
     _requests.generate_request,
-    GenerateResponse,
-    _answers.generation,
-    StreamGenerateRequest,
-    StreamGenerateResponse,
+    _answers.completion(Generation),
+    frozenset({Task.GENERATE}),
 )
 CLASSIFY = Verb(
-    ClassificationServiceStub,
     "ClassificationService",
     "Classify",
-    frozenset({Task.CLASSIFY_TEXT, Task.CLASSIFY_IMAGE, Task.MATCH}),
     _requests.classify_request,
-    ClassifyResponse,
-    _answers.classification,
+    _answers.reader(Classification),
+    frozenset({Task.CLASSIFY_TEXT, Task.CLASSIFY_IMAGE, Task.MATCH}),
 )
-TAG = Verb(
-    ClassificationServiceStub,
-    "ClassificationService",
-    "Tag",
-    frozenset({Task.TAG}),
-    _requests.tag_request,
-    TagResponse,
-    _answers.tagging,
-)
+TAG = Verb("ClassificationService", "Tag", _requests.tag_request, _answers.reader(Tagging), frozenset({Task.TAG}))
 EXTRACT = Verb(
-    ClassificationServiceStub,
     "ClassificationService",
     "Extract",
-    frozenset({Task.EXTRACT}),
     _requests.extract_request,
-    ExtractResponse,
-    _answers.extraction,
+    _answers.reader(Extraction),
+    frozenset({Task.EXTRACT}),
 )
 FILL_MASK = Verb(
-    ClassificationServiceStub,
     "ClassificationService",
     "FillMask",
-    frozenset({Task.FILL_MASK}),
     _requests.fill_mask_request,
-    FillMaskResponse,
-    _answers.filled_masks,
+    _answers.reader(FilledMasks),
+    frozenset({Task.FILL_MASK}),
 )
 EMBED = Verb(
-    EmbeddingServiceStub,
     "EmbeddingService",
     "Embed",
-    frozenset({Task.EMBED_TEXT, Task.EMBED_IMAGE, Task.MATCH}),
     _requests.embed_request,
-    EmbedResponse,
     _answers.embeddings,
+    frozenset({Task.EMBED_TEXT, Task.EMBED_IMAGE, Task.MATCH}),
 )
-SCORE = Verb(
-    ScoreServiceStub,
-    "ScoreService",
-    "Score",
-    frozenset(),  # no task's own verb: any model that produces text may answer
-    _requests.score_request,
-    ScoreResponse,
-    _answers.score,
+# Any model that produces text may answer.
+SCORE = Verb("ScoreService", "Score", _requests.score_request, _answers.reader(Score))
+# Any model that reads or writes text may answer.
+TOKENIZE = Verb("TokenizationService", "Tokenize", _tokenization.tokenize_request, _answers.tokenization)
+DETOKENIZE = Verb(
+    "TokenizationService",
+    "Detokenize",
+    _tokenization.detokenize_request,
+    _answers.reader(_tokenization.Detokenization),
 )
 
 # What stands in several arguments above stands in one here.
@@ -196,25 +148,6 @@ EMBED_ONE = EMBED.asked_by(_requests.embed_one_request)
 ANSWER_PAIR = ANSWER.asked_by(_requests.answer_pair_request)
 SCORE_PAIR = SCORE.asked_by(_requests.score_pair_request)
 
-TOKENIZE = Verb(
-    TokenizationServiceStub,
-    "TokenizationService",
-    "Tokenize",
-    frozenset(),  # any model that reads or writes text may answer
-    _tokenization.tokenize_request,
-    TokenizeResponse,
-    _tokenization.tokenization,
-)
-DETOKENIZE = Verb(
-    TokenizationServiceStub,
-    "TokenizationService",
-    "Detokenize",
-    frozenset(),
-    _tokenization.detokenize_request,
-    DetokenizeResponse,
-    _tokenization.detokenization,
-)
-
 _WRITING = (TRANSLATE, CAPTION, ANSWER, TRANSCRIBE, GENERATE)
 VERBS: tuple[Verb[..., Any], ...] = (*_WRITING, CLASSIFY, TAG, EXTRACT, FILL_MASK, EMBED, SCORE, TOKENIZE, DETOKENIZE)
 STREAM_PATHS = tuple(verb.stream_path for verb in _WRITING)
@@ -222,10 +155,17 @@ STREAM_PATHS = tuple(verb.stream_path for verb in _WRITING)
 
 def methods_on(channel: Any) -> dict[str, Any]:
     """Return the methods of all verbs, by path, to be called on a channel: a blocking one, or asyncio's."""
-    methods = {}
-    for verb in VERBS:
-        stub = verb.stub(channel)
-        methods[verb.path] = getattr(stub, verb.method)
-        if isinstance(verb, WritingVerb):
-            methods[verb.stream_path] = getattr(stub, verb.stream_method)
-    return methods
+    return {
+        **{verb.path: _method(channel.unary_unary, verb.path) for verb in VERBS},
+        **{path: _method(channel.unary_stream, path) for path in STREAM_PATHS},
+    }
+
+
+def _method(make: Callable[..., Any], path: str) -> Any:
+    request, response = message_types(path)
+    return make(
+        path,
+        request_serializer=request.SerializeToString,
+        response_deserializer=response.FromString,
+        _registered_method=True,  # as the generated stubs say it
+    )

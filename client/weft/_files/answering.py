@@ -4,32 +4,10 @@ import re
 from typing import Any
 
 from weft import _show as show
+from weft._status import code_of
 from weft._types import Classification, Completion, Embeddings, Extraction, FilledMasks, Score, Tagging
-from weft.exceptions import (
-    AccessDenied,
-    Cancelled,
-    DeadlineExceeded,
-    Error,
-    FailedPrecondition,
-    InvalidRequest,
-    NotFound,
-    Overloaded,
-    Unavailable,
-    Unsupported,
-)
+from weft.exceptions import Error
 
-# The words of gRPC, which every language knows.
-_CODES = {
-    InvalidRequest: "INVALID_ARGUMENT",
-    NotFound: "NOT_FOUND",
-    FailedPrecondition: "FAILED_PRECONDITION",
-    Unsupported: "UNIMPLEMENTED",
-    AccessDenied: "PERMISSION_DENIED",
-    Overloaded: "RESOURCE_EXHAUSTED",
-    Unavailable: "UNAVAILABLE",
-    DeadlineExceeded: "DEADLINE_EXCEEDED",
-    Cancelled: "CANCELLED",
-}
 _LINE_ENDS = re.compile(r"\r\n|[\n\r\t\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
@@ -37,7 +15,7 @@ def json_line(outcome: Any, id_: Any, *, ascii_only: bool) -> str:
     """Return an answer, or what went wrong, as an object; with the id that its line had."""
     own = {} if id_ is None else {"id": id_}
     if isinstance(outcome, Error):
-        error = {"code": _CODES.get(type(outcome), "INTERNAL"), "reason": outcome.reason, "message": outcome.message}
+        error = {"code": code_of(outcome), "reason": outcome.reason, "message": outcome.message}
         own |= {"error": {name: value for name, value in error.items() if value}}
     else:
         own |= show.plain(outcome)
