@@ -14,6 +14,17 @@ from weft._async.admin import AsyncAdminClient
 from weft._async.client import AsyncClient
 from weft._async.many import AsyncMany
 from weft._async.streams import AsyncStream
+from weft._completions import (
+    Answer,
+    Caption,
+    Completion,
+    Generation,
+    Output,
+    Segment,
+    Transcription,
+    Translation,
+    Word,
+)
 from weft._decoding import (
     Alternatives,
     Beams,
@@ -25,8 +36,6 @@ from weft._decoding import (
     Sampling,
 )
 from weft._model import Limits, Model, ModelState, Prompt, TruncationSide
-from weft._questions import Answer
-from weft._recordings import Recording, Segment, Transcription, Word
 from weft._sync.admin import AdminClient
 from weft._sync.client import Client
 from weft._sync.many import Many
@@ -34,9 +43,7 @@ from weft._sync.streams import Stream
 from weft._tokenization import Detokenization, DetokenizeOptions, Token, Tokenization, TokenizeOptions
 from weft._types import (
     Alignment,
-    Caption,
     Classification,
-    Completion,
     Embeddings,
     Explain,
     ExtractedAnswer,
@@ -45,13 +52,12 @@ from weft._types import (
     FilledMasks,
     Filling,
     FinishReason,
-    Generation,
     Health,
     LabelScore,
     LabelScoring,
     Messages,
-    Output,
     Picture,
+    Recording,
     ResolvedModel,
     Score,
     Span,
@@ -61,7 +67,6 @@ from weft._types import (
     Timings,
     TokenLabel,
     TopToken,
-    Translation,
     Usage,
 )
 from weft._verb_options import (

@@ -9,11 +9,12 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from google.protobuf.duration_pb2 import Duration
 
+from weft._completions import Completion
 from weft._decoding import Decoding
 from weft._decoding_message import read_decoding
 from weft._model import Model, Prompt
 from weft._tokenization import Token, Tokenization
-from weft._types import Alignment, Completion, Embeddings, Timings, TopToken
+from weft._types import Alignment, Embeddings, Timings, TopToken
 from weft_proto.v1 import common_pb2, embedding_pb2, tokenization_pb2
 
 Kind = TypeVar("Kind")

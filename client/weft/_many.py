@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from google.protobuf.message import Message
 
 from weft._fields import refusal
-from weft._reach import Reach
+from weft._status import Reach
 from weft._verbs import Verb
 from weft._window import Asked
 from weft.exceptions import InvalidRequest

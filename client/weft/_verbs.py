@@ -10,9 +10,16 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from weft import _answers, _requests, _tokenization
-from weft._questions import Answer as PictureAnswer
-from weft._recordings import Transcription
-from weft._types import Caption, Classification, Extraction, FilledMasks, Generation, Score, Tagging, Task, Translation
+from weft._completions import Answer as PictureAnswer
+from weft._completions import Caption, Generation, Transcription, Translation
+from weft._types import (
+    Classification,
+    Extraction,
+    FilledMasks,
+    Score,
+    Tagging,
+    Task,
+)
 
 Asked = ParamSpec("Asked")
 Other = ParamSpec("Other")

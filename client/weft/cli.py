@@ -14,8 +14,7 @@ import typer
 
 from weft import __version__, _commands, _models_commands, _token_commands, _writing_commands
 from weft._flags import names_flags
-from weft._help import SectionedCommand
-from weft._options import flat
+from weft._options import SectionedCommand, flat
 from weft.exceptions import Error, InvalidRequest, Unavailable
 
 # What to say of a subcommand without importing it, and the extra that it needs.

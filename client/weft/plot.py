@@ -9,9 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from weft._recordings import Recording
 from weft._sound_plot import draw_sound, read_sound
-from weft._types import Alignment, Picture
+from weft._types import Alignment, Picture, Recording
 from weft.exceptions import Error, InvalidRequest
 
 DPI = 120

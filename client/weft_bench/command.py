@@ -9,9 +9,8 @@ from typing import Any
 import typer
 
 from weft import _show as show
-from weft._help import SectionedCommand
 from weft._model import Model
-from weft._options import flat
+from weft._options import SectionedCommand, flat
 from weft._server import Server
 from weft.exceptions import Error, InvalidRequest, Overloaded
 from weft_bench.arrivals import Arrivals

@@ -84,7 +84,7 @@ PROTO = {
         run("-aaaaaaaa", "a", "!")),
 }  # fmt: skip
 CLIENT = {
-    "_files/answering.py _LINE_ENDS": ("sub", run("\r"), run("\r\n"), run("a")),
+    "_files/out.py _LINE_ENDS": ("sub", run("\r"), run("\r\n"), run("a")),
     "_flags.py _FIELD": (
         "sub", run("model.a"), run(".a", "model"), run("[1", "model"), run("model[1]"), run("request."), run("a"),
         run("[1].a", "model", "[1"), run("model "), run("1", "model["), run("a", "!"),

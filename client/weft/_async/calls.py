@@ -14,9 +14,8 @@ from weft._channel import CallSettings, health, health_request
 from weft._home import LoopHome
 from weft._model import Model
 from weft._patience import NUM_RETRIES, pieces
-from weft._reach import Reach
 from weft._requests import selector
-from weft._status import is_passed_by
+from weft._status import Reach, is_passed_by
 from weft._types import Health
 from weft._verbs import Verb, WritingVerb
 from weft.exceptions import DeadlineExceeded, Error, Unavailable

@@ -7,28 +7,26 @@ from typing import Self, Unpack
 
 import grpc
 
-from weft import _questions, _verb_options
+from weft import _verb_options
 from weft import _verbs as verbs
 from weft._async.many import AsyncManyCalls
 from weft._async.streams import AsyncStream
 from weft._channel import CallSettings, health_check, open_channels
+from weft._completions import Answer, Caption, Generation, Transcription, Translation
 from weft._home import LoopHome
-from weft._reach import Reach
-from weft._recordings import Recording, Transcription
+from weft._status import Reach
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
 from weft._types import (
-    Caption,
     Classification,
     Embeddings,
     Extraction,
     FilledMasks,
-    Generation,
     Messages,
     Picture,
+    Recording,
     Score,
     Tagging,
     Text,
-    Translation,
 )
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 
@@ -235,7 +233,7 @@ class AsyncClient(AsyncManyCalls):
         *,
         timeout: float | None = None,
         **options: Unpack[_verb_options.AnswerOptions],
-    ) -> _questions.Answer:
+    ) -> Answer:
         """Answer a question about a picture; `AnswerOptions` lists the options."""
         return await self._ask(verbs.ANSWER, timeout, image, question, **options)
 
@@ -246,7 +244,7 @@ class AsyncClient(AsyncManyCalls):
         *,
         timeout: float | None = None,
         **options: Unpack[_verb_options.AnswerOptions],
-    ) -> AsyncStream[_questions.Answer]:
+    ) -> AsyncStream[Answer]:
         """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
         return self._stream(verbs.ANSWER, timeout, image, question, **options)
 

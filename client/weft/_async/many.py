@@ -11,25 +11,23 @@ from typing import Any, Self, TypeVar, Unpack
 import grpc
 from google.protobuf.message import Message
 
-from weft import _questions, _verb_options
+from weft import _completions, _verb_options
 from weft import _verbs as verbs
 from weft._async.calls import AsyncCalls
+from weft._completions import Caption, Generation, Transcription, Translation
 from weft._home import LoopHome
 from weft._many import LoopReader, Questions, Sending, asking, note
-from weft._recordings import Recording, Transcription
 from weft._types import (
-    Caption,
     Classification,
     Embeddings,
     Extraction,
     FilledMasks,
-    Generation,
     Messages,
     Picture,
+    Recording,
     Score,
     Tagging,
     Text,
-    Translation,
 )
 from weft._window import Asked, Window, checked_concurrency
 from weft.exceptions import Error
@@ -170,7 +168,7 @@ class AsyncManyCalls(AsyncCalls):
         concurrency: int = 16,
         timeout: float | None = None,
         **options: Unpack[_verb_options.AnswerOptions],
-    ) -> AsyncMany[_questions.Answer]:
+    ) -> AsyncMany[_completions.Answer]:
         """Answer many questions, each about its picture, `concurrency` at a time; see `AsyncMany`."""
         return self._many(asking(verbs.ANSWER_PAIR, options, questions=questions), concurrency, timeout)
 

@@ -8,28 +8,26 @@ from typing import Self, Unpack
 
 import grpc
 
-from weft import _questions, _verb_options
+from weft import _verb_options
 from weft import _verbs as verbs
 from weft._channel import CallSettings, health_check, open_channels
+from weft._completions import Answer, Caption, Generation, Transcription, Translation
 from weft._home import Home
-from weft._reach import Reach
-from weft._recordings import Recording, Transcription
+from weft._status import Reach
 from weft._sync.many import ManyCalls
 from weft._sync.streams import Stream
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
 from weft._types import (
-    Caption,
     Classification,
     Embeddings,
     Extraction,
     FilledMasks,
-    Generation,
     Messages,
     Picture,
+    Recording,
     Score,
     Tagging,
     Text,
-    Translation,
 )
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 
@@ -233,7 +231,7 @@ class Client(ManyCalls):
         *,
         timeout: float | None = None,
         **options: Unpack[_verb_options.AnswerOptions],
-    ) -> _questions.Answer:
+    ) -> Answer:
         """Answer a question about a picture; `AnswerOptions` lists the options."""
         return self._ask(verbs.ANSWER, timeout, image, question, **options)
 
@@ -244,7 +242,7 @@ class Client(ManyCalls):
         *,
         timeout: float | None = None,
         **options: Unpack[_verb_options.AnswerOptions],
-    ) -> Stream[_questions.Answer]:
+    ) -> Stream[Answer]:
         """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
         return self._stream(verbs.ANSWER, timeout, image, question, **options)
 

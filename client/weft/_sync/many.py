@@ -12,25 +12,23 @@ from typing import Any, Self, TypeVar, Unpack
 import grpc
 from google.protobuf.message import Message
 
-from weft import _questions, _verb_options
+from weft import _completions, _verb_options
 from weft import _verbs as verbs
+from weft._completions import Caption, Generation, Transcription, Translation
 from weft._home import Home
 from weft._many import Questions, Reader, Sending, asking, note
-from weft._recordings import Recording, Transcription
 from weft._sync.calls import Calls
 from weft._types import (
-    Caption,
     Classification,
     Embeddings,
     Extraction,
     FilledMasks,
-    Generation,
     Messages,
     Picture,
+    Recording,
     Score,
     Tagging,
     Text,
-    Translation,
 )
 from weft._window import Asked, Window, checked_concurrency
 from weft.exceptions import Error
@@ -173,7 +171,7 @@ class ManyCalls(Calls):
         concurrency: int = 16,
         timeout: float | None = None,
         **options: Unpack[_verb_options.AnswerOptions],
-    ) -> Many[_questions.Answer]:
+    ) -> Many[_completions.Answer]:
         """Answer many questions, each about its picture, `concurrency` at a time; see `Many`."""
         return self._many(asking(verbs.ANSWER_PAIR, options, questions=questions), concurrency, timeout)
 

@@ -9,8 +9,7 @@ import grpc
 
 from weft._home import Home
 from weft._patience import Patience, pieces
-from weft._reach import Reach
-from weft._status import is_passed_by
+from weft._status import Reach, is_passed_by
 from weft.exceptions import Cancelled, Error, InternalError
 
 Answer = TypeVar("Answer")
