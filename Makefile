@@ -203,6 +203,9 @@ fmt: $(READY) ## format, and mend what ruff can mend
 picture: $(READY) ## draw the rooms of the server into docs/architecture.md
 	@$(BIN)/python tests/rooms_picture.py
 
+sync: $(READY) ## make the blocking clients of the asyncio ones
+	@$(BIN)/python tests/sync_client.py
+
 # Only a file that defines services gets *_pb2_grpc stubs.
 proto: $(READY) ## regenerate the committed stubs of the contracts
 	@rm -f $(STUBS)/weft_proto/v1/*_pb2.py* $(STUBS)/weft_proto/v1/*_pb2_grpc.py*

@@ -10,10 +10,21 @@ from importlib.metadata import version as _version
 # Read by gRPC when it is imported. It would write lines of its own on stderr, for each handshake that fails.
 _os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from weft._admin_client import AdminClient, AsyncAdminClient
-from weft._async_client import AsyncClient
-from weft._async_many import AsyncMany
-from weft._client import Client
+from weft._async.admin import AsyncAdminClient
+from weft._async.client import AsyncClient
+from weft._async.many import AsyncMany
+from weft._async.streams import AsyncStream
+from weft._completions import (
+    Answer,
+    Caption,
+    Completion,
+    Generation,
+    Output,
+    Segment,
+    Transcription,
+    Translation,
+    Word,
+)
 from weft._decoding import (
     Alternatives,
     Beams,
@@ -24,17 +35,15 @@ from weft._decoding import (
     PhraseBias,
     Sampling,
 )
-from weft._many import Many
 from weft._model import Limits, Model, ModelState, Prompt, TruncationSide
-from weft._questions import Answer
-from weft._recordings import Recording, Segment, Transcription, Word
-from weft._streams import AsyncStream, Stream
+from weft._sync.admin import AdminClient
+from weft._sync.client import Client
+from weft._sync.many import Many
+from weft._sync.streams import Stream
 from weft._tokenization import Detokenization, DetokenizeOptions, Token, Tokenization, TokenizeOptions
 from weft._types import (
     Alignment,
-    Caption,
     Classification,
-    Completion,
     Embeddings,
     Explain,
     ExtractedAnswer,
@@ -43,13 +52,12 @@ from weft._types import (
     FilledMasks,
     Filling,
     FinishReason,
-    Generation,
     Health,
     LabelScore,
     LabelScoring,
     Messages,
-    Output,
     Picture,
+    Recording,
     ResolvedModel,
     Score,
     Span,
@@ -59,7 +67,6 @@ from weft._types import (
     Timings,
     TokenLabel,
     TopToken,
-    Translation,
     Usage,
 )
 from weft._verb_options import (

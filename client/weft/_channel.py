@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
+from weft._fields import fill
 from weft._patience import Patience
 from weft._target import checked_proxy, checked_target, is_local
 from weft._types import Health
@@ -245,6 +246,13 @@ def health_check(channel: Any) -> Any:
         request_serializer=StringValue.SerializeToString,
         response_deserializer=Int32Value.FromString,
     )
+
+
+def health_request(service: str) -> StringValue:
+    """Ask whether a health service serves."""
+    message = StringValue()
+    fill(message, value=service)
+    return message
 
 
 def health(message: Int32Value) -> Health:

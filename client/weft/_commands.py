@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weft import _show as show
-from weft._argument import read_argument
 from weft._files.options import Files
 from weft._options import (
     AdapterName,
@@ -17,6 +16,7 @@ from weft._options import (
     Request,
     SourceText,
     VersionLabel,
+    read_argument,
 )
 from weft._requests import recording_of
 from weft._server import PatientServer, Server

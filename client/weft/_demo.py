@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from weft._client import Client
+from weft._completions import Completion
 from weft._decoding import Decoding, Sampling
+from weft._sync.client import Client
 from weft._terminal import words
-from weft._types import Classification, Completion, Tagging
+from weft._types import Classification, Tagging
 from weft.exceptions import Error, InvalidRequest
 from weft.plot import plot_alignment
 

@@ -1,40 +1,53 @@
-"""Where a call was begun: a process, and for asyncio an event loop. Elsewhere nothing would come of it."""
+"""Where a call was begun, and how it is waited for there: in a thread of a process, or in an event loop.
+
+All that differs between `Client` and `AsyncClient` stands here. The rest is written for asyncio, in `_async/`; `_sync/`
+is made of it.
+"""
 
 import asyncio
 import os
-from collections.abc import Callable
-from typing import Any, Protocol
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
-from weft.exceptions import Error
+import grpc
+
+from weft.exceptions import Cancelled, Error
+
+Response = TypeVar("Response")
 
 
-class Forked(Protocol):
-    """A client that can connect again, and gives what it had before."""
+class Client(Protocol):
+    """A client that can connect again."""
 
-    def _connect_again(self) -> Any: ...
+    _channel: Any
+    _control: Any
+    _home: Any
+
+    def _connect(self) -> None: ...
 
 
 # The clients of this process.
-_clients: "WeakSet[Forked]" = WeakSet()
+_clients: "WeakSet[Client]" = WeakSet()
 # The channels of the process that this is a fork of. To close them here could wait for ever.
 _left_behind: list[Any] = []
 
 
-def again_in_forks(client: Forked) -> None:
-    """Let a client connect again in each fork of this process. Channels of before may hang there, or crash."""
-    _clients.add(client)
-
-
 def _connect_all_again() -> None:
-    _left_behind.extend([client._connect_again() for client in _clients])  # noqa: SLF001 - our own
+    for client in _clients:
+        _left_behind.append((client._channel, client._control))  # noqa: SLF001 - our own
+        client._home = Home()  # noqa: SLF001 - same
+        client._connect()  # noqa: SLF001 - same
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
     os.register_at_fork(after_in_child=_connect_all_again)
 
 
-class Home:
+class Process:
     """The process that this was made in. A fork of it has no thread that hears of the calls of before."""
 
     def __init__(self) -> None:
@@ -51,8 +64,46 @@ class Home:
             cancel()
 
 
-class LoopHome(Home):
-    """The running event loop that this was made in, too: a grpc.aio channel belongs to one."""
+class Home(Process):
+    """Any thread of this process. It blocks."""
+
+    def again_in_forks(self, client: Client) -> None:
+        """Let a client connect again in each fork of this process. Channels of before may hang there, or crash."""
+        _clients.add(client)
+
+    def begin(self, method: Any) -> Callable[..., Any]:
+        """Return what begins a call and does not wait for it."""
+        begin: Callable[..., Any] = method.future
+        return begin
+
+    def sleep(self, seconds: float) -> None:
+        """Do nothing for so long."""
+        time.sleep(seconds)
+
+    def event(self) -> threading.Event:
+        """Return an event that `wait` waits for."""
+        return threading.Event()
+
+    def wait(self, event: threading.Event, seconds: float | None) -> None:
+        """Wait until an event is set, or so long, and clear it."""
+        event.wait(seconds)
+        event.clear()
+
+    def response(self, response: Response) -> Response:
+        """Return what a method gave, which has waited already."""
+        return response
+
+    def result(self, call: Any) -> Any:
+        """Return the response of a call that was begun; raises grpc.RpcError, and Cancelled."""
+        return call.result()
+
+    def message(self, call: Any) -> Any:
+        """Wait for a message of a stream; grpc.aio.EOF behind the last one."""
+        return next(call, grpc.aio.EOF)
+
+
+class LoopHome(Process):
+    """The running event loop that this was made in: a grpc.aio channel belongs to one. It awaits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,6 +127,59 @@ class LoopHome(Home):
             cancel()
         elif not self._loop.is_closed():
             super().end(lambda: self._loop.call_soon_threadsafe(cancel))
+
+    def again_in_forks(self, client: Client) -> None:
+        """Do nothing: no loop goes on in a fork."""
+
+    def begin(self, method: Any) -> Callable[..., Any]:
+        """Return what begins a call and does not wait for it."""
+        begin: Callable[..., Any] = method
+        return begin
+
+    async def sleep(self, seconds: float) -> None:
+        """Do nothing for so long."""
+        await asyncio.sleep(seconds)
+
+    def event(self) -> asyncio.Event:
+        """Return an event that `wait` waits for."""
+        return asyncio.Event()
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
+        """Wait until an event is set, or so long, and clear it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        event.clear()
+
+    async def response(self, call: Awaitable[Response]) -> Response:
+        """Return the response of a call; raises grpc.RpcError, and Cancelled."""
+        with _call_or_task():
+            return await call
+
+    async def result(self, call: Any) -> Any:
+        """Return the response of a call that was begun; raises grpc.RpcError, and Cancelled."""
+        return await self.response(call)
+
+    async def message(self, call: Any) -> Any:
+        """Wait for a message of a stream; grpc.aio.EOF behind the last one."""
+        return await self.response(call.read())
+
+
+@contextmanager
+def _call_or_task() -> Iterator[None]:
+    """Raise Cancelled where the call was cancelled, and leave a cancelled task alone."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        if task_is_cancelled():
+            raise
+        raise Cancelled("the call was cancelled") from error
+
+
+def task_is_cancelled() -> bool:
+    """Tell a cancelled task, which must stay cancelled, from a cancelled call: grpc.aio raises the same for both."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _running() -> asyncio.AbstractEventLoop | None:

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from weft import _show as show
-from weft._admin_client import AdminClient
 from weft._model import Model
 from weft._options import AsJson
 from weft._server import PatientServer
+from weft._sync.admin import AdminClient
 from weft._tables import model_table
 from weft.exceptions import InvalidRequest
 

@@ -1,5 +1,6 @@
-"""The options that subcommands share, in groups, and what a group makes of them for the SDK."""
+"""The options and arguments that subcommands share, what becomes of them for the SDK, and how typer is told of them."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from weft import _show as show
 from weft._decoding_options import DecodingOptions
@@ -17,6 +19,7 @@ from weft.exceptions import Error, InvalidRequest, Unavailable
 
 if TYPE_CHECKING:
     from weft._verb_options import Options, WritingOptions
+
 
 PICTURES = (".png", ".pdf", ".svg")
 
@@ -164,6 +167,34 @@ class TextRequest(DecodingOptions, Request):
             "return_scores": self.tells_tokens,
             "num_top_tokens": self.top_logprobs or 0,
         }
+
+
+def read_argument(text: str) -> str:
+    """Give the text of an argument: stdin's, without its last line end, for a dash."""
+    if text != "-":
+        return text
+    if sys.stdin is None:
+        raise InvalidRequest("stdin is closed")
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"stdin is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+class SectionedCommand(TyperCommand):
+    """A command whose options stand under the headings of their groups, `rich_help_panel` to typer."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, then each section in the order in which its first option was declared."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                plain = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                heading = getattr(parameter, "rich_help_panel", None) or plain
+                sections.setdefault(heading, []).append(record)
+        for heading in sorted(sections, key=lambda each: each != "Arguments"):
+            with formatter.section(heading):
+                formatter.write_dl(sections[heading], col_max=min(30, formatter.width // 2 - 4))
 
 
 def _hints_with_headings(group: Any) -> dict[str, Any]:

@@ -11,8 +11,13 @@ from google.protobuf.message import Message
 
 from weft._decoding_message import decoding_message
 from weft._fields import fill, refusal
-from weft._recordings import Recording
-from weft._types import Explain, Messages, Picture, Text
+from weft._types import (
+    Explain,
+    Messages,
+    Picture,
+    Recording,
+    Text,
+)
 from weft._verb_options import (
     AnswerOptions,
     CaptionOptions,

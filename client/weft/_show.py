@@ -14,15 +14,14 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.status import Status
 
+from weft._completions import Completion, Transcription
 from weft._decoding_json import plain_decoding
-from weft._recordings import Transcription
-from weft._streams import Stream
+from weft._sync.streams import Stream
 from weft._tables import about, every_output, prompt_line, score_table, token_tables
 from weft._terminal import steerless
 from weft._tokenization import Tokenization
 from weft._types import (
     Classification,
-    Completion,
     Embeddings,
     Extraction,
     FilledMasks,

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from weft._recordings import Recording
-    from weft._types import Alignment
+    from weft._types import Alignment, Recording
 
 # Samples of a short-time spectrum, as seconds.
 SPECTRUM_S = 0.032

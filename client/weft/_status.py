@@ -1,6 +1,7 @@
-"""From gRPC status to exception: the one table, and what the server says in the details."""
+"""From gRPC status to exception: the one table, the details, and what a client knows by them."""
 
 import re
+import time
 from typing import Any
 
 import grpc
@@ -29,8 +30,8 @@ _KINDS: dict[grpc.StatusCode, type[Error]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
     grpc.StatusCode.UNIMPLEMENTED: Unsupported,
-    grpc.StatusCode.UNAUTHENTICATED: AccessDenied,
     grpc.StatusCode.PERMISSION_DENIED: AccessDenied,
+    grpc.StatusCode.UNAUTHENTICATED: AccessDenied,
     grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
@@ -105,6 +106,11 @@ def error_of(call: Any, target: str) -> Error:
     )
 
 
+def code_of(error: Error) -> str:
+    """Give gRPC's word for an exception, which every language knows: of several the first in the table."""
+    return next((code.name for code, kind in _KINDS.items() if type(error) is kind), "INTERNAL")
+
+
 def is_passed_by(error: Any) -> bool:
     """Whether a call was sent to no server, because none says that it takes new requests."""
     said = (error.details() or "").endswith(_UNHEALTHY) or watch_failed(error)
@@ -136,3 +142,53 @@ def _details(metadata: Any) -> tuple[ErrorInfo, BadRequest, RetryInfo]:
             except DecodeError:
                 break
     return found
+
+
+# Where a server's health can't be watched, requests go to all servers for so long. Then the watch has another chance.
+_UNWATCHED_S = 5.0
+
+
+class Reach:
+    """Whether there was a server, and whether the client is closed. Threads may share it.
+
+    `answered` is set once a server has said something. Whoever asks many things then waits for it, if it goes away.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self._unwatched_until = 0.0
+        self.answered = False
+        self.closed = False
+
+    @property
+    def passes_by(self) -> bool:
+        """Whether requests are to pass servers by whose health says so."""
+        return not self._unwatched_until or time.monotonic() >= self._unwatched_until
+
+    def check_open(self) -> None:
+        """Raise Error, if the client is closed."""
+        if self.closed:
+            raise Error("the client is closed: make another one", reason="CLIENT_CLOSED")
+
+    def heard(self, message: Any) -> Any:
+        """Give a server's message. Raise InternalError, if gRPC could not read it: then it is None."""
+        if message is None:
+            raise InternalError(f"{self.target}: the answer cannot be read: is it a Weft server, of this version?")
+        self.answered = True
+        return message
+
+    def error(self, call: Any) -> Error:
+        """Give the exception for a call, or a grpc.RpcError, that did not end well."""
+        if watch_failed(call):
+            self._unwatched_until = time.monotonic() + _UNWATCHED_S
+            self.answered = True
+        error = error_of(call, self.target)
+        if isinstance(call, BaseException):
+            error.__cause__ = call
+        # Who gives a reason is a server, but for what we say of TLS.
+        self.answered |= isinstance(error, Overloaded) or error.reason not in {"", "TLS"}
+        return error
+
+    def is_of_a_server(self, error: Error) -> bool:
+        """Whether a server cancelled a call, and not we by closing the client."""
+        return isinstance(error, Cancelled) and not self.closed

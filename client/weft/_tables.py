@@ -10,16 +10,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from weft._completions import Completion, Output
 from weft._decoding import Sampling
 from weft._model import Model, TruncationSide
 from weft._terminal import words
 from weft._types import (
     Classification,
-    Completion,
     Embeddings,
     Extraction,
     FilledMasks,
-    Output,
     Score,
     Tagging,
     Task,

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weft import _show as show
-from weft._argument import read_argument
-from weft._options import AsJson, Language, ModelName, ModelVersion, SideName, VersionLabel
+from weft._options import AsJson, Language, ModelName, ModelVersion, SideName, VersionLabel, read_argument
 from weft._server import PatientServer
 
 if TYPE_CHECKING:

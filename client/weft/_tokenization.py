@@ -124,19 +124,3 @@ def _fill(message: Message, options: dict[str, Any], **given: Any) -> None:
     if not isinstance(side, str) or side not in SIDES:
         raise refusal("side", f'must be "input" or "output", not {side!r}')
     fill(message, model=selector(*which), side=SIDES[side], **given, **options)
-
-
-def tokenization(message: tokenization_pb2.TokenizeResponse) -> Tokenization:
-    """Read the tokens of a text."""
-    lists = (message.token_ids, message.tokens, message.starts, message.ends, message.added)
-    return Tokenization(message.num_tokens, tuple(map(Token, *lists)), message.prompt, **_facts(message))
-
-
-def detokenization(message: tokenization_pb2.DetokenizeResponse) -> Detokenization:
-    """Read the text of tokens."""
-    return Detokenization(message.text, tuple(message.tokens), **_facts(message))
-
-
-def _facts(message: Any) -> dict[str, Any]:
-    model = ResolvedModel(message.model.name, message.model.version)
-    return {"model": model, "request_id": message.request_id}

@@ -7,7 +7,6 @@ from enum import StrEnum
 from os import PathLike
 
 from weft._brief import Brief
-from weft._decoding import Decoding
 
 Text = str | Sequence[int]
 """A text, or the ids of its tokens made with the model's own tokenizer."""
@@ -17,6 +16,9 @@ Messages = Iterable[Mapping[str, str]]
 
 Picture = bytes | str | PathLike[str]
 """The bytes of a PNG, JPEG or WebP file, or the path of one."""
+
+Recording = bytes | str | PathLike[str]
+"""The bytes of a WAV or FLAC file, or the path of one."""
 
 
 class Task(StrEnum):
@@ -146,64 +148,6 @@ class TopToken:
     id: int
     token: str
     log_prob: float
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Output(Brief):
-    """One more answer to the same request. Its fields are those of `Completion`."""
-
-    text: str
-    token_ids: tuple[int, ...]
-    tokens: tuple[str, ...]
-    token_log_probs: tuple[float, ...]
-    finish_reason: FinishReason
-    score: float | None = None
-    top_tokens: tuple[tuple[TopToken, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Completion(Brief):
-    """Produced text and how it came about.
-
-    `tokens`, what each id stands for, and `token_log_probs` are empty unless `return_scores` was asked for, and
-    `alignment` is None unless `explain` was.
-
-    `score` is the answer's score in a beam search, else None. `others` are the further answers of
-    `Decoding.num_outputs`. `top_tokens` are for each produced token the most probable ones of its step, best first, if
-    `num_top_tokens` was asked for. `prompt_log_probs` are those of the prompt's tokens but the first, if
-    `return_prompt_scores` was. All log-probabilities are natural logarithms, under the model at temperature 1.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
-    tokens: tuple[str, ...]
-    token_log_probs: tuple[float, ...]
-    finish_reason: FinishReason
-    decoding: Decoding
-    usage: Usage
-    timings: Timings
-    model: ResolvedModel
-    request_id: str
-    alignment: Alignment | None = None
-    score: float | None = None
-    others: tuple[Output, ...] = ()
-    top_tokens: tuple[tuple[TopToken, ...], ...] = ()
-    prompt_log_probs: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Translation(Completion):
-    """A text in another language, or what a text-to-text model made of it."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Caption(Completion):
-    """A picture in words."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Generation(Completion):
-    """The continuation of a prompt, without the prompt."""
 
 
 class LabelScoring(StrEnum):

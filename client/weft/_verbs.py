@@ -7,7 +7,9 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from google.protobuf.message import Message
 
 from weft import _answers, _requests, _tokenization
-from weft._types import Task
+from weft._completions import Answer as PictureAnswer
+from weft._completions import Caption, Generation, Transcription, Translation
+from weft._types import Classification, Extraction, FilledMasks, Score, Tagging, Task
 from weft_proto.v1 import common_pb2
 from weft_proto.v1.methods import METHODS, Method, streaming
 
@@ -68,19 +70,19 @@ class WritingVerb(Verb[Asked, Answer]):
         return streaming(self.name).response
 
 
-TRANSLATE = WritingVerb("Translate", _requests.translate_request, _answers.translation)
-CAPTION = WritingVerb("Caption", _requests.caption_request, _answers.caption)
-ANSWER = WritingVerb("Answer", _requests.answer_request, _answers.answer)
-TRANSCRIBE = WritingVerb("Transcribe", _requests.transcribe_request, _answers.transcription)
-GENERATE = WritingVerb("Generate", _requests.generate_request, _answers.generation)
-CLASSIFY = Verb("Classify", _requests.classify_request, _answers.classification)
-TAG = Verb("Tag", _requests.tag_request, _answers.tagging)
-EXTRACT = Verb("Extract", _requests.extract_request, _answers.extraction)
-FILL_MASK = Verb("FillMask", _requests.fill_mask_request, _answers.filled_masks)
+TRANSLATE = WritingVerb("Translate", _requests.translate_request, _answers.completion(Translation))
+CAPTION = WritingVerb("Caption", _requests.caption_request, _answers.completion(Caption))
+ANSWER = WritingVerb("Answer", _requests.answer_request, _answers.completion(PictureAnswer))
+TRANSCRIBE = WritingVerb("Transcribe", _requests.transcribe_request, _answers.completion(Transcription))
+GENERATE = WritingVerb("Generate", _requests.generate_request, _answers.completion(Generation))
+CLASSIFY = Verb("Classify", _requests.classify_request, _answers.reader(Classification))
+TAG = Verb("Tag", _requests.tag_request, _answers.reader(Tagging))
+EXTRACT = Verb("Extract", _requests.extract_request, _answers.reader(Extraction))
+FILL_MASK = Verb("FillMask", _requests.fill_mask_request, _answers.reader(FilledMasks))
 EMBED = Verb("Embed", _requests.embed_request, _answers.embeddings)
-SCORE = Verb("Score", _requests.score_request, _answers.score)
-TOKENIZE = Verb("Tokenize", _tokenization.tokenize_request, _tokenization.tokenization)
-DETOKENIZE = Verb("Detokenize", _tokenization.detokenize_request, _tokenization.detokenization)
+SCORE = Verb("Score", _requests.score_request, _answers.reader(Score))
+TOKENIZE = Verb("Tokenize", _tokenization.tokenize_request, _answers.tokenization)
+DETOKENIZE = Verb("Detokenize", _tokenization.detokenize_request, _answers.reader(_tokenization.Detokenization))
 
 # What stands in several arguments above stands in one here.
 CLASSIFY_ONE = CLASSIFY.asked_by(_requests.classify_one_request)

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from weft._fields import refusal
 from weft._patience import may_pass
-from weft._reach import Reach
+from weft._status import Reach
 from weft.exceptions import Error
 
 Answer = TypeVar("Answer")

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from weft import _show as show
-from weft._argument import read_argument
 from weft._files.options import Files
 from weft._options import (
     CacheSalt,
@@ -16,6 +15,7 @@ from weft._options import (
     RecordingPath,
     SourceText,
     TextRequest,
+    read_argument,
 )
 from weft.exceptions import InvalidRequest
 

@@ -13,14 +13,13 @@ from typing import Annotated, Any, cast
 import typer
 
 from weft import __version__, _commands, _models_commands, _token_commands, _writing_commands
-from weft._bench.command import bench
 from weft._flags import names_flags
-from weft._help import SectionedCommand
-from weft._options import flat
+from weft._options import SectionedCommand, flat
 from weft.exceptions import Error, InvalidRequest, Unavailable
 
 # What to say of a subcommand without importing it, and the extra that it needs.
 _PLUGINS = {
+    "bench": ("Put a load on a running server and measure it.", "bench"),
     "serve": ("Serve a model repository.", "server"),
     "doctor": ("Look at a machine that shall run a server.", "server"),
     "export": ("Export a checkpoint to a bundle, and prove it.", "export"),
@@ -54,7 +53,6 @@ for _verb in (
     _commands.health,
 ):
     app.command(cls=SectionedCommand)(flat(names_flags(_verb)))
-app.command(cls=SectionedCommand)(flat(bench))
 
 _models = typer.Typer(rich_markup_mode=None)
 _models.callback(invoke_without_command=True)(flat(names_flags(_models_commands.models)))

@@ -9,9 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from weft._recordings import Recording
 from weft._sound_plot import draw_sound, read_sound
-from weft._types import Alignment, Picture
+from weft._types import Alignment, Picture, Recording
 from weft.exceptions import Error, InvalidRequest
 
 DPI = 120
@@ -34,10 +33,11 @@ PANEL = 1.7
 TICK = 0.2
 
 
-def require_matplotlib() -> None:
-    """Raise an Error that says what to install when matplotlib is missing."""
+def require_matplotlib(extra: str = "plot") -> None:
+    """Raise an Error that names the extra to install when matplotlib is missing."""
     if find_spec("matplotlib") is None:
-        raise Error("drawing needs matplotlib: pip install 'weft-serving[plot]', or in a clone: pip install '.[plot]'")
+        remedy = f"pip install 'weft-serving[{extra}]', or in a clone: pip install '.[{extra}]'"
+        raise Error(f"drawing needs matplotlib: {remedy}")
 
 
 def plot_alignment(

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import weft
-from weft import _decoding, _recordings, _types, _verb_options, plot
+from weft import _decoding, _types, _verb_options, plot
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 HEAD = """\
@@ -49,7 +49,7 @@ GROUPS = {
     ],
 }  # fmt: skip
 # Names of types without a class, and where they stand.
-ALIASES = {"Text": _types, "Messages": _types, "Picture": _types, "Recording": _recordings, "Phrase": _decoding}
+ALIASES = {"Text": _types, "Messages": _types, "Picture": _types, "Recording": _types, "Phrase": _decoding}
 
 
 def page():

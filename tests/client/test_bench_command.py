@@ -15,12 +15,11 @@ from grpc import StatusCode
 
 import weft
 from fakes import NUM_WAITING, Failure, fake_server
-from weft._bench import load
-from weft._bench.arrivals import Closed
-from weft._bench.asking import Asked
-from weft._bench.method import Method
-from weft._bench.record import Outcome
-from weft._bench.workload import Workload
+from weft_bench import load
+from weft_bench.arrivals import Closed
+from weft_bench.asking import Asked
+from weft_bench.record import Outcome
+from weft_bench.workload import Method, Workload
 
 WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
 FULL = Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.01)
@@ -115,7 +114,7 @@ def test_a_sweep_shows_what_came_before_its_server_went(weft_command, tmp_path, 
         def happens(script):
             script.num_calls += 1
             if script.num_calls == 8:
-                monkeypatch.setattr("weft._bench.load.CONNECT_S", 0.5)
+                monkeypatch.setattr("weft_bench.load.CONNECT_S", 0.5)
                 others.append(threading.Thread(target=stack.close))
                 others[0].start()
 
@@ -278,6 +277,15 @@ def test_a_sweep_is_drawn(bench, tmp_path):
 
     assert (0, [50.0, 100.0]) == (code, [report["amount"] for report in reports])
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_extra_is_named(weft_command, server, monkeypatch):
+    """It is that of `weft bench`, and nothing is asked."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, error = weft_command("bench", "--sweep", "1,2", "--plot", "out.png")
+
+    assert (1, "", []) == (code, out, server.servicer.seen)
+    assert "pip install 'weft-serving[bench]'" in error
 
 
 WRONG = [

@@ -12,11 +12,11 @@ import pytest
 import weft
 from fakes import MODELS
 from weft import _answers
-from weft._bench.arrivals import Closed, Open, parse_sweep
-from weft._bench.asking import make_requests
-from weft._bench.inputs import Kind, kind_of, read_files, read_texts
-from weft._bench.lengths import LogNormal, Uniform, parse_lengths
-from weft._bench.workload import Workload
+from weft_bench.arrivals import Closed, Open, parse_sweep
+from weft_bench.asking import make_requests
+from weft_bench.inputs import Kind, kind_of, read_files, read_texts
+from weft_bench.lengths import LogNormal, Uniform, parse_lengths
+from weft_bench.workload import Workload
 from weft_proto.v1 import answer_pb2, common_pb2, generation_pb2, model_pb2, transcription_pb2, translation_pb2
 
 EN_ES = _answers.model(MODELS[0])

@@ -10,14 +10,13 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from weft._bench import tables
-from weft._bench.arrivals import Closed, Open
-from weft._bench.load import Plan, Run
-from weft._bench.percentiles import Summary
-from weft._bench.record import Outcome, Record
-from weft._bench.report import Slo, report_of
-from weft._bench.sweep_plot import plot_sweep
 from weft.exceptions import Overloaded
+from weft_bench import tables
+from weft_bench.arrivals import Closed, Open
+from weft_bench.load import Plan, Run
+from weft_bench.record import Outcome, Record
+from weft_bench.report import Slo, Summary, report_of
+from weft_bench.sweep_plot import plot_sweep
 
 
 def completed(due, arrivals=(), *, sent=None, tokens=0, work=0.0, ended=None, ends_itself=False):

@@ -12,7 +12,7 @@ from grpc import StatusCode
 import weft
 from fakes import Failure, fake_server
 from waiting import until
-from weft._reach import Reach
+from weft._status import Reach
 from weft._window import Window
 from weft_proto.v1.translation_pb2 import TranslateRequest
 

@@ -4,11 +4,16 @@ import pytest
 
 from fakes import MODELS
 from weft import _answers, _show, cli
+from weft._completions import Generation, Output, Segment, Transcription
 from weft._decoding import Decoding
-from weft._files.answering import text_line
-from weft._recordings import Segment, Transcription
+from weft._files.out import text_line
 from weft._tables import model_table
-from weft._types import FinishReason, Generation, Output, ResolvedModel, Timings, Usage
+from weft._types import (
+    FinishReason,
+    ResolvedModel,
+    Timings,
+    Usage,
+)
 
 PARTS = {
     "token_ids": (5, 6),

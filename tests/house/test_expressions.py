@@ -12,7 +12,14 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 from bounded import Bounded
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("proto/weft_proto", "client/weft", "server/weft_server", "export/weft_export", "export/weft_recipes")
+PACKAGES = (
+    "proto/weft_proto",
+    "client/weft",
+    "client/weft_bench",
+    "server/weft_server",
+    "export/weft_export",
+    "export/weft_recipes",
+)
 COMPILES = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}
 # Characters of the longest text, and of a shorter one.
 LONG, SHORT = 65_536, 16_384
@@ -77,7 +84,7 @@ PROTO = {
         run("-aaaaaaaa", "a", "!")),
 }  # fmt: skip
 CLIENT = {
-    "_files/answering.py _LINE_ENDS": ("sub", run("\r"), run("\r\n"), run("a")),
+    "_files/out.py _LINE_ENDS": ("sub", run("\r"), run("\r\n"), run("a")),
     "_flags.py _FIELD": (
         "sub", run("model.a"), run(".a", "model"), run("[1", "model"), run("model[1]"), run("request."), run("a"),
         run("[1].a", "model", "[1"), run("model "), run("1", "model["), run("a", "!"),
@@ -88,11 +95,13 @@ CLIENT = {
     "_channel.py _KEY": ("fullmatch", run("a", end="!")),
     "_status.py _STATUS": ("sub", run("A"), run("A: "), run("A_: ", end="A")),
     "_status.py _ADDRESS": ("sub", run(":", "ipv4:"), run("a", "ipv4:"), run("ipv4:"), run(": ", "ipv4:")),
-    "_bench/lengths.py _RANGE": ("fullmatch", run("1", end="x"), run("1", "1..", "x"), run(".", "1")),
-    "_bench/lengths.py _LOG_NORMAL": ("fullmatch", run("1", "lognormal:", "x"), run("1", "lognormal:1,", "x")),
     "_target.py _SCHEME": ("match", run("a", "dns://"), run("/", "dns:"), run("dns:")),
     "_target.py _WEB": ("match", run("a"), run("a:"), run("a:/")),
     "_target.py _PORT": ("fullmatch", run("1")),
+}  # fmt: skip
+BENCH = {
+    "lengths.py _RANGE": ("fullmatch", run("1", end="x"), run("1", "1..", "x"), run(".", "1")),
+    "lengths.py _LOG_NORMAL": ("fullmatch", run("1", "lognormal:", "x"), run("1", "lognormal:1,", "x")),
 }  # fmt: skip
 EXPORT = {
     "up/hub.py _NAME": ("fullmatch", run("a"), run("a/"), run("a", "a/", "!")),
@@ -137,7 +146,7 @@ RECIPES = {
 # recipes are trained with; classes of single characters, made of a tokenizer's; and what a file brings itself: an
 # adapter says by an expression of its own which layers it is of; a flag of the command line.
 OURS = {
-    "client/weft/_bench/arrivals.py number",
+    "client/weft_bench/arrivals.py number",
     "export/weft_export/converters/filling.py pattern",
     "export/weft_export/adapters/modules.py kind.conv1d",
     "export/weft_export/adapters/modules.py pattern",
@@ -155,7 +164,7 @@ OURS = {
 }
 READ = {
     f"{package}/{where}": how
-    for package, table in zip(PACKAGES, (PROTO, CLIENT, SERVER, EXPORT, RECIPES), strict=True)
+    for package, table in zip(PACKAGES, (PROTO, CLIENT, BENCH, SERVER, EXPORT, RECIPES), strict=True)
     for where, how in table.items()
 }
 

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FOLDERS = {
     "weft": "client",
+    "weft_bench": "client",
     "weft_server": "server",
     "weft_export": "export",
     "weft_recipes": "export",
@@ -27,6 +28,9 @@ FOLDERS = {
 PLANTS = [
     ("weft/exceptions.py", "import weft_server", "weft.exceptions -> weft_server"),
     ("weft/exceptions.py", "import numpy", "weft.exceptions -> numpy"),
+    ("weft/exceptions.py", "import weft_bench.report", "weft.exceptions -> weft_bench.report"),
+    ("weft_bench/report.py", "import weft_server", "weft_bench.report -> weft_server"),
+    ("weft_bench/report.py", "import numpy", "weft_bench.report -> numpy"),
     (
         "weft_export/checkpoints/files.py",
         "import weft_server.config",
@@ -169,6 +173,7 @@ def test_the_contracts_need_protobuf_and_grpc_alone():
         ("weft_proto", ["export"]),
         ("weft_proto", ["serve-core"]),
         ("weft", ["plot"]),
+        ("weft_bench", ["bench"]),
         ("weft_server", ["server", "constraints"]),
         ("weft_export", ["export", "server"]),  # the parity run borrows the server's runtime
         ("weft_recipes", ["train"]),

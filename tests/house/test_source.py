@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ["client/weft", "client/weft_command", "server/weft_server", "export/weft_export", "export/weft_recipes"]
+PACKAGES = [
+    "client/weft",
+    "client/weft_bench",
+    "client/weft_command",
+    "server/weft_server",
+    "export/weft_export",
+    "export/weft_recipes",
+]
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 FOLDERS = ["client", "deploy", "docs", "export", "proto", "server", "tests"]
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "weft": "client",
+    "weft_bench": "client",
     "weft_command": "client",
     "weft_export": "export",
     "weft_proto": "proto",
@@ -123,6 +124,6 @@ def test_every_command_loads():
     commands = project["entry-points"]["weft.commands"]
 
     assert ["weft"] == list(project["scripts"])
-    assert {"serve", "doctor", "export", "export-adapter", "train", "up", "wrap"} == set(commands)
+    assert {"bench", "serve", "doctor", "export", "export-adapter", "train", "up", "wrap"} == set(commands)
     targets = [*project["scripts"].values(), *commands.values()]
     assert all(callable(EntryPoint("", target, "").load()) for target in targets)

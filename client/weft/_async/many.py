@@ -1,0 +1,288 @@
+"""Many inputs, asked a few at a time, and answered in their order."""
+
+import time
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import grpc
+from google.protobuf.message import Message
+
+from weft import _completions, _verb_options
+from weft import _verbs as verbs
+from weft._async.calls import AsyncCalls
+from weft._completions import Caption, Generation, Transcription, Translation
+from weft._home import LoopHome
+from weft._many import LoopReader, Questions, Sending, asking, note
+from weft._types import (
+    Classification,
+    Embeddings,
+    Extraction,
+    FilledMasks,
+    Messages,
+    Picture,
+    Recording,
+    Score,
+    Tagging,
+    Text,
+)
+from weft._window import Asked, Window, checked_concurrency
+from weft.exceptions import Error
+
+Answer = TypeVar("Answer")
+
+
+class AsyncMany(AsyncIterator[Answer | Error]):
+    """Does as `Many` does, in an event loop, and is left by `async with`.
+
+    Its inputs may come from an async iterable too. Then an input that is long in coming keeps no answer back.
+    """
+
+    def __init__(self, sending: Sending[Answer], home: LoopHome) -> None:
+        self._is_over = False
+        self._why_over: BaseException | None = None
+        self._sending = sending
+        self._home = home
+        self._ended: deque[Asked[Answer]] = deque()
+        self._news = home.event()
+        self._inputs = LoopReader(sending.inputs, self._news)
+        self._window: Window[Answer] = Window(
+            checked_concurrency(sending.concurrency), sending.patience_s, sending.reach, sending.wait_s
+        )
+
+    def cancel(self) -> None:
+        """End it: what is in flight is cancelled, and the server frees its slots. Nothing more is read or given."""
+        self._is_over = True
+        self._why_over = None
+        for call in self._window.clear():
+            self._home.end(call.cancel)
+        self._home.end(self._inputs.cancel)
+
+    async def or_raise(self) -> AsyncIterator[Answer]:
+        """Give the answers alone, and raise the first error: with it all ends."""
+        async with self:
+            async for answer in self:
+                if isinstance(answer, Error):
+                    raise answer
+                yield answer
+
+    def __aiter__(self) -> Self:
+        """Return self: answers are read once."""
+        return self
+
+    async def __anext__(self) -> Answer | Error:
+        """Wait for the next answer."""
+        self._home.check()
+        while True:
+            now = time.monotonic()
+            self._send(now)
+            if (outcome := self._window.take()) is not None:
+                return outcome
+            if self._is_over and not len(self._window):
+                why, self._why_over = self._why_over, None  # of who gave the inputs, once
+                raise why or StopAsyncIteration
+            await self._home.wait(self._news, self._window.pause_s(now))
+            while self._ended:
+                outcome = await self._outcome(self._ended[0].call)  # first of all: this may be cancelled
+                self._window.ended(self._ended.popleft(), outcome, time.monotonic())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.cancel()
+        await self._inputs.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_window"):
+            self.cancel()
+
+    def _send(self, now: float) -> None:
+        """Begin as many calls as may run. Where inputs end or fail, what was read is answered first."""
+        while self._window.may_send(now):
+            if (asked := self._window.again(now)) is None:
+                if self._is_over or self._window.is_full or not self._inputs.is_there():
+                    return
+                try:
+                    asked = self._asked(self._inputs.take())
+                except (StopIteration, StopAsyncIteration):
+                    self._is_over = True
+                    return
+                except Exception as error:  # noqa: BLE001 - whoever gave the inputs gets it, behind the answers
+                    self._is_over, self._why_over = True, error
+                    return
+            if asked is not None:
+                self._start(asked)
+
+    def _asked(self, given: Any) -> Asked[Answer] | None:
+        """Give what to ask for an input; None where that can't be asked."""
+        try:
+            request = self._sending.make(given)
+        except Error as error:
+            self._window.read(error)
+            return None
+        return self._window.read(request)
+
+    def _start(self, asked: Asked[Answer]) -> None:
+        try:
+            call = self._sending.send(asked.request)
+        except Error:  # the client is closed
+            self.cancel()
+            raise
+        self._window.started(asked, call)
+        call.add_done_callback(partial(note, self._ended, self._news, asked))
+
+    async def _outcome(self, call: Any) -> Answer | Error:
+        reach = self._sending.reach
+        try:
+            return self._sending.read(reach.heard(await self._home.result(call)))
+        except grpc.RpcError as error:
+            return reach.error(error)
+        except Error as error:
+            return error
+
+
+class AsyncManyCalls(AsyncCalls):
+    """What a client asks about many inputs: a request for each, several at a time."""
+
+    def _many(self, asked: Questions[Answer], concurrency: int, timeout: float | None) -> AsyncMany[Answer]:
+        verb, inputs, make = asked
+        self._home.check()
+
+        def send(request: Message) -> Any:
+            return self._open(self._home.begin(self._methods_now()[verb.path]), request, timeout)
+
+        patience_s, wait_s = self._settings.limit_s(timeout), self._settings.wait
+        sending = Sending(inputs, make, send, verb.read, self._reach, concurrency, patience_s, wait_s)
+        return AsyncMany(sending, self._home)
+
+    def answer_many(
+        self,
+        questions: Iterable[tuple[Picture, Text]] | AsyncIterable[tuple[Picture, Text]],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.AnswerOptions],
+    ) -> AsyncMany[_completions.Answer]:
+        """Answer many questions, each about its picture, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.ANSWER_PAIR, options, questions=questions), concurrency, timeout)
+
+    def transcribe_many(
+        self,
+        recordings: Iterable[Recording] | AsyncIterable[Recording],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.TranscribeOptions],
+    ) -> AsyncMany[Transcription]:
+        """Write down many recordings, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.TRANSCRIBE, options, recordings=recordings), concurrency, timeout)
+
+    def translate_many(
+        self,
+        texts: Iterable[Text] | AsyncIterable[Text],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.TranslateOptions],
+    ) -> AsyncMany[Translation]:
+        """Translate many texts, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.TRANSLATE, options, texts=texts), concurrency, timeout)
+
+    def caption_many(
+        self,
+        images: Iterable[Picture] | AsyncIterable[Picture],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.CaptionOptions],
+    ) -> AsyncMany[Caption]:
+        """Describe many pictures, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.CAPTION, options, images=images), concurrency, timeout)
+
+    def classify_many(
+        self,
+        texts: Iterable[Text] | AsyncIterable[Text] | None = None,
+        *,
+        images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
+        pairs: Iterable[tuple[str, str]] | AsyncIterable[tuple[str, str]] | None = None,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ClassifyOptions],
+    ) -> AsyncMany[Classification]:
+        """Put many texts, pictures or pairs of texts, one of them, into a model's labels; see `AsyncMany`."""
+        asked = asking(verbs.CLASSIFY_ONE, options, texts=texts, images=images, pairs=pairs)
+        return self._many(asked, concurrency, timeout)
+
+    def tag_many(
+        self,
+        texts: Iterable[Text] | AsyncIterable[Text],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.TagOptions],
+    ) -> AsyncMany[Tagging]:
+        """Tag many texts, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.TAG, options, texts=texts), concurrency, timeout)
+
+    def extract_many(
+        self,
+        questions: Iterable[tuple[str, str]] | AsyncIterable[tuple[str, str]],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ExtractOptions],
+    ) -> AsyncMany[Extraction]:
+        """Answer each of many pairs of a context and a question about it, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.EXTRACT_PAIR, options, questions=questions), concurrency, timeout)
+
+    def fill_mask_many(
+        self,
+        texts: Iterable[str] | AsyncIterable[str],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.FillMaskOptions],
+    ) -> AsyncMany[FilledMasks]:
+        """Fill the masks of many texts, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.FILL_MASK, options, texts=texts), concurrency, timeout)
+
+    def generate_many(
+        self,
+        prompts: Iterable[Text] | AsyncIterable[Text] | None = None,
+        *,
+        messages: Iterable[Messages] | AsyncIterable[Messages] | None = None,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.GenerateOptions],
+    ) -> AsyncMany[Generation]:
+        """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.GENERATE, options, prompts=prompts, messages=messages), concurrency, timeout)
+
+    def embed_many(
+        self,
+        texts: Iterable[Text] | AsyncIterable[Text] | None = None,
+        *,
+        images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.EmbedOptions],
+    ) -> AsyncMany[Embeddings]:
+        """Turn many texts or pictures, one of them, into vectors, a request for each; see `AsyncMany`."""
+        return self._many(asking(verbs.EMBED_ONE, options, texts=texts, images=images), concurrency, timeout)
+
+    def score_many(
+        self,
+        pairs: Iterable[tuple[Text | bytes | Path, Text]] | AsyncIterable[tuple[Text | bytes | Path, Text]],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ScoreOptions],
+    ) -> AsyncMany[Score]:
+        """Tell how probable each target is behind its source, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.SCORE_PAIR, options, pairs=pairs), concurrency, timeout)

@@ -1,0 +1,1 @@
+"""The clients that block. `make sync` makes them of those of `_async/`."""

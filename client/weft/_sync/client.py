@@ -1,0 +1,260 @@
+# Made of _async/client.py by `make sync`: change that one.
+"""A client: one verb per call of the server."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, Unpack
+
+import grpc
+
+from weft import _verb_options
+from weft import _verbs as verbs
+from weft._channel import CallSettings, health_check, open_channels
+from weft._completions import Answer, Caption, Generation, Transcription, Translation
+from weft._home import Home
+from weft._status import Reach
+from weft._sync.many import ManyCalls
+from weft._sync.streams import Stream
+from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
+from weft._types import (
+    Classification,
+    Embeddings,
+    Extraction,
+    FilledMasks,
+    Messages,
+    Picture,
+    Recording,
+    Score,
+    Tagging,
+    Text,
+)
+from weft_proto.v1 import model_pb2_grpc as model_grpc
+
+
+class Client(ManyCalls):
+    """Talks to Weft servers. Threads may share one; it connects at the first call, and again when a connection is lost.
+
+    Every verb takes `timeout`, in seconds, and raises only what stands under `weft.Error`.
+    """
+
+    def __init__(
+        self,
+        target: str = "localhost:7070",
+        *,
+        timeout: float = 60.0,
+        credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        priority: str | None = None,
+        watch_health: bool | None = None,
+        wait: float = 0.0,
+        proxy: str | None = None,
+    ) -> None:
+        """Name the servers and what all calls share.
+
+        Args:
+            target: host:port, or any gRPC target; of several addresses behind one name, all are used in turn.
+            timeout: Seconds that a call may take unless it says otherwise; `math.inf` for no end.
+            credentials: For TLS, for instance `grpc.ssl_channel_credentials()`; None for plain text.
+            token: A bearer token, sent with every call. It needs TLS, unless the server is on this machine.
+            metadata: Sent with every call, for instance {"x-tenant": "blue"}.
+            priority: "high", "normal" or "low": which requests go on first where some wait for a model. A server with
+                tokens takes "high" of callers with the role high alone.
+            watch_health: Whether to watch the servers' health, so that no call is lost while one drains. The watch
+                carries no metadata, so by default there is none where `metadata` is given.
+            wait: Seconds, within `timeout`, that a call may wait for a server that is not there, or has no room. It is
+                made again until then, unless its answer has begun. `health` never waits.
+            proxy: The HTTP proxy to go through, "http://host:port". By default that of the environment, and none to
+                this machine.
+        """
+        self._home = Home()
+        self._settings = CallSettings.of(
+            target,
+            timeout,
+            metadata,
+            token=token,
+            credentials=credentials,
+            priority=priority,
+            watch_health=watch_health,
+            wait=wait,
+            proxy=proxy,
+        )
+        self._reach = Reach(self._settings.target)
+        self._connect()
+        self._home.again_in_forks(self)
+
+    def _connect(self) -> None:
+        """Open the channels. They connect at the first call."""
+        self._channel, self._control = open_channels(self._settings, grpc.insecure_channel, grpc.secure_channel)
+        self._methods, self._methods_of_all = verbs.methods_on(self._channel), verbs.methods_on(self._control)
+        self._model = model_grpc.ModelServiceStub(self._control)
+        self._check = health_check(self._control)
+
+    def translate(
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TranslateOptions]
+    ) -> Translation:
+        """Translate a text; `TranslateOptions` lists the options."""
+        return self._ask(verbs.TRANSLATE, timeout, text, **options)
+
+    def stream_translate(
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TranslateOptions]
+    ) -> Stream[Translation]:
+        """Translate a text piece by piece; `TranslateOptions` lists the options."""
+        return self._stream(verbs.TRANSLATE, timeout, text, **options)
+
+    def caption(
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_verb_options.CaptionOptions]
+    ) -> Caption:
+        """Describe a picture; `CaptionOptions` lists the options."""
+        return self._ask(verbs.CAPTION, timeout, image, **options)
+
+    def stream_caption(
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_verb_options.CaptionOptions]
+    ) -> Stream[Caption]:
+        """Describe a picture piece by piece; `CaptionOptions` lists the options."""
+        return self._stream(verbs.CAPTION, timeout, image, **options)
+
+    def classify(
+        self,
+        text: Text | None = None,
+        *,
+        image: Picture | None = None,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ClassifyOptions],
+    ) -> Classification:
+        """Put a text or a picture, one of them, into a model's labels; `ClassifyOptions` lists the options."""
+        return self._ask(verbs.CLASSIFY, timeout, text, image, **options)
+
+    def tag(self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TagOptions]) -> Tagging:
+        """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
+        return self._ask(verbs.TAG, timeout, text, **options)
+
+    def extract(
+        self,
+        context: str,
+        question: str,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ExtractOptions],
+    ) -> Extraction:
+        """Answer a question with spans of a context, best first; `ExtractOptions` lists the options."""
+        return self._ask(verbs.EXTRACT, timeout, context, question, **options)
+
+    def fill_mask(
+        self, text: str, *, timeout: float | None = None, **options: Unpack[_verb_options.FillMaskOptions]
+    ) -> FilledMasks:
+        """Tell which tokens fit in the places of a text's masks, best first; `FillMaskOptions` lists the options."""
+        return self._ask(verbs.FILL_MASK, timeout, text, **options)
+
+    def generate(
+        self,
+        prompt: Text | None = None,
+        *,
+        messages: Messages | None = None,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.GenerateOptions],
+    ) -> Generation:
+        """Continue a prompt, or go on with a chat, one of them; `GenerateOptions` lists the options."""
+        return self._ask(verbs.GENERATE, timeout, prompt, messages, **options)
+
+    def stream_generate(
+        self,
+        prompt: Text | None = None,
+        *,
+        messages: Messages | None = None,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.GenerateOptions],
+    ) -> Stream[Generation]:
+        """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
+        return self._stream(verbs.GENERATE, timeout, prompt, messages, **options)
+
+    def embed(
+        self,
+        texts: str | Iterable[Text] | None = None,
+        *,
+        images: Picture | Iterable[Picture] | None = None,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.EmbedOptions],
+    ) -> Embeddings:
+        """Turn a text or several, or pictures, into vectors by one request; `EmbedOptions` lists the options."""
+        return self._ask(verbs.EMBED, timeout, texts, images, **options)
+
+    def score(
+        self,
+        source: Text | bytes | Path,
+        target: Text,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.ScoreOptions],
+    ) -> Score:
+        """Tell how probable a model finds a target; `ScoreOptions` lists the options.
+
+        The source is a text or prompt, for a captioning model a picture, or for a transcribing one a recording. Of a
+        picture or a recording it is the path as a `Path`, or the bytes.
+        """
+        return self._ask(verbs.SCORE, timeout, source, target, **options)
+
+    def tokenize(
+        self,
+        text: str | None = None,
+        *,
+        messages: Messages | None = None,
+        timeout: float | None = None,
+        **options: Unpack[TokenizeOptions],
+    ) -> Tokenization:
+        """Cut a text, or a chat's prompt, one of them, into a model's tokens; `TokenizeOptions` lists the options."""
+        return self._ask(verbs.TOKENIZE, timeout, text, messages, **options)
+
+    def detokenize(
+        self, token_ids: Sequence[int], *, timeout: float | None = None, **options: Unpack[DetokenizeOptions]
+    ) -> Detokenization:
+        """Make the text that tokens of a model stand for; `DetokenizeOptions` lists the options."""
+        return self._ask(verbs.DETOKENIZE, timeout, token_ids, **options)
+
+    def transcribe(
+        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_verb_options.TranscribeOptions]
+    ) -> Transcription:
+        """Write down what is said in a recording; `TranscribeOptions` lists the options."""
+        return self._ask(verbs.TRANSCRIBE, timeout, audio, **options)
+
+    def stream_transcribe(
+        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_verb_options.TranscribeOptions]
+    ) -> Stream[Transcription]:
+        """Write down what is said piece by piece; `TranscribeOptions` lists the options."""
+        return self._stream(verbs.TRANSCRIBE, timeout, audio, **options)
+
+    def answer(
+        self,
+        image: Picture,
+        question: Text,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.AnswerOptions],
+    ) -> Answer:
+        """Answer a question about a picture; `AnswerOptions` lists the options."""
+        return self._ask(verbs.ANSWER, timeout, image, question, **options)
+
+    def stream_answer(
+        self,
+        image: Picture,
+        question: Text,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[_verb_options.AnswerOptions],
+    ) -> Stream[Answer]:
+        """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
+        return self._stream(verbs.ANSWER, timeout, image, question, **options)
+
+    def close(self) -> None:
+        """Cancel what is running and hang up."""
+        self._home.check()
+        self._reach.closed = True
+        self._channel.close()
+        self._control.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()

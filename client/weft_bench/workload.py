@@ -1,0 +1,147 @@
+"""What a load asks for, as the options say it, and which model and method that means."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft._model import Model, ModelState
+from weft._types import Task
+from weft._verbs import VERBS, Verb, WritingVerb
+from weft.exceptions import InternalError, InvalidRequest
+from weft_bench.inputs import Kind, kind_of
+from weft_bench.lengths import Lengths
+from weft_bench.record import Record
+from weft_proto import tasks
+from weft_proto.v1 import common_pb2
+
+_VERBS = {task: verb for verb in VERBS for task in verb.tasks}
+
+TASKS = frozenset(_VERBS)
+_ROWS = {Task(row.name): row for row in tasks.TASKS.values()}
+# Of verbs that take two kinds of input, texts are the first argument.
+PICTURES_SECOND = frozenset({Task.CLASSIFY_IMAGE, Task.EMBED_IMAGE, Task.MATCH})
+WRITES_TEXT = frozenset(task for task, verb in _VERBS.items() if isinstance(verb, WritingVerb))
+
+
+def reads(task: Task) -> Kind:
+    """Return what the load sends to models of a task."""
+    row = _ROWS[task]
+    return Kind.RECORDINGS if row.takes_audio else Kind.PICTURES if row.takes_image else Kind.TEXTS
+
+
+class Method:
+    """The method that a task's models answer, unary or streaming. `path` is its name on the wire."""
+
+    def __init__(self, task: Task, *, streams: bool) -> None:
+        self._task = task
+        self._verb: Verb[..., Any] = _VERBS[task]
+        self._streaming = self._verb if isinstance(self._verb, WritingVerb) and streams else None
+        self.streams = self._streaming is not None
+        self.path = self._verb.path if self._streaming is None else self._streaming.stream_path
+
+    def payload(self, asked: Any, **options: Any) -> bytes:
+        """Return the request as bytes; raises InvalidRequest for what can't be sent."""
+        given = (None, asked) if self._task in PICTURES_SECOND else (asked,)
+        request = self._verb.request(*given, **options)
+        if self._streaming is not None:
+            request = self._streaming.stream_request(request=request)
+        return request.SerializeToString()
+
+    def read(self, message: bytes, record: Record) -> None:
+        """Write down what the last message of an answer says of tokens and times."""
+        answer = self._answer(message)
+        writes = isinstance(self._verb, WritingVerb)
+        said = answer.completion if writes else answer
+        record.input_tokens = said.usage.input_tokens
+        record.output_tokens = said.usage.output_tokens
+        times = said.timings
+        record.queue, record.prefill, record.decode = (
+            part.seconds + part.nanos / 1e9 for part in (times.queue, times.prefill, times.decode)
+        )
+        record.ends_itself = writes and said.finish_reason == common_pb2.FINISH_REASON_STOP
+
+    def _answer(self, message: bytes) -> Any:
+        if self._streaming is None:
+            return self._verb.response.FromString(message)
+        event: Any = self._streaming.stream_response.FromString(message)
+        if event.WhichOneof("event") != "final":
+            raise InternalError("the stream ended without its final message. This is a bug.")
+        return event.final
+
+
+# Their models are asked something about each input.
+_ASKED = frozenset({Task.ANSWER, Task.EXTRACT})
+# They are asked about texts alone: random tokens would be no question, and have no mask.
+TAKE_NO_IDS = frozenset({Task.EXTRACT, Task.FILL_MASK})
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Without `paths`, token ids are drawn; without `output_tokens`, the model decides how long an answer is.
+
+    `streams` is None for a stream wherever text is produced. `forced` answers have exactly the length that was drawn;
+    others may end before. `question` is asked about each picture, or each text.
+    """
+
+    model: str = ""
+    version: int | None = None
+    paths: tuple[Path, ...] = ()
+    input_tokens: Lengths | None = None
+    output_tokens: Lengths | None = None
+    forced: bool = True
+    streams: bool | None = None
+    seed: int = 0
+    question: str = ""
+
+    def find(self, models: tuple[Model, ...]) -> Model:
+        """Return the model that is meant: the named one, or the only one that takes such inputs.
+
+        Raises:
+            InvalidRequest: There is none, or more than one, or it is not ready.
+        """
+        ready = {(m.name, m.version): m for m in models if m.state is ModelState.READY}
+        if self.model:
+            versions = [m for m in models if m.name == self.model and self.version in (None, m.version)]
+            if not versions:
+                named = f"{self.model} {self.version or ''}".rstrip()
+                known = ", ".join(sorted({m.name for m in models})) or "none"
+                raise InvalidRequest(f"--model: the server has no {named}; it has {known}")
+            found = [m for m in versions if (m.name, m.version) in ready]
+            if not found:
+                raise InvalidRequest(f"--model: {self.model} is {versions[-1].state}")
+            return max(found, key=lambda m: m.version)
+
+        if self.version is not None:
+            raise InvalidRequest("--model-version needs --model")
+
+        latest = {m.name: m for _, m in sorted(ready.items())}
+        fitting = [m for m in latest.values() if self._fits(m)]
+        if not fitting:
+            raise InvalidRequest("no model of the server fits; `weft models` lists them")
+        if len(fitting) > 1:
+            raise InvalidRequest(f"several models fit; --model names one: {', '.join(m.name for m in fitting)}")
+        return fitting[0]
+
+    def _fits(self, model: Model) -> bool:
+        if model.task not in TASKS:
+            return False
+        given = kind_of(self.paths) if self.paths else Kind.TEXTS
+        writes = model.task in WRITES_TEXT
+        if (model.task in _ASKED) is not bool(self.question):
+            return False
+        return reads(model.task) is given and (writes or not (self.output_tokens or self.streams))
+
+    def method(self, model: Model) -> Method:
+        """Return what is called; refuses options that mean nothing to the model."""
+        if model.task not in TASKS:
+            raise InvalidRequest(f"--model: this client is too old to know what {model.name} does")
+        if model.task in _ASKED and not self.question:
+            raise InvalidRequest(f"--question: {model.name} answers questions about its inputs; give one")
+        if self.question and model.task not in _ASKED:
+            raise InvalidRequest(f"--question: {model.name} answers none")
+        if writes := model.task in WRITES_TEXT:
+            return Method(model.task, streams=self.streams is not False)
+        for name, given in (("--stream", self.streams), ("--output-tokens", self.output_tokens)):
+            if given:
+                raise InvalidRequest(f"{name}: {model.name} writes no text")
+        return Method(model.task, streams=writes)
