@@ -3,10 +3,10 @@
 import json
 
 import pytest
-
-from weft_export.errors import CheckpointError
 from weft_export.options.judging import judge
 from weft_export.options.table import ExportOptions
+
+from weft_export.errors import CheckpointError
 
 
 @pytest.mark.parametrize("key", ["quantization_config", "compression_config"])

@@ -15,6 +15,7 @@ from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.checkpoints.sharing import sharing
 from weft_export.export import export_checkpoint
 from weft_export.layers.quantized_linear import QuantisedEmbedding, QuantisedLinear
+from weft_export.options import ExportOptions
 from weft_export.quantization import integer_products
 from weft_export.quantization.choice import MAX_EFFECT, MAX_FLOAT_SHARE, Choice, choose
 from weft_export.quantization.effects import STRENGTHS, effects_of
@@ -163,7 +164,11 @@ def smoothed_bundle(tmp_path_factory):
     """The tiny generator with outliers, at int8."""
     home = tmp_path_factory.mktemp("rounding")
     save_checkpoint(home / "checkpoint", with_outliers())
-    export_checkpoint(home / "checkpoint", home / "models" / "outliers" / "1", "int8", explains=False, scores=False)
+    export_checkpoint(
+        home / "checkpoint",
+        home / "models" / "outliers" / "1",
+        ExportOptions(precision="int8", no_explain=True, no_score=True),
+    )
     return home / "models" / "outliers" / "1"
 
 

@@ -13,7 +13,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import check_layers, check_tables
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_directory
 from weft_export.checkpoints.sharing import without_weights
-from weft_export.converters.converter import Choices, Converter, HfCheckpoint
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
 from weft_export.converters.generation import Generation, read_generation
@@ -26,6 +26,7 @@ from weft_export.converters.text.json_file import read_object
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import family_of
 from weft_export.layers.embeddings import BANNED
+from weft_export.options import ExportOptions
 from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.tasks import TASKS
 
@@ -50,7 +51,7 @@ class Converted:
     made_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Converted:
+def convert(directory: Path, options: ExportOptions, *, filled: bool = True) -> Converted:
     """Read a Hugging Face directory; the model is in eval mode and float32.
 
     If it is not to be filled, its weights stay on meta, and of theirs only names and shapes are read.
@@ -68,14 +69,14 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     def tensors(fields: Fields) -> NamedTensors:
         return unquantised(config, fields, StoredTensors(directory))
 
-    return convert_tensors(directory, config, tensors, choices, filled=filled)
+    return convert_tensors(directory, config, tensors, options, filled=filled)
 
 
 def convert_tensors(
     directory: Path,
     config: dict[str, Any],
     tensors: Callable[[Fields], NamedTensors],
-    choices: Choices,
+    options: ExportOptions,
     *,
     filled: bool = True,
 ) -> Converted:
@@ -83,14 +84,14 @@ def convert_tensors(
 
     tensors: returns them; it gets config.json, of which it may read fields too.
     """
-    embeds = choices.pooling is not None or (directory / MODULES).exists()
-    converter = converter_of(config, has_labels=bool(choices.labels), embeds=embeds)
+    embeds = options.pooling is not None or (directory / MODULES).exists()
+    converter = converter_of(config, has_labels=bool(options.labels), embeds=embeds)
     fields = Fields(config)
     stored = tensors(fields)
     names = frozenset(stored.entries)
-    hf = HfCheckpoint(directory, fields, _generation(directory, converter, config), names, choices)
+    hf = HfCheckpoint(directory, fields, _generation(directory, converter, config), names, options)
     family = family_of(converter.family)
-    _check_choices(converter, choices)
+    _check_options(converter, options)
     try:
         sizes = converter.sizes(hf)
         hf.fields.check_all_read()
@@ -177,26 +178,26 @@ def _generation(directory: Path, converter: Converter, config: dict[str, Any]) -
     return read_generation(directory, given, fixed, reads_source=reads_source, has_bias=bool(converter.bias))
 
 
-def _check_choices(converter: Converter, choices: Choices) -> None:
-    if choices.labels and not converter.takes_labels:
+def _check_options(converter: Converter, options: ExportOptions) -> None:
+    if options.labels and not converter.takes_labels:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
-    if choices.pooling is not None and converter.family not in EMBEDDERS:
+    if options.pooling is not None and converter.family not in EMBEDDERS:
         raise CheckpointError(f"pooling is chosen for the body of an encoder, not for {converter.architectures[0]}")
-    if choices.truncate and not TASKS[family_of(converter.family).task].may_cut:
+    if options.truncate and not TASKS[family_of(converter.family).task].may_cut:
         named = converter.architectures[0]
         raise CheckpointError(f"texts are cut for classifiers, taggers and embedders of texts, not for {named}")
-    if choices.pairs and converter.family != "encoder_only":
+    if options.pairs and converter.family != "encoder_only":
         raise CheckpointError(f"pairs are chosen for a classifier of texts, not for {converter.architectures[0]}")
-    if choices.label_text is not None:
+    if options.label_text is not None:
         matches = TASKS[family_of(converter.family).task].matches
         if not matches and not converter.takes_labels:
             raise CheckpointError(f"the text of a label is chosen for CLIPModel, not for {converter.architectures[0]}")
-        if "{}" not in choices.label_text:
+        if "{}" not in options.label_text:
             raise CheckpointError("the text of a label has no {} where the label stands")
 
 
 def _checkpoint(converter: Converter, shell: Any, preprocessing: Preprocessing, hf: HfCheckpoint) -> Checkpoint:
-    described = hf.choices.description or f"{converter.architectures[0]} of {hf.directory.resolve().name}"
+    described = hf.options.description or f"{converter.architectures[0]} of {hf.directory.resolve().name}"
     attends = bool(shell.attention_heads) and not shell.summarises
     try:
         return Checkpoint(

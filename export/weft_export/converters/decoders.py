@@ -67,7 +67,7 @@ def read_sizes(
         style = replace(style, head_dim=head_dim + padding)
     return DecoderOnlyConfig(
         vocab_size=fields.whole("vocab_size"),
-        max_tokens=hf.max_tokens(positions if longest or hf.choices.truncate else None, min(2048, positions)),
+        max_tokens=hf.max_tokens(positions if longest or hf.options.truncate else None, min(2048, positions)),
         d_model=d_model,
         num_heads=num_heads,
         num_kv_heads=size("num_key_value_heads", num_heads),

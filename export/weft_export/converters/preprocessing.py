@@ -88,7 +88,7 @@ def preprocessing_of(
         text.max_new_tokens -= longest_prefix(bundle_pb2.BundleManifest(task=task, audio=audio))
         golden = bundle_pb2.Golden(audio_path=GOLDEN_SOUND, source_language=_first_language(audio))
         files[GOLDEN_SOUND] = made_sound(audio)
-    labels = () if not row.has_labels else hf.choices.labels or _labels_of(config, sizes.num_labels)
+    labels = () if not row.has_labels else hf.options.label_names or _labels_of(config, sizes.num_labels)
     labels = EXTRACT_LABELS if row.takes_context else labels
     most, least = _new_tokens(hf, text) if row.writes_text else (None, 0)
     return Preprocessing(
@@ -97,7 +97,7 @@ def preprocessing_of(
         image=image,
         audio=audio,
         labels=labels,
-        label_text=(hf.choices.label_text or DEFAULT_LABEL_TEXT) if row.matches else "",
+        label_text=(hf.options.label_text or DEFAULT_LABEL_TEXT) if row.matches else "",
         max_new_tokens=most,
         min_new_tokens=least,
         decoding=_decoding_of(hf, text) if row.writes_text else common_pb2.Decoding(),
@@ -141,7 +141,7 @@ def _put_source(
             raise CheckpointError("it fills masks, and its tokenizer has no mask_token that the model knows")
         text.mask_id = side.mask_id
     if row.takes_context or judges:
-        _put_separator(text, side, is_needed=row.takes_context or hf.choices.pairs)
+        _put_separator(text, side, is_needed=row.takes_context or hf.options.pairs)
 
 
 def _mask_token(text: bundle_pb2.TextSpec, files: Mapping[str, bytes]) -> str:
