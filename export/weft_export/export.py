@@ -12,15 +12,13 @@ from weft_export import failed
 from weft_export.bundle import manifest_of, provenance_of, write_manifest
 from weft_export.checkpoints.asked import with_golden
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.directory import load_checkpoint
+from weft_export.checkpoints.directory import LoadedCheckpoint, load_checkpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_regular
 from weft_export.checkpoints.formats import is_foreign, is_gguf
 from weft_export.checkpoints.held_out import Example, read_held_out
 from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
-from weft_export.converters.convert import Converted, convert
-from weft_export.converters.gguf.convert_file import convert_file
 from weft_export.errors import ExportError
 from weft_export.estimate import estimate, told
 from weft_export.families.writer import Writer
@@ -31,7 +29,6 @@ from weft_export.graphs.onnx_graph import write_graph
 from weft_export.graphs.weight_files import WeightFiles
 from weft_export.layers.recurrent import Recurrence
 from weft_export.options import DEFAULT_OPTIONS, ExportOptions
-from weft_export.quantization.quantized import quantized
 from weft_export.target import check_target, put
 from weft_export.verification.figures import Figures
 from weft_export.verification.golden import GoldenRequest, check_golden
@@ -113,24 +110,28 @@ def export_checkpoint(
     return Report(bundle_dir, manifest, size_bytes, time.monotonic() - started, loaded.checkpoint.unscored)
 
 
-def load(directory: Path, options: ExportOptions, *, filled: bool = True) -> Converted:
+def load(directory: Path, options: ExportOptions, *, filled: bool = True) -> LoadedCheckpoint:
     """Read a checkpoint of ours, a Hugging Face directory or a GGUF file; not filled, its weights stay on meta."""
     if is_gguf(directory):
+        from weft_export.converters.gguf.convert_file import convert_file  # noqa: PLC0415 - late: for these checkpoints alone
+
         loaded = convert_file(directory, options, filled=filled)
     elif is_foreign(directory):
+        from weft_export.converters.convert import convert  # noqa: PLC0415 - same
+
         loaded = convert(directory, options, filled=filled)
     elif options.of_hugging_face:
         raise ExportError("lengths, a description and labels stand in config.json of a checkpoint of this kind")
     else:
         checkpoint = load_checkpoint(directory, filled=filled)
-        loaded = Converted(checkpoint, (directory / WEIGHTS_FILE,), directory / HELD_OUT_FILE, ())
+        loaded = LoadedCheckpoint(checkpoint, (directory / WEIGHTS_FILE,), directory / HELD_OUT_FILE, ())
     if options.golden is None:
         return loaded
     return replace(loaded, checkpoint=with_golden(loaded.checkpoint, options.golden))
 
 
 def _build(
-    loaded: Converted,
+    loaded: LoadedCheckpoint,
     work: Path,
     places: tuple[Path, Path],
     options: ExportOptions,
@@ -140,9 +141,13 @@ def _build(
     original, precision, mixed_runs = as_asked(loaded.checkpoint, options), options.number, options.mixed_runs
     check_bf16(original, precision)
     examples = examples_of(original, precision, options.held_out, loaded.held_out)
+    checkpoint = original
     if precision in ROUNDED:
+        from weft_export.quantization.quantized import quantized  # noqa: PLC0415 - late: for these precisions alone
+
         on_stage("measuring what rounding does", 0, 1)
-    checkpoint = prepared(quantized(original, precision, examples))
+        checkpoint = quantized(original, precision, examples)
+    checkpoint = prepared(checkpoint)
     on_stage(f"this takes about {told(estimate(original, precision))}", 0, 1)
     version = runtime_version()
     # What no server would take is known before anything takes long.

@@ -15,10 +15,11 @@ from weft_export.adapters.merging import pairs_of, write_merged
 from weft_export.adapters.peft import PICKLE, WEIGHTS, Adapter, read_adapter
 from weft_export.bundle import manifest_of, provenance_of
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.directory import LoadedCheckpoint
 from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.formats import check_adaptable, is_foreign
 from weft_export.choices import POOLINGS
-from weft_export.converters.convert import EMBEDDERS, Converted
+from weft_export.converters.convert import EMBEDDERS
 from weft_export.converters.sentence_files import MODULES
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import examples_of, load
@@ -191,7 +192,7 @@ def _options(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str 
     )
 
 
-def _base(loaded: Converted, manifest: bundle_pb2.BundleManifest, held_out: Path | None) -> Checkpoint:
+def _base(loaded: LoadedCheckpoint, manifest: bundle_pb2.BundleManifest, held_out: Path | None) -> Checkpoint:
     """Return the base as the bundle has it. Raises CheckpointError if the bundle was made of another one."""
     provenance = provenance_of(loaded.checkpoint, loaded.weights, "")
     if provenance.checkpoint_sha256 != manifest.provenance.checkpoint_sha256:

@@ -1,8 +1,8 @@
 """From a Hugging Face directory to a checkpoint of one of our families. None of its code is run."""
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.directory import check_layers, check_tables
+from weft_export.checkpoints.directory import LoadedCheckpoint, check_layers, check_tables
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_directory
 from weft_export.checkpoints.sharing import without_weights
 from weft_export.converters.converter import Converter, HfCheckpoint
@@ -34,24 +34,7 @@ from weft_proto.tasks import TASKS
 EMBEDDERS = frozenset({"text_embedder", "decoder_embedder", "vit_embedder"})
 
 
-@dataclass(frozen=True)
-class Converted:
-    """A checkpoint, where it comes from, and what a person should know of it.
-
-    weights: the files of weights that it was made of.
-    held_out: where held-out examples may lie.
-    notes: sentences for who exports it.
-    made_of: by weight of ours, the tensors of theirs that it is made of. A checkpoint of ours has none.
-    """
-
-    checkpoint: Checkpoint
-    weights: tuple[Path, ...]
-    held_out: Path
-    notes: tuple[str, ...]
-    made_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-def convert(directory: Path, options: ExportOptions, *, filled: bool = True) -> Converted:
+def convert(directory: Path, options: ExportOptions, *, filled: bool = True) -> LoadedCheckpoint:
     """Read a Hugging Face directory; the model is in eval mode and float32.
 
     If it is not to be filled, its weights stay on meta, and of theirs only names and shapes are read.
@@ -79,7 +62,7 @@ def convert_tensors(
     options: ExportOptions,
     *,
     filled: bool = True,
-) -> Converted:
+) -> LoadedCheckpoint:
     """Do the same for a directory whose weights may lie elsewhere. Raises as convert.
 
     tensors: returns them; it gets config.json, of which it may read fields too.
@@ -111,14 +94,14 @@ def convert_tensors(
             f"no file says how long answers are: generate() stops at 20 tokens, and here {preprocessing.max_new_tokens}"
         )
     if not filled:
-        return Converted(checkpoint, tuple(stored.paths), directory / HELD_OUT_FILE, tuple(notes))
+        return LoadedCheckpoint(checkpoint, tuple(stored.paths), directory / HELD_OUT_FILE, tuple(notes))
     with without_weights():
         model = family.model(sizes)
     weights = fill(sources, stored)
     if hf.generation.banned:
         weights[converter.bias] = _with_bans(weights[converter.bias], hf.generation.banned)
     model.load_state_dict(weights, assign=True)
-    return Converted(
+    return LoadedCheckpoint(
         replace(checkpoint, model=model.eval()),
         tuple(stored.paths),
         directory / HELD_OUT_FILE,

@@ -5,8 +5,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from weft_export.checkpoints.directory import LoadedCheckpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE
-from weft_export.converters.convert import Converted, convert_tensors
+from weft_export.converters.convert import convert_tensors
 from weft_export.converters.generation import GENERATION_FILE
 from weft_export.converters.gguf.config import USED_HERE, architecture_of, config_of
 from weft_export.converters.gguf.header import Header, read_header
@@ -21,7 +22,7 @@ from weft_proto.bundle_rules import CONFIG_FILE
 _HARMLESS = ("general.", "split.", "quantize.")
 
 
-def convert_file(path: Path, options: ExportOptions, *, filled: bool = True) -> Converted:
+def convert_file(path: Path, options: ExportOptions, *, filled: bool = True) -> LoadedCheckpoint:
     """Read a GGUF file, and its other parts if it is one of several; the model is in eval mode and float32.
 
     Raises:
