@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import LoadedCheckpoint, check_layers, check_tables
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_directory
 from weft_export.checkpoints.sharing import without_weights
@@ -17,7 +16,7 @@ from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
 from weft_export.converters.generation import Generation, read_generation
-from weft_export.converters.preprocessing import Preprocessing, preprocessing_of
+from weft_export.converters.preprocessing import checkpoint_of
 from weft_export.converters.quantized.reading import unquantised
 from weft_export.converters.registry import CONVERTERS
 from weft_export.converters.sentence_files import MODULES
@@ -85,13 +84,12 @@ def convert_tensors(
     except ValueError as error:
         raise CheckpointError(f"{directory / CONFIG_FILE}: {error}") from error
     sources = plan(converter, sizes, hf, shell, stored)
-    preprocessing = preprocessing_of(hf, config, sizes, family.task)
-    checkpoint = _checkpoint(converter, shell, preprocessing, hf)
-    notes = [*hf.fields.notes, *preprocessing.notes, *_notes(hf, converter, stored)]
+    checkpoint, more = checkpoint_of(hf, config, converter, shell)
+    notes = [*hf.fields.notes, *more, *_notes(hf, converter, stored)]
     says_length = hf.generation.max_new_tokens or hf.generation.max_length
-    if preprocessing.max_new_tokens is not None and preprocessing.audio is None and not says_length:
+    if checkpoint.max_new_tokens is not None and checkpoint.audio is None and not says_length:
         notes.append(
-            f"no file says how long answers are: generate() stops at 20 tokens, and here {preprocessing.max_new_tokens}"
+            f"no file says how long answers are: generate() stops at 20 tokens, and here {checkpoint.max_new_tokens}"
         )
     if not filled:
         return LoadedCheckpoint(checkpoint, tuple(stored.paths), directory / HELD_OUT_FILE, tuple(notes))
@@ -177,32 +175,6 @@ def _check_options(converter: Converter, options: ExportOptions) -> None:
             raise CheckpointError(f"the text of a label is chosen for CLIPModel, not for {converter.architectures[0]}")
         if "{}" not in options.label_text:
             raise CheckpointError("the text of a label has no {} where the label stands")
-
-
-def _checkpoint(converter: Converter, shell: Any, preprocessing: Preprocessing, hf: HfCheckpoint) -> Checkpoint:
-    described = hf.options.description or f"{converter.architectures[0]} of {hf.directory.resolve().name}"
-    attends = bool(shell.attention_heads) and not shell.summarises
-    try:
-        return Checkpoint(
-            family=converter.family,
-            description=described,
-            model=shell,
-            golden=preprocessing.golden,
-            text=preprocessing.text,
-            image=preprocessing.image,
-            audio=preprocessing.audio,
-            labels=preprocessing.labels,
-            label_text=preprocessing.label_text,
-            max_new_tokens=preprocessing.max_new_tokens,
-            min_new_tokens=preprocessing.min_new_tokens,
-            decoding=preprocessing.decoding,
-            # Of several layers the last is nearest to what is written.
-            attention_layer=len(shell.attention_heads) - 1 if attends else None,
-            metric=preprocessing.metric,
-            files=preprocessing.files,
-        )
-    except CheckpointError as error:
-        raise CheckpointError(f"{hf.directory}: {error}") from error
 
 
 def _with_bans(bias: Tensor, banned: tuple[int, ...]) -> Tensor:
