@@ -162,11 +162,11 @@ def _rounding_line(rounding: bundle_pb2.Rounding) -> str:
 
 
 def _bits_line(rounding: bundle_pb2.Rounding, precision: str) -> str:
-    from weft_export.quantization.block_choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
+    from weft_export.quantization.choice import MAX_BLOCK_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
 
     counts = Counter(product.bits for product in rounding.products)
     said = " and ".join(f"{count} with weights of {bits} bits" for bits, count in sorted(counts.items()))
-    too_much = f"; more than {MAX_EFFECT} is not for {precision}" if rounding.effect > MAX_EFFECT else ""
+    too_much = f"; more than {MAX_BLOCK_EFFECT} is not for {precision}" if rounding.effect > MAX_BLOCK_EFFECT else ""
     return f"{said}: rounding moves an answer by {rounding.effect:.4f} nats (estimated){too_much}"
 
 
