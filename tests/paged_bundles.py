@@ -9,6 +9,7 @@ import onnx
 from tiny import save_tiny
 
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_export.verification.widening import on_cpu
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
@@ -21,8 +22,8 @@ def export_both(name: str, folder: Path) -> tuple[Path, Path]:
     """Export a tiny generator at fp16 with slots and with blocks; the bundles' directories."""
     checkpoint = save_tiny(name, folder / "checkpoint")
     slotted, paged = folder / "slotted" / "1", folder / "paged" / "1"
-    export_checkpoint(checkpoint, slotted, "fp16", scores=False, explains=False)
-    export_checkpoint(checkpoint, paged, "fp16", scores=False, explains=False, paged=True)
+    export_checkpoint(checkpoint, slotted, ExportOptions(precision="fp16", no_score=True, no_explain=True))
+    export_checkpoint(checkpoint, paged, ExportOptions(precision="fp16", no_score=True, no_explain=True, paged=True))
     stand_in(paged)
     return slotted, paged
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from weft_export.choices import Precision
 from weft_export.console.failing import plain_errors
 from weft_export.console.peak import peak_resident_bytes
 from weft_export.console.progress import shown
 from weft_export.errors import ExportError
-from weft_export.options.flags import read_options, takes_options
-from weft_export.options.judging import Judged, judge
-from weft_export.options.table import ExportOptions, Precision
+from weft_export.flags import check_options, takes_options
+from weft_export.options import ExportOptions
 from weft_export.target import check_target
 from weft_proto.v1 import bundle_pb2
 
@@ -56,10 +56,10 @@ def export(
     Torch and ONNX Runtime answer the same requests. If they disagree, nothing is written.
     """
     with plain_errors("export"), shown("export", line_seconds=math.inf if quiet else 0) as say:
-        options = read_options(flags)
+        options = ExportOptions(**flags)
         if graphs_only:
             _check_graphs_only(options, force=force)
-        judged = judge(checkpoint, options, of_each=check)
+        check_options(checkpoint, options, of_each=check)
         if bundle is None and not check:
             raise ExportError("the directory of the new bundle is missing, such as models/en-es/1")
         if bundle is not None and not check and not graphs_only:
@@ -70,23 +70,18 @@ def export(
             say(done, total, name)
 
         if check:
-            typer.echo("\n".join(_checked(checkpoint, bundle, slots, judged)))
+            typer.echo("\n".join(_checked(checkpoint, bundle, slots, options)))
             return
         assert bundle is not None
         if graphs_only:
             from weft_export.graphs_only import export_graphs  # noqa: PLC0415 - late: torch takes seconds to import
 
-            choices, explains = judged.choices(), not options.no_explain
-            parity = export_graphs(
-                checkpoint, bundle, options.precision, choices, on_stage, say_note, explains=explains
-            )
+            parity = export_graphs(checkpoint, bundle, options, on_stage, say_note)
             typer.echo(f"{bundle}: largest difference from torch {parity.max_abs_error:.1e}")
             return
         from weft_export.export import export_checkpoint  # noqa: PLC0415 - same
 
-        report = export_checkpoint(
-            checkpoint, bundle, **judged.arguments(), force=force, on_stage=on_stage, on_note=say_note
-        )
+        report = export_checkpoint(checkpoint, bundle, options, force=force, on_stage=on_stage, on_note=say_note)
     parity = report.manifest.parity
     typer.echo(
         f"{report.bundle}: {report.size_bytes / 1e6:.1f} MB, largest difference from torch"
@@ -97,12 +92,10 @@ def export(
         typer.echo("\n".join(_rounding_lines(report, options.precision)))
 
 
-def _checked(checkpoint: Path, bundle: Path | None, slots: int, judged: Judged) -> list[str]:
+def _checked(checkpoint: Path, bundle: Path | None, slots: int, options: ExportOptions) -> list[str]:
     from weft_export.check import check  # noqa: PLC0415 - late: torch takes seconds to import
 
-    given = judged.arguments()
-    graphs = {name: given[name] for name in ("explains", "scores", "mixed_runs", "adapters", "paged")}
-    return check(checkpoint, given["choices"], slots, bundle, **graphs)
+    return check(checkpoint, options, slots, bundle)
 
 
 def _check_graphs_only(options: ExportOptions, *, force: bool) -> None:
@@ -169,11 +162,11 @@ def _rounding_line(rounding: bundle_pb2.Rounding) -> str:
 
 
 def _bits_line(rounding: bundle_pb2.Rounding, precision: str) -> str:
-    from weft_export.quantization.block_choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
+    from weft_export.quantization.choice import MAX_BLOCK_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
 
     counts = Counter(product.bits for product in rounding.products)
     said = " and ".join(f"{count} with weights of {bits} bits" for bits, count in sorted(counts.items()))
-    too_much = f"; more than {MAX_EFFECT} is not for {precision}" if rounding.effect > MAX_EFFECT else ""
+    too_much = f"; more than {MAX_BLOCK_EFFECT} is not for {precision}" if rounding.effect > MAX_BLOCK_EFFECT else ""
     return f"{said}: rounding moves an answer by {rounding.effect:.4f} nats (estimated){too_much}"
 
 

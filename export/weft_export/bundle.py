@@ -12,11 +12,11 @@ from google.protobuf import json_format
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.choices import POOLINGS
 from weft_export.errors import CheckpointError
 from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
 from weft_export.graphs.graphs import states_of
 from weft_export.graphs.onnx_graph import OPSET, read_ports
-from weft_export.preconditions import POOLINGS
 from weft_proto.bundle_rules import FORMAT_VERSION, MANIFEST_FILE, MAX_MANIFEST_BYTES
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2

@@ -5,58 +5,34 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.tokenizer import check_tokenizers
-from weft_export.converters.converter import Choices
+from weft_export.choices import PRECISIONS, Precision
 from weft_export.errors import ExportError
 from weft_export.estimate import Estimate, estimate, size, told
-from weft_export.export import (
-    check_bf16,
-    check_mixed_runs,
-    check_paged,
-    load,
-    spec_of,
-)
+from weft_export.export import as_asked, check_bf16, load
 from weft_export.families.writer import Writer
-from weft_export.graphs.adapting import Adaptable
-from weft_export.preconditions import PRECISIONS, check_labels, check_precision
+from weft_export.options import ExportOptions
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
 
-def check(
-    directory: Path,
-    choices: Choices,
-    num_slots: int,
-    place: Path | None,
-    *,
-    explains: bool = True,
-    scores: bool = True,
-    mixed_runs: bool = False,
-    adapters: Adaptable | None = None,
-    paged: bool = False,
-) -> list[str]:
+def check(directory: Path, options: ExportOptions, num_slots: int, place: Path | None) -> list[str]:
     """Return what would be made of a checkpoint: a line each, and a row for each precision.
 
-    place is where the bundle would be, if that is known. Without explains, no graph says what was attended to.
-    Without scores, none says how probable a given answer is. With mixed_runs, one reads prompts in decode runs.
-    adapters says which products take adapters.
-    With paged, keys and values lie in blocks, and a slot is a sequence of the longest that holds blocks.
+    place is where the bundle would be, if that is known. With paged, a slot is a sequence of the longest that holds
+    blocks.
 
     Raises:
         CheckpointError: the checkpoint cannot be exported.
     """
-    check_labels(choices.labels, adapters=adapters is not None)
-    loaded = load(directory, choices, filled=False)
-    checkpoint = replace(loaded.checkpoint, explains=explains, paged=paged)
-    check_tokenizers(checkpoint)
-    check_mixed_runs(checkpoint, mixed_runs=mixed_runs)
-    check_paged(checkpoint)
-    exact = estimate(checkpoint, PRECISIONS["fp32"], num_slots)
+    options.check_labels()
+    loaded = load(directory, options, filled=False)
+    checkpoint = as_asked(loaded.checkpoint, options)
+    exact = estimate(checkpoint, PRECISIONS[Precision.FP32], num_slots)
     lines = [
         f"{checkpoint.family}, to {TASKS[checkpoint.task].name}: {exact.num_parameters:,} parameters",
         *_lengths(checkpoint),
-        *_more_graphs(checkpoint, scores=scores, mixed_runs=mixed_runs),
-        *([] if adapters is None else [_adapters(spec_of(checkpoint, adapters))]),
+        *_more_graphs(checkpoint, options),
+        *([] if checkpoint.adapters is None else [_adapters(checkpoint.adapters)]),
         *(f"note: {note}" for note in loaded.notes),
     ]
     if exact.slot_bytes == 0:
@@ -66,11 +42,11 @@ def check(
     for name, precision in PRECISIONS.items():
         try:
             check_bf16(checkpoint, precision)
-            check_precision(precision, mixed_runs=mixed_runs, adapters=adapters is not None, paged=paged)
+            replace(options, precision=name, held_out=None).check_precision()
         except ExportError as error:
             lines.append(f"{name:13}not possible: {error}")
         else:
-            lines.append(_row(name, estimate(checkpoint, precision, num_slots, mixed_runs=mixed_runs)))
+            lines.append(_row(name, estimate(checkpoint, precision, num_slots, mixed_runs=options.mixed_runs)))
     where = "the current directory" if place is None else place
     lines.append(f"free on the disk of {where}: {size(_free(place or Path.cwd()))}")
     return lines
@@ -100,16 +76,16 @@ def _lengths(checkpoint: Checkpoint) -> list[str]:
     return [f"at most {' and '.join(parts)}"]
 
 
-def _more_graphs(checkpoint: Checkpoint, *, scores: bool, mixed_runs: bool) -> list[str]:
+def _more_graphs(checkpoint: Checkpoint, options: ExportOptions) -> list[str]:
     """Say which graphs are made beside those that answer."""
     lines = []
     if checkpoint.explained_heads:
         lines.append("with a graph that says what an answer attended to (--no-explain leaves it out)")
-    if scores and isinstance(checkpoint.model, Writer) and checkpoint.model.scores:
+    if not options.no_score and isinstance(checkpoint.model, Writer) and checkpoint.model.scores:
         lines.append(
             "with a graph that says how probable a given answer is, not at fp16 and bf16 (--no-score leaves it out)"
         )
-    if mixed_runs:
+    if options.mixed_runs:
         lines.append("with a graph that reads prompts in decode runs: a server holds the weights twice (--mixed-runs)")
     return lines
 

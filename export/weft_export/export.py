@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -13,27 +12,23 @@ from weft_export import failed
 from weft_export.bundle import manifest_of, provenance_of, write_manifest
 from weft_export.checkpoints.asked import with_golden
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.directory import load_checkpoint
+from weft_export.checkpoints.directory import LoadedCheckpoint, load_checkpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_regular
 from weft_export.checkpoints.formats import is_foreign, is_gguf
 from weft_export.checkpoints.held_out import Example, read_held_out
 from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
-from weft_export.converters.convert import Converted, convert
-from weft_export.converters.converter import Choices
-from weft_export.converters.gguf.convert_file import convert_file
 from weft_export.errors import ExportError
 from weft_export.estimate import estimate, told
 from weft_export.families.writer import Writer
-from weft_export.graphs.adapting import Adaptable, adapted, adapter_spec, attach
+from weft_export.graphs.adapting import adapted, adapter_spec, attach
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import Graph, graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.graphs.weight_files import WeightFiles
 from weft_export.layers.recurrent import Recurrence
-from weft_export.preconditions import PRECISIONS, check_labels, check_precision, products
-from weft_export.quantization.quantized import quantized
+from weft_export.options import DEFAULT_OPTIONS, ExportOptions
 from weft_export.target import check_target, put
 from weft_export.verification.figures import Figures
 from weft_export.verification.golden import GoldenRequest, check_golden
@@ -71,16 +66,9 @@ class Report:
 def export_checkpoint(
     checkpoint_dir: Path,
     bundle_dir: Path,
-    precision: str = "fp32",
+    options: ExportOptions = DEFAULT_OPTIONS,
     *,
-    held_out: Path | None = None,
-    mixed_runs: bool = False,
-    explains: bool = True,
-    scores: bool = True,
-    adapters: Adaptable | None = None,
-    paged: bool = False,
     force: bool = False,
-    choices: Choices | None = None,
     failed_in: Path | None = None,
     on_stage: OnStage = lambda *_: None,
     on_note: OnNote = lambda _: None,
@@ -89,12 +77,6 @@ def export_checkpoint(
 
     The checkpoint is one of ours, a Hugging Face directory or a GGUF file.
 
-    mixed_runs adds a graph that reads a prompt beside decoding rows. It is for a model that generates.
-    Without explains, no graph says what an answer attended to. Without scores, none says how probable a given one is.
-    adapters says which products take adapters. The default is none.
-    paged keeps keys and values in blocks, which sequences hold as they grow. It is for a model that generates, on CUDA.
-    held_out is the file of examples that rounding is measured on. By default it is the checkpoint's held_out.jsonl.
-    choices are for a checkpoint of others, which does not say them. A golden request may be chosen for any.
     on_note gets what a person should know of the checkpoint as soon as it is read: what follows takes minutes.
 
     The bundle is made beside its place, and moved there once it has passed. If a proof fails, its graphs stay in a
@@ -109,32 +91,18 @@ def export_checkpoint(
             ExportErrors too.
     """
     started = time.monotonic()
-    more: dict[str, Any] = {"mixed_runs": mixed_runs, "adapters": adapters is not None, "paged": paged}
-    check_precision(PRECISIONS[precision], held_out=held_out, **more)
-    check_labels(choices.labels if choices else (), adapters=adapters is not None)
+    options.check_precision()
+    options.check_labels()
     home = check_target(bundle_dir, force=force)
     try:
         with tempfile.TemporaryDirectory(prefix=".weft-export-", dir=home) as scratch:
             work = Path(scratch) / "bundle"
             work.mkdir()
             on_stage("loading the checkpoint", 0, 1)
-            loaded = load(checkpoint_dir, choices)
+            loaded = load(checkpoint_dir, options)
             for note in loaded.notes:
                 on_note(note)
-            manifest = _build(
-                loaded,
-                work,
-                (checkpoint_dir, failed_in or home),
-                PRECISIONS[precision],
-                held_out,
-                on_stage,
-                on_note,
-                mixed_runs=mixed_runs,
-                explains=explains,
-                scores=scores,
-                adapters=adapters,
-                paged=paged,
-            )
+            manifest = _build(loaded, work, (checkpoint_dir, failed_in or home), options, on_stage, on_note)
             size_bytes = sum(path.stat().st_size for path in work.iterdir())
             put(work, bundle_dir, Path(scratch) / "replaced" if force else None)
     except OSError as error:
@@ -142,56 +110,51 @@ def export_checkpoint(
     return Report(bundle_dir, manifest, size_bytes, time.monotonic() - started, loaded.checkpoint.unscored)
 
 
-def load(directory: Path, choices: Choices | None, *, filled: bool = True) -> Converted:
+def load(directory: Path, options: ExportOptions, *, filled: bool = True) -> LoadedCheckpoint:
     """Read a checkpoint of ours, a Hugging Face directory or a GGUF file; not filled, its weights stay on meta."""
-    choices = choices or Choices()
     if is_gguf(directory):
-        loaded = convert_file(directory, choices, filled=filled)
+        from weft_export.converters.gguf.convert_file import convert_file  # noqa: PLC0415 - late: for these checkpoints alone
+
+        loaded = convert_file(directory, options, filled=filled)
     elif is_foreign(directory):
-        loaded = convert(directory, choices, filled=filled)
-    elif replace(choices, golden=None) != Choices():
+        from weft_export.converters.convert import convert  # noqa: PLC0415 - same
+
+        loaded = convert(directory, options, filled=filled)
+    elif options.of_hugging_face:
         raise ExportError("lengths, a description and labels stand in config.json of a checkpoint of this kind")
     else:
         checkpoint = load_checkpoint(directory, filled=filled)
-        loaded = Converted(checkpoint, (directory / WEIGHTS_FILE,), directory / HELD_OUT_FILE, ())
-    if choices.golden is None:
+        loaded = LoadedCheckpoint(checkpoint, (directory / WEIGHTS_FILE,), directory / HELD_OUT_FILE, ())
+    if options.golden is None:
         return loaded
-    return replace(loaded, checkpoint=with_golden(loaded.checkpoint, choices.golden))
+    return replace(loaded, checkpoint=with_golden(loaded.checkpoint, options.golden))
 
 
 def _build(
-    loaded: Converted,
+    loaded: LoadedCheckpoint,
     work: Path,
     places: tuple[Path, Path],
-    precision: bundle_pb2.Precision.ValueType,
-    held_out: Path | None,
+    options: ExportOptions,
     on_stage: OnStage,
     on_note: OnNote,
-    *,
-    mixed_runs: bool,
-    explains: bool,
-    scores: bool,
-    adapters: Adaptable | None,
-    paged: bool,
 ) -> bundle_pb2.BundleManifest:
-    original = replace(loaded.checkpoint, explains=explains, paged=paged)
-    check_paged(original)
-    if adapters is not None:
-        original = replace(original, adapters=spec_of(original, adapters))
-    check_tokenizers(original)
+    original, precision, mixed_runs = as_asked(loaded.checkpoint, options), options.number, options.mixed_runs
     check_bf16(original, precision)
-    check_mixed_runs(original, mixed_runs=mixed_runs)
-    examples = examples_of(original, precision, held_out, loaded.held_out)
+    examples = examples_of(original, precision, options.held_out, loaded.held_out)
+    checkpoint = original
     if precision in ROUNDED:
+        from weft_export.quantization.quantized import quantized  # noqa: PLC0415 - late: for these precisions alone
+
         on_stage("measuring what rounding does", 0, 1)
-    checkpoint = prepared(quantized(original, precision, examples))
+        checkpoint = quantized(original, precision, examples)
+    checkpoint = prepared(checkpoint)
     on_stage(f"this takes about {told(estimate(original, precision))}", 0, 1)
     version = runtime_version()
     # What no server would take is known before anything takes long.
     request = GoldenRequest(checkpoint, precision)
     manifest_of(checkpoint, precision, request.answer())
     # bf16 and fp16 are for devices, which have not been tried with it.
-    scores = scores and precision in HOST_PRECISIONS
+    scores = not options.no_score and precision in HOST_PRECISIONS
     graphs = graphs_of(checkpoint, precision, mixed_runs=mixed_runs, scores=scores)
     if checkpoint.adapters is not None:
         graphs = [adapted(graph, checkpoint.adapters) for graph in graphs]
@@ -261,16 +224,18 @@ def prepared(checkpoint: Checkpoint) -> Checkpoint:
     return replace(checkpoint, model=model)
 
 
-def adaptable(rank: int, names: str | None) -> Adaptable:
-    """Read which products shall take adapters: names with commas between them, or all. Raises ExportError."""
-    return Adaptable(rank, products(names))
-
-
-def spec_of(checkpoint: Checkpoint, adapters: Adaptable) -> bundle_pb2.AdapterSpec:
-    """Return which products of a checkpoint shall take adapters. Raises ExportError where none can."""
-    if TASKS[checkpoint.task].matches:
-        raise ExportError("adapters are not for models that match")
-    return adapter_spec(checkpoint.model, *adapters)
+def as_asked(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
+    """Return a checkpoint that says what options ask of its bundle. Raises ExportError where its model cannot."""
+    asked = replace(checkpoint, explains=not options.no_explain, paged=options.paged)
+    _check_paged(asked)
+    if options.adapters is not None:
+        if TASKS[asked.task].matches:
+            raise ExportError("adapters are not for models that match")
+        asked = replace(asked, adapters=adapter_spec(asked.model, options.adapters, options.adapted_products))
+    check_tokenizers(asked)
+    if options.mixed_runs and not getattr(asked.model, "mixes", False):
+        raise ExportError("mixed runs are for models that generate: others have no prompt to read")
+    return asked
 
 
 def examples_of(
@@ -297,16 +262,10 @@ def check_bf16(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType
         raise ExportError("bf16 is not for models that recur or convolve: CUDA has no such kernels; take fp16")
 
 
-def check_paged(checkpoint: Checkpoint) -> None:
+def _check_paged(checkpoint: Checkpoint) -> None:
     """Raise ExportError for a model whose caches shall lie in blocks, and cannot."""
     if not checkpoint.paged:
         return
     why = checkpoint.model.unpaged if isinstance(checkpoint.model, Writer) else "it has no caches"
     if why is not None:
         raise ExportError(f"--paged is not for {checkpoint.family}: {why}")
-
-
-def check_mixed_runs(checkpoint: Checkpoint, *, mixed_runs: bool) -> None:
-    """Raise ExportError for a model that no server reads prompts with in decode runs."""
-    if mixed_runs and not getattr(checkpoint.model, "mixes", False):
-        raise ExportError("mixed runs are for models that generate: others have no prompt to read")

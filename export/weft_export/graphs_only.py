@@ -6,12 +6,11 @@ from pathlib import Path
 
 from google.protobuf import json_format
 
-from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
 from weft_export.export import OnNote, OnStage, check_bf16, load
 from weft_export.graphs.graphs import graphs_of, states_of
 from weft_export.graphs.onnx_graph import read_ports, write_graph
-from weft_export.preconditions import PRECISIONS
+from weft_export.options import ExportOptions
 from weft_export.quantization.quantized import quantized
 from weft_export.verification.parity import check_parity
 from weft_proto.v1 import bundle_pb2
@@ -20,14 +19,7 @@ PORTS_FILE = "ports.json"
 
 
 def export_graphs(
-    checkpoint_dir: Path,
-    folder: Path,
-    precision: str,
-    choices: Choices,
-    on_stage: OnStage,
-    on_note: OnNote,
-    *,
-    explains: bool = True,
+    checkpoint_dir: Path, folder: Path, options: ExportOptions, on_stage: OnStage, on_note: OnNote
 ) -> bundle_pb2.Parity:
     """Write the .onnx files of a checkpoint, and ports.json: `graphs` and `states` as in a bundle's manifest.
 
@@ -39,10 +31,10 @@ def export_graphs(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} exists already, and is not an empty directory")
     on_stage("loading the checkpoint", 0, 1)
-    loaded, number = load(checkpoint_dir, choices), PRECISIONS[precision]
+    loaded, number = load(checkpoint_dir, options), options.number
     for note in loaded.notes:
         on_note(note)
-    checkpoint = replace(loaded.checkpoint, explains=explains)
+    checkpoint = replace(loaded.checkpoint, explains=not options.no_explain)
     check_bf16(checkpoint, number)
     checkpoint = quantized(checkpoint, number)
     graphs = graphs_of(checkpoint, number)

@@ -16,7 +16,7 @@ from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.checkpoints.held_out import HeldOut, write_held_out
 from weft_export.checkpoints.pixels import to_pixel_values
 from weft_export.console.progress import OnProgress
-from weft_export.families.answerer import Answerer
+from weft_export.families.captioner import Answerer
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.pictures.drawing import render
 from weft_recipes.pictures.gallery import GRID, IMAGE, PICTURE_SIDE, SIDE, draw, normalize, png

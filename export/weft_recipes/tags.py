@@ -13,8 +13,7 @@ from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.checkpoints.held_out import HeldOut, write_held_out
 from weft_export.checkpoints.spans import Span, spans_of
 from weft_export.console.progress import OnProgress
-from weft_export.families.bert_body import BertConfig
-from weft_export.families.bert_tagger import BertTagger
+from weft_export.families.bert import BertConfig, BertTagger
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.shared.card import Card, write_card
 from weft_recipes.shared.figures import Figures, Stopwatch

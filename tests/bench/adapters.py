@@ -20,8 +20,9 @@ from tiny_parts import END, PAD, randomised, word_tokenizer
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import save_checkpoint
-from weft_export.export import adaptable, export_checkpoint
+from weft_export.export import export_checkpoint
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.engine.decode_runner import DecodeRunner
@@ -46,7 +47,7 @@ def main():
     plain = Run(bundle("plain", None))
     for name, products in PRODUCTS.items():
         runs = {"without": plain}
-        directory = bundle(name.replace(" ", "-"), adaptable(RANK, products))
+        directory = bundle(name.replace(" ", "-"), products, RANK)
         runs |= {f"{number} adapters": Run(directory, number) for number in NUMBERS}
         times = {each: [] for each in runs}
         for _ in range(ROUNDS):
@@ -57,7 +58,7 @@ def main():
         print(f"{name}: a step without {base:.2f} ms;", *(f"{e} {s:.2f}" for e, s in zip(runs, shares, strict=True)))
 
 
-def bundle(name, adapters):
+def bundle(name, products, rank=None):
     """The bundle of a random decoder, exported once."""
     directory = OUT / "models" / name / "1"
     if not directory.is_dir():
@@ -82,7 +83,8 @@ def bundle(name, adapters):
             files={"tokenizer.json": word_tokenizer([f"w{index}" for index in range(VOCAB - 4)], ends=False)},
         )
         save_checkpoint(OUT / "checkpoint", checkpoint)
-        export_checkpoint(OUT / "checkpoint", directory, adapters=adapters, explains=False, scores=False)
+        options = ExportOptions(adapters=rank, adapted=products, no_explain=True, no_score=True)
+        export_checkpoint(OUT / "checkpoint", directory, options)
     return directory
 
 

@@ -11,8 +11,8 @@ from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_export.checkpoints.held_out import read_held_out
 from weft_export.layers.nf4_linear import LEVELS
-from weft_export.quantization.block_effects import block_effects
 from weft_export.quantization.block_kinds import BlockKind
+from weft_export.quantization.effects import block_effects
 from weft_export.quantization.in_blocks import products_of
 from weft_export.quantization.integer_products import NUM_REQUESTS
 from weft_export.quantization.requests import sensible_requests

@@ -14,6 +14,7 @@ from shapes import llama
 
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 
 PRECISIONS = ("fp32", "int8", "int8-weights", "int4", "nf4")
 ROWS = (1, 8, 32)
@@ -28,7 +29,9 @@ def bundle_of(precision):
     if not bundle.is_dir():
         if not (OUT / "checkpoint").is_dir():
             save_checkpoint(OUT / "checkpoint", llama())
-        report = export_checkpoint(OUT / "checkpoint", bundle, precision, explains=False, scores=False)
+        report = export_checkpoint(
+            OUT / "checkpoint", bundle, ExportOptions(precision=precision, no_explain=True, no_score=True)
+        )
         print(precision, f"{report.size_bytes / 1e6:.1f} MB, {report.seconds:.0f} s", flush=True)
     return bundle
 

@@ -28,6 +28,7 @@ from tiny_parts import randomised
 from loaded import Loaded
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.models.request_context import RequestContext
 from weft_server.requests.generate import Completed, complete
@@ -62,7 +63,7 @@ def bundle(precision):
         model = randomised(type(checkpoint.model)(replace(checkpoint.model.config, max_tokens=POSITIONS)), LIVELY)
         shutil.rmtree(OUT / "checkpoint", ignore_errors=True)
         save_checkpoint(OUT / "checkpoint", replace(checkpoint, model=model, text=text))
-        export_checkpoint(OUT / "checkpoint", made, precision, explains=False)
+        export_checkpoint(OUT / "checkpoint", made, ExportOptions(precision=precision, no_explain=True))
         shutil.rmtree(OUT / "checkpoint")
     return made
 

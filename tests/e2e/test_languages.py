@@ -14,6 +14,7 @@ import weft
 from process import ServerProcess
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +27,7 @@ def target(tmp_path_factory):
     """Where a real server listens that has this model alone."""
     folder = tmp_path_factory.mktemp("polyglot")
     save_checkpoint(folder / "checkpoint", CHECKPOINT)
-    export_checkpoint(folder / "checkpoint", folder / "models" / "polyglot" / "1", scores=False)
+    export_checkpoint(folder / "checkpoint", folder / "models" / "polyglot" / "1", ExportOptions(no_score=True))
     with ServerProcess(folder / "models") as server:
         server.wait_for("ready", timeout=60)
         yield server.target

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from weft_export.errors import CheckpointError
-from weft_export.options.judging import judge
-from weft_export.options.table import ExportOptions
+from weft_export.flags import check_options
+from weft_export.options import ExportOptions
 
 
 @pytest.mark.parametrize("key", ["quantization_config", "compression_config"])
@@ -16,8 +16,8 @@ def test_a_quantised_base_takes_no_adapters(key, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match=f"adapters are not for weights .* config.json has {key}"):
-        judge(tmp_path, ExportOptions(adapters=4))
-    judge(tmp_path, ExportOptions())
+        check_options(tmp_path, ExportOptions(adapters=4))
+    check_options(tmp_path, ExportOptions())
 
 
 def test_neither_does_a_gguf_file(tmp_path):
@@ -25,4 +25,4 @@ def test_neither_does_a_gguf_file(tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF\x03\x00\x00\x00" + b"\x00" * 16)
     with pytest.raises(CheckpointError, match=r"adapters are not for weights .* a GGUF file has them"):
-        judge(path, ExportOptions(adapters=4))
+        check_options(path, ExportOptions(adapters=4))

@@ -20,11 +20,13 @@ from weft_export.adapters.modules import Modules
 from weft_export.adapters.peft import PICKLE, WEIGHTS, read_adapter
 from weft_export.adapters.peft import changed as with_change
 from weft_export.checkpoints.sharing import sharing
+from weft_export.choices import PRECISIONS
 from weft_export.errors import CheckpointError, ExportError, ParityError
-from weft_export.export import PRECISIONS, adaptable, export_checkpoint, prepared
+from weft_export.export import export_checkpoint, prepared
 from weft_export.graphs.adapting import adapter_spec
 from weft_export.layers.adapted_linear import AdaptedLinear, Adapters, adapting
 from weft_export.layers.nf4_linear import Nf4Linear
+from weft_export.options import ExportOptions
 from weft_export.quantization.in_blocks import rounded_in_blocks
 from weft_export.quantization.integer_products import quantised
 from weft_export.verification.adapted_session import AdaptedSession
@@ -173,7 +175,7 @@ def test_the_products_of_a_model_are_those_of_its_layers():
 def test_no_product_of_this_name_is_refused():
     """--adapted names products of layers."""
     with pytest.raises(ExportError, match="'q_proj' is no product"):
-        adaptable(4, "qkv, q_proj")
+        _ = ExportOptions(adapters=4, adapted="qkv, q_proj").adapted_products
 
 
 def test_an_adapter_of_too_large_a_rank_or_of_other_weights_is_refused():
@@ -238,7 +240,7 @@ def test_an_adapter_is_exported_and_agrees_with_merged_weights(tmp_path, monkeyp
     checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
     bundle = tmp_path / "models" / "topics" / "1"
     names = ("qkv", "output", "outer")
-    base = export_checkpoint(checkpoint, bundle, adapters=adaptable(2, ",".join(names)))
+    base = export_checkpoint(checkpoint, bundle, ExportOptions(adapters=2, adapted=",".join(names)))
     adapter = write_adapter(tmp_path / "formal", linear_shapes(CHECKPOINTS["tiny-text"]().model, *names))
     torch.save(load_file(adapter / WEIGHTS), adapter / PICKLE)
     (adapter / WEIGHTS).unlink()
@@ -358,7 +360,7 @@ def test_adapters_are_for_cpus(tmp_path):
     """What no server runs is refused."""
     checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
     with pytest.raises(ExportError, match="adapters are not for fp16"):
-        export_checkpoint(checkpoint, tmp_path / "m" / "1", "fp16", adapters=adaptable(2, None))
+        export_checkpoint(checkpoint, tmp_path / "m" / "1", ExportOptions(precision="fp16", adapters=2))
 
 
 def test_a_bundle_that_takes_no_adapters_says_how_to_get_one_that_does(tmp_path):

@@ -7,7 +7,7 @@ import torch
 from tiny_bert import MAX_TOKENS, VOCAB_SIZE, tiny_bert, tiny_tags
 from torch_layers import torch_layer
 
-from weft_export.families.bert_tagger import BertTagger
+from weft_export.families.bert import BertTagger
 
 SUMMARY = torch.tensor([-1])
 

@@ -15,6 +15,7 @@ from weft_export.__main__ import export_app
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.__main__ import train_app
 
@@ -28,7 +29,9 @@ def test_half_precision(name, explains, tmp_path):
     """An fp16 bundle has float16 weights and states at half the size, float32 answers, and a looser parity."""
     explains = explains or name == "tiny-image"
     checkpoint = save_tiny(name, tmp_path / "checkpoint")
-    report = export_checkpoint(checkpoint, tmp_path / name / "1", "fp16", explains=explains)
+    report = export_checkpoint(
+        checkpoint, tmp_path / name / "1", ExportOptions(precision="fp16", no_explain=not explains)
+    )
     manifest = report.manifest
 
     assert bundle_pb2.PRECISION_FP16 == manifest.precision
@@ -47,7 +50,7 @@ def test_bf16_of_what_cuda_has_no_kernels_for_is_refused(name, tmp_path):
     """CUDA's recurrent layers and convolutions know no bfloat16; who asks for it is told so, and nothing is written."""
     checkpoint = save_tiny(name, tmp_path / "checkpoint")
     with pytest.raises(ExportError, match="bf16 is not for models that recur or convolve"):
-        export_checkpoint(checkpoint, tmp_path / name / "1", "bf16")
+        export_checkpoint(checkpoint, tmp_path / name / "1", ExportOptions(precision="bf16"))
     assert not (tmp_path / name).exists()
 
 
@@ -64,7 +67,7 @@ def test_mixed_runs_where_there_are_none(name, precision, complaint, tmp_path):
     """Whoever asks for mixed runs of a model without prompts, or for a device, is told so, and nothing is written."""
     checkpoint = save_tiny(name, tmp_path / "checkpoint")
     with pytest.raises(ExportError, match=complaint):
-        export_checkpoint(checkpoint, tmp_path / name / "1", precision, mixed_runs=True)
+        export_checkpoint(checkpoint, tmp_path / name / "1", ExportOptions(precision=precision, mixed_runs=True))
     assert not (tmp_path / name).exists()
 
 
@@ -111,7 +114,7 @@ def test_a_bundle_that_cannot_be_replaced_is_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "rename", refused)
     with pytest.raises(ExportError, match="cannot write"):
-        export_checkpoint(checkpoint, bundle, explains=False, force=True)
+        export_checkpoint(checkpoint, bundle, ExportOptions(no_explain=True), force=True)
     assert ["bundle.json"] == [path.name for path in bundle.iterdir()]
 
 
@@ -125,7 +128,7 @@ def test_a_bundle_that_came_meanwhile_is_kept(tmp_path, monkeypatch):
             (bundle / "bundle.json").write_text("the other's")
 
     with pytest.raises(ExportError, match=r"cannot write .*: Directory not empty"):
-        export_checkpoint(checkpoint, bundle, explains=False, on_stage=on_stage)
+        export_checkpoint(checkpoint, bundle, ExportOptions(no_explain=True), on_stage=on_stage)
     assert "the other's" == (bundle / "bundle.json").read_text()
     assert ["1"] == [path.name for path in bundle.parent.iterdir()]
     assert ["checkpoint", "topics"] == sorted(path.name for path in tmp_path.iterdir())
@@ -178,7 +181,7 @@ def test_what_is_no_tokenizer_is_named(tmp_path):
     (checkpoint / "target.json").write_text("version https://git-lfs.github.com/spec/v1")
     for precision in ("fp32", "int8"):
         with pytest.raises(CheckpointError, match=r"target\.json is not a tokenizer"):
-            export_checkpoint(checkpoint, tmp_path / "en-es" / "1", precision)
+            export_checkpoint(checkpoint, tmp_path / "en-es" / "1", ExportOptions(precision=precision))
 
 
 def test_command_line(tmp_path):

@@ -11,6 +11,7 @@ from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
+from weft_export.options import ExportOptions
 from weft_export.verification import golden as golden_module
 from weft_export.verification.golden import GoldenRequest, check_golden, clear_margin, next_logits
 from weft_export.verification.golden_inputs import made_files, made_for, parts_of
@@ -199,7 +200,9 @@ def test_a_bundle_has_the_file_that_was_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(GoldenRequest, "_greedy", greedy)
     bundle, notes = tmp_path / "models" / "m" / "1", []
     source = save_tiny("tiny-caption", tmp_path / "checkpoint")
-    manifest = export_checkpoint(source, bundle, explains=False, scores=False, on_note=notes.append).manifest
+    manifest = export_checkpoint(
+        source, bundle, ExportOptions(no_explain=True, no_score=True), on_note=notes.append
+    ).manifest
     assert ["golden-3.png"] == [path.name for path in bundle.glob("golden*")]
     assert "golden-3.png" == manifest.golden.image_path
     assert ["the golden request has no clear answer: the bundle has one that the exporter made"] == notes

@@ -7,14 +7,14 @@ from tiny import CHECKPOINTS, INT8, tiny_generate
 from torch import nn
 
 from weft_export.__main__ import _bits_line
+from weft_export.choices import PRECISIONS
 from weft_export.errors import CheckpointError
-from weft_export.export import PRECISIONS
 from weft_export.layers.block_linear import MAX_WEIGHT, BlockEmbedding, BlockLinear
 from weft_export.layers.nf4_linear import Nf4Linear
 from weft_export.layers.patches import PatchEmbedding
 from weft_export.quantization import in_blocks
-from weft_export.quantization.block_choice import MAX_EFFECT, choose_kinds
 from weft_export.quantization.block_kinds import BlockKind
+from weft_export.quantization.choice import MAX_BLOCK_EFFECT, choose_kinds
 from weft_export.quantization.in_blocks import rounded_in_blocks
 from weft_export.quantization.observers import MIN_COLUMNS
 from weft_export.quantization.requests import sensible_requests
@@ -71,7 +71,7 @@ def test_products_get_more_bits_until_the_effect_is_small():
     """First those that give most for each weight, and none where all together move answers by little."""
     ladder = (BlockKind.INT4, BlockKind.INT8)
     small = {"a": 0.2, "b": 0.3, "c": 0.05}
-    effects = {(path, BlockKind.INT4): share * MAX_EFFECT for path, share in small.items()}
+    effects = {(path, BlockKind.INT4): share * MAX_BLOCK_EFFECT for path, share in small.items()}
     effects |= dict.fromkeys(((path, BlockKind.INT8) for path in small), 0.0)
     ladders, sizes = dict.fromkeys(small, ladder), {"a": 10, "b": 100, "c": 100}
     assert {BlockKind.INT4} == set(choose_kinds(effects, ladders, sizes).values())
@@ -124,4 +124,6 @@ def test_an_export_says_what_was_rounded():
     said = "3 with weights of 4 bits and 1 with weights of 8 bits: rounding moves an answer by 0.0100 nats (estimated)"
 
     assert said == _bits_line(bundle_pb2.Rounding(products=products, effect=0.01), "int4")
-    assert f"more than {MAX_EFFECT} is not for int4" in _bits_line(bundle_pb2.Rounding(effect=2 * MAX_EFFECT), "int4")
+    assert f"more than {MAX_BLOCK_EFFECT} is not for int4" in _bits_line(
+        bundle_pb2.Rounding(effect=2 * MAX_BLOCK_EFFECT), "int4"
+    )

@@ -14,11 +14,10 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from weft_export.__main__ import export_app
+from weft_export.choices import PRODUCTS
 from weft_export.errors import ExportError
-from weft_export.options.flags import read_options, takes_options
-from weft_export.options.judging import judge
-from weft_export.options.table import ExportOptions, Precision
-from weft_export.preconditions import PRECISIONS, PRODUCTS
+from weft_export.flags import check_options, contents_of, takes_options
+from weft_export.options import ExportOptions
 from weft_export.up.asking import ask_server, least_bytes
 from weft_export.up.command import up_app
 from weft_server.config import ServerConfig
@@ -62,7 +61,7 @@ def made(monkeypatch):
     """What exports are asked for, in the place of exports, and in that of servers."""
     asked = []
     monkeypatch.setattr("os.execv", lambda _, command: asked.append(command[3:]))
-    monkeypatch.setattr("weft_export.export.export_checkpoint", lambda *at, **kept: asked.append((*at, kept)))
+    monkeypatch.setattr("weft_export.export.export_checkpoint", lambda *at, **_: asked.append(at))
     return asked
 
 
@@ -85,17 +84,13 @@ def test_up_takes_every_option_of_export(home, made):
     with pytest.raises(AttributeError):  # the export that is none gives no report
         ran(export_app, "bert", "m/1", *flags_of(SAID))
     code, said = ran(up_app, "bert", "--keep", "kept", "--quiet", *flags_of(SAID), "--slots", "7", "--port", "0")
-    (_, _, by_export), (_, _, by_up), serving = made
+    (*_, by_export), (*_, by_up), serving = made
 
     assert (0, "") == (code, "".join(line for line in said.splitlines() if not line.startswith("weft up: bert is")))
-    alike = by_export.keys() - {"force", "on_stage", "on_note"}
-    parts = {"precision", "held_out", "mixed_runs", "explains", "scores", "adapters", "paged", "choices"}
-    assert parts == alike
-    assert ("int8", True, False, False) == tuple(
-        by_up[name] for name in ("precision", "mixed_runs", "explains", "scores")
-    )
-    assert ("mean", True, 32) == (by_up["choices"].pooling, by_up["choices"].pairs, by_up["choices"].max_tokens)
-    assert {name: by_export[name] for name in alike} == {name: by_up[name] for name in alike}
+    assert by_export == by_up
+    assert ("int8", "mean", "query", 32) == (by_up.precision, by_up.pooling, by_up.adapted, by_up.max_tokens)
+    given = {field.name for field in fields(ExportOptions) if getattr(by_up, field.name) != field.default}
+    assert SAID.keys() == given
     options = {field.name for field in fields(ExportOptions)}
     assert {"paged", "labels"} == options - SAID.keys(), "they contradict others: the next tests say them"
     assert ["serve", str(next((home / "kept").glob("*/"))), "--slots", "7", "--port", "0"] == [
@@ -123,11 +118,12 @@ def key_of_line(line):
     read, app = [], typer.Typer()
 
     def command(**flags):
-        read.append(read_options(flags))
+        read.append(ExportOptions(**flags))
 
     app.command()(takes_options(command))
     assert (0, "") == ran(app, *line)
-    return tuple(judge(Path("bert"), read[0]).key().values())
+    check_options(Path("bert"), read[0])
+    return tuple(contents_of(read[0]).values())
 
 
 def test_no_option_of_an_export_is_one_of_a_server():
@@ -136,8 +132,7 @@ def test_no_option_of_an_export_is_one_of_a_server():
 
 
 def test_the_table_and_what_it_names_agree():
-    """Its precisions are those of bundles, its products those of layers."""
-    assert list(PRECISIONS) == [each.value for each in Precision]
+    """The help names the products of layers."""
     help_text = next(field for field in fields(ExportOptions) if field.name == "adapted").type.__metadata__[0].help
     assert ",".join(PRODUCTS) in help_text
 

@@ -12,13 +12,13 @@ from tiny import CHECKPOINTS, save_tiny
 from tiny_decoder import tiny_decoder
 
 from weft_export.errors import ExportError, ParityError
-from weft_export.export import check_paged, export_checkpoint
+from weft_export.export import as_asked, export_checkpoint
 from weft_export.families.decoder_only import DecoderOnly
 from weft_export.families.writer import Writer
-from weft_export.graphs.adapting import Adaptable
 from weft_export.graphs.graphs import graphs_of, states_of, zeros_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.layers.paged_attention import block_tokens
+from weft_export.options import ExportOptions
 from weft_export.verification.parity import check_parity
 from weft_export.verification.runtime import run_in_place
 from weft_export.verification.session import open_session
@@ -186,7 +186,9 @@ def report(request, tmp_path_factory):
     """Export a generator with its caches in blocks: at fp16 with all that a decoder may have, at bf16 a small one."""
     name, folder = {"fp16": "tiny-decoder", "bf16": "tiny-generate"}[request.param], tmp_path_factory.mktemp("paged")
     source = save_tiny(name, folder / "checkpoint")
-    return export_checkpoint(source, folder / name / "1", request.param, paged=True, explains=False)
+    return export_checkpoint(
+        source, folder / name / "1", ExportOptions(precision=request.param, paged=True, no_explain=True)
+    )
 
 
 def test_a_paged_bundle_is_proved_as_any_other(report):
@@ -249,14 +251,14 @@ def test_other_families_keep_slots(name):
     """A family whose attention the operator cannot do is refused with its reason."""
     checkpoint = replace(sample(name), paged=True)
     with pytest.raises(ExportError, match="--paged is not for") as refused:
-        check_paged(checkpoint)
+        as_asked(checkpoint, ExportOptions(paged=True))
     assert isinstance(checkpoint.model, Writer) or "it has no caches" in str(refused.value)
 
 
 def test_a_bias_keeps_slots():
     """So is a model of BLOOM's kind."""
     with pytest.raises(ExportError, match="adds a bias to the scores"):
-        check_paged(replace(with_alibi(), paged=True))
+        as_asked(with_alibi(), ExportOptions(paged=True))
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def test_a_bias_keeps_slots():
     [
         ("fp32", {}, "--paged is for fp16 and bf16"),
         ("int8", {}, "--paged is for fp16 and bf16"),
-        ("fp16", {"adapters": Adaptable(4, ("qkv",))}, "adapters are not for fp16"),
+        ("fp16", {"adapters": 4, "adapted": "qkv"}, "adapters are not for fp16"),
         ("fp16", {"mixed_runs": True}, "mixed runs are not for fp16"),
     ],
 )
@@ -274,7 +276,5 @@ def test_what_does_not_go_with_blocks_is_refused(precision, more, why, tmp_path)
         export_checkpoint(
             save_tiny("tiny-generate", tmp_path / "checkpoint"),
             tmp_path / "models" / "m" / "1",
-            precision,
-            paged=True,
-            **more,
+            ExportOptions(precision=precision, paged=True, **more),
         )

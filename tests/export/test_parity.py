@@ -14,13 +14,13 @@ from samples import WRITERS
 from tiny import CHECKPOINTS, save_tiny
 from tiny_parts import picture
 
-from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError, ParityError
 from weft_export.export import export_checkpoint
 from weft_export.failed import place_of
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.layers.embeddings import BANNED
+from weft_export.options import ExportOptions
 from weft_export.quantization.integer_products import quantised
 from weft_export.verification import tolerances
 from weft_export.verification.parity import check_parity
@@ -258,7 +258,7 @@ def test_what_failed_stays_and_is_not_traced_again(tmp_path, monkeypatch):
         broken.setattr(tolerances, "float32_tolerance", lambda _: 0.0)
         broken.setitem(tolerances.SHARE_TOLERANCE, FP32, 0.0)
         with pytest.raises(ParityError, match=r"probabilities differs by .* stay in .*\.weft-failed-") as failure:
-            export_checkpoint(checkpoint, bundle, explains=False)
+            export_checkpoint(checkpoint, bundle, ExportOptions(no_explain=True))
     (place,) = tmp_path.glob(".weft-failed-*")
     assert str(place) in str(failure.value)
     assert ["classifier.onnx", "classifier.onnx.data", "figures.txt"] == sorted(path.name for path in place.iterdir())
@@ -267,7 +267,7 @@ def test_what_failed_stays_and_is_not_traced_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr("weft_export.export.write_graph", None)
     (tmp_path / "other.png").write_bytes(picture(40, 30, "L"))
-    export_checkpoint(checkpoint, bundle, explains=False, choices=Choices(golden=str(tmp_path / "other.png")))
+    export_checkpoint(checkpoint, bundle, ExportOptions(no_explain=True, golden=str(tmp_path / "other.png")))
     assert ["checkpoint", "other.png", "repository"] == sorted(path.name for path in tmp_path.iterdir())
     assert (bundle / "golden.png").read_bytes() == (tmp_path / "other.png").read_bytes()
     assert not (bundle / "figures.txt").exists()

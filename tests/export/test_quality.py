@@ -25,6 +25,7 @@ from weft_export.errors import CheckpointError, ExportError, QualityError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import Row, reference_ids, torch_run, values, write
 from weft_export.graphs.graphs import graphs_of
+from weft_export.options import ExportOptions
 from weft_export.quantization import choice
 from weft_export.quantization.integer_products import quantised
 from weft_export.verification import quality
@@ -108,10 +109,10 @@ def test_a_model_that_rounding_ruins_is_refused(tmp_path, monkeypatch):
         patch.setattr(choice, "MAX_EFFECT", math.inf)
         refusal = r"int8 costs too much: accuracy 0\.\d+ on 40 .* 1\.0000 at fp32; 99% of"
         with pytest.raises(QualityError, match=refusal):
-            export_checkpoint(tmp_path / "checkpoint", bundle, "int8", explains=False)
+            export_checkpoint(tmp_path / "checkpoint", bundle, ExportOptions(precision="int8", no_explain=True))
     assert not (tmp_path / "models").exists()
 
-    report = export_checkpoint(tmp_path / "checkpoint", bundle, "int8", explains=False)
+    report = export_checkpoint(tmp_path / "checkpoint", bundle, ExportOptions(precision="int8", no_explain=True))
     assert 0.99 <= report.manifest.quality.score
 
 
@@ -208,7 +209,7 @@ def test_held_out_examples_are_for_int8(tmp_path):
     """Another precision refuses --held-out instead of ignoring it."""
     checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
     with pytest.raises(ExportError, match="held-out examples are for int8"):
-        export_checkpoint(checkpoint, tmp_path / "topics" / "1", held_out=tmp_path / "file")
+        export_checkpoint(checkpoint, tmp_path / "topics" / "1", ExportOptions(held_out=tmp_path / "file"))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ def test_a_pipe_beside_a_checkpoint_is_refused(tmp_path):
     checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
     os.mkfifo(checkpoint / HELD_OUT_FILE)
     with pytest.raises(CheckpointError, match=r"held_out\.jsonl is not a regular file"):
-        export_checkpoint(checkpoint, tmp_path / "topics" / "1", "int8")
+        export_checkpoint(checkpoint, tmp_path / "topics" / "1", ExportOptions(precision="int8"))
 
 
 def test_a_picture_of_too_many_pixels_is_named(tmp_path, monkeypatch):

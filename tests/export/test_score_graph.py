@@ -14,6 +14,7 @@ from tiny import CHECKPOINTS, INT8, save_tiny
 
 from weft_export.errors import ParityError
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_export.quantization.integer_products import quantised
 from weft_export.verification.parity import check_parity
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
@@ -162,8 +163,8 @@ def test_parity_finds_a_wrong_graph(name, tiny_repository, tmp_path):
 def test_who_has_none(tmp_path):
     """A bundle for a device has no such graph, nor has one that was exported without."""
     checkpoint = save_tiny("tiny-generate", tmp_path / "checkpoint")
-    half = export_checkpoint(checkpoint, tmp_path / "half" / "1", "fp16", explains=False)
-    without = export_checkpoint(checkpoint, tmp_path / "without" / "1", explains=False, scores=False)
+    half = export_checkpoint(checkpoint, tmp_path / "half" / "1", ExportOptions(precision="fp16", no_explain=True))
+    without = export_checkpoint(checkpoint, tmp_path / "without" / "1", ExportOptions(no_explain=True, no_score=True))
 
     for report in (half, without):
         assert [graph.role for graph in report.manifest.graphs] == [bundle_pb2.GRAPH_ROLE_DECODER]

@@ -15,8 +15,9 @@ from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.checkpoints.sharing import sharing
 from weft_export.export import export_checkpoint
 from weft_export.layers.quantized_linear import QuantisedEmbedding, QuantisedLinear
+from weft_export.options import ExportOptions
 from weft_export.quantization import integer_products
-from weft_export.quantization.choice import MAX_EFFECT, MAX_FLOAT_SHARE, Choice, choose
+from weft_export.quantization.choice import MAX_EFFECT, MAX_SHARE, Choice, choose
 from weft_export.quantization.effects import STRENGTHS, effects_of
 from weft_export.quantization.integer_products import choice_of, quantised, smooth
 from weft_export.quantization.requests import sensible_requests
@@ -138,7 +139,7 @@ def test_what_cannot_be_smoothed_stays_float():
 
 
 def test_few_products_stay_float_however_much_rounding_costs():
-    """Never more of the weights than MAX_FLOAT_SHARE; those that give most for each weight go first."""
+    """Never more of the weights than MAX_SHARE; those that give most for each weight go first."""
     checkpoint = with_outliers()
     sites = sites_of(checkpoint.model)
     effects = effects_of(checkpoint, sensible_requests(checkpoint, (), 4), sites)
@@ -148,7 +149,7 @@ def test_few_products_stay_float_however_much_rounding_costs():
     choice = choose(loud, sites, sizes)
     share = sum(sizes[path] for path in choice.floats) / sum(sizes.values())
 
-    assert 0 < share <= MAX_FLOAT_SHARE
+    assert 0 < share <= MAX_SHARE
     assert sum(choice.effects.values()) > MAX_EFFECT
 
 
@@ -163,7 +164,11 @@ def smoothed_bundle(tmp_path_factory):
     """The tiny generator with outliers, at int8."""
     home = tmp_path_factory.mktemp("rounding")
     save_checkpoint(home / "checkpoint", with_outliers())
-    export_checkpoint(home / "checkpoint", home / "models" / "outliers" / "1", "int8", explains=False, scores=False)
+    export_checkpoint(
+        home / "checkpoint",
+        home / "models" / "outliers" / "1",
+        ExportOptions(precision="int8", no_explain=True, no_score=True),
+    )
     return home / "models" / "outliers" / "1"
 
 

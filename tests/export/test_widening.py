@@ -10,6 +10,7 @@ from weft_export.errors import ParityError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
+from weft_export.options import ExportOptions
 from weft_export.verification.parity import check_parity
 from weft_export.verification.widening import runnable
 from weft_proto.v1 import bundle_pb2
@@ -22,7 +23,11 @@ DTYPES = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(int64)
 def report(tmp_path_factory):
     """Export a generator at bf16."""
     folder = tmp_path_factory.mktemp("bf16")
-    return export_checkpoint(save_tiny("tiny-generate", folder / "checkpoint"), folder / "tiny-generate" / "1", "bf16")
+    return export_checkpoint(
+        save_tiny("tiny-generate", folder / "checkpoint"),
+        folder / "tiny-generate" / "1",
+        ExportOptions(precision="bf16"),
+    )
 
 
 def test_a_bundle_is_bfloat16_throughout(report):

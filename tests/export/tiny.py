@@ -40,6 +40,7 @@ from weft_export.families.speech import Speech, SpeechConfig
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
 from weft_export.families.vit import Vit, VitConfig
 from weft_export.layers.embeddings import EmbeddingStyle
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2
 
 
@@ -334,4 +335,4 @@ def export_tiny(checkpoints: Path, repository: Path, name: str, precision: str =
     bundle = name if precision == "fp32" else f"{name}-{precision}"
     mixed_runs = name in MIXED.get(precision, ())
     checkpoint = save_tiny(name, checkpoints / bundle)
-    export_checkpoint(checkpoint, repository / bundle / "1", precision, mixed_runs=mixed_runs)
+    export_checkpoint(checkpoint, repository / bundle / "1", ExportOptions(precision=precision, mixed_runs=mixed_runs))

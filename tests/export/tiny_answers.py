@@ -5,8 +5,7 @@ from collections.abc import Callable
 from tiny_parts import END, PAD, SOURCE_WORDS, START, image_spec, picture, randomised, word_tokenizer
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.families.answerer import Answerer
-from weft_export.families.captioner import CaptionerConfig
+from weft_export.families.captioner import Answerer, CaptionerConfig
 from weft_export.families.git import Git, GitConfig
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style

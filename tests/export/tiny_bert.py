@@ -4,9 +4,7 @@ from tiny_parts import END, PAD, SOURCE_WORDS, START, randomised, word_tokenizer
 from tokenizers import Tokenizer, processors
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.families.bert import Bert
-from weft_export.families.bert_body import BertConfig
-from weft_export.families.bert_tagger import BertTagger
+from weft_export.families.bert import Bert, BertConfig, BertTagger
 from weft_proto.v1 import bundle_pb2
 
 VOCAB_SIZE, MAX_TOKENS = len(SOURCE_WORDS) + 4, 77

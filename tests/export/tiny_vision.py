@@ -10,8 +10,7 @@ from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
 from weft_export.families.clip_vision import ClipVision, ClipVisionConfig
 from weft_export.families.convnext import ConvNext, ConvNextConfig
 from weft_export.families.resnet import Resnet, ResnetConfig
-from weft_export.families.swin import Swin, SwinConfig
-from weft_export.families.swin_v2 import SwinV2
+from weft_export.families.swin import Swin, SwinConfig, SwinV2
 from weft_export.families.vit import Vit, VitConfig
 from weft_proto.v1 import bundle_pb2
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bounded import Bounded
 from mutations import FACTOR, budget, mutated_bytes, mutated_json
 from weft_export.check import check
-from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
+from weft_export.options import ExportOptions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "export" / "converters"))
 # Checkpoints of our own kind, and of Hugging Face's: all kinds take too long for CI.
@@ -30,7 +30,7 @@ GENERATION = {
 def look(directory):
     """Why a checkpoint is refused, or nothing."""
     try:
-        check(Path(directory), Choices(), 4, None)
+        check(Path(directory), ExportOptions(), 4, None)
     except ExportError as error:
         return str(error)
     return ""

@@ -13,6 +13,7 @@ import pytest
 from loaded import Loaded
 from paged_bundles import gigabytes_of
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.paging import block_tokens
 from weft_server.bundle.load import load_bundle
 from weft_server.config import ConfigError
@@ -49,9 +50,9 @@ def bundles(tmp_path_factory):
     """Trained models in fp16, by name, and those that do not recur in bf16, by name and -bf16."""
     repository = tmp_path_factory.mktemp("half")
     for name in NAMES:
-        export_checkpoint(CHECKPOINTS / name, repository / name / "1", "fp16")
+        export_checkpoint(CHECKPOINTS / name, repository / name / "1", ExportOptions(precision="fp16"))
     for name in NAMES_BF16:
-        export_checkpoint(CHECKPOINTS / name, repository / f"{name}-bf16" / "1", "bf16")
+        export_checkpoint(CHECKPOINTS / name, repository / f"{name}-bf16" / "1", ExportOptions(precision="bf16"))
     return {path.name: path / "1" for path in repository.iterdir()}
 
 
@@ -130,7 +131,7 @@ def test_greedy_answers_do_not_depend_on_the_batch(bundles, name, cuda_graphs):
 def test_blocks_answer_as_slots_do(bundles, num_sequences, tmp_path):
     """A cache in blocks gives the greedy tokens of one in slots, also where sequences give their blocks up."""
     paged = tmp_path / "paged" / "1"
-    export_checkpoint(CHECKPOINTS / "pydocs", paged, "fp16", paged=True)
+    export_checkpoint(CHECKPOINTS / "pydocs", paged, ExportOptions(precision="fp16", paged=True))
     manifest = load_bundle(paged).manifest
     longest = -(-manifest.text.max_total_tokens // block_tokens(manifest.states))
     rng = np.random.default_rng(3)
@@ -144,6 +145,6 @@ def test_blocks_answer_as_slots_do(bundles, num_sequences, tmp_path):
 
 def test_attention_in_fp32_is_refused(tmp_path):
     """CUDA's attention kernels take half precision only; an fp32 bundle is refused with the precision that it wants."""
-    export_checkpoint(CHECKPOINTS / "en-es", tmp_path / "en-es" / "1", "fp32")
+    export_checkpoint(CHECKPOINTS / "en-es", tmp_path / "en-es" / "1", ExportOptions(precision="fp32"))
     with pytest.raises(BundleError, match=r"GroupQueryAttention.*--precision fp16 or bf16"):
         asyncio.run(golden_and_answers(tmp_path / "en-es" / "1", []))

@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
 from weft_export.converters.gguf.convert_file import convert_file
+from weft_export.options import ExportOptions
 
 REAL = Path(__file__).parents[2] / "build" / "real"
 GEMMA = REAL / "gemma-3-270m-q4_k_m.gguf"
@@ -36,8 +36,8 @@ def needs(path):
 @needs(DIRECTORY / "config.json")
 def test_smollm2_is_the_directory_that_transformers_made_of_the_same_file():
     """Q4_1 and Q8_0: every weight has the same bits, and every text has the same tokens, and so has the template."""
-    ours = convert_file(SMOLLM2, Choices(max_tokens=256)).checkpoint
-    theirs = convert(DIRECTORY, Choices(max_tokens=256)).checkpoint
+    ours = convert_file(SMOLLM2, ExportOptions(max_tokens=256)).checkpoint
+    theirs = convert(DIRECTORY, ExportOptions(max_tokens=256)).checkpoint
     weights = theirs.model.state_dict()
 
     assert weights.keys() == ours.model.state_dict().keys()
@@ -54,7 +54,7 @@ def test_gemma_answers_as_transformers_reads_it():
     """Q4_K, Q5_0, Q6_K and Q8_0, with a vocabulary of 262,144 pieces: the same tokens, and logits within 1e-4."""
     tokenizer = AutoTokenizer.from_pretrained(GEMMA.parent, gguf_file=GEMMA.name)
     ids = torch.tensor([tokenizer(TEXTS[0]).input_ids])
-    ours = convert_file(GEMMA, Choices(max_tokens=256)).checkpoint
+    ours = convert_file(GEMMA, ExportOptions(max_tokens=256)).checkpoint
     encode = Tokenizer.from_str(ours.files["tokenizer.json"].decode()).encode
     with torch.inference_mode():
         actual = ours.model.decode(ids)[0]

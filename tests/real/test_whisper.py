@@ -12,8 +12,8 @@ from google.protobuf import json_format
 import weft
 from process import ServerProcess
 from weft_export.checkpoints.sound import wav_of
-from weft_export.converters.converter import Choices
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.speech.voices import Synthesiser, Voice
 from weft_server.preprocessing.log_mel import spans_of
@@ -109,7 +109,7 @@ def test_whisper_base_writes_what_transformers_writes(tmp_path):
     Each text is that of generate(), greedily. A recording longer than a window is what its windows are.
     """
     bundle, sounds = tmp_path / "models" / "whisper-base" / "1", list(recordings())
-    export_checkpoint(BASE, bundle, explains=False, scores=False)
+    export_checkpoint(BASE, bundle, ExportOptions(no_explain=True, no_score=True))
     expected = list(their_text(BASE, bundle, sounds))
 
     assert 10 == len(sounds)
@@ -126,6 +126,6 @@ def test_whisper_of_english_alone_writes_what_transformers_writes(tmp_path):
     sounds = [("", sound) for language, sound in recordings() if language == "en"]
     golden = tmp_path / "spoken.wav"
     golden.write_bytes(wav_of(sounds[1][1], RATE))
-    export_checkpoint(TINY, bundle, choices=Choices(golden=str(golden)))
+    export_checkpoint(TINY, bundle, ExportOptions(golden=str(golden)))
     assert golden.read_bytes() == (bundle / "golden.wav").read_bytes()
     assert list(their_text(TINY, bundle, sounds)) == served(tmp_path / "models", sounds)

@@ -10,7 +10,8 @@ from tiny_adapters import write_adapter
 from crowd import answers_of, requests_for
 from weft_export.adapters.export_adapter import export_adapter
 from weft_export.errors import ExportError
-from weft_export.export import adaptable, export_checkpoint, spec_of
+from weft_export.export import as_asked, export_checkpoint
+from weft_export.options import ExportOptions
 from weft_server.bundle.adapter import load_adapter
 from weft_server.bundle.load import load_bundle
 
@@ -22,7 +23,7 @@ QUICK = {"tiny-gpt", "tiny-tags"}
 def shapes_of(name):
     """By path the shapes of the weights of a model that take adapters. None: it takes none."""
     try:
-        spec = spec_of(CHECKPOINTS[name](), adaptable(RANK, None))
+        spec = as_asked(CHECKPOINTS[name](), ExportOptions(adapters=RANK)).adapters
     except ExportError:
         return None
     return {layer.name: (layer.outputs, layer.inputs) for layer in spec.layers}
@@ -49,7 +50,7 @@ def test_most_kinds_take_adapters():
 def test_answers_are_the_same_in_any_company(name, count, tmp_path, tiny_repository):
     """Tokens, scores, vectors, probabilities and alignments: with an adapter those that it has alone, or the base's."""
     checkpoint, bundle = save_tiny(name, tmp_path / "checkpoint"), tmp_path / "models" / name / "1"
-    export_checkpoint(checkpoint, bundle, adapters=adaptable(RANK, None), mixed_runs=name in MIXED["fp32"])
+    export_checkpoint(checkpoint, bundle, ExportOptions(adapters=RANK, mixed_runs=name in MIXED["fp32"]))
     loaded, adapters = load_bundle(bundle), [None]
     for seed, (own, rank) in enumerate((("formal", RANK), ("short", 1))):
         made = write_adapter(tmp_path / own, shapes_of(name), rank=rank, seed=seed)

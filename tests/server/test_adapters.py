@@ -16,7 +16,8 @@ from tiny_adapters import linear_shapes, write_adapter
 from loaded import Loaded, answering, refusal_of, score
 from waiting import until
 from weft_export.adapters.export_adapter import export_adapter
-from weft_export.export import adaptable, export_checkpoint
+from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2, common_pb2, translation_pb2
 from weft_server.bundle.adapter import load_adapter
 from weft_server.bundle.load import load_bundle
@@ -39,7 +40,9 @@ def repository(tmp_path_factory):
     root = tmp_path_factory.mktemp("adapters")
     checkpoint = save_tiny("tiny-translate", root / "checkpoint")
     bundle = root / "models" / "adapted" / "1"
-    export_checkpoint(checkpoint, bundle, adapters=adaptable(3, "qkv,query,key,output,outer"), explains=False)
+    export_checkpoint(
+        checkpoint, bundle, ExportOptions(adapters=3, adapted="qkv,query,key,output,outer", no_explain=True)
+    )
     shapes = linear_shapes(CHECKPOINTS["tiny-translate"]().model, "qkv", "query", "key", "outer")
     for seed, (name, rank) in enumerate(zip(NAMES, (3, 1, 2), strict=True)):
         export_adapter(write_adapter(root / name, shapes, rank=rank, seed=seed), bundle, checkpoint)

@@ -17,6 +17,7 @@ from few import counts
 from toy import START, Toy
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.graphs import attends_with_bias
 from weft_server.engine.decode_lane import DecodeLane
@@ -193,7 +194,7 @@ def long_t5(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiny_t5, "MAX_TARGET", 300)
         save_checkpoint(checkpoint, tiny_t5.tiny_t5())
-    export_checkpoint(checkpoint, repository / "t5" / "1", explains=False, scores=False)
+    export_checkpoint(checkpoint, repository / "t5" / "1", ExportOptions(no_explain=True, no_score=True))
     return repository / "t5" / "1"
 
 

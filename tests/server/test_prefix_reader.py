@@ -13,6 +13,7 @@ from loaded import Loaded, ask, golden_request
 from toy import Toy
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.engine import prefix_cache
@@ -191,7 +192,9 @@ def long_prompts(request, tmp_path_factory):
     model = type(checkpoint.model)(replace(checkpoint.model.config, max_tokens=640))
     save_checkpoint(folder / "checkpoint", replace(checkpoint, model=randomised(model), text=text))
     export_checkpoint(
-        folder / "checkpoint", folder / "long" / "1", request.param, mixed_runs=True, explains=False, scores=False
+        folder / "checkpoint",
+        folder / "long" / "1",
+        ExportOptions(precision=request.param, mixed_runs=True, no_explain=True, no_score=True),
     )
     return Graphs(folder / "long" / "1", model.config.num_heads)
 

@@ -9,7 +9,8 @@ from tiny_adapters import linear_shapes, write_adapter
 
 from loaded import Loaded, answering
 from weft_export.adapters.export_adapter import export_adapter
-from weft_export.export import adaptable, export_checkpoint
+from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2, generation_pb2
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 
@@ -38,9 +39,9 @@ def test_a_row_has_the_bits_that_it_has_alone_or_those_of_the_base(tmp_path, pre
     """With an adapter those that it has alone, in any mix. Without one, those of a bundle that takes none."""
     checkpoint = save_tiny("tiny-generate", tmp_path / "checkpoint")
     plain, adapted = (tmp_path / "models" / name / "1" for name in ("plain", "adapted"))
-    small = {"explains": False, "scores": False}
-    export_checkpoint(checkpoint, plain, precision, **small)
-    export_checkpoint(checkpoint, adapted, precision, adapters=adaptable(3, None), **small)
+    small = {"precision": precision, "no_explain": True, "no_score": True}
+    export_checkpoint(checkpoint, plain, ExportOptions(**small))
+    export_checkpoint(checkpoint, adapted, ExportOptions(**small, adapters=3))
     model = CHECKPOINTS["tiny-generate"]().model
     shapes = linear_shapes(model, "qkv", "output", "gate", "inner", "outer")
     for seed, (name, rank) in enumerate(zip(NAMES, (3, 1), strict=True)):

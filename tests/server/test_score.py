@@ -21,6 +21,7 @@ from waiting import until
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.checkpoints.sound import wav_of
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_export.quantization.integer_products import quantised
 from weft_proto.sound import spoken_ids
 from weft_proto.tasks import TASKS
@@ -179,7 +180,7 @@ def test_languages_and_prefix_stand_where_decoding_has_them(tmp_path):
     """A translator between languages scores its answer as it decoded it, and says which language is missing."""
     checkpoint = polyglot()
     save_checkpoint(tmp_path / "checkpoint", checkpoint)
-    export_checkpoint(tmp_path / "checkpoint", tmp_path / "m" / "1", explains=False)
+    export_checkpoint(tmp_path / "checkpoint", tmp_path / "m" / "1", ExportOptions(no_explain=True))
 
     async def laws(model):
         for source, target in itertools.product(("en", "pt"), ("pt", "zh-Hant")):
@@ -286,7 +287,7 @@ def test_who_cannot_score(tiny_repository, tmp_path):
 
     run(tiny_repository / "tiny-text" / "1", no_text)
     save_checkpoint(tmp_path / "checkpoint", CHECKPOINTS["tiny-generate"]())
-    export_checkpoint(tmp_path / "checkpoint", tmp_path / "m" / "1", explains=False, scores=False)
+    export_checkpoint(tmp_path / "checkpoint", tmp_path / "m" / "1", ExportOptions(no_explain=True, no_score=True))
 
     async def without(model):
         await verify_golden(model)

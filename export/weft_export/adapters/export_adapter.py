@@ -15,14 +15,15 @@ from weft_export.adapters.merging import pairs_of, write_merged
 from weft_export.adapters.peft import PICKLE, WEIGHTS, Adapter, read_adapter
 from weft_export.bundle import manifest_of, provenance_of
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.directory import LoadedCheckpoint
 from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.formats import check_adaptable, is_foreign
-from weft_export.converters.convert import EMBEDDERS, Converted
-from weft_export.converters.converter import Choices
+from weft_export.choices import POOLINGS
+from weft_export.converters.convert import EMBEDDERS
 from weft_export.converters.sentence_files import MODULES
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import examples_of, load
-from weft_export.preconditions import POOLINGS
+from weft_export.options import DEFAULT_OPTIONS, ExportOptions
 from weft_export.verification.adapted_session import Pairs
 from weft_export.verification.golden import GoldenRequest
 from weft_export.verification.parity import check_parity
@@ -43,7 +44,7 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 
 WEIGHTS_OUT = "adapter.bin"
 _POOLINGS = {names.number: pooling for pooling, names in POOLINGS.items()}
-# What follows from the choices that a bundle was exported with.
+# What follows from the options that a bundle was exported with.
 _CHOSEN = ("task", "family", "labels", "scoring", "embedding")
 OnStage = Callable[[str], None]
 
@@ -92,12 +93,12 @@ def export_adapter(
     on_stage("reading the adapter")
     read = read_adapter(adapter)
     on_stage("adding it to the checkpoint")
-    choices = _choices(manifest, checkpoint, golden)
-    loaded = load(checkpoint, choices)
+    options = _options(manifest, checkpoint, golden)
+    loaded = load(checkpoint, options)
     base = _base(loaded, manifest, held_out)
     with tempfile.TemporaryDirectory(prefix="weft-adapter-") as scratch:
         by_weight = write_merged(checkpoint, read, Path(scratch))
-        right = load(Path(scratch), choices).checkpoint
+        right = load(Path(scratch), options).checkpoint
         pairs = pairs_of(loaded.checkpoint.model, right.model, manifest.adapters, loaded.made_of)
         check_layout(loaded.checkpoint.model, pairs, by_weight, loaded.made_of)
         pairs = smoothed(pairs, base)
@@ -169,19 +170,19 @@ def _place(bundle: Path, name: str, *, force: bool) -> Path:
     return place
 
 
-def _choices(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str | None) -> Choices | None:
-    """Return the choices that a bundle was made with, as far as its graphs show them."""
+def _options(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str | None) -> ExportOptions:
+    """Return the options that a bundle was made with, as far as its graphs show them."""
     if golden is not None and not TASKS[manifest.task].takes_text:
         raise ExportError("a golden text is for a model that takes texts; the bundle's own file is asked")
     if not is_foreign(checkpoint):
-        return None
+        return DEFAULT_OPTIONS
     text, task = manifest.text, TASKS[manifest.task]
     reads_source = task.takes_language
     # A file that says the pooling goes before.
     is_pooled = manifest.family in EMBEDDERS and not (checkpoint / MODULES).exists()
     # One of a single label always judges two texts, and so does one that extracts.
     is_judge = manifest.task == common_pb2.TASK_CLASSIFY_TEXT and text.HasField("separator_id")
-    return Choices(
+    return ExportOptions(
         max_tokens=(text.max_total_tokens if task.writes_text else text.max_source_tokens) or None,
         max_source_tokens=text.max_source_tokens if reads_source else None,
         golden=golden or manifest.golden.text or None,
@@ -191,7 +192,7 @@ def _choices(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str 
     )
 
 
-def _base(loaded: Converted, manifest: bundle_pb2.BundleManifest, held_out: Path | None) -> Checkpoint:
+def _base(loaded: LoadedCheckpoint, manifest: bundle_pb2.BundleManifest, held_out: Path | None) -> Checkpoint:
     """Return the base as the bundle has it. Raises CheckpointError if the bundle was made of another one."""
     provenance = provenance_of(loaded.checkpoint, loaded.weights, "")
     if provenance.checkpoint_sha256 != manifest.provenance.checkpoint_sha256:

@@ -4,7 +4,8 @@ model.safetensors holds the model's state_dict in float32, float16 or bfloat16; 
 """
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,23 @@ from weft_proto.v1 import bundle_pb2
 
 MAX_TABLE_NUMBERS = 2**25
 """The most that all tables beside the weights may hold. For example 32,768 by 1,024, or twice T5's 4,096 by 4,096."""
+
+
+@dataclass(frozen=True)
+class LoadedCheckpoint:
+    """A checkpoint, where it comes from, and what a person should know of it.
+
+    weights: the files of weights that it was made of.
+    held_out: where held-out examples may lie.
+    notes: sentences for who exports it.
+    made_of: by weight of ours, the tensors of theirs that it is made of. A checkpoint of ours has none.
+    """
+
+    checkpoint: Checkpoint
+    weights: tuple[Path, ...]
+    held_out: Path
+    notes: tuple[str, ...]
+    made_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def save_checkpoint(directory: Path, checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> None:

@@ -26,7 +26,7 @@ def whole_sizes(hf: HfCheckpoint) -> ClipVisionConfig:
     hf.fields.skip("logit_scale_init_value")
     read_text_sizes(hf.fields.part("text_config"))
     width = hf.fields.whole("projection_dim", 512)
-    return ClipVisionConfig(num_labels=len(hf.choices.labels), **encoder_sizes(hf), d_embedding=width)
+    return ClipVisionConfig(num_labels=len(hf.options.label_names), **encoder_sizes(hf), d_embedding=width)
 
 
 def pair_sizes(hf: HfCheckpoint) -> ClipConfig:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.tokenizer import encode, tokenizer_of
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Choices, HfCheckpoint
+from weft_export.converters.converter import DEFAULT_LABEL_TEXT, HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.sources import Names, Source, both, both_rows, from_row, source_of
 from weft_export.errors import CheckpointError
@@ -19,6 +19,7 @@ from weft_export.families.text_embedder import LAST, Dense, TextEmbedderConfig
 from weft_export.layers.attention import causal_mask
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
+from weft_export.options import ExportOptions
 
 _TOKENIZER_FILE = "tokenizer.json"
 _PREFIX = "text_model."
@@ -136,7 +137,7 @@ def text_head(hf: HfCheckpoint, sizes: TextSizes) -> Source:
     """Return the source of the head: a row for each label, exp(logit_scale) times its text's vector of length 1."""
     end_id = hf.fields.part("text_config").whole("eos_token_id", 49407)
     tokenizer = _tokenizer_of(hf)
-    texts = [_ids_of(hf.choices, label, tokenizer, sizes, end_id) for label in hf.choices.labels]
+    texts = [_ids_of(hf.options, label, tokenizer, sizes, end_id) for label in hf.options.label_names]
     with torch.device("meta"):
         shell = ClipText(sizes)
     parts = {ours: source_of(_names(), ours) for ours in shell.state_dict()}
@@ -164,10 +165,10 @@ def _tokenizer_of(hf: HfCheckpoint) -> tokenizers.Tokenizer:
 
 
 def _ids_of(
-    choices: Choices, label: str, tokenizer: tokenizers.Tokenizer, sizes: TextSizes, end_id: int
+    options: ExportOptions, label: str, tokenizer: tokenizers.Tokenizer, sizes: TextSizes, end_id: int
 ) -> tuple[list[int], int]:
     """Return the token ids of a label's text, and where its end is."""
-    ids = list(encode(tokenizer, (choices.label_text or DEFAULT_LABEL_TEXT).replace("{}", label)).ids)
+    ids = list(encode(tokenizer, (options.label_text or DEFAULT_LABEL_TEXT).replace("{}", label)).ids)
     if not 1 <= len(ids) <= sizes.max_tokens:
         raise CheckpointError(
             f"the text of the label {label!r:.80} has {len(ids)} tokens; 1 to {sizes.max_tokens} are taken"

@@ -1,23 +1,22 @@
 """From a Hugging Face directory to a checkpoint of one of our families. None of its code is run."""
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.directory import check_layers, check_tables
+from weft_export.checkpoints.directory import LoadedCheckpoint, check_layers, check_tables
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_directory
 from weft_export.checkpoints.sharing import without_weights
-from weft_export.converters.converter import Choices, Converter, HfCheckpoint
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
 from weft_export.converters.generation import Generation, read_generation
-from weft_export.converters.preprocessing import Preprocessing, preprocessing_of
+from weft_export.converters.preprocessing import checkpoint_of
 from weft_export.converters.quantized.reading import unquantised
 from weft_export.converters.registry import CONVERTERS
 from weft_export.converters.sentence_files import MODULES
@@ -26,6 +25,7 @@ from weft_export.converters.text.json_file import read_object
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import family_of
 from weft_export.layers.embeddings import BANNED
+from weft_export.options import ExportOptions
 from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.tasks import TASKS
 
@@ -33,24 +33,7 @@ from weft_proto.tasks import TASKS
 EMBEDDERS = frozenset({"text_embedder", "decoder_embedder", "vit_embedder"})
 
 
-@dataclass(frozen=True)
-class Converted:
-    """A checkpoint, where it comes from, and what a person should know of it.
-
-    weights: the files of weights that it was made of.
-    held_out: where held-out examples may lie.
-    notes: sentences for who exports it.
-    made_of: by weight of ours, the tensors of theirs that it is made of. A checkpoint of ours has none.
-    """
-
-    checkpoint: Checkpoint
-    weights: tuple[Path, ...]
-    held_out: Path
-    notes: tuple[str, ...]
-    made_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Converted:
+def convert(directory: Path, options: ExportOptions, *, filled: bool = True) -> LoadedCheckpoint:
     """Read a Hugging Face directory; the model is in eval mode and float32.
 
     If it is not to be filled, its weights stay on meta, and of theirs only names and shapes are read.
@@ -68,29 +51,29 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     def tensors(fields: Fields) -> NamedTensors:
         return unquantised(config, fields, StoredTensors(directory))
 
-    return convert_tensors(directory, config, tensors, choices, filled=filled)
+    return convert_tensors(directory, config, tensors, options, filled=filled)
 
 
 def convert_tensors(
     directory: Path,
     config: dict[str, Any],
     tensors: Callable[[Fields], NamedTensors],
-    choices: Choices,
+    options: ExportOptions,
     *,
     filled: bool = True,
-) -> Converted:
+) -> LoadedCheckpoint:
     """Do the same for a directory whose weights may lie elsewhere. Raises as convert.
 
     tensors: returns them; it gets config.json, of which it may read fields too.
     """
-    embeds = choices.pooling is not None or (directory / MODULES).exists()
-    converter = converter_of(config, has_labels=bool(choices.labels), embeds=embeds)
+    embeds = options.pooling is not None or (directory / MODULES).exists()
+    converter = converter_of(config, has_labels=bool(options.labels), embeds=embeds)
     fields = Fields(config)
     stored = tensors(fields)
     names = frozenset(stored.entries)
-    hf = HfCheckpoint(directory, fields, _generation(directory, converter, config), names, choices)
+    hf = HfCheckpoint(directory, fields, _generation(directory, converter, config), names, options)
     family = family_of(converter.family)
-    _check_choices(converter, choices)
+    _check_options(converter, options)
     try:
         sizes = converter.sizes(hf)
         hf.fields.check_all_read()
@@ -101,23 +84,22 @@ def convert_tensors(
     except ValueError as error:
         raise CheckpointError(f"{directory / CONFIG_FILE}: {error}") from error
     sources = plan(converter, sizes, hf, shell, stored)
-    preprocessing = preprocessing_of(hf, config, sizes, family.task)
-    checkpoint = _checkpoint(converter, shell, preprocessing, hf)
-    notes = [*hf.fields.notes, *preprocessing.notes, *_notes(hf, converter, stored)]
+    checkpoint, more = checkpoint_of(hf, config, converter, shell)
+    notes = [*hf.fields.notes, *more, *_notes(hf, converter, stored)]
     says_length = hf.generation.max_new_tokens or hf.generation.max_length
-    if preprocessing.max_new_tokens is not None and preprocessing.audio is None and not says_length:
+    if checkpoint.max_new_tokens is not None and checkpoint.audio is None and not says_length:
         notes.append(
-            f"no file says how long answers are: generate() stops at 20 tokens, and here {preprocessing.max_new_tokens}"
+            f"no file says how long answers are: generate() stops at 20 tokens, and here {checkpoint.max_new_tokens}"
         )
     if not filled:
-        return Converted(checkpoint, tuple(stored.paths), directory / HELD_OUT_FILE, tuple(notes))
+        return LoadedCheckpoint(checkpoint, tuple(stored.paths), directory / HELD_OUT_FILE, tuple(notes))
     with without_weights():
         model = family.model(sizes)
     weights = fill(sources, stored)
     if hf.generation.banned:
         weights[converter.bias] = _with_bans(weights[converter.bias], hf.generation.banned)
     model.load_state_dict(weights, assign=True)
-    return Converted(
+    return LoadedCheckpoint(
         replace(checkpoint, model=model.eval()),
         tuple(stored.paths),
         directory / HELD_OUT_FILE,
@@ -177,48 +159,22 @@ def _generation(directory: Path, converter: Converter, config: dict[str, Any]) -
     return read_generation(directory, given, fixed, reads_source=reads_source, has_bias=bool(converter.bias))
 
 
-def _check_choices(converter: Converter, choices: Choices) -> None:
-    if choices.labels and not converter.takes_labels:
+def _check_options(converter: Converter, options: ExportOptions) -> None:
+    if options.labels and not converter.takes_labels:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
-    if choices.pooling is not None and converter.family not in EMBEDDERS:
+    if options.pooling is not None and converter.family not in EMBEDDERS:
         raise CheckpointError(f"pooling is chosen for the body of an encoder, not for {converter.architectures[0]}")
-    if choices.truncate and not TASKS[family_of(converter.family).task].may_cut:
+    if options.truncate and not TASKS[family_of(converter.family).task].may_cut:
         named = converter.architectures[0]
         raise CheckpointError(f"texts are cut for classifiers, taggers and embedders of texts, not for {named}")
-    if choices.pairs and converter.family != "encoder_only":
+    if options.pairs and converter.family != "encoder_only":
         raise CheckpointError(f"pairs are chosen for a classifier of texts, not for {converter.architectures[0]}")
-    if choices.label_text is not None:
+    if options.label_text is not None:
         matches = TASKS[family_of(converter.family).task].matches
         if not matches and not converter.takes_labels:
             raise CheckpointError(f"the text of a label is chosen for CLIPModel, not for {converter.architectures[0]}")
-        if "{}" not in choices.label_text:
+        if "{}" not in options.label_text:
             raise CheckpointError("the text of a label has no {} where the label stands")
-
-
-def _checkpoint(converter: Converter, shell: Any, preprocessing: Preprocessing, hf: HfCheckpoint) -> Checkpoint:
-    described = hf.choices.description or f"{converter.architectures[0]} of {hf.directory.resolve().name}"
-    attends = bool(shell.attention_heads) and not shell.summarises
-    try:
-        return Checkpoint(
-            family=converter.family,
-            description=described,
-            model=shell,
-            golden=preprocessing.golden,
-            text=preprocessing.text,
-            image=preprocessing.image,
-            audio=preprocessing.audio,
-            labels=preprocessing.labels,
-            label_text=preprocessing.label_text,
-            max_new_tokens=preprocessing.max_new_tokens,
-            min_new_tokens=preprocessing.min_new_tokens,
-            decoding=preprocessing.decoding,
-            # Of several layers the last is nearest to what is written.
-            attention_layer=len(shell.attention_heads) - 1 if attends else None,
-            metric=preprocessing.metric,
-            files=preprocessing.files,
-        )
-    except CheckpointError as error:
-        raise CheckpointError(f"{hf.directory}: {error}") from error
 
 
 def _with_bans(bias: Tensor, banned: tuple[int, ...]) -> Tensor:

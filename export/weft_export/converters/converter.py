@@ -1,46 +1,20 @@
 """What one file of this folder says about one kind of checkpoint: its sizes, and where each weight comes from."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from weft_export.converters.fields import Fields
 from weft_export.converters.generation import Generation
 from weft_export.converters.sources import Names
+from weft_export.options import DEFAULT_OPTIONS, ExportOptions
 
 # A cache takes memory for each of its tokens, so the context of a bundle is chosen. These are taken unless one is.
 DEFAULT_TOKENS = 2048
 DEFAULT_SOURCE_TOKENS = 512
 # As in transformers' pipeline.
 DEFAULT_LABEL_TEXT = "This is a photo of {}."
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What the exporter chooses and no checkpoint says.
-
-    max_tokens: the context: prompt and answer of a generator, the answer of a model with a source, else the text.
-    max_source_tokens: of a source that is translated.
-    golden: what a server tries before it is ready: see with_golden. Of a checkpoint of ours it can be chosen too.
-    labels: of a model that compares pictures with texts.
-    label_text: the text of a label, which takes the place of {}; DEFAULT_LABEL_TEXT unless there is one.
-    description: one sentence for people.
-    pairs: of a classifier of texts with several labels, that it judges two texts. One of one label always does.
-    truncate: of a classifier or tagger of texts, or an embedder: cut a text that is too long where the library of the
-        checkpoint cuts it. Unless max_tokens is chosen, it is as long as that library takes it.
-    pooling: of a body of texts, how it becomes an embedder: cls, mean, last or max; vectors then have the length 1.
-    """
-
-    max_tokens: int | None = None
-    max_source_tokens: int | None = None
-    golden: str | None = None
-    description: str | None = None
-    labels: tuple[str, ...] = ()
-    label_text: str | None = None
-    pooling: str | None = None
-    pairs: bool = False
-    truncate: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,7 +26,7 @@ class HfCheckpoint:
     generation: Generation
     tensors: frozenset[str]
     """The names of the tensors in its files."""
-    choices: Choices = field(default_factory=Choices)
+    options: ExportOptions = DEFAULT_OPTIONS
 
     def max_tokens(self, longest: int | None, default: int = DEFAULT_TOKENS) -> int:
         """Return the context of the bundle; longest is the most that the model takes, if there is a most.
@@ -60,13 +34,13 @@ class HfCheckpoint:
         Raises:
             CheckpointError: more were chosen than the model takes.
         """
-        if self.choices.truncate and longest is not None:
+        if self.options.truncate and longest is not None:
             default = longest
-        return self._chosen("max_tokens", self.choices.max_tokens, longest, default)
+        return self._chosen("max_tokens", self.options.max_tokens, longest, default)
 
     def max_source_tokens(self, longest: int | None, default: int = DEFAULT_SOURCE_TOKENS) -> int:
         """Return how long a source may be, likewise."""
-        return self._chosen("max_source_tokens", self.choices.max_source_tokens, longest, default)
+        return self._chosen("max_source_tokens", self.options.max_source_tokens, longest, default)
 
     def _chosen(self, name: str, chosen: int | None, longest: int | None, default: int) -> int:
         if chosen is None:

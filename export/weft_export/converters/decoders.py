@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -67,7 +68,7 @@ def read_sizes(
         style = replace(style, head_dim=head_dim + padding)
     return DecoderOnlyConfig(
         vocab_size=fields.whole("vocab_size"),
-        max_tokens=hf.max_tokens(positions if longest or hf.choices.truncate else None, min(2048, positions)),
+        max_tokens=hf.max_tokens(positions if longest or hf.options.truncate else None, min(2048, positions)),
         d_model=d_model,
         num_heads=num_heads,
         num_kv_heads=size("num_key_value_heads", num_heads),
@@ -91,6 +92,35 @@ def turned(
     if share is None and rope_dim(rotation) != stored:
         raise hf.fields.wrong("partial_rotary_factor", "is not supported for this model_type")
     return replace(config, rotations=(padded(rotation, config),))
+
+
+def turned_sizes(
+    hf: HfCheckpoint,
+    style: Style,
+    *,
+    absent: Mapping[str, int],
+    tied: bool = False,
+    theta: float = 10000.0,
+    share: float | None = None,
+) -> DecoderOnlyConfig:
+    """Return the sizes of a kind like Llama, with one rotation: read_sizes, read_words and turned say what each is."""
+    config = read_sizes(hf, style, read_words(hf, tied=tied), absent=absent)
+    return turned(hf, config, theta=theta, share=share)
+
+
+def llama_style(hf: HfCheckpoint, norm_eps: float = 1e-6, **differences: Any) -> Style:
+    """Return the style of Llama's layers without biases, but for what differs in a kind.
+
+    norm_eps: what its class takes where the config says nothing.
+    """
+    usual: dict[str, Any] = {
+        "rms_norm": True,
+        "norm_eps": hf.fields.number("rms_norm_eps", norm_eps),
+        "activation": read_activation(hf.fields),
+        "gated": True,
+        "bias": False,
+    }
+    return Style(**usual | differences)
 
 
 def padded(rotation: Rope, config: DecoderOnlyConfig) -> Rope:

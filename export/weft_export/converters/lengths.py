@@ -15,7 +15,7 @@ _SIDES = {"right": common_pb2.TRUNCATION_SIDE_RIGHT, "left": common_pb2.TRUNCATI
 
 def bounded(max_tokens: int, said: int | None, hf: HfCheckpoint) -> int:
     """Return how long a text may be: what is chosen, or what files say, as far as the body takes it."""
-    return max_tokens if said is None or hf.choices.max_tokens is not None else min(said, max_tokens)
+    return max_tokens if said is None or hf.options.max_tokens is not None else min(said, max_tokens)
 
 
 def tokenizer_length(directory: Path) -> int | None:
@@ -29,7 +29,7 @@ def truncation_side(hf: HfCheckpoint, side: TextSide) -> common_pb2.TruncationSi
     Raises:
         CheckpointError: a file names another side, or none.
     """
-    if not hf.choices.truncate:
+    if not hf.options.truncate:
         return common_pb2.TRUNCATION_SIDE_UNSPECIFIED
     place, said = CONFIG, None
     if (hf.directory / MODULES).exists():

@@ -1,60 +1,245 @@
-"""Llama 1 to 3 (Touvron et al. 2023; Grattafiori et al. 2024), and what is built like it: SmolLM, many others."""
+"""Llama 1 to 3 (Touvron et al. 2023; Grattafiori et al. 2024), and what is built like it: SmolLM, many others.
+
+Below it stand the kinds that say in what they differ, and the bodies of such decoders that embed texts.
+"""
+
+from dataclasses import replace
+
+import torch
 
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.decoders import (
     attention_names,
     head_names,
+    llama_style,
     norm_names,
     qkv_of,
     read_activation,
-    read_sizes,
-    read_words,
-    turned,
+    turned_sizes,
+    windowed,
 )
-from weft_export.converters.sources import Names, both
-from weft_export.families.decoder_only import DecoderOnlyConfig
+from weft_export.converters.sentence import decoder_embedder_sizes, dense_names
+from weft_export.converters.sources import Names, both, computed, layer_names
+from weft_export.families.decoder_embedder import DecoderEmbedderConfig
+from weft_export.families.decoder_only import NONE, DecoderOnlyConfig
 from weft_export.layers.style import Style
 
-_ABSENT = {"intermediate_size": 11008}
+_LAYER, _THEIRS = "layers.{}", "model.layers.{}"
 
 
-def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
+def llama_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """RMSNorm before each sublayer, SwiGLU, heads that share keys and values, rotary positions."""
     fields = hf.fields
     fields.only("pretraining_tp", 1)
     fields.only("rope_interleaved", False)
-    style = Style(
-        rms_norm=True,
-        norm_eps=fields.number("rms_norm_eps", 1e-6),
-        activation=read_activation(fields),
-        gated=True,
-        bias=fields.flag("attention_bias", default=False),
-        feed_forward_bias=fields.flag("mlp_bias", default=False),
-    )
-    return turned(hf, read_sizes(hf, style, read_words(hf, tied=False), absent=_ABSENT))
+    return turned_sizes(hf, _with_biases(hf), absent={"intermediate_size": 11008})
 
 
-def names(config: DecoderOnlyConfig) -> Names:
+def _with_biases(hf: HfCheckpoint) -> Style:
+    fields = hf.fields
+    attention, feed_forward = fields.flag("attention_bias", default=False), fields.flag("mlp_bias", default=False)
+    return llama_style(hf, bias=attention, feed_forward_bias=feed_forward)
+
+
+def llama_names(config: DecoderOnlyConfig) -> Names:
     """Their names; queries, keys and values lie below each other in our one matrix."""
-    layer, theirs = "layers.{}", "model.layers.{}"
     return {
         **head_names(config, "model.embed_tokens"),
         **norm_names("norm", "model.norm"),
-        **norm_names(f"{layer}.attention_norm", f"{theirs}.input_layernorm"),
-        **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.post_attention_layernorm"),
-        **attention_names(config, qkv_of(f"{theirs}.self_attn"), f"{theirs}.self_attn.o_proj"),
-        **both(f"{layer}.feed_forward.gate", f"{theirs}.mlp.gate_proj"),
-        **both(f"{layer}.feed_forward.inner", f"{theirs}.mlp.up_proj"),
-        **both(f"{layer}.feed_forward.outer", f"{theirs}.mlp.down_proj"),
+        **norm_names(f"{_LAYER}.attention_norm", f"{_THEIRS}.input_layernorm"),
+        **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.post_attention_layernorm"),
+        **attention_names(config, qkv_of(f"{_THEIRS}.self_attn"), f"{_THEIRS}.self_attn.o_proj"),
+        **both(f"{_LAYER}.feed_forward.gate", f"{_THEIRS}.mlp.gate_proj"),
+        **both(f"{_LAYER}.feed_forward.inner", f"{_THEIRS}.mlp.up_proj"),
+        **both(f"{_LAYER}.feed_forward.outer", f"{_THEIRS}.mlp.down_proj"),
     }
+
+
+def mistral_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
+    """Mistral (Jiang et al. 2023): without biases, and with a window in all layers or in none."""
+    absent = {"num_key_value_heads": 8, "intermediate_size": 14336}
+    config = turned_sizes(hf, llama_style(hf), absent=absent)
+    # null is no window, and nothing at all is the first model's.
+    window = hf.fields.whole_or_null("sliding_window", 4096)
+    return windowed(hf, config, window, lambda _: window is not None, typed=False)
+
+
+_QWEN_ABSENT = {"num_key_value_heads": 32, "intermediate_size": 22016}
+
+
+def qwen2_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
+    """Qwen 2 and 2.5 (Yang et al. 2024): queries, keys and values have biases."""
+    hf.fields.only("use_mrope", False)
+    return _windowed_later(hf, turned_sizes(hf, llama_style(hf, qkv_bias=True), absent=_QWEN_ABSENT))
+
+
+def qwen3_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
+    """Qwen 3 (Yang et al. 2025): each head of queries and keys passes an RMSNorm."""
+    bias = hf.fields.flag("attention_bias", default=False)
+    style = llama_style(hf, qk_norm=True, bias=bias, feed_forward_bias=False)
+    return _windowed_later(hf, turned_sizes(hf, style, absent={**_QWEN_ABSENT, "head_dim": 128}))
+
+
+def qwen3_names(config: DecoderOnlyConfig) -> Names:
+    """Llama's, and the norms of heads."""
+    ours, theirs = f"{_LAYER}.attention.qk_norm", f"{_THEIRS}.self_attn"
+    return {
+        **llama_names(config),
+        f"{ours}.query.gain": f"{theirs}.q_norm.weight",
+        f"{ours}.key.gain": f"{theirs}.k_norm.weight",
+    }
+
+
+def _windowed_later(hf: HfCheckpoint, config: DecoderOnlyConfig) -> DecoderOnlyConfig:
+    """A window in the layers from max_window_layers on, if there is one at all."""
+    fields = hf.fields
+    first, window = fields.whole("max_window_layers", 28), fields.whole_or_null("sliding_window", 4096)
+    if not fields.flag("use_sliding_window", default=False):
+        window = None
+    return windowed(hf, config, window, lambda layer: window is not None and layer >= first)
+
+
+def smollm3_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
+    """SmolLM 3 (Hugging Face 2025): no positions at all in every fourth layer.
+
+    no_rope_layers has 1 for a layer that turns its heads, in spite of its name.
+    """
+    fields = hf.fields
+    # The released config has both, and transformers reads neither.
+    fields.skip("pretraining_tp", "max_window_layers")
+    absent = {"num_key_value_heads": 4, "intermediate_size": 11008}
+    config = turned_sizes(hf, _with_biases(hf), tied=True, absent=absent, theta=2e6)
+    every = max(fields.whole("no_rope_layer_interval", 4), 1)
+    turns = fields.list("no_rope_layers", [int((layer + 1) % every != 0) for layer in range(config.num_layers)])
+    if len(turns) < config.num_layers or not all(each in (0, 1) for each in turns):
+        raise fields.wrong("no_rope_layers", f"must have 0 or 1 for each of {config.num_layers} layers")
+    config = replace(config, rotation_of=tuple(0 if each else NONE for each in turns[: config.num_layers]))
+    window = fields.whole_or_null("sliding_window", None)
+    if not fields.flag("use_sliding_window", default=False):
+        window = None
+    return windowed(hf, config, window, lambda layer: window is not None and not turns[layer])
+
+
+def stablelm_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
+    """StableLM 3B and its kin (Bellagente et al. 2024): LayerNorm, and a quarter of each head turned.
+
+    Sublayers stand behind or beside each other. The 12 billion one, whose every head has a norm, is refused.
+    """
+    fields = hf.fields
+    fields.only("qk_layernorm", False)
+    style = Style(
+        residual="parallel" if fields.flag("use_parallel_residual", default=False) else "pre",
+        norm_eps=fields.number("layer_norm_eps", 1e-5),
+        activation=read_activation(fields),
+        gated=True,
+        bias=False,
+        qkv_bias=fields.flag("use_qkv_bias", default=False),
+    )
+    return turned_sizes(hf, style, absent={"num_key_value_heads": 32, "intermediate_size": 6912}, share=0.25)
+
+
+def stablelm_names(config: DecoderOnlyConfig) -> Names:
+    """Llama's. Sublayers beside each other have one norm, which both of ours are then."""
+    if config.style.residual == "pre":
+        return llama_names(config)
+    one = norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.input_layernorm")
+    return {**llama_names(config), **one}
+
+
+def starcoder2_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
+    """StarCoder 2 (Lozhkov et al. 2024): GPT-2's layers, with turned heads, and a window in all layers or in none."""
+    fields = hf.fields
+    fields.only("norm_type", "layer_norm")
+    fields.only("mlp_type", "default")
+    style = Style(
+        norm_eps=fields.number("norm_epsilon", 1e-5),
+        activation=read_activation(fields, default="gelu_pytorch_tanh"),
+        bias=fields.flag("use_bias", default=True),
+    )
+    config = turned_sizes(hf, style, tied=True, absent={"num_key_value_heads": 2, "intermediate_size": 12288})
+    window = fields.whole_or_null("sliding_window", None)
+    return windowed(hf, config, window, lambda _: window is not None, typed=False)
+
+
+def starcoder2_names(config: DecoderOnlyConfig) -> Names:
+    """Llama's, but for a feed-forward network without a gate."""
+    ours, theirs = f"{_LAYER}.feed_forward", f"{_THEIRS}.mlp"
+    return {
+        **llama_names(config),
+        **both(f"{ours}.inner", f"{theirs}.c_fc"),
+        **both(f"{ours}.outer", f"{theirs}.c_proj"),
+    }
+
+
+def olmo_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
+    """OLMo 1 (Groeneveld et al. 2024): LayerNorms without weights. Those that clip queries and the like are refused."""
+    fields = hf.fields
+    fields.only("clip_qkv", None)
+    style = Style(
+        norm_bias=False,
+        activation=read_activation(fields),
+        gated=True,
+        bias=fields.flag("attention_bias", default=False),
+        feed_forward_bias=False,
+    )
+    return turned_sizes(hf, style, absent={"intermediate_size": 11008})
+
+
+def olmo_names(config: DecoderOnlyConfig) -> Names:
+    """Llama's, with norms that leave all numbers as they are."""
+    norms = ("norm", f"{_LAYER}.attention_norm", f"{_LAYER}.feed_forward_norm")
+    ones = computed(lambda: torch.ones(config.d_model))
+    return {**llama_names(config), **{f"{norm}.weight": ones for norm in norms}}
 
 
 LLAMA = Converter(
     model_type="llama",
     architectures=("LlamaForCausalLM",),
     family="decoder_only",
-    sizes=sizes,
-    names=names,
+    sizes=llama_sizes,
+    names=llama_names,
     ignored=(r".*\.rotary_emb\.inv_freq",),
     bias="words.bias",
 )
+MISTRAL = replace(LLAMA, model_type="mistral", architectures=("MistralForCausalLM",), sizes=mistral_sizes)
+QWEN2 = replace(LLAMA, model_type="qwen2", architectures=("Qwen2ForCausalLM",), sizes=qwen2_sizes)
+QWEN3 = replace(LLAMA, model_type="qwen3", architectures=("Qwen3ForCausalLM",), sizes=qwen3_sizes, names=qwen3_names)
+SMOLLM3 = replace(LLAMA, model_type="smollm3", architectures=("SmolLM3ForCausalLM",), sizes=smollm3_sizes)
+STABLELM = replace(
+    LLAMA, model_type="stablelm", architectures=("StableLmForCausalLM",), sizes=stablelm_sizes, names=stablelm_names
+)
+STARCODER2 = replace(
+    LLAMA,
+    model_type="starcoder2",
+    architectures=("Starcoder2ForCausalLM",),
+    sizes=starcoder2_sizes,
+    names=starcoder2_names,
+)
+OLMO = replace(LLAMA, model_type="olmo", architectures=("OlmoForCausalLM",), sizes=olmo_sizes, names=olmo_names)
+
+
+def _embedder_of(converter: Converter) -> Converter:
+    """Return what makes an embedder of the body of a kind, whether it was saved alone or under a head for words."""
+    (whole,) = converter.architectures
+
+    def names(config: DecoderEmbedderConfig) -> Names:
+        table = {**converter.names(config.body)}
+        # The words of a head are nobody's here, even where they differ from those that are read.
+        tokens = table["words.tokens.weight"]
+        table["words.tokens.weight"] = tokens if isinstance(tokens, str) else tokens.names[0]
+        return layer_names(table, "body.", "")
+
+    return Converter(
+        model_type=converter.model_type,
+        architectures=(whole.replace("ForCausalLM", "Model"), whole),
+        family="decoder_embedder",
+        sizes=lambda hf: decoder_embedder_sizes(converter.sizes(hf), hf),
+        names=names,
+        prefix="model.",
+        computed_names=dense_names,
+        ignored=(*converter.ignored, r"lm_head\..*"),
+    )
+
+
+DECODER_BODIES = tuple(map(_embedder_of, (LLAMA, MISTRAL, QWEN2, QWEN3)))
+"""Bodies of decoders that embed texts: Qwen3 Embedding (Zhang et al. 2025) and others of its kind."""

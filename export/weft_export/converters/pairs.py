@@ -31,7 +31,7 @@ _PLACES = "body.words.positions.weight"
 
 def takes_pairs(sizes: Any, hf: HfCheckpoint) -> bool:
     """Whether a classifier is a cross-encoder. One with several labels reads one text, unless it is said."""
-    said = hf.choices.pairs or is_judge(hf.directory)
+    said = hf.options.pairs or is_judge(hf.directory)
     return isinstance(sizes, EncoderOnlyConfig) and (sizes.num_labels == 1 or said)
 
 
@@ -50,7 +50,7 @@ def judge_sizes(
     if not takes_pairs(config, hf):
         hf.fields.skip("sentence_transformers", "sbert_ce_default_activation_function")
         # The pipeline of transformers cuts a text where it is told to, and else gives the model all of it.
-        most = tokenizer_length(hf.directory) if hf.choices.truncate else None
+        most = tokenizer_length(hf.directory) if hf.options.truncate else None
         return replace(config, max_tokens=bounded(config.max_tokens, most, hf))
     files = _judge_files(hf)
     scoring = _scoring(hf, files.activation, config.num_labels) or config.scoring

@@ -6,12 +6,14 @@ from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.decoders import (
     attention_names,
     head_names,
+    llama_style,
     norm_names,
     qkv_of,
     read_activation,
     read_sizes,
     read_words,
     turned,
+    turned_sizes,
     windowed,
 )
 from weft_export.converters.llama import LLAMA
@@ -60,14 +62,7 @@ def llama_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     # A rotation that is stretched reads it. Another does not need it.
     fields.skip("original_max_position_embeddings")
     fields.take_for_granted("original_max_position_embeddings", 4096)
-    style = Style(
-        rms_norm=True,
-        norm_eps=fields.number("rms_norm_eps", 1e-5),
-        activation=read_activation(fields),
-        gated=True,
-        bias=False,
-    )
-    config = turned(hf, read_sizes(hf, style, read_words(hf, tied=False), absent=_ABSENT), share=1.0)
+    config = turned_sizes(hf, llama_style(hf, norm_eps=1e-5), absent=_ABSENT, share=1.0)
     window = fields.whole_or_null("sliding_window", None)
     return windowed(hf, config, window, lambda _: window is not None, typed=False)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from weft_export.choices import POOLINGS, Pooling
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.image_processor import read_image_spec
@@ -12,7 +13,6 @@ from weft_export.converters.label_scores import scoring_of
 from weft_export.converters.processor_file import FILE, read_processor
 from weft_export.converters.sources import Names, Source, both, both_rows, computed
 from weft_export.errors import CheckpointError
-from weft_export.preconditions import POOLINGS, Pooling
 from weft_proto.v1 import bundle_pb2
 
 
@@ -53,7 +53,7 @@ def picture_sides(
 
 def picture_pooling(hf: HfCheckpoint) -> str:
     """Return what makes one vector of a picture. Raises CheckpointError unless it is chosen: no file says it."""
-    chosen = hf.choices.pooling
+    chosen = hf.options.pooling
     if chosen not in (Pooling.CLS, Pooling.MEAN):
         raise CheckpointError("no file says how a picture becomes one vector; choose --pooling cls or mean")
     return POOLINGS[Pooling(chosen)].family

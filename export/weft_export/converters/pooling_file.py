@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from weft_export.choices import POOLINGS, Pooling
 from weft_export.errors import CheckpointError
-from weft_export.preconditions import POOLINGS, Pooling
 
 _FLAG = "pooling_mode_"
 _BY_NAME = {name: pooling for pooling, names in POOLINGS.items() for name in (names.word, names.flag)}

@@ -1,13 +1,13 @@
-"""The parts of a checkpoint beside its weights: texts, pictures, labels, and a request to try."""
+"""A checkpoint beside its weights: texts, pictures, labels, and a request to try."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.made_inputs import made_picture, made_sound
 from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.converters.audio_processor import read_audio_spec, without_timestamps
-from weft_export.converters.converter import DEFAULT_LABEL_TEXT, HfCheckpoint
+from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Converter, HfCheckpoint
 from weft_export.converters.lengths import truncation_side
 from weft_export.converters.pairs import separator_of, takes_pairs
 from weft_export.converters.pictures import read_picture_spec
@@ -17,6 +17,9 @@ from weft_export.converters.text.languages import started
 from weft_export.converters.text.option_keys import CLEANS
 from weft_export.converters.text.side import TextSide, read_text_side
 from weft_export.errors import CheckpointError
+from weft_export.families.classifier import Classifier
+from weft_export.families.registry import family_of
+from weft_export.families.writer import Writer
 from weft_proto.bundle_rules import EXTRACT_LABELS, MAX_LABELS
 from weft_proto.languages import Languages
 from weft_proto.sound import longest_prefix
@@ -31,32 +34,15 @@ GOLDEN_MASKED = "The house is {}, and there is a {} behind it."
 DEFAULT_NEW_TOKENS = 256
 
 
-@dataclass(frozen=True)
-class Preprocessing:
-    """What a Checkpoint has beside its model; the fields are its."""
-
-    golden: bundle_pb2.Golden
-    text: bundle_pb2.TextSpec | None = None
-    image: bundle_pb2.ImageSpec | None = None
-    audio: bundle_pb2.AudioSpec | None = None
-    labels: tuple[str, ...] = ()
-    label_text: str = ""
-    max_new_tokens: int | None = None
-    min_new_tokens: int = 0
-    decoding: common_pb2.Decoding = field(default_factory=common_pb2.Decoding)
-    metric: str | None = None
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-def preprocessing_of(
-    hf: HfCheckpoint, config: dict[str, Any], sizes: Any, task: common_pb2.Task.ValueType
-) -> Preprocessing:
-    """Read tokenizers, image processors and labels of a directory.
+def checkpoint_of(
+    hf: HfCheckpoint, config: dict[str, Any], converter: Converter, shell: Writer | Classifier
+) -> tuple[Checkpoint, tuple[str, ...]]:
+    """Read tokenizers, image processors and labels of a directory; the checkpoint of them and of a model, and notes.
 
     Raises:
-        CheckpointError: one is missing or not supported.
+        CheckpointError: one is missing or not supported, or they contradict each other.
     """
+    task, sizes = family_of(converter.family).task, shell.config
     row = TASKS[task]
     files: dict[str, bytes] = {}
     text = image = audio = None
@@ -88,22 +74,31 @@ def preprocessing_of(
         text.max_new_tokens -= longest_prefix(bundle_pb2.BundleManifest(task=task, audio=audio))
         golden = bundle_pb2.Golden(audio_path=GOLDEN_SOUND, source_language=_first_language(audio))
         files[GOLDEN_SOUND] = made_sound(audio)
-    labels = () if not row.has_labels else hf.choices.labels or _labels_of(config, sizes.num_labels)
+    labels = () if not row.has_labels else hf.options.label_names or _labels_of(config, sizes.num_labels)
     labels = EXTRACT_LABELS if row.takes_context else labels
     most, least = _new_tokens(hf, text) if row.writes_text else (None, 0)
-    return Preprocessing(
-        golden=golden,
-        text=text,
-        image=image,
-        audio=audio,
-        labels=labels,
-        label_text=(hf.choices.label_text or DEFAULT_LABEL_TEXT) if row.matches else "",
-        max_new_tokens=most,
-        min_new_tokens=least,
-        decoding=_decoding_of(hf, text) if row.writes_text else common_pb2.Decoding(),
-        files=files,
-        notes=notes,
-    )
+    attends = bool(shell.attention_heads) and not shell.summarises
+    try:
+        checkpoint = Checkpoint(
+            family=converter.family,
+            description=hf.options.description or f"{converter.architectures[0]} of {hf.directory.resolve().name}",
+            model=shell,
+            golden=golden,
+            text=text,
+            image=image,
+            audio=audio,
+            labels=labels,
+            label_text=(hf.options.label_text or DEFAULT_LABEL_TEXT) if row.matches else "",
+            max_new_tokens=most,
+            min_new_tokens=least,
+            decoding=_decoding_of(hf, text) if row.writes_text else common_pb2.Decoding(),
+            # Of several layers the last is nearest to what is written.
+            attention_layer=len(shell.attention_heads) - 1 if attends else None,
+            files=files,
+        )
+    except CheckpointError as error:
+        raise CheckpointError(f"{hf.directory}: {error}") from error
+    return checkpoint, notes
 
 
 def _vocab_size(sizes: Any) -> int:
@@ -141,7 +136,7 @@ def _put_source(
             raise CheckpointError("it fills masks, and its tokenizer has no mask_token that the model knows")
         text.mask_id = side.mask_id
     if row.takes_context or judges:
-        _put_separator(text, side, is_needed=row.takes_context or hf.choices.pairs)
+        _put_separator(text, side, is_needed=row.takes_context or hf.options.pairs)
 
 
 def _mask_token(text: bundle_pb2.TextSpec, files: Mapping[str, bytes]) -> str:

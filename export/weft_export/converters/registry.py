@@ -10,7 +10,6 @@ from weft_export.converters.clip import CLIP, CLIP_EMBEDDER, CLIP_PAIR, CLIP_TEX
 from weft_export.converters.converter import Converter
 from weft_export.converters.convnext import CONVNEXT
 from weft_export.converters.deberta import DEBERTA
-from weft_export.converters.decoder_bodies import DECODER_BODIES
 from weft_export.converters.dinov2 import DINOV2
 from weft_export.converters.distilbert import DISTILBERT
 from weft_export.converters.electra import ELECTRA
@@ -18,18 +17,22 @@ from weft_export.converters.falcon import FALCON
 from weft_export.converters.gemma import GEMMA, GEMMA2, GEMMA3
 from weft_export.converters.gpt2 import GPT2
 from weft_export.converters.gpt_neox import GPT_NEOX
-from weft_export.converters.llama import LLAMA
-from weft_export.converters.mistral import MISTRAL
+from weft_export.converters.llama import (
+    DECODER_BODIES,
+    LLAMA,
+    MISTRAL,
+    OLMO,
+    QWEN2,
+    QWEN3,
+    SMOLLM3,
+    STABLELM,
+    STARCODER2,
+)
 from weft_export.converters.modernbert import MODERNBERT
 from weft_export.converters.mpnet import MPNET
-from weft_export.converters.olmo import OLMO
 from weft_export.converters.opt import OPT
 from weft_export.converters.phi import PHI, PHI3
-from weft_export.converters.qwen import QWEN2, QWEN3
 from weft_export.converters.resnet import RESNET
-from weft_export.converters.smollm3 import SMOLLM3
-from weft_export.converters.stablelm import STABLELM
-from weft_export.converters.starcoder2 import STARCODER2
 from weft_export.converters.swin import SWIN, SWIN_V2
 from weft_export.converters.t5 import MT5, T5
 from weft_export.converters.vision_encoder_decoder import VISION_ENCODER_DECODER

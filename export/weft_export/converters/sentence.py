@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from weft_export.choices import POOLINGS, Pooling
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.lengths import bounded
 from weft_export.converters.pooling_file import pooling_in
@@ -30,7 +31,6 @@ from weft_export.families.decoder_embedder import DecoderEmbedderConfig
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.encoder_only import EncoderConfig
 from weft_export.families.text_embedder import Dense, TextEmbedderConfig
-from weft_export.preconditions import POOLINGS, Pooling
 
 _TORCH = "torch."
 _ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
@@ -68,7 +68,7 @@ def decoder_embedder_sizes(body: DecoderOnlyConfig, hf: HfCheckpoint) -> Decoder
 
 def _bounded(max_tokens: int, hf: HfCheckpoint) -> int:
     """Return how long a text may be: what is chosen, or what the files say, as far as the body takes it."""
-    expected = EMBEDDER if hf.choices.pooling is None else None
+    expected = EMBEDDER if hf.options.pooling is None else None
     return bounded(max_tokens, read_sentence_files(hf, expected).longest, hf)
 
 
@@ -92,7 +92,7 @@ def _apart(stored: StoredTensors, name: str) -> Source:
 
 
 def _ending_of(hf: HfCheckpoint) -> _Ending:
-    directory, chosen = hf.directory, hf.choices.pooling
+    directory, chosen = hf.directory, hf.options.pooling
     if chosen is not None:
         return _Ending(POOLINGS[Pooling(chosen)].family, normalized=True)
     if not (directory / MODULES).exists():

@@ -87,3 +87,13 @@ class Captioner(SequenceToSequence):
         the target's end. A loss only has to leave those positions out.
         """
         return self.decode(target_ids, pixel_values)
+
+
+class Answerer(Captioner):
+    """The question stands behind the start token, and is read by the decoder as the beginning of its own text.
+
+    Each of its tokens, and each of the answer's, attends to those before it and to all patches.
+    """
+
+    # ScoreService takes no question.
+    scores = False

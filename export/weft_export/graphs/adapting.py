@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import onnx_ir
 import torch
 from torch import Tensor, nn
 
+from weft_export.choices import PRODUCTS
 from weft_export.errors import CheckpointError
 from weft_export.families.causal import CausalLayer
 from weft_export.graphs.graphs import Graph, Input
@@ -17,7 +18,6 @@ from weft_export.layers.cross_attention import CrossAttention
 from weft_export.layers.decoder import DecoderLayer
 from weft_export.layers.encoder import EncoderLayer
 from weft_export.layers.feed_forward import FeedForward, GatedFeedForward
-from weft_export.preconditions import PRODUCTS
 from weft_proto.bundle_rules import ADAPTER_PORTS, adapter_ports
 from weft_proto.v1 import bundle_pb2
 
@@ -27,13 +27,6 @@ _SUBLAYERS = (SelfAttention, CrossAttention, FeedForward, GatedFeedForward)
 _FUSED = 3
 # Sizes to trace with.
 _GROUPS, _MEMBERS, _ADAPTED = 3, 4, 5
-
-
-class Adaptable(NamedTuple):
-    """Which adapters a bundle is to take: of what rank at most, and of which products of its layers, by name."""
-
-    rank: int
-    names: Sequence[str] = PRODUCTS
 
 
 def adapter_spec(model: nn.Module, rank: int, names: Sequence[str] = PRODUCTS) -> bundle_pb2.AdapterSpec:

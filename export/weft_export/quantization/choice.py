@@ -1,21 +1,27 @@
-"""Which products are smoothed, and which stay float32: none if rounding all as they are is harmless, else few."""
+"""Which products are spared: they are smoothed, stay float32 or get more bits where rounding moves answers too far.
 
-from collections.abc import Mapping, Sequence
+None if rounding all as they are is harmless, else few.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from weft_export.quantization.effects import STRENGTHS, Effects
+from weft_export.quantization.block_kinds import BlockKind
+from weft_export.quantization.effects import STRENGTHS, BlockEffects, Effects
 from weft_export.quantization.smoothing_sites import Site
 from weft_proto.v1 import bundle_pb2
 
 MAX_EFFECT = 0.01
-"""Nats by which all rounding together may move an answer, or a token of it. With more, sites are smoothed.
+"""Nats by which int8's rounding of all products may move an answer, or a token of it. With more, sites are smoothed.
 
 If that is not enough, products stay float32.
 """
-MAX_FLOAT_SHARE = 0.15
-"""Of the weights of all products, what may stay float32. If a model needs more, its export says so."""
+MAX_BLOCK_EFFECT = 0.02
+"""The same for weights in blocks. With more, products get more bits."""
+MAX_SHARE = 0.15
+"""Of the weights of all products, what may stay float32 or get more bits. If a model needs more, its export says so."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +92,57 @@ def _strength(effects: Effects, site: Site) -> float:
 
 
 def _floats(effects: Mapping[str, float], sizes: Mapping[str, int]) -> set[str]:
-    """Take out products until the rest is within MAX_EFFECT: first those that give most for each weight."""
-    left, room = sum(effects.values()), MAX_FLOAT_SHARE * sum(sizes[path] for path in effects)
-    floats: set[str] = set()
-    for path in sorted(effects, key=lambda path: effects[path] / sizes[path], reverse=True):
-        if left <= MAX_EFFECT:
+    """Return which products stay float32, so that the rest is within MAX_EFFECT."""
+    return _spared(effects, sizes, effects, sum(effects.values()), MAX_EFFECT)
+
+
+def choose_kinds(
+    effects: BlockEffects, ladders: Mapping[str, Sequence[BlockKind]], sizes: Mapping[str, int]
+) -> dict[str, BlockKind]:
+    """Choose the kind of each product that is rounded in blocks: the one of fewest bits, or of most.
+
+    ladders are the ways to round products, and sizes their numbers of weights, both by path.
+    """
+    chosen = {path: ladder[0] for path, ladder in ladders.items()}
+    left = sum(effects[path, kind] for path, kind in chosen.items())
+    gains = {path: effects[path, ladder[0]] - effects[path, ladder[-1]] for path, ladder in ladders.items()}
+    gainful = {path: gain for path, gain in gains.items() if gain > 0}
+    wide = _spared(gainful, sizes, chosen, left, MAX_BLOCK_EFFECT)
+    return {path: ladders[path][-1] if path in wide else kind for path, kind in chosen.items()}
+
+
+def _spared(
+    gains: Mapping[str, float], sizes: Mapping[str, int], products: Iterable[str], left: float, max_effect: float
+) -> set[str]:
+    """Spare products until what is left of the effect is within a bound: first those that give most for each weight.
+
+    At most MAX_SHARE of the weights of all products.
+    """
+    room = MAX_SHARE * sum(sizes[path] for path in products)
+    spared: set[str] = set()
+    for path in sorted(gains, key=lambda path: gains[path] / sizes[path], reverse=True):
+        if left <= max_effect:
             break
         if sizes[path] <= room:
-            floats.add(path)
-            left -= effects[path]
+            spared.add(path)
+            left -= gains[path]
             room -= sizes[path]
-    return floats
+    return spared
+
+
+def report_of(
+    chosen: Mapping[str, BlockKind], effects: BlockEffects, ladders: Mapping[str, Sequence[BlockKind]]
+) -> bundle_pb2.Rounding:
+    """Say what kinds were chosen, for the manifest."""
+    products = [
+        bundle_pb2.RoundedProduct(
+            name=path, bits=kind.bits, effect=effects[path, kind], plain_effect=effects[path, ladders[path][0]]
+        )
+        for path, kind in chosen.items()
+    ]
+    return bundle_pb2.Rounding(
+        num_products=len(products),
+        effect=sum(product.effect for product in products),
+        plain_effect=sum(product.plain_effect for product in products),
+        products=products,
+    )

@@ -8,8 +8,9 @@ serves all.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,9 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.sharing import sharing
 from weft_export.families.classifier import SOFTMAX
 from weft_export.families.writer import Writer
+from weft_export.layers.block_linear import in_blocks
 from weft_export.layers.quantized_linear import LEVELS, quantise
+from weft_export.quantization.block_kinds import BlockKind, rounded_inputs, rounded_weights
 from weft_export.quantization.observers import ObservedProduct, watch
 from weft_export.quantization.requests import Request
 from weft_export.quantization.smoothing_sites import Site
@@ -31,6 +34,11 @@ MAX_ROWS = 256
 SHARPNESS = 10.0
 """Nats between two vectors, for each unit of 1 - cosine. MAX_EFFECT is then a cosine of 0.999."""
 _LEAST = 1e-5
+# Of the errors of so many weights in a row of a block, the mean square is kept. So they take little memory.
+_SIZE = 32
+Key = TypeVar("Key", tuple[str, float], tuple[str, BlockKind])
+BlockEffects = Mapping[tuple[str, BlockKind], float]
+"""By how many nats an answer moves, by a product's path and the way in which it is rounded in blocks."""
 
 
 @dataclass(frozen=True)
@@ -68,20 +76,36 @@ def effects_of(checkpoint: Checkpoint, requests: Sequence[Request], sites: Seque
         if all(path in largest for path in site.readers)
     }
     trials = _trials(products, sites, factors)
-    sums = {(path, trial.strength): 0.0 for path, each in trials.items() for trial in each}
-    num_answers = 0
-    task = TASKS[checkpoint.task]
-    generator = torch.Generator().manual_seed(2)
-    for request in requests:
-        num_answers += there_and_back(model, request, generator, task)
-        for path, product in products.items():
-            for trial in trials[path]:
-                sums[path, trial.strength] += _squares(product, trial)
-            product.forget()
-    # Where a gradient overflows nothing is known, and the quality gate has to judge.
-    means = {key: total / 2 / num_answers if math.isfinite(total) else 0.0 for key, total in sums.items()}
+    tried = {(path, trial.strength): trial for path, each in trials.items() for trial in each}
+
+    def squares(key: tuple[str, float]) -> float:
+        return _squares(products[key[0]], tried[key])
+
+    means = _means(checkpoint, model, products, requests, tried, squares)
     plain = {path: effect for (path, strength), effect in means.items() if strength == 0}
     return Effects(plain, {key: effect for key, effect in means.items() if key[1] > 0}, factors)
+
+
+def _means(
+    checkpoint: Checkpoint,
+    model: nn.Module,
+    products: Mapping[str, ObservedProduct],
+    requests: Iterable[Request],
+    tried: Iterable[Key],
+    squares: Callable[[Key], float],
+) -> dict[Key, float]:
+    """Return the effect of each way that is tried: squares returns what one adds after a pass there and back."""
+    sums = dict.fromkeys(tried, 0.0)
+    num_answers = 0
+    generator = torch.Generator().manual_seed(2)
+    for request in requests:
+        num_answers += there_and_back(model, request, generator, TASKS[checkpoint.task])
+        for key in sums:
+            sums[key] += squares(key)
+        for product in products.values():
+            product.forget()
+    # Where a gradient overflows nothing is known, and the quality gate has to judge.
+    return {key: total / 2 / num_answers if math.isfinite(total) else 0.0 for key, total in sums.items()}
 
 
 def _largest(
@@ -153,6 +177,47 @@ def _squares(product: ObservedProduct, trial: _Trial) -> float:
 def _error(rows: Tensor) -> Tensor:
     levels, scale = quantise(rows)
     return levels * scale - rows
+
+
+def block_effects(
+    checkpoint: Checkpoint, requests: Sequence[Request], ladders: Mapping[str, Sequence[BlockKind]]
+) -> BlockEffects:
+    """Return by how many nats an answer, or a token of it, moves when one product is rounded in one way.
+
+    ladders are the ways to try of all products, by path. Of the requests there is one at least.
+    """
+    model = sharing(checkpoint.model)
+    products = watch(model)
+    tried = [(path, kind) for path, ladder in ladders.items() for kind in ladder]
+    errors = {(path, kind): _mean_squares(products[path].weight, kind) for path, kind in tried}
+
+    def squares(key: tuple[str, BlockKind]) -> float:
+        return _block_squares(products[key[0]], key[1], errors[key])
+
+    return _means(checkpoint, model, products, map(cut, requests), tried, squares)
+
+
+def _mean_squares(weight: Tensor, kind: BlockKind) -> Tensor:
+    weight = weight.detach()
+    return in_blocks((rounded_weights(weight, kind) - weight).square(), _SIZE).mean(dim=-1)
+
+
+def _block_squares(product: ObservedProduct, kind: BlockKind, errors: Tensor) -> float:
+    """Do the same as _squares for a product that is rounded in blocks."""
+    if not product.read_gradient:
+        return 0.0
+    rows = torch.cat(product.read)
+    total = _moved(product.read_gradient, rounded_inputs(rows, kind) - rows)
+    written = torch.cat(product.written_gradient).square() @ errors
+    total = total + (written * in_blocks(rows.square(), _SIZE).sum(dim=-1)).sum()
+    if product.looked_up:
+        vectors = torch.cat(product.looked_up)
+        total = total + _moved(product.looked_up_gradient, rounded_weights(vectors, kind) - vectors)
+    return float(total)
+
+
+def _moved(gradients: Sequence[Tensor], error: Tensor) -> Tensor:
+    return (torch.cat(tuple(gradients)) * error).sum(dim=1).square().sum()
 
 
 def there_and_back(model: nn.Module, request: Request, generator: torch.Generator, task: Task) -> int:

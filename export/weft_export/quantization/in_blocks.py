@@ -11,9 +11,9 @@ from weft_export.checkpoints.sharing import sharing
 from weft_export.errors import CheckpointError
 from weft_export.layers.block_linear import MAX_WEIGHT
 from weft_export.layers.embedding import TiedEmbedding
-from weft_export.quantization.block_choice import choose_kinds, report_of
-from weft_export.quantization.block_effects import block_effects
 from weft_export.quantization.block_kinds import ladder_of, rounded
+from weft_export.quantization.choice import choose_kinds, report_of
+from weft_export.quantization.effects import block_effects
 from weft_export.quantization.integer_products import NUM_REQUESTS, check_finite, ranges_of, round_caches
 from weft_export.quantization.observers import descends, is_product
 from weft_export.quantization.requests import sensible_requests

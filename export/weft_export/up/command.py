@@ -15,8 +15,8 @@ from weft_export.console.failing import plain_errors
 from weft_export.console.progress import shown
 from weft_export.converters.gguf.names import title_of
 from weft_export.errors import ExportError
-from weft_export.options.flags import read_options, takes_options
-from weft_export.options.judging import Judged, judge
+from weft_export.flags import check_options, contents_of, takes_options
+from weft_export.options import ExportOptions
 from weft_export.up.asking import ask_server, least_bytes
 from weft_export.up.hub import download, is_hub_name
 from weft_export.up.kept import alone, default_home, key_of, model_name
@@ -41,15 +41,15 @@ def up(
     They follow the checkpoint. For example: weft up my-gpt --port 8000
     """
     with plain_errors("up", extra="export"):
-        options = read_options(flags)
+        options = ExportOptions(**flags)
         path, name = _found(checkpoint)
-        judged = judge(path, options)
+        check_options(path, options)
         ask_server(ctx.args, least_bytes(path, options.precision))
-        repository = (keep or default_home()) / key_of(path, name, judged.key())
+        repository = (keep or default_home()) / key_of(path, name, contents_of(options))
         bundle = repository / name / "1"
         with alone(repository):
             if not (bundle / MANIFEST_FILE).is_file():
-                _export(path, bundle, judged, quiet=quiet)
+                _export(path, bundle, options, quiet=quiet)
     typer.echo(f"weft up: {name} is {bundle}", err=True)
     _become([sys.executable, "-m", "weft_command", "serve", str(repository), *ctx.args])
 
@@ -76,7 +76,7 @@ def _found(checkpoint: str) -> tuple[Path, str]:
     return path, model_name(path.absolute().name)
 
 
-def _export(path: Path, bundle: Path, judged: Judged, *, quiet: bool) -> None:
+def _export(path: Path, bundle: Path, options: ExportOptions, *, quiet: bool) -> None:
     with shown("up", line_seconds=math.inf if quiet else 0) as say:
         say(0, 0, "loading torch")
         from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
@@ -84,9 +84,7 @@ def _export(path: Path, bundle: Path, judged: Judged, *, quiet: bool) -> None:
         def on_stage(name: str, done: int, total: int) -> None:
             say(done, total, name)
 
-        export_checkpoint(
-            path, bundle, **judged.arguments(), failed_in=bundle.parents[2], on_stage=on_stage, on_note=say_note
-        )
+        export_checkpoint(path, bundle, options, failed_in=bundle.parents[2], on_stage=on_stage, on_note=say_note)
 
 
 # What is no option here is one of weft serve.

@@ -25,6 +25,7 @@ from tiny import CHECKPOINTS
 from loaded import Loaded
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_server.loading.golden import verify_golden
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import verify_device
@@ -71,7 +72,7 @@ def export(job):
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = test_families.calm(MAKERS[name](), test_families.CALM.get(name, 0.5))
         save_checkpoint(Path(folder) / name, checkpoint)
-        export_checkpoint(Path(folder) / name, directory_of(name, precision), precision)
+        export_checkpoint(Path(folder) / name, directory_of(name, precision), ExportOptions(precision=precision))
 
 
 def tried(job):

@@ -9,6 +9,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 
@@ -47,7 +48,9 @@ def write(folder, name, precision):
     checkpoint = folder / name / "checkpoint"
     save_checkpoint(checkpoint, _checkpoint(SHAPES[name]))
     bundle = bundle_of(folder, name, precision)
-    export_checkpoint(checkpoint, bundle, precision, explains=False, scores=False, force=True)
+    export_checkpoint(
+        checkpoint, bundle, ExportOptions(precision=precision, no_explain=True, no_score=True), force=True
+    )
     return load_bundle(bundle).manifest.provenance.num_parameters
 
 
@@ -55,7 +58,10 @@ def write_paged(folder, name, precision):
     """Write a bundle of the shape's checkpoint whose cache lies in blocks. Returns where."""
     bundle = folder / name / f"{precision}-paged" / name / "1"
     export_checkpoint(
-        folder / name / "checkpoint", bundle, precision, paged=True, explains=False, scores=False, force=True
+        folder / name / "checkpoint",
+        bundle,
+        ExportOptions(precision=precision, paged=True, no_explain=True, no_score=True),
+        force=True,
     )
     return bundle
 

@@ -15,8 +15,10 @@ from shapes import SHAPES
 from translation import translation
 
 from weft_export.checkpoints.directory import save_checkpoint
+from weft_export.choices import PRECISIONS
 from weft_export.errors import ExportError
-from weft_export.export import PRECISIONS, export_checkpoint
+from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 
 _CHECKPOINTS = {"translation": translation, **SHAPES}
 
@@ -56,7 +58,7 @@ def _bundle(folder, shape, precision, *, keep):
         return True
     print(f"exporting {shape} at {precision}", flush=True)
     try:
-        report = export_checkpoint(folder / "checkpoint", bundle, precision, force=True)
+        report = export_checkpoint(folder / "checkpoint", bundle, ExportOptions(precision=precision), force=True)
     except ExportError as error:
         print(f"no {precision} bundle of {shape}: {error}", flush=True)
         return False

@@ -3,8 +3,7 @@
 from tiny_parts import END, PAD, image_spec, picture, randomised, word_tokenizer
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.families.bert import Bert
-from weft_export.families.bert_body import BertConfig
+from weft_export.families.bert import Bert, BertConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.families.vit import Vit, VitConfig
 from weft_proto.v1 import bundle_pb2

@@ -23,11 +23,11 @@ from weft_export.adapters.merging import pairs_of, write_merged
 from weft_export.adapters.peft import read_adapter
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
 from weft_export.graphs.adapting import adapter_spec
+from weft_export.options import DEFAULT_OPTIONS, ExportOptions
 
 RANK = 2
-POOLED = Choices(pooling="mean")
+POOLED = ExportOptions(pooling="mean")
 
 
 class Case(NamedTuple):
@@ -36,7 +36,7 @@ class Case(NamedTuple):
     model: torch.nn.Module
     theirs: Callable[[torch.nn.Module], Tensor]
     ours: Callable[[Checkpoint], Tensor]
-    choices: Choices = Choices()
+    options: ExportOptions = DEFAULT_OPTIONS
 
 
 def case_of(kind: Kind, directory, seed: int = 0) -> Case:
@@ -50,8 +50,8 @@ def case_of(kind: Kind, directory, seed: int = 0) -> Case:
 def _decoder(kind, directory, seed):
     model = made(kind, seed, directory)
     tokens = torch.tensor(token_rows(model.config.vocab_size, (40,), seed))
-    choices = Choices(max_tokens=96)
-    return Case(model, lambda each: each(tokens).logits, lambda each: each.model.decode(tokens), choices)
+    options = ExportOptions(max_tokens=96)
+    return Case(model, lambda each: each(tokens).logits, lambda each: each.model.decode(tokens), options)
 
 
 def _encoder(kind, directory, seed):
@@ -130,7 +130,7 @@ def _seq2seq(kind, directory, seed):
         model,
         lambda each: each(input_ids=source, decoder_input_ids=target).logits,
         lambda each: each.model.decode(target, source, lengths),
-        Choices(max_tokens=80),
+        ExportOptions(max_tokens=80),
     )
 
 
@@ -142,7 +142,7 @@ def _captioner(kind, directory, seed):
     def theirs(each):
         return their_logits(each.base_model.model if isinstance(each, peft.PeftModel) else each, pixels, target)
 
-    return Case(model, theirs, lambda each: each.model.decode(target, pixels), Choices(max_tokens=80))
+    return Case(model, theirs, lambda each: each.model.decode(target, pixels), ExportOptions(max_tokens=80))
 
 
 def _whisper(_, directory, seed):
@@ -207,7 +207,7 @@ def read_back(case: Case, checkpoint, adapter, merged, *, proved=True):
     """Read an adapter's directory over its base, hold its products to PEFT's, and return our answer."""
     merged.mkdir()
     by_weight = write_merged(checkpoint, read_adapter(adapter), merged)
-    base, right = (convert(each, case.choices) for each in (checkpoint, merged))
+    base, right = (convert(each, case.options) for each in (checkpoint, merged))
     if proved:
         model = base.checkpoint.model
         pairs = pairs_of(model, right.checkpoint.model, adapter_spec(model, 2 * RANK), base.made_of)

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
 from weft_export.graphs.answering import Row as Asked
 from weft_export.graphs.answering import torch_run, write
 from weft_export.graphs.graphs import graphs_of
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2
 
 NUM_LONG = 20
@@ -109,7 +109,7 @@ def enliven(model: torch.nn.Module, gain: float) -> None:
 
 def converted(directory: Path, **choices) -> Checkpoint:
     """Convert a directory."""
-    return convert(directory, Choices(**choices)).checkpoint
+    return convert(directory, ExportOptions(**choices)).checkpoint
 
 
 def change_config(directory: Path, **fields) -> None:

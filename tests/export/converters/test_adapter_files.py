@@ -54,7 +54,7 @@ def check_merged(case, theirs, checkpoint, directory):
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (directory / file).write_bytes((checkpoint / file).read_bytes())
     with torch.inference_mode():
-        assert LOGITS >= furthest(case.ours(convert(directory, case.choices).checkpoint), expected)
+        assert LOGITS >= furthest(case.ours(convert(directory, case.options).checkpoint), expected)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from seq2seq_kinds import SEQ2SEQ
 
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
+from weft_export.options import ExportOptions
 
 KINDS = {kind.name: kind for kind in SEQ2SEQ}
 
@@ -15,7 +15,7 @@ def suppressed(directory, **settings):
     model = made(KINDS["t5"], 1, directory)
     model.generation_config.update(max_new_tokens=9, **settings)
     model.generation_config.save_pretrained(directory)
-    found = convert(directory, Choices(), filled=False)
+    found = convert(directory, ExportOptions(), filled=False)
     return list(found.checkpoint.decoding.suppressed.ids), found.notes
 
 

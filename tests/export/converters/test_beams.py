@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise, product
 
@@ -14,8 +15,8 @@ from seq2seq_kinds import SEQ2SEQ
 
 from loaded import Loaded, ask
 from plain_beams import FAR, search
-from weft_export.converters.converter import Choices
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2
 
 KINDS = {kind.name: kind for kind in (*SEQ2SEQ, *DECODERS)}
@@ -214,9 +215,9 @@ def exported(tmp_path_factory):
             model.generation_config.forced_bos_token_id = forced_first
             model.generation_config.save_pretrained(folder / "model")
         bundle = folder / "bundle" / name / "1"
-        choices = Choices() if model.config.is_encoder_decoder else Choices(max_tokens=48)
+        options = ExportOptions() if model.config.is_encoder_decoder else ExportOptions(max_tokens=48)
         # The graphs that explain and score are not asked.
-        export_checkpoint(folder / "model", bundle, explains=False, scores=False, choices=choices)
+        export_checkpoint(folder / "model", bundle, replace(options, no_explain=True, no_score=True))
         return model, bundle
 
     return export

@@ -27,9 +27,9 @@ from test_captioners import with_processor as captioner_pixels
 from test_pictures import with_processor as picture_sides
 
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
 from weft_export.graphs.answering import Row
+from weft_export.options import ExportOptions
 
 KINDS = [*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *FILLERS, *PICTURES]
 NEW_TOKENS, LENGTH = 6, 40
@@ -153,7 +153,7 @@ def fault(original, path, value, work):
     if expected is None:
         return None
     try:
-        result = convert(work, Choices(max_tokens=64) if kind in DECODERS else Choices())
+        result = convert(work, ExportOptions(max_tokens=64) if kind in DECODERS else ExportOptions())
     except CheckpointError as error:
         return None if any(name in str(error) for name in (*path, *NAMED)) else f"refused without its name: {error}"
     text = result.checkpoint.text

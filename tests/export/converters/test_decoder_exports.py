@@ -6,8 +6,8 @@ import pytest
 from decoder_kinds import DECODERS, ids
 from hf_models import Kind, made
 
-from weft_export.converters.converter import Choices
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.bundle_rules import READS_ALL
 
 CLASSES = {kind.name: kind.architecture for kind in DECODERS}
@@ -31,8 +31,8 @@ def test_rarer_layers_are_exported(name, sizes, tmp_path):
     made(Kind(name, CLASSES[name], lambda _: sizes), 0, tmp_path)
     bundle = tmp_path / "model" / "1"
     # The graphs that explain and score are not asked.
-    fewer = {"explains": False, "scores": False, "choices": Choices(max_tokens=CONTEXT)}
-    manifest = export_checkpoint(tmp_path, bundle, mixed_runs=True, **fewer).manifest
+    options = ExportOptions(mixed_runs=True, no_explain=True, no_score=True, max_tokens=CONTEXT)
+    manifest = export_checkpoint(tmp_path, bundle, options).manifest
     assert 0 < manifest.parity.max_abs_error < 1e-5
 
     session = onnxruntime.InferenceSession(bundle / "decoder.onnx", providers=["CPUExecutionProvider"])

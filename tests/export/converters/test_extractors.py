@@ -19,6 +19,7 @@ from tokenizer_directories import reference
 from loaded import Loaded, ask
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.question_answering import ExtractInput
@@ -128,7 +129,7 @@ def test_answers_are_those_of_the_pipeline(name, files, tmp_path, monkeypatch):
     theirs = made_encoder(model_class, files, tmp_path / "saved", seed=3, more_rows=0)
     tokenizer = reference(tmp_path / "saved")
     bundle = tmp_path / "models" / "m" / "1"
-    export_checkpoint(tmp_path / "saved", bundle, explains=name == "Bert")
+    export_checkpoint(tmp_path / "saved", bundle, ExportOptions(no_explain=name != "Bert"))
 
     async def run():
         async with Loaded(bundle) as model:

@@ -8,6 +8,7 @@ from hf_models import made_encoder
 
 from loaded import Loaded, ask
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
 
@@ -46,7 +47,7 @@ def test_fillings_are_those_of_the_pipeline(name, files, tmp_path):
     mask = theirs.tokenizer.mask_token
     targets = [token for token in theirs.tokenizer.get_vocab() if token.isalnum()][:7]
     bundle = tmp_path / "models" / "m" / "1"
-    export_checkpoint(tmp_path / "saved", bundle, explains=name == "Bert")
+    export_checkpoint(tmp_path / "saved", bundle, ExportOptions(no_explain=name != "Bert"))
 
     async def run():
         async with Loaded(bundle) as model:

@@ -11,11 +11,11 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.converters.converter import Choices
 from weft_export.converters.gguf.block_types import BLOCK_TYPES, OTHER_TYPES, widened
 from weft_export.converters.gguf.convert_file import convert_file
 from weft_export.errors import CheckpointError
 from weft_export.layers.block_linear import FOUR_BITS, BlockLinear
+from weft_export.options import ExportOptions
 
 TEXTS = [
     "hello hello",
@@ -31,7 +31,7 @@ TEXTS = [
 
 def read(path, **choices) -> Checkpoint:
     """Convert a file."""
-    return convert_file(path, Choices(**{"max_tokens": 96, **choices})).checkpoint
+    return convert_file(path, ExportOptions(**{"max_tokens": 96, **choices})).checkpoint
 
 
 def logits(model, ids):

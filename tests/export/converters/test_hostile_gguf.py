@@ -6,11 +6,11 @@ from contextlib import suppress
 import pytest
 from gguf_files import BY_NAME, model_of, write_gguf
 
-from weft_export.converters.converter import Choices
 from weft_export.converters.gguf.config import config_of
 from weft_export.converters.gguf.convert_file import convert_file
 from weft_export.converters.gguf.header import MAX_HEADER_BYTES, read_header
 from weft_export.errors import CheckpointError
+from weft_export.options import ExportOptions
 
 FLOAT, STRING, LIST = 6, 8, 9
 HUGE = 2**60
@@ -105,4 +105,4 @@ def test_a_file_that_ends_early_or_has_a_wrong_byte_is_refused_or_read(tmp_path)
         with suppress(CheckpointError):
             config_of(read_header(broken))
             if place % 8 == 0:
-                convert_file(broken, Choices(max_tokens=96), filled=False)
+                convert_file(broken, ExportOptions(max_tokens=96), filled=False)

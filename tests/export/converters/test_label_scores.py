@@ -19,6 +19,7 @@ from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.families.classifier import IDENTITY, SIGMOID, SOFTMAX
 from weft_export.graphs.views import scores_of
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import InvalidRequest
 
@@ -125,7 +126,7 @@ def test_a_regression_is_served(tmp_path):
     saved_bert(tmp_path / "saved", 3, REGRESSION)
     (theirs,) = their_scores(tmp_path / "saved", TEXTS[:1])
     bundle = tmp_path / "models" / "m" / "1"
-    export_checkpoint(tmp_path / "saved", bundle, explains=False)
+    export_checkpoint(tmp_path / "saved", bundle, ExportOptions(no_explain=True))
 
     async def run():
         async with Loaded(bundle) as model:
@@ -162,7 +163,7 @@ def test_several_labels_of_a_picture_are_served(tmp_path):
     pipeline = transformers.pipeline("image-classification", model=str(directory), device="cpu")
     theirs = {each["label"]: each["score"] for each in pipeline(Image.open(io.BytesIO(picture)), top_k=3)}
     bundle = tmp_path / "models" / "m" / "1"
-    export_checkpoint(directory, bundle, explains=False)
+    export_checkpoint(directory, bundle, ExportOptions(no_explain=True))
 
     async def run():
         async with Loaded(bundle) as model:

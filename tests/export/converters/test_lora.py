@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,10 +17,10 @@ from tiny_adapters import write_adapter
 from weft_export.adapters.export_adapter import export_adapter
 from weft_export.adapters.modules import Modules
 from weft_export.adapters.peft import read_adapter
-from weft_export.converters.converter import Choices
 from weft_export.converters.tensors import StoredTensors
 from weft_export.errors import CheckpointError, ParityError
-from weft_export.export import adaptable, export_checkpoint
+from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 
 # A kind for each way in which names or layouts differ, and for each task.
 QUICK = (
@@ -149,16 +150,16 @@ def test_a_bundle_takes_an_adapter_of_peft(name, tmp_path):
     case = case_of(KINDS[name], tmp_path / "model", 0)
     adapted(case.model, tmp_path / "adapter", size=0.3)
     bundle = tmp_path / "models" / "m" / "1"
-    export_checkpoint(tmp_path / "model", bundle, adapters=adaptable(RANK, None), choices=case.choices, explains=False)
+    export_checkpoint(tmp_path / "model", bundle, replace(case.options, adapters=RANK, no_explain=True))
     report = export_adapter(tmp_path / "adapter", bundle, tmp_path / "model")
     assert LOGITS >= report.manifest.parity.max_abs_error
     assert len(read_adapter(tmp_path / "adapter").changes) >= len(report.manifest.layers)
 
 
-def exported(directory, tmp_path, choices):
+def exported(directory, tmp_path, options):
     """Export a checkpoint with places for adapters, and return its bundle and a random adapter of its values."""
     bundle = tmp_path / "models" / "m" / "1"
-    export_checkpoint(directory, bundle, adapters=adaptable(RANK, None), choices=choices, explains=False)
+    export_checkpoint(directory, bundle, replace(options, adapters=RANK, no_explain=True))
     stored = StoredTensors(directory)
     modules = {name.removesuffix(".weight"): entry.shape for name, entry in stored.entries.items() if ".value." in name}
     shapes = {module: shape for module, shape in modules.items() if len(shape) == 2}
@@ -172,7 +173,7 @@ def test_an_embedder_takes_adapters(files, tmp_path):
     if files:
         described(tmp_path / "model", "Pooling", "Dense", "Normalize", pooling="mean")
         dense(tmp_path / "model" / "2_Dense", width, 5, "torch.nn.modules.activation.Tanh")
-    bundle, adapter = exported(tmp_path / "model", tmp_path, None if files else Choices(pooling="max"))
+    bundle, adapter = exported(tmp_path / "model", tmp_path, ExportOptions(pooling=None if files else "max"))
     manifest = export_adapter(adapter, bundle, tmp_path / "model").manifest
     assert LOGITS >= manifest.parity.max_abs_error
     assert (5 if files else width) == len(manifest.golden.embedding)
@@ -182,5 +183,5 @@ def test_a_judge_of_several_labels_takes_adapters(tmp_path):
     """The bundle says that it judges two texts."""
     made(with_segments(CLASSIFIERS[0]), 1, tmp_path / "model")
     joining(tmp_path / "model", separator=5)
-    bundle, adapter = exported(tmp_path / "model", tmp_path, Choices(pairs=True))
+    bundle, adapter = exported(tmp_path / "model", tmp_path, ExportOptions(pairs=True))
     assert LOGITS >= export_adapter(adapter, bundle, tmp_path / "model").manifest.parity.max_abs_error

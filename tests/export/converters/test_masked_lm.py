@@ -8,9 +8,9 @@ from encoder_kinds import FILLERS, MASK, masking
 from hf_models import LOGITS, NUM_LONG, VOCAB, converted, furthest, made, token_rows
 from safetensors.torch import load_file, save_file
 
-from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 
 LENGTHS = (7, 2, 40, 12)
 BERT = FILLERS[0]
@@ -90,4 +90,4 @@ def test_what_cannot_be_asked_is_refused(tmp_path):
     bundle = tmp_path / "models" / "m" / "1"
     for golden, times in (("a house", 0), (MASK * 17, 17)):
         with pytest.raises(CheckpointError, match=rf"the golden text has {MASK} {times} times; 1 to 16 are needed"):
-            export_checkpoint(tmp_path, bundle, choices=Choices(golden=golden))
+            export_checkpoint(tmp_path, bundle, ExportOptions(golden=golden))

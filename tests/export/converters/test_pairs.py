@@ -11,9 +11,9 @@ from hf_models import LOGITS, Kind, change_config, converted, furthest, made
 from tokenizer_directories import OLDER, config_of, reference, write
 
 from loaded import Loaded, ask
-from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
 
@@ -136,7 +136,7 @@ def test_a_judge_is_served(tmp_path, identity):
     if identity:
         change_config(tmp_path / "judge", sentence_transformers={"activation_fn": IDENTITY, "version": "5.0.0"})
     bundle = tmp_path / "models" / "judge" / "1"
-    export_checkpoint(tmp_path / "judge", bundle, explains=not identity, choices=Choices(golden="a cat"))
+    export_checkpoint(tmp_path / "judge", bundle, ExportOptions(no_explain=bool(identity), golden="a cat"))
 
     async def run():
         async with Loaded(bundle) as model:

@@ -6,9 +6,10 @@ import pytest
 import transformers
 
 from weft_export.converters.convert import converter_of
-from weft_export.converters.converter import Choices, HfCheckpoint
+from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.generation import Generation
+from weft_export.options import ExportOptions
 
 # Class, the side of the pictures that its class takes for granted, and what config.json has to say.
 # Swin V2's own default size and window do not go together; ConvNeXt and ResNet take pictures of any size.
@@ -37,8 +38,9 @@ def sizes(config, side, directory):
     """The family's config of a config.json, for pictures of a side."""
     processor = {"image_processor_type": "ViTImageProcessor", "size": side}
     (directory / "preprocessor_config.json").write_text(json.dumps(processor))
-    choices = Choices(labels=("one", "other"))
-    hf = HfCheckpoint(directory, Fields(config), Generation(), frozenset(), choices)
+    labels = directory / "labels.txt"
+    labels.write_text("one\nother\n")
+    hf = HfCheckpoint(directory, Fields(config), Generation(), frozenset(), ExportOptions(labels=labels))
     return converter_of(config, has_labels=True).sizes(hf)
 
 

@@ -21,9 +21,9 @@ from transformers import AutoTokenizer, pipeline
 from loaded import Loaded, ask
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2, common_pb2, embedding_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.inputs import InputReader
@@ -69,7 +69,7 @@ def judge(tmp_path_factory):
 
 def served(directory, bundle, *questions):
     """Export with --truncate, and return what a model answers to requests; of one that it refuses, the error."""
-    export_checkpoint(directory, bundle, explains=False, choices=Choices(truncate=True))
+    export_checkpoint(directory, bundle, ExportOptions(no_explain=True, truncate=True))
 
     async def one(model, request):
         try:
@@ -167,11 +167,11 @@ def test_a_text_is_cut_as_its_pipeline_cuts_it(task, said, tmp_path):
         if is_classifier
         else next(theirs.preprocess(LONG, **theirs._preprocess_params))
     )
-    checkpoint = convert(tmp_path, Choices(truncate=True), filled=False).checkpoint
+    checkpoint = convert(tmp_path, ExportOptions(truncate=True), filled=False).checkpoint
     ids = encode_source(checkpoint, read_tokenizer(checkpoint, checkpoint.text.source_tokenizer), LONG)
     assert theirs["input_ids"][0].tolist() == ids
     assert (LONGEST, OTHER) == (len(ids), ids[-1])
-    refusing = convert(tmp_path, Choices(), filled=False).checkpoint
+    refusing = convert(tmp_path, ExportOptions(), filled=False).checkpoint
     longest = 48 if is_classifier else LONGEST
     with pytest.raises(CheckpointError, match=f"the model takes {longest}"):
         encode_source(refusing, read_tokenizer(refusing, refusing.text.source_tokenizer), LONG)
@@ -184,7 +184,7 @@ def test_a_side_of_the_tokenizers_own_file_counts_where_no_other_says_it(tmp_pat
     tokenizer.enable_truncation(7, direction="left")
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert "left" == AutoTokenizer.from_pretrained(tmp_path).truncation_side
-    text = convert(tmp_path, Choices(truncate=True), filled=False).checkpoint.text
+    text = convert(tmp_path, ExportOptions(truncate=True), filled=False).checkpoint.text
     assert (LONGEST, common_pb2.TRUNCATION_SIDE_LEFT) == (text.max_source_tokens, text.truncation_side)
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"truncation_side": "middle"}))
@@ -233,7 +233,7 @@ def test_prompts_that_no_server_takes_are_refused_by_name(words, embedder, tmp_p
     shutil.copytree(embedder, tmp_path, dirs_exist_ok=True)
     edited(tmp_path, **{"default_prompt_name": None} | WRONG[words])
     with pytest.raises(CheckpointError) as refused:
-        convert(tmp_path, Choices(), filled=False)
+        convert(tmp_path, ExportOptions(), filled=False)
     assert words in str(refused.value)
 
 
@@ -245,7 +245,7 @@ def test_a_pooling_without_the_prompt_is_refused_where_there_is_a_prompt(embedde
     with pytest.raises(CheckpointError, match="include_prompt is false"):
         converted(tmp_path)
     edited(tmp_path, prompts={"query": "", "passage": None}, default_prompt_name="passage")
-    result = convert(tmp_path, Choices())
+    result = convert(tmp_path, ExportOptions())
     theirs = SentenceTransformer(str(tmp_path), device="cpu").encode(TEXT)
     tokenizer = read_tokenizer(result.checkpoint, result.checkpoint.text.source_tokenizer)
     ids = encode_source(result.checkpoint, tokenizer, TEXT)

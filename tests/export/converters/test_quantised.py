@@ -15,9 +15,9 @@ from decoder_kinds import DECODERS
 from hf_models import LOGITS, change_config, converted, furthest, made, token_rows
 
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
 from weft_export.layers.block_linear import FOUR_BITS, BlockLinear
+from weft_export.options import ExportOptions
 
 LLAMA = next(kind for kind in DECODERS if kind.name == "llama")
 GROUP = 32
@@ -186,7 +186,7 @@ def test_symmetric_gptq_keeps_its_bits_at_int4(tmp_path):
     """4 bits on both sides of 0 in groups of 32, 64, 128 inputs are int4's blocks of 32 with the same scale."""
     model, layers = directory_of(tmp_path)
     write(tmp_path, model, layers, gptq(4, symmetric=True, size=GROUP), GPTQ | {"sym": True})
-    result = convert(tmp_path, Choices(max_tokens=96))
+    result = convert(tmp_path, ExportOptions(max_tokens=96))
     layer = result.checkpoint.model.layers[0]
 
     assert any("at --precision int4 they keep their 4 bits" in note for note in result.notes)
@@ -202,7 +202,7 @@ def test_what_is_rounded_while_a_model_runs_is_noted(tmp_path):
     groups = {"group_0": {**scheme, "input_activations": rounding}}
     config = {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": groups}
     write(tmp_path, model, layers, compressed("int-quantized", scheme), config)
-    notes = convert(tmp_path, Choices()).notes
+    notes = convert(tmp_path, ExportOptions()).notes
 
     assert any("input_activations of its quantization_config are not followed" in each for each in notes)
 

@@ -12,8 +12,8 @@ from hf_models import change_config, converted, made
 from seq2seq_kinds import SEQ2SEQ
 
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
+from weft_export.options import ExportOptions
 
 KINDS = {kind.name: kind for kind in DECODERS}
 HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
@@ -200,8 +200,8 @@ def test_a_bundle_beyond_longrope_s_first_context_says_so(tmp_path):
     rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * turned, "long_factor": [2.0] * turned}
     change_config(tmp_path, rope_parameters=rope, original_max_position_embeddings=32, max_position_embeddings=128)
 
-    assert not any("longrope" in note for note in convert(tmp_path, Choices(max_tokens=32)).notes)
-    assert any("longrope" in note for note in convert(tmp_path, Choices(max_tokens=33)).notes)
+    assert not any("longrope" in note for note in convert(tmp_path, ExportOptions(max_tokens=32)).notes)
+    assert any("longrope" in note for note in convert(tmp_path, ExportOptions(max_tokens=33)).notes)
 
 
 def refused_as(directory, kind, complaint, **fields):

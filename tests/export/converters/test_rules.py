@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,8 +11,8 @@ from hf_models import END, PAD, made, token_rows
 from seq2seq_kinds import SEQ2SEQ
 
 from loaded import Loaded, ask
-from weft_export.converters.converter import Choices
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2
 
 KINDS = {kind.name: kind for kind in (*SEQ2SEQ, *DECODERS)}
@@ -88,9 +89,9 @@ def test_rules_are_those_of_generate(name, tmp_path):
     model.generation_config.forced_eos_token_id = None
     has_source = model.config.is_encoder_decoder
     bundle = tmp_path / "bundle" / name / "1"
-    choices = Choices() if has_source else Choices(max_tokens=48)
+    options = ExportOptions() if has_source else ExportOptions(max_tokens=48)
     # The graphs that explain and score are not asked.
-    export_checkpoint(tmp_path / "model", bundle, explains=False, scores=False, choices=choices)
+    export_checkpoint(tmp_path / "model", bundle, replace(options, no_explain=True, no_score=True))
     vocab = model.config.vocab_size
     rows = token_rows(vocab, tuple(3 + index % 9 for index in range(60)), 3)
     asked = [settings(rng, vocab, has_source=has_source) for _ in rows]

@@ -21,8 +21,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.converters import sentence_files
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
+from weft_export.options import ExportOptions
 from weft_proto.prompts import default_prompt
 
 TEXT, PAIR = "we eat bread", ("a cat", "the house")
@@ -103,7 +103,7 @@ def our_answer(checkpoint, *texts):
 
 def test_an_embedder_that_it_saved_embeds_as_it_does(embedder):
     """Vectors within 1e-4; a text that encode() would cut is too long here."""
-    result = convert(embedder, Choices())
+    result = convert(embedder, ExportOptions())
     assert LOGITS >= furthest(our_answer(result.checkpoint, TEXT), their_vector(embedder))
     assert LONGEST == result.checkpoint.text.max_source_tokens
     assert LONGEST == SentenceTransformer(str(embedder), device="cpu").max_seq_length
@@ -114,7 +114,7 @@ def test_an_embedder_that_it_saved_embeds_as_it_does(embedder):
 def test_a_cross_encoder_that_it_saved_scores_as_it_does(activation, judge, tmp_path):
     """The score itself within 1e-4, whichever function makes it of the logit; a longer pair is too long."""
     directory = edited(judge, tmp_path / "edited", sentence_files.MODEL, ("activation_fn",), activation or ABSENT)
-    result = convert(directory, Choices())
+    result = convert(directory, ExportOptions())
     assert LOGITS >= furthest(our_answer(result.checkpoint, *PAIR), their_score(directory))
     assert LONGEST == result.checkpoint.text.max_source_tokens
 
@@ -125,10 +125,10 @@ def test_texts_are_in_lower_case_where_its_file_says_so(embedder, judge, tmp_pat
     for name, given, theirs, texts in (("e", embedder, their_vector, loud[:1]), ("j", judge, their_score, loud[1:])):
         directory = edited(given, tmp_path / name, TRANSFORMER, ("do_lower_case",), True)
         expected = theirs(directory, texts[0] if len(texts) == 1 else tuple(texts))
-        result = convert(directory, Choices())
+        result = convert(directory, ExportOptions())
         assert LOGITS >= furthest(our_answer(result.checkpoint, *texts), expected)
         assert () == result.notes
-        assert LOGITS < furthest(our_answer(convert(given, Choices()).checkpoint, *texts), expected)
+        assert LOGITS < furthest(our_answer(convert(given, ExportOptions()).checkpoint, *texts), expected)
 
 
 @pytest.mark.parametrize("normalizer", [ABSENT, None, {"normalizers": [{"type": "NFC"}]}, BERTS])
@@ -149,7 +149,7 @@ def test_lower_case_goes_before_whatever_the_tokenizers_library_reads(normalizer
 def test_a_tokenizer_that_tells_no_segments_has_one(names, judge, tmp_path):
     """A model with two segments is then told of the first alone, and a note says so."""
     directory = edited(judge, tmp_path / "edited", "tokenizer_config.json", ("model_input_names",), names)
-    result = convert(directory, Choices())
+    result = convert(directory, ExportOptions())
     assert LOGITS >= furthest(our_answer(result.checkpoint, *PAIR), their_score(directory))
     assert any("token_type_ids" in note for note in result.notes)
 
@@ -158,13 +158,13 @@ def test_its_own_file_counts_before_config_json(judge, tmp_path):
     """As predict() takes it: its own file, then the newer place in config.json, then the older."""
     older = "sbert_ce_default_activation_function"
     directory = edited(judge, tmp_path / "one", "config.json", (older,), IDENTITY)
-    assert LOGITS >= furthest(our_answer(convert(directory, Choices()).checkpoint, *PAIR), their_score(directory))
+    assert LOGITS >= furthest(our_answer(convert(directory, ExportOptions()).checkpoint, *PAIR), their_score(directory))
     (directory / sentence_files.MODEL).unlink()
     (directory / "modules.json").unlink()
-    assert LOGITS >= furthest(our_answer(convert(directory, Choices()).checkpoint, *PAIR), their_score(directory))
+    assert LOGITS >= furthest(our_answer(convert(directory, ExportOptions()).checkpoint, *PAIR), their_score(directory))
     newer = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
     directory = edited(directory, tmp_path / "two", "config.json", ("sentence_transformers",), newer)
-    assert LOGITS >= furthest(our_answer(convert(directory, Choices()).checkpoint, *PAIR), their_score(directory))
+    assert LOGITS >= furthest(our_answer(convert(directory, ExportOptions()).checkpoint, *PAIR), their_score(directory))
 
 
 def test_a_cross_encoder_of_several_labels_judges_pairs_without_being_told(tmp_path):
@@ -177,7 +177,7 @@ def test_a_cross_encoder_of_several_labels_judges_pairs_without_being_told(tmp_p
     joining(tmp_path / "body", separator=OTHER)
     padded(tmp_path / "body")
     CrossEncoder(str(tmp_path / "body"), device="cpu").save_pretrained(str(tmp_path / "saved"))
-    result = convert(tmp_path / "saved", Choices())
+    result = convert(tmp_path / "saved", ExportOptions())
     logits = CrossEncoder(str(tmp_path / "saved"), device="cpu").predict([PAIR], convert_to_tensor=True)[0]
     assert LOGITS >= furthest(our_answer(result.checkpoint, *PAIR), logits)
     assert (OTHER, "softmax") == (result.checkpoint.text.separator_id, result.checkpoint.model.scoring)
@@ -219,7 +219,7 @@ def test_what_cannot_be_followed_is_refused_by_name(file, path, value, embedder,
     """No silently different vectors: the file, and the key or its value."""
     directory = edited(embedder, tmp_path / "edited", file, path, value)
     with pytest.raises(CheckpointError) as refused:
-        convert(directory, Choices(), filled=False)
+        convert(directory, ExportOptions(), filled=False)
     assert path[-1] in str(refused.value) or str(value) in str(refused.value)
 
 
@@ -235,7 +235,7 @@ NOTED = [
 def test_what_is_not_followed_is_noted(file, path, value, embedder, tmp_path):
     """A person reads of it while there is time to stop, once."""
     directory = edited(embedder, tmp_path / "edited", file, path, value)
-    (note,) = convert(directory, Choices(), filled=False).notes
+    (note,) = convert(directory, ExportOptions(), filled=False).notes
     assert path[-1] in note
 
 
@@ -271,7 +271,7 @@ def fault(directory, work, file, path, value, theirs, texts):
     if expected is None:
         return None
     try:
-        result = convert(work, Choices())
+        result = convert(work, ExportOptions())
     except CheckpointError as error:
         named = (str(path[-1]), "max_seq_length", "pools by", "model_type", "weights", "modules.json")
         return None if any(name in str(error) for name in named) else f"refused without its name: {error}"

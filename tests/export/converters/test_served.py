@@ -20,9 +20,9 @@ from test_pictures import made_with_processor
 from test_whisper import WHISPER
 
 from loaded import Loaded, ask
-from weft_export.converters.converter import Choices
 from weft_export.converters.registry import CONVERTERS
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2
 
 LENGTHS = (7, 1, 23, 12, 30, 3)
@@ -66,11 +66,11 @@ def rows_of(kinds):
     return [pytest.param(kind, id=kind.name, marks=[] if kind.name in FEW else pytest.mark.long) for kind in kinds]
 
 
-def answers(directory, requests, **choices):
+def answers(directory, requests, **options):
     """Export a directory, serve it, and ask everything at once."""
     bundle = directory.parent / "models" / "model" / "1"
     # The graphs that explain and score are not asked.
-    export_checkpoint(directory, bundle, explains=False, scores=False, choices=Choices(**choices))
+    export_checkpoint(directory, bundle, ExportOptions(no_explain=True, no_score=True, **options))
 
     async def run():
         async with Loaded(bundle, slots=len(requests) + 1) as model:

@@ -12,7 +12,8 @@ from tokenizer_directories import reference
 
 from loaded import Loaded, ask
 from weft_export.adapters.export_adapter import export_adapter
-from weft_export.export import adaptable, export_checkpoint
+from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 
 CLOSE = 1e-5
 PRODUCTS = r".*attention\.self\.(query|value)|.*layer\.\d+\.(intermediate|output)\.dense"
@@ -22,7 +23,7 @@ def exported(model_class, tmp_path, golden=None, **config):
     """Save a model with transformers and an adapter with PEFT, export both, and return the bundle and PEFT's model."""
     model = made_encoder(model_class, "bert", tmp_path / "saved", seed=3, more_rows=0)
     bundle = tmp_path / "models" / "m" / "1"
-    export_checkpoint(tmp_path / "saved", bundle, adapters=adaptable(RANK, None))
+    export_checkpoint(tmp_path / "saved", bundle, ExportOptions(adapters=RANK))
     theirs = adapted(model, tmp_path / "formal", size=0.4, target_modules=PRODUCTS, **config)
     export_adapter(tmp_path / "formal", bundle, tmp_path / "saved", golden=golden)
     return bundle, theirs.base_model.model

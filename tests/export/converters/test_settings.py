@@ -15,9 +15,9 @@ from seq2seq_kinds import SEQ2SEQ
 from loaded import Loaded, ask
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
 from weft_export.converters.settings import GENERATION_KEYS, GenerationSettings
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2
 
 KINDS = {kind.name: kind for kind in (*SEQ2SEQ, *DECODERS)}
@@ -137,7 +137,7 @@ def notes_with(name, directory, settings, without=()):
     path = directory / "generation_config.json"
     given = json.loads(path.read_text()) | settings
     path.write_text(json.dumps({key: value for key, value in given.items() if key not in without}))
-    return convert(directory, Choices(), filled=False)
+    return convert(directory, ExportOptions(), filled=False)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_penalties_of_a_source_need_one():
 def test_what_a_generator_does_not_force_is_told(tmp_path):
     """A first and a last token are forced behind a start token, which its answers do not have."""
     made_with("llama", tmp_path, {"forced_bos_token_id": 0, "forced_eos_token_id": END, "min_length": 0})
-    (note,) = convert(tmp_path, Choices()).notes
+    (note,) = convert(tmp_path, ExportOptions()).notes
 
     assert note.endswith("answers do not follow: forced_bos_token_id is 0, forced_eos_token_id is 1")
 
@@ -313,7 +313,7 @@ def test_an_empty_request_is_answered_as_generate_does(name, seed, names, more, 
     save_settings(model, tmp_path / "model", settings | more)
     ban(model, rows, tmp_path / "model")
     bundle = tmp_path / "bundle" / name / "1"
-    report = export_checkpoint(tmp_path / "model", bundle, explains=False, scores=False)
+    report = export_checkpoint(tmp_path / "model", bundle, ExportOptions(no_explain=True, no_score=True))
 
     assert by_rule == (len(report.manifest.decoding.suppressed.ids) >= 3)
     for expected, found in zip(theirs(model, rows), asyncio.run(served(bundle, rows)), strict=True):

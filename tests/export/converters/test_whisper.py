@@ -12,10 +12,10 @@ from hf_models import END, LOGITS, PAD, Kind, converted, furthest, greedy, made,
 from loaded import Loaded, ask
 from weft_export.checkpoints.sound import wav_of
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import Row
+from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2
 from weft_server.logits_processors.history import History
 from weft_server.logits_processors.timestamps import Timestamps
@@ -253,7 +253,7 @@ def test_a_processors_file_without_an_extractor_says_nothing_of_it(tmp_path):
     """Then the other file counts, as with theirs. What else it holds is noted."""
     made_whisper(tmp_path)
     (tmp_path / "processor_config.json").write_text('{"processor_class": "WhisperProcessor", "new_of_version_9": 1}')
-    result = convert(tmp_path, Choices(), filled=False)
+    result = convert(tmp_path, ExportOptions(), filled=False)
     assert MELS == result.checkpoint.audio.num_mels
     assert any("new_of_version_9 (1)" in note for note in result.notes)
 

@@ -10,9 +10,9 @@ from test_whisper import LANGUAGES, MELS, NO_TIMES, POSITIONS, START, TASKS, mad
 from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
 from weft_export.converters.convert import convert
-from weft_export.converters.converter import Choices
 from weft_export.converters.spoken_defaults import CODES
 from weft_export.errors import CheckpointError
+from weft_export.options import ExportOptions
 from weft_proto.sound import spoken_ids
 from weft_proto.v1 import transcription_pb2
 from weft_server.requests.transcription import transcribing_of
@@ -68,7 +68,7 @@ def our_beginning(audio, heard, **asked):
 def test_an_answer_begins_as_generate_begins_it(files, original, tmp_path):
     """Where a request says nothing: the language, or the one that the model tells; the task; whether moments follow."""
     directory = changed(original, tmp_path, **files)
-    audio = convert(directory, Choices(), filled=False).checkpoint.audio
+    audio = convert(directory, ExportOptions(), filled=False).checkpoint.audio
     model = transformers.WhisperForConditionalGeneration.from_pretrained(directory)
     features = torch.randn(1, MELS, 2 * POSITIONS, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
@@ -84,7 +84,7 @@ def test_an_answer_begins_as_generate_begins_it(files, original, tmp_path):
 def test_a_request_overrules_what_the_files_say(original, tmp_path):
     """Each of the three by itself."""
     said = {"language": "german", "task": "translate", "return_timestamps": True}
-    audio = convert(changed(original, tmp_path, **said), Choices(), filled=False).checkpoint.audio
+    audio = convert(changed(original, tmp_path, **said), ExportOptions(), filled=False).checkpoint.audio
     assert [START, GERMAN, TRANSLATE] == our_beginning(audio, "")
     assert [START, ENGLISH, TRANSLATE] == our_beginning(audio, "", language="en")
     assert [START, GERMAN, SAY] == our_beginning(audio, "", to_english=False)
@@ -106,12 +106,12 @@ def test_a_request_overrules_what_the_files_say(original, tmp_path):
 def test_a_beginning_that_no_request_has_is_refused(files, complaint, original, tmp_path):
     """By the name of the key."""
     with pytest.raises(CheckpointError, match=complaint):
-        convert(changed(original, tmp_path, **files), Choices(), filled=False)
+        convert(changed(original, tmp_path, **files), ExportOptions(), filled=False)
 
 
 def test_a_file_that_names_nothing_is_noted(original):
     """generate() then leaves the task's token out, of which a request always has one."""
-    notes = convert(original, Choices(), filled=False).notes
+    notes = convert(original, ExportOptions(), filled=False).notes
     assert any(note.startswith("no file names a language or a task") for note in notes)
 
 

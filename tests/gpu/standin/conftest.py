@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from weft_export.options import ExportOptions
+
 sys.path.insert(0, str(Path(__file__).parent))
 CHECKPOINTS = Path(__file__).parents[3] / "export" / "checkpoints"
 
@@ -19,7 +21,7 @@ def bundles(tmp_path_factory):
     def bundle(name, precision):
         if (name, precision) not in made:
             directory = tmp_path_factory.mktemp(precision) / name / "1"
-            export_checkpoint(CHECKPOINTS / name, directory, precision)
+            export_checkpoint(CHECKPOINTS / name, directory, ExportOptions(precision=precision))
             # One that was broken off is none.
             made[name, precision] = directory
         return made[name, precision]

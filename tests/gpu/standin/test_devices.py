@@ -18,6 +18,7 @@ from standin import RUNTIME, WHY_NOT, counting, device, resize, verify_clean
 
 from loaded import Loaded, ask, golden_request
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.checks.bundles import look_at_bundles
 from weft_server.checks.settings import look_at_settings
@@ -43,7 +44,7 @@ def halves(tmp_path_factory):
     """A repository of models in fp16."""
     repository = tmp_path_factory.mktemp("halves")
     for name in NAMES:
-        export_checkpoint(CHECKPOINTS / name, repository / name / "1", "fp16")
+        export_checkpoint(CHECKPOINTS / name, repository / name / "1", ExportOptions(precision="fp16"))
     return repository
 
 

@@ -19,6 +19,7 @@ from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.errors import ExportError
 from weft_export.export import export_checkpoint
 from weft_export.families.t5 import T5
+from weft_export.options import ExportOptions
 from weft_proto.tasks import TASKS
 from weft_server.bundle.load import load_bundle
 from weft_server.loading.golden import verify_golden
@@ -64,7 +65,7 @@ def tiny_bundles(tmp_path_factory):
             checkpoint = tmp_path_factory.mktemp("checkpoint")
             save_checkpoint(checkpoint, calm((make or CHECKPOINTS[name])(), CALM.get(name, 0.5)))
             directory = tmp_path_factory.mktemp(precision) / name / "1"
-            export_checkpoint(checkpoint, directory, precision)
+            export_checkpoint(checkpoint, directory, ExportOptions(precision=precision))
             made[name, precision] = directory
         return made[name, precision]
 

@@ -16,6 +16,7 @@ from paged_bundles import gigabytes_of
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
 from weft_export.families.causal_lm import CausalLm
+from weft_export.options import ExportOptions
 from weft_server.loading.golden import verify_golden
 from weft_server.sequence import Beams, Decoding, Sampling, Sequence
 from weft_server.source import Ids
@@ -41,7 +42,9 @@ def paged(tmp_path_factory):
     """A tiny generator at fp16, with its cache in blocks."""
     folder = tmp_path_factory.mktemp("paged")
     export_checkpoint(
-        save_tiny("tiny-generate", folder / "c"), folder / "m" / "1", "fp16", paged=True, explains=False, scores=False
+        save_tiny("tiny-generate", folder / "c"),
+        folder / "m" / "1",
+        ExportOptions(precision="fp16", paged=True, no_explain=True, no_score=True),
     )
     return folder / "m" / "1"
 
@@ -88,7 +91,9 @@ def longer(tmp_path_factory):
     tiny.text.max_total_tokens, tiny.text.max_new_tokens = 512, 511
     model = CausalLm(replace(tiny.model.config, max_tokens=512))
     save_checkpoint(folder / "c", replace(tiny, model=randomised(model)))
-    export_checkpoint(folder / "c", folder / "m" / "1", "fp16", paged=True, explains=False, scores=False)
+    export_checkpoint(
+        folder / "c", folder / "m" / "1", ExportOptions(precision="fp16", paged=True, no_explain=True, no_score=True)
+    )
     return folder / "m" / "1"
 
 

@@ -12,6 +12,7 @@ from standin import WHY_NOT, counting, lingering, verify_clean
 
 from loaded import Loaded, ask, golden_request
 from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.loading.golden import verify_golden
@@ -39,7 +40,7 @@ def exported(tmp_path_factory):
     def bundle(name):
         if name not in made:
             made[name] = tmp_path_factory.mktemp("fp16") / name / "1"
-            export_checkpoint(CHECKPOINTS / name, made[name], "fp16")
+            export_checkpoint(CHECKPOINTS / name, made[name], ExportOptions(precision="fp16"))
         return made[name]
 
     return bundle

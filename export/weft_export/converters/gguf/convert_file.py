@@ -5,9 +5,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from weft_export.checkpoints.directory import LoadedCheckpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE
-from weft_export.converters.convert import Converted, convert_tensors
-from weft_export.converters.converter import Choices
+from weft_export.converters.convert import convert_tensors
 from weft_export.converters.generation import GENERATION_FILE
 from weft_export.converters.gguf.config import USED_HERE, architecture_of, config_of
 from weft_export.converters.gguf.header import Header, read_header
@@ -15,13 +15,14 @@ from weft_export.converters.gguf.names import title_of
 from weft_export.converters.gguf.tokens import write_tokenizer
 from weft_export.converters.gguf.weights import gguf_tensors
 from weft_export.errors import CheckpointError
+from weft_export.options import ExportOptions
 from weft_proto.bundle_rules import CONFIG_FILE
 
 # Of the model's name, its author, and how the file was made.
 _HARMLESS = ("general.", "split.", "quantize.")
 
 
-def convert_file(path: Path, choices: Choices, *, filled: bool = True) -> Converted:
+def convert_file(path: Path, options: ExportOptions, *, filled: bool = True) -> LoadedCheckpoint:
     """Read a GGUF file, and its other parts if it is one of several; the model is in eval mode and float32.
 
     Raises:
@@ -39,7 +40,7 @@ def convert_file(path: Path, choices: Choices, *, filled: bool = True) -> Conver
             generation, notes = write_tokenizer(header, name, directory)
             (directory / CONFIG_FILE).write_text(json.dumps(config))
             (directory / GENERATION_FILE).write_text(json.dumps(generation))
-            converted = convert_tensors(directory, config, lambda _: stored, choices, filled=filled)
+            converted = convert_tensors(directory, config, lambda _: stored, options, filled=filled)
         except CheckpointError as error:
             raise CheckpointError(str(error).replace(str(directory), str(path))) from error
     notes += _notes(header)

@@ -1,25 +1,30 @@
 """The table of options that decide what a bundle has in it. Each field is a flag of every command that exports."""
 
+import json
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from weft_export.preconditions import Pooling
+from weft_export.checkpoints.files import read_file
+from weft_export.choices import PRECISIONS, PRODUCTS, Pooling, Precision
+from weft_export.errors import CheckpointError, ExportError
+from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED
+from weft_proto.paging import PAGED_PRECISIONS
+from weft_proto.v1 import bundle_pb2
 
-
-class Precision(StrEnum):
-    """What a bundle computes in."""
-
-    FP32 = "fp32"
-    FP16 = "fp16"
-    BF16 = "bf16"
-    INT8 = "int8"
-    INT8_WEIGHTS = "int8-weights"
-    INT4 = "int4"
-    NF4 = "nf4"
+# What a checkpoint of ours says itself.
+_OF_HUGGING_FACE = (
+    "max_tokens",
+    "max_source_tokens",
+    "description",
+    "labels",
+    "label_text",
+    "pooling",
+    "pairs",
+    "truncate",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,3 +161,73 @@ class ExportOptions:
             "long where its own library cuts it. Without it, such a text is refused.",
         ),
     ] = False
+
+    @property
+    def number(self) -> bundle_pb2.Precision.ValueType:
+        """The precision as a manifest says it."""
+        return PRECISIONS[self.precision]
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The labels that stay: those of the file that was named. Raises CheckpointError as read_labels."""
+        return () if self.labels is None else read_labels(self.labels)
+
+    @property
+    def adapted_products(self) -> tuple[str, ...]:
+        """Which products of a layer take adapters. Raises ExportError for a name that none has."""
+        if self.adapted is None:
+            return PRODUCTS
+        names = tuple(name.strip() for name in self.adapted.split(","))
+        for name in names:
+            if name not in PRODUCTS:
+                raise ExportError(f"{name!r:.60} is no product of a layer; these are: {', '.join(PRODUCTS)}")
+        return names
+
+    @property
+    def of_hugging_face(self) -> list[str]:
+        """The flags that were given of those that are for a Hugging Face directory or a GGUF file alone."""
+        given = (name for name in _OF_HUGGING_FACE if getattr(self, name) != getattr(DEFAULT_OPTIONS, name))
+        return [flag_of(name) for name in given]
+
+    def check_precision(self) -> None:
+        """Raise ExportError for what no server does in this precision, or what is only for another."""
+        if self.paged and self.number not in PAGED_PRECISIONS:
+            raise ExportError(f"--paged is for fp16 and bf16, on CUDA; at {self.precision} caches lie in slots")
+        if self.adapters is not None and self.number not in HOST_PRECISIONS:
+            raise ExportError("adapters are not for fp16 and bf16: no server runs them on a device")
+        if self.mixed_runs and self.number not in HOST_PRECISIONS:
+            raise ExportError("mixed runs are not for fp16 and bf16: no server runs them on a device")
+        if self.held_out is not None and self.number not in ROUNDED:
+            raise ExportError("held-out examples are for int8 and the like, whose rounding they measure")
+
+    def check_labels(self) -> None:
+        """Raise ExportError for a bundle whose adapters could not be made: nothing says afterwards what was chosen."""
+        if self.label_names and self.adapters is not None:
+            raise ExportError("adapters are not for labels that stay: leave out --labels, or --adapters")
+
+
+DEFAULT_OPTIONS = ExportOptions()
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a field."""
+    return f"--{name.replace('_', '-')}"
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """Return the labels that a file names, in the order of their indices.
+
+    Raises:
+        CheckpointError: it holds none, or something else.
+    """
+    try:
+        text = read_file(path).decode()
+        found: Any = json.loads(text) if path.suffix == ".json" else [line for line in text.splitlines() if line]
+    except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 raise ValueError
+        raise CheckpointError(f"{path} cannot be read as labels: {error}") from error
+    if isinstance(found, dict):
+        by_index = found.get("id2label", {})
+        found = [by_index.get(str(index)) for index in range(len(by_index))] if isinstance(by_index, dict) else []
+    if not isinstance(found, list) or not found or not all(isinstance(label, str) and label for label in found):
+        raise CheckpointError(f"{path} has no labels: a line each, a JSON list, or a config.json with id2label")
+    return tuple(found)

@@ -1,0 +1,75 @@
+"""Options of an export as flags of a command, and what is wrong with them: said before torch is loaded."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from hashlib import sha256
+from pathlib import Path
+
+from weft_export.checkpoints.files import check_regular
+from weft_export.checkpoints.formats import check_adaptable, check_format, is_foreign, is_gguf
+from weft_export.console.utf8 import utf8
+from weft_export.errors import ExportError
+from weft_export.options import ExportOptions, flag_of
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, whose last parameter is `**options`, a flag for each option. Return the command."""
+    own = [each for each in inspect.signature(command).parameters.values() if each.kind != each.VAR_KEYWORD]
+    rows = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(ExportOptions)
+    ]
+    parameters = [*(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own), *rows]
+    signature = inspect.Signature(parameters)
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
+    return command
+
+
+def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = False) -> None:
+    """Check options for an export of this directory, as far as that can be done without the weights.
+
+    of_each: what is asked is said of each precision, and not done in one.
+
+    Raises:
+        ExportError: There are four cases:
+            1. The directory is of another format, for which there may be another command.
+            2. Options contradict each other.
+            3. One names a file that cannot be read, or holds a text that is no UTF-8.
+            4. One is for a Hugging Face directory, and this is a checkpoint of ours.
+    """
+    for name in ("golden", "description", "label_text"):
+        if (text := getattr(options, name)) is not None:
+            utf8(flag_of(name), text)
+    if options.adapted is not None and options.adapters is None:
+        raise ExportError("--adapted says which products take adapters: it needs --adapters RANK")
+    assert options.adapted_products
+    if not of_each:
+        options.check_precision()
+    if options.held_out is not None:
+        check_regular(options.held_out)
+    options.check_labels()
+    check_format(checkpoint)
+    if options.adapters is not None:
+        check_adaptable(checkpoint)
+    if options.of_hugging_face and not (is_foreign(checkpoint) or is_gguf(checkpoint)):
+        raise ExportError(
+            f"{', '.join(options.of_hugging_face)}: config.json of {checkpoint} says that itself, as of a checkpoint"
+            " of Weft"
+        )
+
+
+def contents_of(options: ExportOptions) -> Mapping[str, str]:
+    """Return options by name, for a digest: of a file that one names, its content counts, and not its path."""
+    return {field.name: _content(getattr(options, field.name)) for field in fields(ExportOptions)}
+
+
+def _content(value: object) -> str:
+    """Return what an option comes to. A text may name a file, as of the golden request."""
+    if isinstance(value, Path | str) and value:
+        try:
+            return sha256(Path(value).read_bytes()).hexdigest()
+        except (OSError, ValueError):
+            return str(value)
+    return str(value)
