@@ -1,1 +1,4 @@
-"""Generated gRPC and protobuf code of Weft's contracts. Edit the .proto files, then run `make proto`."""
+"""Generated gRPC and protobuf code of Weft's contracts, and the table of their methods.
+
+Edit the .proto files, then run `make proto`.
+"""
