@@ -71,10 +71,9 @@ class Home(Process):
         """Let a client connect again in each fork of this process. Channels of before may hang there, or crash."""
         _clients.add(client)
 
-    def begin(self, method: Any) -> Callable[..., Any]:
+    def begin(self, method: Any) -> Any:
         """Return what begins a call and does not wait for it."""
-        begin: Callable[..., Any] = method.future
-        return begin
+        return method.future
 
     def sleep(self, seconds: float) -> None:
         """Do nothing for so long."""
@@ -131,10 +130,9 @@ class LoopHome(Process):
     def again_in_forks(self, client: Client) -> None:
         """Do nothing: no loop goes on in a fork."""
 
-    def begin(self, method: Any) -> Callable[..., Any]:
+    def begin(self, method: Any) -> Any:
         """Return what begins a call and does not wait for it."""
-        begin: Callable[..., Any] = method
-        return begin
+        return method
 
     async def sleep(self, seconds: float) -> None:
         """Do nothing for so long."""
