@@ -94,7 +94,10 @@ class Home(Process):
 
     def result(self, call: Any) -> Any:
         """Return the response of a call that was begun; raises grpc.RpcError, and Cancelled."""
-        return call.result()
+        try:
+            return call.result()
+        except grpc.FutureCancelledError as error:  # by another thread
+            raise Cancelled("the call was cancelled") from error
 
     def message(self, call: Any) -> Any:
         """Wait for a message of a stream; grpc.aio.EOF behind the last one."""
