@@ -71,10 +71,9 @@ class Home(Process):
         """Let a client connect again in each fork of this process. Channels of before may hang there, or crash."""
         _clients.add(client)
 
-    def begin(self, method: Any) -> Callable[..., Any]:
+    def begin(self, method: Any) -> Any:
         """Return what begins a call and does not wait for it."""
-        begin: Callable[..., Any] = method.future
-        return begin
+        return method.future
 
     def sleep(self, seconds: float) -> None:
         """Do nothing for so long."""
@@ -95,7 +94,10 @@ class Home(Process):
 
     def result(self, call: Any) -> Any:
         """Return the response of a call that was begun; raises grpc.RpcError, and Cancelled."""
-        return call.result()
+        try:
+            return call.result()
+        except grpc.FutureCancelledError as error:  # by another thread
+            raise Cancelled("the call was cancelled") from error
 
     def message(self, call: Any) -> Any:
         """Wait for a message of a stream; grpc.aio.EOF behind the last one."""
@@ -131,10 +133,9 @@ class LoopHome(Process):
     def again_in_forks(self, client: Client) -> None:
         """Do nothing: no loop goes on in a fork."""
 
-    def begin(self, method: Any) -> Callable[..., Any]:
+    def begin(self, method: Any) -> Any:
         """Return what begins a call and does not wait for it."""
-        begin: Callable[..., Any] = method
-        return begin
+        return method
 
     async def sleep(self, seconds: float) -> None:
         """Do nothing for so long."""

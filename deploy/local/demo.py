@@ -76,8 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     tour = [
         sys.executable,
-        "-m",
-        "weft._demo",
+        str(Path(__file__).with_name("tour.py")),
         "--checkpoints",
         str(ROOT / "export/checkpoints"),
         "--out",

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -284,6 +285,18 @@ def test_cancelling_ends_what_is_in_flight(server, client, leave):
         assert [] == list(many)
 
     assert all(seen.cancelled.wait(60) for seen in in_flight(server))
+
+
+def test_cancelling_ends_who_waits(server, client):
+    """A thread that waits for an answer gets none, and no error, when another one cancels."""
+    server.servicer.by_text = {"b": 30.0}
+    many = client.translate_many(["a", "b"])
+    assert "a" == next(many).text
+    with ThreadPoolExecutor() as threads:
+        rest = threads.submit(list, many)
+        asyncio.run(until(lambda: in_flight(server)))
+        many.cancel()
+        assert [] == rest.result(60)
 
 
 def test_leaving_a_loop_ends_what_is_in_flight(server):

@@ -65,7 +65,7 @@ def wait_for_tour(pid):
     while time.monotonic() < give_up:
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             with suppress(FileNotFoundError):
-                tour = "weft._demo" in Path(f"/proc/{child}/cmdline").read_text()
+                tour = "tour.py" in Path(f"/proc/{child}/cmdline").read_text()
                 if tour and "cygrpc" in Path(f"/proc/{child}/maps").read_text():
                     return
         time.sleep(0.01)

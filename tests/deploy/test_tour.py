@@ -7,14 +7,25 @@ from pathlib import Path
 
 import pytest
 
+from fakes import fake_server
+
+TOUR = Path(__file__).parents[2] / "deploy" / "local" / "tour.py"
+
+
+@pytest.fixture
+def server():
+    """A fake server on a free port."""
+    with fake_server() as running:
+        yield running
+
 
 @pytest.fixture
 def run_demo(server, tmp_path):
-    """Run the module as `make demo` does; returns what the process did."""
+    """Run it as `make demo` does; returns what the process did."""
 
     def run(checkpoints, columns=80):
         argv = ["--target", server.target, "--checkpoints", checkpoints, "--out", tmp_path / "out"]
-        command = [sys.executable, "-m", "weft._demo", *argv]
+        command = [sys.executable, TOUR, *argv]
         environment = os.environ | {"COLUMNS": str(columns)}
         return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 

@@ -1,4 +1,4 @@
-"""One request of each kind to a server of the demo models, in a table: `python -m weft._demo`, run by `make demo`."""
+"""One request of each kind to a server of the demo models, in a table: what `make demo` shows."""
 
 import sys
 import time
