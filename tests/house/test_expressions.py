@@ -260,9 +260,13 @@ def asked():
 @pytest.mark.parametrize("where", READ)
 def test_time_grows_no_faster_than_the_text(asked, where):
     """Over its worst texts of 64 KiB each takes at most eight times what it takes over a quarter of them."""
+
+    def grows_slowly(index):
+        return asked(where, index, LONG) < MOST * max(FLOOR_S, asked(where, index, SHORT))
+
     for index in range(len(READ[where]) - 1):
-        short = max(FLOOR_S, asked(where, index, SHORT))
-        assert asked(where, index, LONG) < MOST * short, f"text {index}"
+        # What is quadratic is so each time. A core that somebody else works on may be slow once.
+        assert any(grows_slowly(index) for _ in range(3)), f"text {index}"
 
 
 def test_what_is_quadratic_is_found(monkeypatch):
