@@ -8,8 +8,7 @@ from samples import WRITERS, sample
 from tiny import CHECKPOINTS, tiny_caption, tiny_generate, tiny_text, tiny_translate
 
 from weft_export.families.registry import FAMILIES
-from weft_export.families.state import KV_CACHE, RECURRENT
-from weft_export.families.writer import Writer
+from weft_export.families.writer import KV_CACHE, RECURRENT, Writer
 from weft_export.graphs.views import candidates
 from weft_export.layers.run import Run
 from weft_proto.tasks import TASKS

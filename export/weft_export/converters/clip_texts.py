@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.tokenizer import encode, tokenizer_of
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import DEFAULT_LABEL_TEXT, HfCheckpoint
-from weft_export.converters.fields import Fields
+from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.sources import Names, Source, both, both_rows, from_row, source_of
 from weft_export.errors import CheckpointError
 from weft_export.families.causal import CausalLayer

@@ -1,8 +1,8 @@
 """ModernBERT (Warner et al. 2024): pre-norm, rotary positions, GeGLU, and most layers see only their surroundings."""
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.encoders import DEFAULT_TEXT, kinds
+from weft_export.converters.fields import ACTIVATIONS
 from weft_export.converters.masked_lm_heads import MaskedLmHead
 from weft_export.converters.rope import whole_rope_of
 from weft_export.converters.sources import Names, both, half, layer_names

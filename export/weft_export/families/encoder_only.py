@@ -18,7 +18,7 @@ from weft_export.layers.feed_forward import ACTIVATIONS
 from weft_export.layers.pooling import mean_of_real
 from weft_export.layers.positions import Rope
 from weft_export.layers.reach import ALL, Reach
-from weft_export.layers.relative_bias import RelativeBias
+from weft_export.layers.score_bias import RelativeBias
 from weft_export.layers.style import Style
 
 FIRST, MEAN = "first", "mean"
