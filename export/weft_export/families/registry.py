@@ -19,7 +19,6 @@ from weft_export.families.writer import Writer
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2
 
-
 # Of each family its module in this folder, the model and the config in it, and what it is for.
 _TABLE = {
     "rnn": ("rnn", "Rnn", "RnnConfig", common_pb2.TASK_TRANSLATE),
