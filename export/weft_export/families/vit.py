@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from weft_export.families.classifier import SCORINGS, SOFTMAX, Classifier
-from weft_export.families.encoder_only import FIRST, MEAN
 from weft_export.families.sizes import require_among, require_divisible, require_sizes
 from weft_export.layers.encoder import Encoder
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
 from weft_export.layers.feed_forward import ACTIVATIONS
 from weft_export.layers.patches import PatchEmbedding
-from weft_export.layers.pooling import mean_over_positions
+from weft_export.layers.pooling import FIRST, MEAN, mean_over_positions
 from weft_export.layers.style import Style
 
 
