@@ -14,9 +14,10 @@ from weft_export.converters.sources import Names, Source, both, both_rows, from_
 from weft_export.errors import CheckpointError
 from weft_export.families.causal import CausalLayer
 from weft_export.families.sizes import require_divisible, require_sizes
-from weft_export.families.text_embedder import LAST, Dense, TextEmbedderConfig
+from weft_export.families.text_embedder import Dense, TextEmbedderConfig
 from weft_export.layers.attention import causal_mask
 from weft_export.layers.embeddings import EmbeddingStyle
+from weft_export.layers.pooling import LAST
 from weft_export.layers.style import Style
 from weft_export.options import ExportOptions
 
