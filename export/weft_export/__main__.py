@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weft_export.choices import Precision
-from weft_export.console.failing import plain_errors
-from weft_export.console.peak import peak_resident_bytes
-from weft_export.console.progress import shown
+from weft_export.console.progress import peak_resident_bytes, shown
+from weft_export.console.stopping import plain_errors
 from weft_export.errors import ExportError
 from weft_export.flags import check_options, takes_options
 from weft_export.options import ExportOptions

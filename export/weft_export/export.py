@@ -10,11 +10,11 @@ from torch import nn
 
 from weft_export import failed
 from weft_export.bundle import manifest_of, provenance_of, write_manifest
-from weft_export.checkpoints.asked import with_golden
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import LoadedCheckpoint, load_checkpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_regular
 from weft_export.checkpoints.formats import is_foreign, is_gguf
+from weft_export.checkpoints.golden_requests import with_golden
 from weft_export.checkpoints.held_out import Example, read_held_out
 from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.tokenizer import check_tokenizers
@@ -30,12 +30,12 @@ from weft_export.graphs.weight_files import WeightFiles
 from weft_export.layers.recurrent import Recurrence
 from weft_export.options import DEFAULT_OPTIONS, ExportOptions
 from weft_export.target import check_target, put
-from weft_export.verification.figures import Figures
 from weft_export.verification.golden import GoldenRequest, check_golden
 from weft_export.verification.parity import check_parity
 from weft_export.verification.quality import check_quality
 from weft_export.verification.runtime import onnx_run
 from weft_export.verification.session import runtime_version
+from weft_export.verification.tolerance import Figures
 from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED, precision_name
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2

@@ -10,7 +10,7 @@ import torch
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.exporter import sources, versions
 from weft_export.graphs.graphs import Graph
-from weft_export.verification.figures import Figures
+from weft_export.verification.tolerance import Figures
 from weft_proto.v1 import bundle_pb2
 
 FIGURES_FILE = "figures.txt"

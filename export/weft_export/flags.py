@@ -8,9 +8,8 @@ from pathlib import Path
 
 from weft_export.checkpoints.files import check_regular
 from weft_export.checkpoints.formats import check_adaptable, check_format, is_foreign, is_gguf
-from weft_export.console.utf8 import utf8
 from weft_export.errors import ExportError
-from weft_export.options import ExportOptions, flag_of
+from weft_export.options import ExportOptions, flag_of, utf8
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -231,3 +231,12 @@ def read_labels(path: Path) -> tuple[str, ...]:
     if not isinstance(found, list) or not found or not all(isinstance(label, str) and label for label in found):
         raise CheckpointError(f"{path} has no labels: a line each, a JSON list, or a config.json with id2label")
     return tuple(found)
+
+
+def utf8(option: str, text: str) -> str:
+    """Return a text that an option gave. ExportError when its bytes were no characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ExportError(f"{option}: it is not UTF-8") from error
+    return text

@@ -20,14 +20,13 @@ from weft_export.console.progress import OnProgress
 from weft_export.families.speech import Speech, SpeechConfig
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.shared.card import Card, write_card
-from weft_recipes.shared.figures import Figures, Stopwatch
+from weft_recipes.shared.figures import Figures, Stopwatch, word_error_rate
 from weft_recipes.shared.greedy import greedy
 from weft_recipes.shared.training import fit, pad, prepare
 from weft_recipes.shared.vocabulary import END, PAD, START, word_tokenizer
-from weft_recipes.shared.word_errors import word_error_rate
 from weft_recipes.speech import mixing
 from weft_recipes.speech.clips import SOUND, WINDOW_S, Clip, Said, say
-from weft_recipes.speech.noise import bank, noisy
+from weft_recipes.speech.mixing import bank, noisy
 from weft_recipes.speech.phrases import HELD_OUT_SHARE, Phrase, sample, words
 from weft_recipes.speech.voices import ACCENTS, HELD_OUT, TRAINED, Mark
 

@@ -17,7 +17,7 @@ from weft_recipes.grammar.compounds import JOINS, Compound, draw_compounds, stat
 from weft_recipes.grammar.corpus import sample
 from weft_recipes.grammar.pairs import Pair
 from weft_recipes.grammar.recurrent_translation import Translator, losses, translate
-from weft_recipes.shared.bleu import bleu
+from weft_recipes.shared.figures import bleu
 from weft_recipes.shared.training import fit, prepare
 from weft_recipes.shared.vocabulary import START, word_tokenizer
 

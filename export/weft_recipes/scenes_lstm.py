@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
-from weft_export.checkpoints.pixels import to_pixel_values
+from weft_export.checkpoints.picture import to_pixel_values
 from weft_export.console.progress import OnProgress
 from weft_export.families.show_attend_tell import ShowAttendTell, ShowAttendTellConfig
 from weft_export.layers.positions import sinusoidal_table
@@ -33,7 +33,7 @@ from weft_recipes.pictures.gallery import (
 from weft_recipes.pictures.scene import HELD_OUT_SHARE, Scene, sample
 from weft_recipes.shared.card import Card, write_card
 from weft_recipes.shared.figures import Figures, Stopwatch
-from weft_recipes.shared.stepping import answer_by_steps
+from weft_recipes.shared.greedy import answer_by_steps
 from weft_recipes.shared.training import fit, pad, prepare, shuffled
 from weft_recipes.shared.vocabulary import END, PAD, START, word_tokenizer
 

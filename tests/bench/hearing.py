@@ -11,7 +11,7 @@ import sys
 
 import weft
 from weft_recipes.commands import NOISE_DB, NUM_HELD_OUT, SEED, recordings
-from weft_recipes.shared.word_errors import word_error_rate
+from weft_recipes.shared.figures import word_error_rate
 from weft_recipes.speech.clips import SOUND, say
 from weft_recipes.speech.phrases import sample
 

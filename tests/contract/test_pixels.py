@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from weft_export.checkpoints.pixels import read_pixel_values
+from weft_export.checkpoints.picture import read_pixel_values
 from weft_proto.v1 import bundle_pb2 as pb
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.images import load_picture

@@ -13,7 +13,7 @@ from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.families import sizes
-from weft_export.families.state import RECURRENT, State
+from weft_export.families.writer import RECURRENT, State
 from weft_export.verification import golden
 from weft_export.verification.golden import GoldenRequest
 from weft_proto.bundle_rules import LIMITS, MAX_LAYERS, MAX_READ_BYTES

@@ -7,9 +7,10 @@ import torch
 from tiny_embed import embedder_config, tiny_embed, tiny_match
 from tiny_parts import randomised
 
-from weft_export.families.text_embedder import POOLINGS, Dense, TextEmbedder
+from weft_export.families.text_embedder import Dense, TextEmbedder
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
+from weft_export.layers.pooling import POOLINGS
 from weft_export.layers.positions import Rope
 from weft_export.quantization.quantized import quantized
 from weft_export.verification.session import open_session

@@ -1,15 +1,16 @@
 """The families in torch: the cached path, masks, and what their sizes must be."""
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
 from samples import WRITERS, sample
-from tiny import CHECKPOINTS, tiny_caption, tiny_generate, tiny_text, tiny_translate
+from tiny import CHECKPOINTS, save_tiny, tiny_caption, tiny_generate, tiny_text, tiny_translate
 
 from weft_export.families.registry import FAMILIES
-from weft_export.families.state import KV_CACHE, RECURRENT
-from weft_export.families.writer import Writer
+from weft_export.families.writer import KV_CACHE, RECURRENT, Writer
 from weft_export.graphs.views import candidates
 from weft_export.layers.run import Run
 from weft_proto.tasks import TASKS
@@ -269,6 +270,29 @@ def test_configs_are_frozen():
     """Sizes never change after a model is built."""
     for family in FAMILIES.values():
         assert family.config.__dataclass_params__.frozen
+
+
+_LOADER = """
+import sys
+from pathlib import Path
+from weft_export.export import load
+from weft_export.options import ExportOptions
+load(Path(sys.argv[1]), ExportOptions(), filled=False)
+print(*sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_what_an_export_does_not_need_is_not_imported(tmp_path):
+    """Of a checkpoint of ours it imports the family that is named, no converter of others', and nothing that rounds."""
+    checkpoint = save_tiny("tiny-image", tmp_path)
+    done = subprocess.run([sys.executable, "-c", _LOADER, checkpoint], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.split())
+
+    families = {family.model.__module__ for family in FAMILIES.values()}
+    assert {"weft_export.families.vit"} == families & imported
+    needless = ("weft_export.converters", "weft_export.quantization.choice")
+    assert [] == [name for name in imported if name.startswith(needless)]
 
 
 @torch.inference_mode()

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from tiny_parts import picture
 
-from weft_export.checkpoints.pixels import to_pixel_values
+from weft_export.checkpoints.picture import to_pixel_values
 from weft_proto.v1 import bundle_pb2
 
 

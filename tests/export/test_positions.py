@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from weft_export.layers.learned_embedding import LearnedEmbedding
+from weft_export.layers.embeddings import LearnedEmbedding
 from weft_export.layers.positions import relative_buckets, rotary_tables, rotate, sinusoidal_table
-from weft_export.layers.relative_bias import RelativeBias
+from weft_export.layers.score_bias import RelativeBias
 
 
 @pytest.mark.parametrize(("position", "i"), [(0, 0), (1, 0), (7, 3), (40, 15)])

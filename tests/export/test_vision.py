@@ -12,8 +12,7 @@ from weft_export.families.swin import PatchMerging, SwinConfig
 from weft_export.layers.explaining import rollout
 from weft_export.layers.grid_positions import GridBias, GridKeys, grid_offsets
 from weft_export.layers.residual import AttentionBlock
-from weft_export.layers.window_attention import WindowAttention
-from weft_export.layers.windows import pick_windows, place_of, window_mask, window_positions
+from weft_export.layers.windows import WindowAttention, pick_windows, place_of, window_mask, window_positions
 
 GRID, WINDOW = (4, 6), (2, 3)
 SHIFTS = [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)]

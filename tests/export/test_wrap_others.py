@@ -14,7 +14,7 @@ from test_wrap import complete, opened, wrap
 from tiny_parts import byte_tokenizer
 from typer.testing import CliRunner
 
-from weft_export.checkpoints.pixels import to_pixel_values
+from weft_export.checkpoints.picture import to_pixel_values
 from weft_export.errors import CheckpointError
 from weft_export.wrapping import adapting, naming
 from weft_export.wrapping.command import wrap_app

@@ -11,7 +11,7 @@ from weft_export.families.clip_vision import ClipEmbedder, ClipEmbedderConfig
 from weft_export.families.decoder_embedder import DecoderEmbedder, DecoderEmbedderConfig
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.text_embedder import Dense, TextEmbedder, TextEmbedderConfig
-from weft_export.families.vit_embedder import VitEmbedder, VitEmbedderConfig
+from weft_export.families.vit import VitEmbedder, VitEmbedderConfig
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.positions import Rope
 from weft_export.layers.style import Style

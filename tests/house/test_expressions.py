@@ -71,12 +71,12 @@ SERVER = {
     "preprocessing/sentences.py _SPACES": ("search", run("a"), run(" ")),
     "preprocessing/sentences.py _INITIALS": ("fullmatch", run("a.", end="1"), run("a")),
     "preprocessing/sentences.py _ORDINAL": ("fullmatch", run("1")),
-    "preprocessing/offsets.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각"), run("\r")),
-    "preprocessing/offsets.py _FLAG": ("sub", run("🇦"), run("🇦a")),
-    "preprocessing/offsets.py _INDICATOR": ("sub", run("🇦"), run("🇦a")),
     "preprocessing/image_file.py _JPEG_MARKER": ("search", run("ÿ"), run("ÿ\0")),
 }  # fmt: skip
 PROTO = {
+    "offsets.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각"), run("\r")),
+    "offsets.py _FLAG": ("sub", run("🇦"), run("🇦a")),
+    "offsets.py _INDICATOR": ("sub", run("🇦"), run("🇦a")),
     "bundle_rules.py MODEL_NAME": ("fullmatch", run("a")),
     "bundle_rules.py VERSION": ("fullmatch", run("1")),
     "bundle_rules.py FILE_NAME": ("fullmatch", run("a")),
@@ -106,7 +106,6 @@ BENCH = {
 EXPORT = {
     "up/hub.py _NAME": ("fullmatch", run("a"), run("a/"), run("a", "a/", "!")),
     "up/kept.py '[^a-z0-9._-]+'": ("sub", run("!"), run("!a")),
-    "checkpoints/offsets.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각")),
     r"wrapping/picture_options.py '(\\d{1,6})(?:x(\\d{1,6}))?'": ("fullmatch", run("1"), run("1x")),
     "converters/gguf/names.py _PART": ("fullmatch", run("a"), run("-00001-of-"), run("-00001-of-00001")),
     "converters/gguf/tokens.py _LLAMA3_WORDS": ("split", run(" ", "a", "a"), run("\t"), run("!\n", end="a"),

@@ -162,8 +162,11 @@ def test_the_stubs_of_every_service_are_behind_the_wall():
 
 
 def test_the_contracts_need_protobuf_and_grpc_alone():
-    """Exporter, server and client all import them, and the client has nothing else. It has no chat's template."""
-    assert {"google", "grpc", "jinja2"} == third_party("weft_proto")
+    """Exporter, server and client all import them, and the client has nothing else. It has no chat's template.
+
+    Nor has it a tokenizer, whose offsets exporter and server find.
+    """
+    assert {"google", "grpc", "jinja2", "tokenizers"} == third_party("weft_proto")
     assert {"jinja2"} == third_party("weft_proto", "chat")
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, models, pre_tokenizers
 
 from normalizers import NORMALIZERS
-from weft_server.preprocessing import offsets as places_file
-from weft_server.preprocessing.offsets import _CHARACTERS, Offsets, _characters
+from weft_proto import offsets as places_file
+from weft_proto.offsets import _CHARACTERS, Offsets, _characters
 from weft_server.preprocessing.tokenizer import Tokenizer
 
 WORDS = pre_tokenizers.WhitespaceSplit()

@@ -14,9 +14,9 @@ import tokenizer_kinds
 from hostile_tokenizers import split as cut_at
 from hostile_tokenizers import tokenizer as tokenizer_file
 from tokenizer_kinds import TEXTS
+from weft_proto.offsets import Offsets
 from weft_server.errors import BundleError, InvalidRequest
 from weft_server.preprocessing.inputs import known
-from weft_server.preprocessing.offsets import Offsets
 from weft_server.preprocessing.tokenizer import MAX_SIGNS, Tokenizer, TokenizerFailed, Truncation
 
 

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from weft_export.console.failing import plain_errors
-from weft_export.console.peak import peak_resident_bytes
-from weft_export.console.progress import shown
-from weft_export.console.utf8 import utf8
+from weft_export.console.progress import peak_resident_bytes, shown
+from weft_export.console.stopping import plain_errors
+from weft_export.options import utf8
 
 export_adapter_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

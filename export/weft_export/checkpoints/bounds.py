@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from weft_proto.bundle_rules import LIMITS, MAX_STATE_ELEMENTS, Limit
 
 if TYPE_CHECKING:  # torch takes seconds to import
-    from weft_export.families.state import State
+    from weft_export.families.writer import State
 
 
 def check_spec(key: str, spec: Message) -> None:

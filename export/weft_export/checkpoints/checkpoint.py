@@ -16,10 +16,10 @@ from weft_export.checkpoints.specs import (
     check_matching,
     check_metric,
     check_question,
+    check_template,
     check_text,
     named_in,
 )
-from weft_export.checkpoints.template import check_template
 from weft_export.errors import CheckpointError
 from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
 from weft_export.families.registry import family_of

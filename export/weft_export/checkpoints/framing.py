@@ -1,7 +1,13 @@
-"""What stands around the ids of a request to a checkpoint's model, as a server puts it there."""
+"""What stands around the ids of a request as a server puts it there: languages, a question's context, masks."""
+
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
+from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer, tried
 from weft_export.errors import CheckpointError
 from weft_proto.languages import Frame, LanguageError, Languages
 from weft_proto.sound import spoken_ids
@@ -47,3 +53,65 @@ def _spoken(audio: bundle_pb2.AudioSpec, language: str) -> Frame:
         return Frame(prefix=spoken_ids(audio, language, to_english=False))
     except LanguageError as error:
         raise CheckpointError(f"source_{error.field} {error}") from error
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The ids of both texts, which of them are the context's, and the characters [start, end) of each of these."""
+
+    ids: list[int]
+    context: range
+    places: list[tuple[int, int]]
+
+    def tokens_of(self, start: int, end: int) -> tuple[int, int]:
+        """Return the first and the last token, counted in the context, that stand for characters [start, end) of it.
+
+        Raises:
+            CheckpointError: none does.
+        """
+        found = [index for index, (first, last) in enumerate(self.places) if first < min(last, end) and last > start]
+        if not found:
+            raise CheckpointError(f"[{start}, {end}] has no token of the input")
+        return found[0], found[-1]
+
+
+def joined(checkpoint: Checkpoint, tokenizer: Tokenizer, question: str, context: str) -> Asked:
+    """Join a question and a context for a model that extracts answers.
+
+    Raises:
+        CheckpointError: one is blank, or has the token that stands between them, or both are longer than the model
+            takes. A server reads a longer context in windows.
+    """
+    text = checkpoint.text
+    assert text is not None
+    for name, words in (("question", question), ("input", context)):
+        if not words.strip():
+            raise CheckpointError(f"the {name} is blank")
+    encoding = tried("both texts cannot be tokenized", lambda: tokenizer.encode(question, context))
+    which = encoding.sequence_ids
+    spelled = [token for token, number in zip(encoding.ids, which, strict=True) if number is not None]
+    if text.separator_id in spelled:
+        raise CheckpointError("the question or the input spells the token that stands between them")
+    if len(encoding.ids) > text.max_source_tokens:
+        limit = text.max_source_tokens
+        raise CheckpointError(f"the question and the input have {len(encoding.ids)} tokens; the model takes {limit}")
+    if 1 not in which:
+        raise CheckpointError("the input holds nothing that the tokenizer keeps")
+    first = which.index(1)
+    context_tokens = range(first, first + which.count(1))
+    return Asked(encoding.ids, context_tokens, [encoding.offsets[index] for index in context_tokens])
+
+
+# Of a text that is masked, as "BERT" (Devlin et al. 2019) masks 15%.
+_EVERY = 7
+
+
+def positions_of(ids: Tensor, mask_id: int) -> Tensor:
+    """Return the positions int64 [masks] of the masks among ids [seq]."""
+    return (ids == mask_id).nonzero()[:, 0]
+
+
+def masked(ids: Tensor, mask_id: int) -> tuple[Tensor, Tensor]:
+    """Return ids [seq] with a mask in the place of every seventh token, and the positions [masks]."""
+    positions = torch.arange(min(_EVERY // 2, len(ids) - 1), len(ids), _EVERY)
+    return ids.index_fill(0, positions, mask_id), positions

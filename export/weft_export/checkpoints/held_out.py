@@ -31,9 +31,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.contexts import joined
 from weft_export.checkpoints.files import HELD_OUT_FILE
-from weft_export.checkpoints.framing import frame_of
+from weft_export.checkpoints.framing import frame_of, joined
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.sound import read_recording
 from weft_export.checkpoints.tokenizer import encode, encode_source, read_tokenizer

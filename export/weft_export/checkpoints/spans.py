@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
-from weft_export.checkpoints.offsets import Offsets
 from weft_export.checkpoints.tokenizer import encode
+from weft_proto.offsets import Offsets
 
 Span = tuple[str, int, int]
 """Kind, and the characters from where to where."""

@@ -1,11 +1,22 @@
-"""Whether what a checkpoint says about its text, image and labels fits its model's sizes."""
+"""Whether what a checkpoint says about its text, chat, image and labels fits its model's sizes."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from weft_export.checkpoints.bounds import check_spec, check_value
-from weft_export.families.state import KV_CACHE, State
-from weft_proto.bundle_rules import EXTRACT_LABELS, LIMITS, MAX_GRID, MAX_IMAGE_SIDE, label_text_fault, resizing_fault
+from weft_export.errors import CheckpointError
+from weft_export.families.writer import KV_CACHE, State
+from weft_proto.bundle_rules import (
+    EXTRACT_LABELS,
+    LIMITS,
+    MAX_GRID,
+    MAX_IMAGE_SIDE,
+    MAX_TEMPLATE_BYTES,
+    label_text_fault,
+    resizing_fault,
+)
+from weft_proto.chat.faults import NoTemplate
+from weft_proto.chat.prompt import PromptTemplate
 from weft_proto.languages import check_languages
 from weft_proto.prompts import prompts_fault
 from weft_proto.questions import picture_places, question_fault
@@ -222,3 +233,14 @@ def _require(condition: bool, complaint: str) -> None:  # noqa: FBT001 - reads a
 
 def _require_equal(what: str, value: int, other: str, expected: int) -> None:
     _require(value == expected, f"{what} ({value}) differs from {other} ({expected})")
+
+
+def check_template(spec: bundle_pb2.ChatSpec, content: bytes) -> None:
+    """Raise CheckpointError unless a file is a template that a server reads, and that takes one plain message."""
+    if len(content) > MAX_TEMPLATE_BYTES:
+        size = f"has {len(content)} bytes; a chat's template has at most {MAX_TEMPLATE_BYTES}"
+        raise CheckpointError(f"{spec.template} {size}")
+    try:
+        PromptTemplate(spec, content)
+    except NoTemplate as error:
+        raise CheckpointError(str(error)) from error

@@ -1,10 +1,12 @@
-"""How far a command is, on stderr: a bar on a terminal, and else a line now and then."""
+"""How far a command is, on stderr: a bar on a terminal, and else a line now and then; and its peak memory."""
 
 import math
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -48,3 +50,19 @@ def _lines(command: str, line_seconds: float) -> OnProgress:
             print(f"weft {command}: {note}{place}, {now - started:.0f} s", file=sys.stderr, flush=True)  # noqa: T201 - to watch
 
     return say
+
+
+_STATUS = Path("/proc/self/status")
+
+
+def peak_resident_bytes() -> int:
+    """Return the peak resident memory of this process since it began, in bytes.
+
+    It counts what lay in RAM: memory of its own, and the pages of mapped files that it touched, such as a checkpoint's
+    weights. The system can take those pages back; they count all the same. Other processes do not count.
+    """
+    # Linux hands the process's own figure on when it starts a program; getrusage then has the starter's peak too.
+    if _STATUS.is_file():
+        return int(_STATUS.read_text(encoding="ascii").split("VmHWM:")[1].split()[0]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

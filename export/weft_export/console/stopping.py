@@ -1,4 +1,4 @@
-"""Signals that end a command, as an exception: what it has begun is cleaned up before it exits."""
+"""What ends a command before its end: signals, as an exception, and errors, which become plain sentences."""
 
 import signal
 import threading
@@ -6,6 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+import typer
+
+from weft_export.errors import ExportError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A terminal and a parent process may each send a signal. After the first, others are ignored for this many seconds, so
@@ -47,3 +51,35 @@ def stopped_by_signals() -> Iterator[None]:
     finally:
         for each in caught:
             signal.signal(each, before[each])
+
+
+@contextmanager
+def plain_errors(command: str, *, extra: str = "") -> Iterator[None]:
+    """End `weft COMMAND` in this block as its user expects. The extra, by default of the same name, has its modules.
+
+    There are three cases:
+
+    1. A signal ends it: the exit code is the shell's for that signal.
+    2. An ExportError, an OSError, or a module that is not installed: the exit code is 1.
+    3. All else is a bug, and is passed on. So is a missing module of our own, which is never missing by choice.
+    """
+    try:
+        with stopped_by_signals():
+            yield
+    except Stopped as stopped:
+        typer.echo(f"weft {command}: stopped by {stopped.name}", err=True)
+        raise typer.Exit(stopped.exit_code) from None
+    except (ExportError, ModuleNotFoundError, OSError) as error:
+        typer.echo(f"weft {command}: {_sentence(extra or command, error)}", err=True)
+        raise typer.Exit(1) from error
+
+
+def _sentence(extra: str, error: Exception) -> str:
+    if not isinstance(error, ModuleNotFoundError):
+        return str(error)
+    if (error.name or "").startswith("weft"):
+        raise error
+    return (
+        f"the module {error.name!r} is not installed: pip install 'weft-serving[{extra}]',"
+        f" or in a clone: pip install '.[{extra}]'"
+    )

@@ -1,17 +1,123 @@
-"""preprocessor_config.json and generation_config.json of a Whisper as an AudioSpec."""
+"""preprocessor_config.json and generation_config.json of a Whisper as an AudioSpec, and its class's own defaults."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.generation import GENERATION_FILE
 from weft_export.converters.processor_file import FILE, read_processor
-from weft_export.converters.spoken_defaults import add_defaults
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_export.families.speech import STRIDE
 from weft_proto.sound import num_timestamps
 from weft_proto.v1 import bundle_pb2
+
+_TRANSCRIBE, _TRANSLATE = "transcribe", "translate"
+_FORCED = "forced_decoder_ids"
+# Whisper's words for its languages, and the codes in their tokens. A space is written as _.
+_NAMES = """
+english en chinese zh german de spanish es russian ru korean ko french fr japanese ja portuguese pt turkish tr
+polish pl catalan ca dutch nl arabic ar swedish sv italian it indonesian id hindi hi finnish fi vietnamese vi
+hebrew he ukrainian uk greek el malay ms czech cs romanian ro danish da hungarian hu tamil ta norwegian no thai th
+urdu ur croatian hr bulgarian bg lithuanian lt latin la maori mi malayalam ml welsh cy slovak sk telugu te persian fa
+latvian lv bengali bn serbian sr azerbaijani az slovenian sl kannada kn estonian et macedonian mk breton br basque eu
+icelandic is armenian hy nepali ne mongolian mn bosnian bs kazakh kk albanian sq swahili sw galician gl marathi mr
+punjabi pa sinhala si khmer km shona sn yoruba yo somali so afrikaans af occitan oc georgian ka belarusian be tajik tg
+sindhi sd gujarati gu amharic am yiddish yi lao lo uzbek uz faroese fo haitian_creole ht pashto ps turkmen tk
+nynorsk nn maltese mt sanskrit sa luxembourgish lb myanmar my tibetan bo tagalog tl malagasy mg assamese as tatar tt
+hawaiian haw lingala ln hausa ha bashkir ba javanese jw sundanese su cantonese yue burmese my valencian ca flemish nl
+haitian ht letzeburgesch lb pushto ps panjabi pa moldavian ro moldovan ro sinhalese si castilian es mandarin zh
+"""
+_WORDS = _NAMES.split()
+CODES = {name.replace("_", " "): code for name, code in zip(_WORDS[::2], _WORDS[1::2], strict=True)}
+"""The code of each name: the `en` of `english`."""
+
+
+def add_defaults(spec: bundle_pb2.AudioSpec, hf: HfCheckpoint) -> None:
+    """Put to a spec, which has its tokens, what a request need not say.
+
+    Raises:
+        CheckpointError: a file asks for what the model has no token for, or for a beginning that no request has.
+    """
+    given = read_object_if_there(hf.directory / GENERATION_FILE)
+    language, task = given.get("language"), given.get("task")
+    forced = hf.fields.raw(_FORCED)
+    forced = given[_FORCED] if given.get(_FORCED) is not None else forced
+    if language is not None:
+        spec.default_language = _tag(language, spec)
+    if task is not None:
+        if task not in _tasks(spec).values():
+            raise _wrong("task", task, "the model has a token for transcribe, and may have one for translate")
+        spec.default_to_english = task == _TRANSLATE
+    # Who says a language or a task has the newer files, and the older key counts no more.
+    tokens = _beginning(forced) if language is None and task is None and forced else []
+    if tokens:
+        _follow(tokens, spec)
+    elif language is None and task is None and spec.HasField("transcribe_id"):
+        hf.fields.note(
+            "no file names a language or a task: generate() leaves the task's token out, and answers begin with it here"
+        )
+    if given.get("return_timestamps") is True:
+        if not spec.HasField("first_timestamp_id"):
+            raise _wrong("return_timestamps", True, "the model tells no moments")
+        spec.default_timestamps = True
+
+
+def _tasks(spec: bundle_pb2.AudioSpec) -> dict[int, str]:
+    """Return the tasks by their tokens."""
+    tasks = {}
+    if spec.HasField("transcribe_id"):
+        tasks[spec.transcribe_id] = _TRANSCRIBE
+    if spec.HasField("translate_id"):
+        tasks[spec.translate_id] = _TRANSLATE
+    return tasks
+
+
+def _tag(language: object, spec: bundle_pb2.AudioSpec) -> str:
+    """Return the tag of a language that is named, coded or written as its token."""
+    word = str(language).lower()
+    tags = {f"<|{each.tag}|>": each.tag for each in spec.languages}
+    token = word if word in tags else f"<|{CODES.get(word, word)}|>"
+    if token not in tags:
+        raise _wrong("language", language, "lang_to_id has no token for it")
+    return tags[token]
+
+
+def _beginning(forced: object) -> list[int | None]:
+    """Return the tokens behind the start, each at its place from 1 on; none where they begin elsewhere."""
+    pairs: list[Any] = forced if isinstance(forced, list) else [None]
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        raise _wrong(_FORCED, forced, "it must be pairs of a place and a token")
+    if pairs[0][0] == 1 and [place for place, _ in pairs] != list(range(1, len(pairs) + 1)):
+        raise _wrong(_FORCED, forced, "its places must be 1, 2, 3 and so on")
+    return [token for _, token in pairs] if pairs[0][0] == 1 else []
+
+
+def _follow(forced: Sequence[int | None], spec: bundle_pb2.AudioSpec) -> None:
+    """Read a language, a task and that there are no moments off the tokens that an answer begins with."""
+    left = list(forced)
+    languages = {each.token_id: each.tag for each in spec.languages}
+    if languages and left:
+        token = left.pop(0)
+        if token is not None:
+            spec.default_language = languages.get(token, "")
+        if token is not None and not spec.default_language:
+            raise _wrong(_FORCED, list(forced), "its first token is that of no language of lang_to_id")
+    tasks = _tasks(spec)
+    if tasks:
+        task = tasks.get(left.pop(0) or 0) if left else None
+        if task is None:
+            raise _wrong(_FORCED, list(forced), "no task of task_to_id follows")
+        spec.default_to_english = task == _TRANSLATE
+    silent = [spec.no_timestamps_id] if spec.HasField("no_timestamps_id") else []
+    if left and left != silent:
+        raise _wrong(_FORCED, list(forced), f"{GENERATION_FILE} does not say what these tokens are")
+
+
+def _wrong(name: str, value: object, complaint: str) -> CheckpointError:
+    return CheckpointError(f"{name} is {value!r:.60}, which cannot be followed: {complaint}")
+
 
 _KIND = "WhisperFeatureExtractor"
 # What follows from the others, or changes nothing.

@@ -1,7 +1,7 @@
 """BEiT (Bao et al. 2022)."""
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, HfCheckpoint
+from weft_export.converters.fields import ACTIVATIONS
 from weft_export.converters.pictures import (
     patches,
     picture_sizes,

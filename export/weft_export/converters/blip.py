@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.captioners import encoder_sizes
 from weft_export.converters.converter import Converter, HfCheckpoint
+from weft_export.converters.fields import ACTIVATIONS
 from weft_export.converters.pictures import patches, without_batch
 from weft_export.converters.sources import Names, both, both_rows, first_of, from_row, layer_names, norm, tied
 from weft_export.families.vision_encoder_decoder import VisionEncoderDecoderConfig

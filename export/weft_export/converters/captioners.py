@@ -4,9 +4,8 @@ from typing import Any
 
 import torch
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import HfCheckpoint
-from weft_export.converters.fields import Fields
+from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.pictures import patches, picture_sides, vit_layer, without_batch
 from weft_export.converters.sources import Names, both, computed, layer_names
 from weft_export.layers.style import Style

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.clip_texts import read_text_sizes, text_config, text_head, tower_names
 from weft_export.converters.converter import Converter, HfCheckpoint
-from weft_export.converters.fields import Fields
+from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.pictures import label_sizes, patches, picture_sides
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, layer_names
 from weft_export.families.clip import ClipConfig

@@ -8,16 +8,16 @@ from torch import Tensor, nn
 
 from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.tokenizer import encode, tokenizer_of
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import DEFAULT_LABEL_TEXT, HfCheckpoint
-from weft_export.converters.fields import Fields
+from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.sources import Names, Source, both, both_rows, from_row, source_of
 from weft_export.errors import CheckpointError
 from weft_export.families.causal import CausalLayer
 from weft_export.families.sizes import require_divisible, require_sizes
-from weft_export.families.text_embedder import LAST, Dense, TextEmbedderConfig
+from weft_export.families.text_embedder import Dense, TextEmbedderConfig
 from weft_export.layers.attention import causal_mask
 from weft_export.layers.embeddings import EmbeddingStyle
+from weft_export.layers.pooling import LAST
 from weft_export.layers.style import Style
 from weft_export.options import ExportOptions
 

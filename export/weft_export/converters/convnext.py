@@ -1,7 +1,7 @@
 """ConvNeXt (Liu et al. 2022)."""
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, HfCheckpoint
+from weft_export.converters.fields import ACTIVATIONS
 from weft_export.converters.pictures import label_sizes, read_picture_spec, scaled, skip_backbone
 from weft_export.converters.sources import Names, Source, both
 from weft_export.families.convnext import ConvNextConfig

@@ -3,9 +3,9 @@
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, kinds
+from weft_export.converters.fields import ACTIVATIONS
 from weft_export.converters.masked_lm_heads import BERT_HEAD, MaskedLmHead
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, from_row, layer_names, norm
 from weft_export.errors import CheckpointError

@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import HfCheckpoint
-from weft_export.converters.fields import Fields
+from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.heads import HeadLayout, Split, heads_of
 from weft_export.converters.rope import read_rope, rope_dim
 from weft_export.converters.sources import Names, Source, computed, tied

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, HfCheckpoint
+from weft_export.converters.fields import ACTIVATIONS
 from weft_export.converters.pictures import patches, picture_pooling, read_picture_spec, scaled
 from weft_export.converters.sources import Names, both, both_rows, computed
-from weft_export.families.vit_embedder import VitEmbedderConfig
+from weft_export.families.vit import VitEmbedderConfig
 
 
 def sizes(hf: HfCheckpoint) -> VitEmbedderConfig:

@@ -6,9 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, HfCheckpoint
-from weft_export.converters.label_scores import scoring_of
+from weft_export.converters.fields import ACTIVATIONS, scoring_of
 from weft_export.converters.lengths import bounded, tokenizer_length
 from weft_export.converters.masked_lm_heads import MaskedLmHead, head_names, masked_lm_sizes
 from weft_export.converters.pairs import in_segments, judge_sizes, segment_names

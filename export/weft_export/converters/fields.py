@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft_export.errors import CheckpointError
+from weft_export.families.classifier import IDENTITY, SIGMOID, SOFTMAX
 
 # They change no logit in inference: names, training, what code returns, what generation begins or ends with.
 HARMLESS = frozenset(
@@ -246,3 +247,39 @@ class Fields:
         if default is None:
             raise CheckpointError(f"{self.place} has no {name}")
         return default
+
+
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Their word to ours, which is a key of weft_export.layers.feed_forward.ACTIVATIONS."""
+
+
+# By problem_type. Where config.json does not say it, the number of labels does.
+_SCORINGS = {
+    "single_label_classification": SOFTMAX,
+    "multi_label_classification": SIGMOID,
+    "regression": IDENTITY,
+}
+
+
+def scoring_of(fields: Fields, num_labels: int) -> str:
+    """Return how scores are made of the logits of a text or of a picture.
+
+    One label alone has a probability of its own, unless it is the value of a regression.
+
+    Raises:
+        CheckpointError: problem_type is none that transformers knows.
+    """
+    said = fields.raw("problem_type")
+    if said is not None and said not in _SCORINGS:
+        raise fields.wrong("problem_type", f"is not supported; known are {', '.join(sorted(_SCORINGS))}")
+    scoring = _SCORINGS.get(said, SOFTMAX)
+    return SIGMOID if num_labels == 1 and scoring == SOFTMAX else scoring

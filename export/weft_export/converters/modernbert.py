@@ -1,13 +1,14 @@
 """ModernBERT (Warner et al. 2024): pre-norm, rotary positions, GeGLU, and most layers see only their surroundings."""
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.encoders import DEFAULT_TEXT, kinds
+from weft_export.converters.fields import ACTIVATIONS
 from weft_export.converters.masked_lm_heads import MaskedLmHead
 from weft_export.converters.rope import whole_rope_of
 from weft_export.converters.sources import Names, both, half, layer_names
-from weft_export.families.encoder_only import FIRST, MEAN, EncoderOnlyConfig
+from weft_export.families.encoder_only import EncoderOnlyConfig
 from weft_export.layers.embeddings import EmbeddingStyle
+from weft_export.layers.pooling import FIRST, MEAN
 from weft_export.layers.positions import Rope
 from weft_export.layers.reach import ALL
 from weft_export.layers.style import Style

@@ -7,9 +7,8 @@ import torch
 
 from weft_export.choices import POOLINGS, Pooling
 from weft_export.converters.converter import HfCheckpoint
-from weft_export.converters.fields import Fields
+from weft_export.converters.fields import Fields, scoring_of
 from weft_export.converters.image_processor import read_image_spec
-from weft_export.converters.label_scores import scoring_of
 from weft_export.converters.processor_file import FILE, read_processor
 from weft_export.converters.sources import Names, Source, both, both_rows, computed
 from weft_export.errors import CheckpointError

@@ -1,9 +1,8 @@
 """All kinds of checkpoints of others that become ours."""
 
-from weft_export.converters.albert import ALBERT
 from weft_export.converters.bart import BART, M2M_100, MARIAN, MBART, PEGASUS
 from weft_export.converters.beit import BEIT
-from weft_export.converters.bert import BERT, CAMEMBERT, ROBERTA, XLM_ROBERTA
+from weft_export.converters.bert import ALBERT, BERT, CAMEMBERT, DISTILBERT, ELECTRA, MPNET, ROBERTA, XLM_ROBERTA
 from weft_export.converters.blip import BLIP
 from weft_export.converters.bloom import BLOOM
 from weft_export.converters.clip import CLIP, CLIP_EMBEDDER, CLIP_PAIR, CLIP_TEXTS, CLIP_WHOLE
@@ -11,8 +10,6 @@ from weft_export.converters.converter import Converter
 from weft_export.converters.convnext import CONVNEXT
 from weft_export.converters.deberta import DEBERTA
 from weft_export.converters.dinov2 import DINOV2
-from weft_export.converters.distilbert import DISTILBERT
-from weft_export.converters.electra import ELECTRA
 from weft_export.converters.falcon import FALCON
 from weft_export.converters.gemma import GEMMA, GEMMA2, GEMMA3
 from weft_export.converters.gpt2 import GPT2
@@ -29,7 +26,6 @@ from weft_export.converters.llama import (
     STARCODER2,
 )
 from weft_export.converters.modernbert import MODERNBERT
-from weft_export.converters.mpnet import MPNET
 from weft_export.converters.opt import OPT
 from weft_export.converters.phi import PHI, PHI3
 from weft_export.converters.resnet import RESNET

@@ -7,8 +7,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, HfCheckpoint
+from weft_export.converters.fields import ACTIVATIONS
 from weft_export.converters.pictures import patches, picture_sizes, skip_backbone, with_zero_keys
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, layer_names, rows
 from weft_export.families.swin import SwinConfig

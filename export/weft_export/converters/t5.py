@@ -1,7 +1,7 @@
 """T5 in both versions, FLAN-T5 and mT5 (Raffel et al. 2020; Xue et al. 2021)."""
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, HfCheckpoint
+from weft_export.converters.fields import ACTIVATIONS
 from weft_export.converters.sources import Names, layer_names, rows, tied
 from weft_export.families.t5 import T5Config
 

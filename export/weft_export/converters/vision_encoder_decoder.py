@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.bart import FIRST_ROW, decoder_names, slowest_table
 from weft_export.converters.captioners import encoder_sizes, vit_names
 from weft_export.converters.converter import Converter, HfCheckpoint
-from weft_export.converters.fields import Fields
+from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.sources import (
     Names,
     Source,

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, HfCheckpoint
+from weft_export.converters.fields import ACTIVATIONS
 from weft_export.converters.pictures import (
     patches,
     picture_pooling,
@@ -15,8 +15,7 @@ from weft_export.converters.pictures import (
     without_batch,
 )
 from weft_export.converters.sources import Names, Source, both, computed, layer_names
-from weft_export.families.vit import VitConfig
-from weft_export.families.vit_embedder import VitEmbedderConfig
+from weft_export.families.vit import VitConfig, VitEmbedderConfig
 
 PARTS = ("weight", "bias")
 

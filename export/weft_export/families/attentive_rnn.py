@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch._higher_order_ops import scan
 
-from weft_export.families.state import MEMORY, RECURRENT, State
-from weft_export.families.writer import Writer
+from weft_export.families.writer import MEMORY, RECURRENT, State, Writer
 from weft_export.layers.additive_attention import AdditiveAttention, mask_of
 from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
 from weft_export.layers.recurrent import Hidden, Recurrence

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 from weft_export.families.classifier import Classifier
 from weft_export.families.sizes import require_divisible, require_sizes
+from weft_export.layers.embeddings import LearnedEmbedding
 from weft_export.layers.encoder import Encoder
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
 from weft_export.layers.initial import draw_weights
-from weft_export.layers.learned_embedding import LearnedEmbedding
 from weft_export.layers.style import Style
 
 

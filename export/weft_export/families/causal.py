@@ -6,15 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft_export.families.state import KV_CACHE, State, flat, pairs
-from weft_export.families.writer import Writer
+from weft_export.families.writer import KV_CACHE, State, Writer, flat, pairs
 from weft_export.layers.attention import SelfAttention, causal_mask
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
-from weft_export.layers.packed_run import PackedRun
 from weft_export.layers.paged_attention import MAX_HEAD_DIM
 from weft_export.layers.pooling import last_position
-from weft_export.layers.run import Run
+from weft_export.layers.run import PackedRun, Run
 from weft_export.layers.score_bias import ScoreBias
 from weft_export.layers.style import Style, StyledLayer
 

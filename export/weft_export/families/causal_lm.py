@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from weft_export.families.causal import CausalTransformer
 from weft_export.families.sizes import require_divisible, require_head, require_sizes
 from weft_export.layers.cached_attention import KeyValue
-from weft_export.layers.embedding import TiedEmbedding
+from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.positions import rotary_tables
 from weft_export.layers.style import Style
 

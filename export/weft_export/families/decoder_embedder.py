@@ -6,8 +6,9 @@ from torch import Tensor
 
 from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.families.sizes import require_among, require_sizes
-from weft_export.families.text_embedder import LAST, POOLINGS, Dense, Embedder, pooled
+from weft_export.families.text_embedder import Dense, Embedder, pooled
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
+from weft_export.layers.pooling import LAST, POOLINGS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from weft_export.families.sequence_to_sequence import SequenceToSequence
 from weft_export.families.sizes import require_among, require_head, require_sizes
 from weft_export.layers.attention import padding_mask
 from weft_export.layers.decoder import Decoder
-from weft_export.layers.embedding import PositionedEmbedding
+from weft_export.layers.embeddings import PositionedEmbedding
 from weft_export.layers.encoder import Encoder
 from weft_export.layers.style import Style
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from weft_export.families.causal import CausalTransformer
 from weft_export.families.sizes import require_divisible, require_head, require_sizes
-from weft_export.families.state import flat, pairs
+from weft_export.families.writer import flat, pairs
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.embeddings import Embeddings, EmbeddingStyle
 from weft_export.layers.encoder import Encoder

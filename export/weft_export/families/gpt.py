@@ -6,8 +6,8 @@ from torch import Tensor
 
 from weft_export.families.causal import CausalTransformer
 from weft_export.families.sizes import require_head, require_sizes
+from weft_export.layers.embeddings import LearnedEmbedding
 from weft_export.layers.initial import draw_weights
-from weft_export.layers.learned_embedding import LearnedEmbedding
 from weft_export.layers.style import Style
 
 

@@ -12,8 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from weft_export.families.sizes import require_among, require_sizes
-from weft_export.families.state import RECURRENT, State
-from weft_export.families.writer import Writer
+from weft_export.families.writer import RECURRENT, State, Writer
 from weft_export.layers.recurrent import CELLS, Hidden, Recurrence, parts_of
 from weft_export.layers.run import Run
 

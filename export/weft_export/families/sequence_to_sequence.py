@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from weft_export.families.state import KV_CACHE, MEMORY, State, flat, pairs
-from weft_export.families.writer import Writer
+from weft_export.families.writer import KV_CACHE, MEMORY, State, Writer, flat, pairs
 from weft_export.layers.decoder import Decoder
 from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
 from weft_export.layers.run import Run

@@ -12,8 +12,7 @@ from weft_export.layers.explaining import Explanation, over_source, pick_layer
 from weft_export.layers.feed_forward import ACTIVATIONS, FeedForward
 from weft_export.layers.patches import PatchEmbedding
 from weft_export.layers.pooling import mean_over_positions
-from weft_export.layers.window_attention import WindowAttention
-from weft_export.layers.windows import Grid, pick_windows, spread, window_positions
+from weft_export.layers.windows import Grid, WindowAttention, pick_windows, spread, window_positions
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from weft_export.families.sequence_to_sequence import SequenceToSequence
 from weft_export.families.sizes import require_divisible, require_head, require_sizes
 from weft_export.layers.attention import padding_mask
 from weft_export.layers.decoder import Decoder
-from weft_export.layers.embedding import TokenEmbedding
+from weft_export.layers.embeddings import TokenEmbedding
 from weft_export.layers.encoder import Encoder
-from weft_export.layers.relative_bias import RelativeBias
+from weft_export.layers.score_bias import RelativeBias
 from weft_export.layers.style import Style
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from weft_export.families.classifier import Classifier
 from weft_export.families.sizes import require_divisible, require_sizes
-from weft_export.layers.embedding import PositionedEmbedding
+from weft_export.layers.embeddings import PositionedEmbedding
 from weft_export.layers.encoder import Encoder
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
 from weft_export.layers.pooling import mean_of_real

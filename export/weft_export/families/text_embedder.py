@@ -7,14 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from weft_export.families.classifier import Classifier
-from weft_export.families.encoder_only import FIRST, MEAN, Body, EncoderConfig
+from weft_export.families.encoder_only import Body, EncoderConfig
 from weft_export.families.sizes import require_among
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
 from weft_export.layers.feed_forward import ACTIVATIONS
-from weft_export.layers.pooling import max_of_real, mean_of_real, position_before_end
-
-LAST, MAX = "last", "max"
-POOLINGS = (FIRST, MEAN, LAST, MAX)
+from weft_export.layers.pooling import FIRST, LAST, MAX, MEAN, POOLINGS, max_of_real, mean_of_real, position_before_end
 
 
 @dataclass(frozen=True)

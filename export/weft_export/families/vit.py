@@ -1,4 +1,4 @@
-"""Vision Transformer for image classification ("An Image is Worth 16x16 Words", Dosovitskiy et al. 2021).
+"""Vision Transformer for classifying and embedding images ("An Image is Worth 16x16 Words", Dosovitskiy et al. 2021).
 
 With distillation it is DeiT ("Training data-efficient image transformers & distillation through attention", Touvron et
 al. 2021): a second token whose head learns from a teacher.
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from weft_export.families.classifier import SCORINGS, SOFTMAX, Classifier
 from weft_export.families.sizes import require_among, require_divisible, require_sizes
@@ -16,6 +17,7 @@ from weft_export.layers.encoder import Encoder
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
 from weft_export.layers.feed_forward import ACTIVATIONS
 from weft_export.layers.patches import PatchEmbedding
+from weft_export.layers.pooling import FIRST, MEAN, mean_over_positions
 from weft_export.layers.style import Style
 
 
@@ -145,3 +147,41 @@ class Vit(VitBody):
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
         """Return the class token's row over the patches, [1, patches]: rolled out, or of one layer."""
         return over_source(self.flow(layer, head, *source)[:1, self.num_tokens :])
+
+
+@dataclass(frozen=True, kw_only=True)
+class VitEmbedderConfig(VitSizes):
+    """A body. pooling: the vector of the class token, FIRST, or the MEAN of the patches'. normalized: of length 1."""
+
+    pooling: str = FIRST
+    normalized: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_among("pooling", self.pooling, (FIRST, MEAN))
+
+    @property
+    def dimensions(self) -> int:
+        """How many numbers a vector has."""
+        return self.d_model
+
+
+class VitEmbedder(VitBody):
+    """Turns a picture into a vector."""
+
+    config: VitEmbedderConfig
+
+    def forward(self, *source: Tensor) -> Tensor:
+        """Return vectors [batch, d_model] for pixel_values [batch, channels, height, width]."""
+        (pixel_values,) = source
+        if self.config.pooling == FIRST:
+            pooled = self.encoded(pixel_values, num_read=1)[:, 0]
+        else:
+            pooled = mean_over_positions(self.encoded(pixel_values)[:, 1:])
+        # In float32 at any precision: squares of float16 overflow soon.
+        return functional.normalize(pooled.float(), dim=-1) if self.config.normalized else pooled
+
+    def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
+        """Return over the patches, [1, patches], the row that is read: the class token's, or the mean of all."""
+        flow = self.flow(layer, head, *source)[:, 1:]
+        return over_source(flow[:1] if self.config.pooling == FIRST else flow[1:].mean(dim=0, keepdim=True))

@@ -8,8 +8,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.framing import positions_of
 from weft_export.checkpoints.held_out import Example
-from weft_export.checkpoints.masks import positions_of
 from weft_export.checkpoints.tokenizer import encode, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_export.graphs.graphs import Graph, states_of, zeros_of

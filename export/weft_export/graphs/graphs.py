@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.sharing import sharing
 from weft_export.families.classifier import Classifier
-from weft_export.families.state import KV_CACHE, MEMORY, RECURRENT, State
-from weft_export.families.writer import Writer
+from weft_export.families.writer import KV_CACHE, MEMORY, RECURRENT, State, Writer
 from weft_export.graphs.views import (
     ClassifierView,
     DecoderView,

@@ -8,11 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
-from weft_export.families.state import MEMORY
-from weft_export.families.writer import Writer
+from weft_export.families.writer import MEMORY, Writer
 from weft_export.layers.explaining import Explanation, watching
-from weft_export.layers.packed_run import PackedRun
-from weft_export.layers.run import Run
+from weft_export.layers.run import PackedRun, Run
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.paging import PAGED_PORTS
 

@@ -16,10 +16,9 @@ from weft_export.layers.cached_attention import (
 )
 from weft_export.layers.explaining import noted
 from weft_export.layers.norms import RmsNorm
-from weft_export.layers.packed_run import PackedRun
 from weft_export.layers.paged_attention import append_and_attend_packed
 from weft_export.layers.positions import rotate
-from weft_export.layers.run import Run
+from weft_export.layers.run import PackedRun, Run
 
 
 def padding_mask(lengths: Tensor, seq: int) -> Tensor:

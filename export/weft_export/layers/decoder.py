@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from weft_export.layers.attention import SelfAttention, causal_mask
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.cross_attention import CrossAttention
-from weft_export.layers.embedding import TokenEmbedding
+from weft_export.layers.embeddings import TokenEmbedding
 from weft_export.layers.pooling import last_position
-from weft_export.layers.relative_bias import RelativeBias
 from weft_export.layers.run import Run
+from weft_export.layers.score_bias import RelativeBias
 from weft_export.layers.style import DEFAULT_STYLE, Style, StyledLayer
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from weft_export.layers.attention import SelfAttention
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.reach import Reach
-from weft_export.layers.relative_bias import RelativeBias
+from weft_export.layers.score_bias import RelativeBias
 from weft_export.layers.style import DEFAULT_STYLE, Style, StyledLayer
 
 # Beside any other score its exponential is 0.

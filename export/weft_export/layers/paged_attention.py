@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from weft_export.layers.cached_attention import KeyValue
-from weft_export.layers.packed_run import PackedRun
+from weft_export.layers.run import PackedRun
 
 # Of the largest heads that flash attention reads.
 MAX_HEAD_DIM = 256

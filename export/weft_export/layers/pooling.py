@@ -8,6 +8,9 @@ from torch import Tensor
 from weft_export.layers.attention import padding_mask
 from weft_export.layers.explaining import noted
 
+FIRST, MEAN, LAST, MAX = POOLINGS = "first", "mean", "last", "max"
+"""What configs call the ways to pool."""
+
 
 def mean_over_positions(x: Tensor) -> Tensor:
     """Return the mean [batch, d_model] of x [batch, positions, d_model]."""

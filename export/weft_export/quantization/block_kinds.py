@@ -5,7 +5,7 @@ from enum import Enum
 from torch import Tensor, nn
 
 from weft_export.layers.block_linear import EIGHT_BITS, FOUR_BITS, BlockEmbedding, BlockLinear, rounded_rows
-from weft_export.layers.embedding import TiedEmbedding
+from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.nf4_linear import Nf4Linear
 from weft_proto.v1 import bundle_pb2
 

@@ -8,8 +8,7 @@ from torch import Tensor
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.held_out import Example
 from weft_export.errors import CheckpointError
-from weft_export.families.state import KV_CACHE
-from weft_export.families.writer import Writer
+from weft_export.families.writer import KV_CACHE, Writer
 from weft_export.layers.run import Run
 from weft_export.quantization.requests import random_targets, sensible_requests
 

@@ -10,7 +10,7 @@ from weft_export.checkpoints.held_out import Example
 from weft_export.checkpoints.sharing import sharing
 from weft_export.errors import CheckpointError
 from weft_export.layers.block_linear import MAX_WEIGHT
-from weft_export.layers.embedding import TiedEmbedding
+from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.quantization.block_kinds import ladder_of, rounded
 from weft_export.quantization.choice import choose_kinds, report_of
 from weft_export.quantization.effects import block_effects

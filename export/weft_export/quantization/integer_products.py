@@ -12,10 +12,9 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.held_out import Example
 from weft_export.checkpoints.sharing import sharing
 from weft_export.errors import CheckpointError
-from weft_export.families.state import pairs
-from weft_export.families.writer import Writer
+from weft_export.families.writer import Writer, pairs
 from weft_export.layers.cache_rounding import CacheRounding
-from weft_export.layers.embedding import TiedEmbedding
+from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.norms import RmsNorm
 from weft_export.layers.quantized_linear import QuantisedEmbedding, QuantisedLinear
 from weft_export.quantization.calibration import cache_ranges

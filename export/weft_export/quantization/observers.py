@@ -6,7 +6,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor, nn
 
-from weft_export.layers.embedding import TiedEmbedding
+from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.patches import PatchEmbedding
 
 MIN_COLUMNS = 16

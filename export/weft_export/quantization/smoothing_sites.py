@@ -12,8 +12,7 @@ from torch import nn
 
 from weft_export.families.causal import CausalTransformer
 from weft_export.layers.decoder import Decoder
-from weft_export.layers.embedding import TiedEmbedding
-from weft_export.layers.embeddings import Embeddings
+from weft_export.layers.embeddings import Embeddings, TiedEmbedding
 from weft_export.layers.feed_forward import GatedFeedForward
 from weft_export.layers.norms import RmsNorm
 from weft_export.layers.style import StyledLayer

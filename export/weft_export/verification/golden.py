@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.framing import frame_of
-from weft_export.checkpoints.masks import positions_of
+from weft_export.checkpoints.framing import frame_of, positions_of
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.sound import read_recording
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer

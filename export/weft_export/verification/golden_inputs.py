@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.made_inputs import NUM_PICTURES, NUM_SOUNDS, made_picture, made_sound
+from weft_export.checkpoints.golden_requests import NUM_PICTURES, NUM_SOUNDS, made_picture, made_sound
 from weft_export.checkpoints.tokenizer import read_tokenizer
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2

@@ -19,12 +19,11 @@ from weft_export.verification.adapted_session import Pairs
 from weft_export.verification.decode_parity import Array, DecodeParity, Encoded, head
 from weft_export.verification.end_parity import check_end
 from weft_export.verification.explain_parity import ExplainParity
-from weft_export.verification.figures import Figures
 from weft_export.verification.mixed_parity import check_mixed
 from weft_export.verification.packed_parity import check_packs
 from weft_export.verification.score_parity import check_score
 from weft_export.verification.session import open_session
-from weft_export.verification.tolerance import Tolerance
+from weft_export.verification.tolerance import Figures, Tolerance
 from weft_export.verification.tolerances import (
     attention_tolerance_of,
     share_tolerance_of,

@@ -1,7 +1,8 @@
-"""How far ONNX Runtime is from torch."""
+"""How far ONNX Runtime is from torch, and all figures of that, for who looks into a proof that failed."""
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,25 @@ from torch import Tensor
 
 from weft_export.errors import ParityError
 from weft_export.layers.embeddings import BANNED
-from weft_export.verification.figures import Figures
+
+
+@dataclass
+class Figures:
+    """By what was compared: the largest error so far, and what is allowed of it."""
+
+    rows: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+    def note(self, what: str, error: float, allowed: str) -> None:
+        """Keep an error, unless a larger one of the same is known. NaN is the largest."""
+        known, _ = self.rows.get(what, (0.0, ""))
+        if not error <= known:
+            self.rows[what] = (error, allowed)
+
+    def write(self, path: Path) -> None:
+        """Write a line for each, in the order in which they were compared. The last one failed, if one did."""
+        lines = [f"{what}: {error:.3g}, allowed {allowed}\n" for what, (error, allowed) in self.rows.items()]
+        path.write_text("".join(lines), encoding="utf-8")
+
 
 PEAK = 10
 """Where a root mean square is held to the tolerance, a single value may differ by this many times as much."""

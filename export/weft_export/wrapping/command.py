@@ -11,11 +11,10 @@ from PIL import Image
 
 from weft_export.checkpoints.files import check_regular, read_file
 from weft_export.choices import POOLINGS, Pooling
-from weft_export.console.failing import plain_errors
 from weft_export.console.progress import shown
-from weft_export.console.utf8 import utf8
+from weft_export.console.stopping import plain_errors
 from weft_export.errors import ExportError
-from weft_export.options import read_labels
+from weft_export.options import read_labels, utf8
 from weft_export.target import check_target
 from weft_export.wrapping.directory import find_model, read_beside
 from weft_export.wrapping.onnx_model import OnnxModel

@@ -19,7 +19,7 @@ from weft_recipes.grammar.alignment import Row, encode, measure_alignment, misal
 from weft_recipes.grammar.corpus import EXAMPLE, MAX_TARGET, sample
 from weft_recipes.shared.card import Card, write_card
 from weft_recipes.shared.figures import Figures, Stopwatch
-from weft_recipes.shared.stepping import answer_by_steps
+from weft_recipes.shared.greedy import answer_by_steps
 from weft_recipes.shared.training import fit, pad, prepare, shuffled
 from weft_recipes.shared.vocabulary import END, PAD, START, word_tokenizer
 

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from weft_export.checkpoints.pixels import to_pixel_values
+from weft_export.checkpoints.picture import to_pixel_values
 from weft_export.console.progress import OnProgress
 from weft_export.families.writer import Writer
 from weft_proto.v1 import bundle_pb2

@@ -1,4 +1,4 @@
-"""Windows to train on: one clip or several, somewhere in a window, in another room each time."""
+"""Windows to train on: one clip or several, somewhere in a window, in another room each time, with noise."""
 
 import math
 import random
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from weft_export.checkpoints.sound import levels
+from weft_export.checkpoints.sound import levels, mel_powers
+from weft_proto.v1 import bundle_pb2
 from weft_recipes.speech.clips import POSITION_S, SOUND, STRIDE, Clip
 from weft_recipes.speech.voices import Mark
 
@@ -90,3 +91,30 @@ def _energies(window: list[Placed], noises: Tensor, chance: random.Random) -> Te
     around = noise * _room(chance) * (loudness / noise.sum(dim=0).mean() * 10 ** (-below / 10))
     together: Tensor = (said * _room(chance) + around) * 10 ** chance.uniform(-2, 0.5)
     return together
+
+
+# The power of noise falls with its frequency to the power of these.
+_SLOPES = (0.0, 1.0, 2.0)
+# Below, it falls no more.
+_LOWEST_HZ = 60
+
+
+def noise(count: int, rate: int, kind: int, generator: torch.Generator) -> Tensor:
+    """Return samples [count] of noise of the power 1."""
+    spectrum = torch.fft.rfft(torch.randn(count, generator=generator))
+    hertz = torch.fft.rfftfreq(count, 1 / rate).clamp(min=_LOWEST_HZ)
+    samples: Tensor = torch.fft.irfft(spectrum * hertz ** (-_SLOPES[kind] / 2), count)
+    return samples / samples.square().mean().sqrt()
+
+
+def noisy(samples: Tensor, rate: int, decibels: float, kind: int, generator: torch.Generator) -> Tensor:
+    """Return samples with noise so many decibels below them."""
+    loudness = samples.square().mean().sqrt()
+    return samples + noise(len(samples), rate, kind, generator) * loudness * 10 ** (-decibels / 20)
+
+
+def bank(spec: bundle_pb2.AudioSpec, count: int, generator: torch.Generator) -> Tensor:
+    """Return mel energies float32 [count, num_mels, num_frames] of noises of the power 1, all kinds in turn."""
+    samples = spec.hop_size * spec.num_frames
+    noises = (noise(samples, spec.sample_rate, index % len(_SLOPES), generator) for index in range(count))
+    return torch.stack([mel_powers(each, spec).float() for each in noises])

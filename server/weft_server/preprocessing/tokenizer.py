@@ -11,12 +11,12 @@ import tokenizers
 from tokenizers import models
 
 from weft_proto.first_line import first_line
+from weft_proto.offsets import Offsets, Place
 from weft_proto.prompts import truncation_direction
 from weft_proto.tokenizer_rules import is_panic, tokenizer_fault
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import BundleError
 from weft_server.preprocessing.detokenizer import Detokenizer
-from weft_server.preprocessing.offsets import Offsets, Place
 from weft_server.preprocessing.vocabulary import Vocabulary
 
 # How often these signs may come in a file, those in its texts included. There are at most 4,194,304 tokens, and no more

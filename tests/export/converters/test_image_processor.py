@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from weft_export.checkpoints.pixels import read_pixel_values
+from weft_export.checkpoints.picture import read_pixel_values
 from weft_export.converters.image_processor import read_image_spec
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import resizing_fault

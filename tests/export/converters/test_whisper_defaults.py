@@ -9,8 +9,8 @@ from hf_models import change_config
 from test_whisper import LANGUAGES, MELS, NO_TIMES, POSITIONS, START, TASKS, made_whisper
 from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
+from weft_export.converters.audio_processor import CODES
 from weft_export.converters.convert import convert
-from weft_export.converters.spoken_defaults import CODES
 from weft_export.errors import CheckpointError
 from weft_export.options import ExportOptions
 from weft_proto.sound import spoken_ids

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_export.checkpoints.held_out import write_held_out
-from weft_export.checkpoints.pixels import to_pixel_values
+from weft_export.checkpoints.picture import to_pixel_values
 from weft_recipes import digits, en_es, pydocs, scenes, scenes_answers, topics
 from weft_recipes.catalogue import RECIPES
 from weft_recipes.grammar.corpus import sample as sample_sentences

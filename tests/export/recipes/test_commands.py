@@ -13,7 +13,7 @@ import torch
 
 from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_recipes.commands import Recording, answers
-from weft_recipes.shared.word_errors import word_error_rate
+from weft_recipes.shared.figures import word_error_rate
 from weft_recipes.speech.phrases import Phrase, sample, say_number, words
 from weft_recipes.speech.voices import HELD_OUT, TRAINED
 

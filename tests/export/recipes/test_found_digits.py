@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from weft_export.checkpoints.directory import load_checkpoint
-from weft_export.checkpoints.pixels import to_pixel_values
+from weft_export.checkpoints.picture import to_pixel_values
 from weft_recipes.pictures import found_digits
 from weft_recipes.pictures.canvas import SIDE, Canvas, within
 

@@ -16,8 +16,8 @@ from weft_recipes.grammar.corpus import sample as sample_sentences
 from weft_recipes.pictures.drawing import render
 from weft_recipes.pictures.gallery import measure_pointing
 from weft_recipes.pictures.scene import sample as sample_scenes
-from weft_recipes.shared.bleu import bleu
-from weft_recipes.shared.stepping import answer_by_steps
+from weft_recipes.shared.figures import bleu
+from weft_recipes.shared.greedy import answer_by_steps
 
 CHECKPOINTS = Path(__file__).parents[3] / "export" / "checkpoints"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from weft_export.checkpoints.files import read_file
-from weft_export.checkpoints.template import check_template
+from weft_export.checkpoints.specs import check_template
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.converters.text.settings import Token, TokenizerSettings
 from weft_export.errors import CheckpointError
