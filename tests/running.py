@@ -55,7 +55,7 @@ class Running:
             slots.check_integrity()
             assert 0 == slots.num_used
         stats = self.engine.stats()
-        assert (0, 0, 0, 0) == (stats.queued, stats.running, stats.slots_used, stats.queued_tokens)
+        assert (0, 0, 0, 0) == (stats.queued, stats.running, stats.held.slots_used, stats.queued_tokens)
         assert not any(self.scheduler.loads)
 
     def submit(self, source, decoding, **more):

@@ -273,6 +273,12 @@ class Sequence:
     scores: Scores | None = None
 
     @property
+    def text_decoding(self) -> Decoding:
+        """How it produces text. Not for one that produces none."""
+        assert self.decoding is not None, f"{self.request_id} decodes nothing. This is a bug."
+        return self.decoding
+
+    @property
     def num_input_tokens(self) -> int:
         """Tokens or patches of the input."""
         return self.source.num_tokens

@@ -15,6 +15,7 @@ from toy import START, Toy
 from waiting import until
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.config import read_config
+from weft_server.engine.lane import Intake
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import DeadlineExpired, InvalidRequest, LaneFailed
 from weft_server.loading.build import _share
@@ -146,8 +147,8 @@ def test_lanes_share_by_slots():
     for width in (4, 1, 1, 1, 1):
         scheduler.reserve()
         scheduler.enqueue(wide("w", width))
-    assert 1 == len(scheduler.take(0, most=8, room=8, budget=1000))
-    assert 4 == len(scheduler.take(1, most=8, room=8, budget=1000))
+    assert 1 == len(scheduler.take(0, Intake(most=8, room=8, budget=1000)))
+    assert 4 == len(scheduler.take(1, Intake(most=8, room=8, budget=1000)))
     assert [4, 4] == scheduler.loads
 
 

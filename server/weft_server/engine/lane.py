@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -13,20 +14,35 @@ if TYPE_CHECKING:
     from weft_server.telemetry.engine_stats import Usage
 
 
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a lane takes from the queue at once: at most `most` sequences, of `budget` padded input tokens together.
+
+    Together they are no wider than `room`, the lane's free slots. Without it, each takes one of `most` places. Of one
+    that has slots, `fits` says whether the lane has all else that it needs now. If not, it stays the first. The first
+    one may cost more than the budget. Otherwise a sequence that is too long for it would wait forever.
+
+    There are two cases:
+
+    1. `shapes` are given: a batch, with bounds of their own. The first sequence, and those alike in their order.
+    2. Otherwise: in their order. The lane takes its even share of what it holds, what open lanes hold, and what waits.
+       It takes `least` in a row at least, so that they stay together. If it could take fewer, it takes none. A stream
+       or a long input among the first ones is an exception: it gains nothing by company, so they are taken.
+    """
+
+    most: int
+    budget: int
+    room: int | None = None
+    least: int = 1
+    shapes: RunShapes | None = None
+    fits: Callable[[Sequence], bool] | None = None
+
+
 class Take(Protocol):
     """The queue as one lane sees it. What is taken belongs to the lane."""
 
-    def __call__(
-        self,
-        *,
-        most: int,
-        budget: int,
-        room: int | None = None,
-        least: int = 1,
-        shapes: RunShapes | None = None,
-        fits: Callable[[Sequence], bool] | None = None,
-    ) -> list[Sequence]:
-        """At most `most` waiting sequences for `room` slots, of `budget` input tokens; see Scheduler.take."""
+    def __call__(self, intake: Intake, /) -> list[Sequence]:
+        """Sequences that waited."""
 
 
 class Lane(Protocol):

@@ -143,6 +143,12 @@ class Model:
         return constraint
 
     @property
+    def answer_tokenizer(self) -> Tokenizer:
+        """The tokenizer of what it writes. Not for a model that produces no text."""
+        assert self.target_tokenizer is not None, "a model that produces text has no tokenizer. This is a bug."
+        return self.target_tokenizer
+
+    @property
     def engines(self) -> list[Engine]:
         """That which produces answers, and that which scores given ones, if there is one."""
         return [self.engine] if self.scorer is None else [self.engine, self.scorer]

@@ -11,7 +11,7 @@ matters: see `order`. Cuts by entropy are made where it is certain which tokens 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,8 +48,8 @@ class Settings:
     @classmethod
     def zeros(cls, step: Ints, min_new: Ints) -> Settings:
         """Return columns for as many rows, of which each is to be set."""
-        kinds = {"top_k": np.int64, "seed": np.uint64}
-        own = {name: np.zeros(len(step), kinds.get(name, np.float64)) for name in cls.__slots__}
+        kinds: dict[str, Any] = {"top_k": np.int64, "seed": np.uint64}
+        own: dict[str, Any] = {name: np.zeros(len(step), kinds.get(name, np.float64)) for name in cls.__slots__}
         return cls(**own | {"step": step, "min_new": min_new})
 
     def rows(self, start: int, stop: int) -> Settings:
