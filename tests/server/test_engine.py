@@ -426,7 +426,7 @@ def test_a_recurrent_state_without_an_encoder_starts_at_zero(tmp_path):
         waiting = [Sequence(str(n), Ids(np.array(prompt)), Decoding(8)) for n, prompt in enumerate(prompts)]
         found = {}
         while len(found) < len(prompts):
-            for delivery in lane.step(lambda **_: [waiting.pop()] if waiting else []):
+            for delivery in lane.step(lambda _: [waiting.pop()] if waiting else []):
                 found[int(delivery.sequence.request_id)] = delivery.token_ids
         return found
 

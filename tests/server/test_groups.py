@@ -3,7 +3,6 @@
 import asyncio
 import random
 import time
-from functools import partial
 
 import numpy as np
 import pytest
@@ -131,13 +130,12 @@ def test_a_wide_sequence_waits_at_the_head_until_it_fits():
     for width in (2, 4, 1, 1):
         scheduler.reserve()
         scheduler.enqueue(wide(f"{width}", width))
-    take = partial(scheduler.take, 0, most=9, budget=1000)
-    assert ["2"] == [one.request_id for one in take(room=5)]
-    assert [] == take(room=3)
-    assert ["4"] == [one.request_id for one in take(room=4)]
+    assert ["2"] == [one.request_id for one in scheduler.take(0, Intake(9, 1000, room=5))]
+    assert [] == scheduler.take(0, Intake(9, 1000, room=3))
+    assert ["4"] == [one.request_id for one in scheduler.take(0, Intake(9, 1000, room=4))]
     assert [6] == scheduler.loads
     scheduler.free(0, 2)
-    assert ["1", "1"] == [one.request_id for one in take(room=2)]
+    assert ["1", "1"] == [one.request_id for one in scheduler.take(0, Intake(9, 1000, room=2))]
     assert [6] == scheduler.loads
 
 

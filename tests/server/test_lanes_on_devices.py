@@ -161,8 +161,8 @@ def test_one_question_beside_streams_is_read_in_a_step(tiny_repository):
     num_new = text.max_new_tokens
     waiting = [Sequence("r", source, Decoding(num_new, num_new), source.asked_ids, wants_tokens=True) for _ in range(4)]
 
-    def take(most, **_):
-        return [waiting.pop() for _ in range(min(most, len(waiting)))]
+    def take(intake):
+        return [waiting.pop() for _ in range(min(intake.most, len(waiting)))]
 
     async def run():
         others, waiting[1:] = waiting[1:], []
