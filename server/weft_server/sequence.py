@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from weft_proto.v1 import common_pb2
     from weft_server.logits_processors.base import Rule
-    from weft_server.sampling.top_logprobs import TopLogprobs
+    from weft_server.sampling.candidates import TopLogprobs
     from weft_server.source import Source
 
 

@@ -11,7 +11,7 @@ from toy import START, Toy
 from weft_server.logits_processors.banned import Suppressed
 from weft_server.runtime.session import Session
 from weft_server.sampling import alternatives, processed_candidates
-from weft_server.sampling.alternatives import best_of_row
+from weft_server.sampling.candidates import best_of_row
 from weft_server.sequence import Decoding, Sequence
 from weft_server.source import Ids
 

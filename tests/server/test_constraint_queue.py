@@ -13,7 +13,7 @@ import pytest
 
 from loaded import Loaded, ask
 from weft_proto.v1 import common_pb2
-from weft_server.engine.failure_budget import FailureBudget
+from weft_server.engine.failure import FailureBudget
 from weft_server.errors import DeadlineExpired, InvalidRequest, Overloaded, RequestError
 from weft_server.logits_processors import constraint as constraint_module
 from weft_server.logits_processors.constraint import Constraint

@@ -13,7 +13,7 @@ from weft_server.engine.lane import Intake
 from weft_server.engine.scheduler import SLOTS_FOR_COSTLY, Scheduler
 from weft_server.logits_processors import base as rules_module
 from weft_server.logits_processors.phrase_endings import PhraseEndings
-from weft_server.models.decoding_limits import DecodingLimits
+from weft_server.models.model import DecodingLimits
 from weft_server.requests.decoding_config import resolve_decoding
 from weft_server.runtime.session import Session
 from weft_server.sequence import Decoding, Priority, Standing

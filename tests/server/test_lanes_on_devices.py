@@ -14,8 +14,7 @@ from weft_server.bundle.load import load_bundle
 from weft_server.engine import decode_lane
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.decode_runner import DecodeRunner
-from weft_server.engine.encoder_runs import runs_of
-from weft_server.engine.run_shapes import RunShapes
+from weft_server.engine.run_shapes import RunShapes, runs_of
 from weft_server.engine.slots import Slots
 from weft_server.runtime.device import HOST, Device
 from weft_server.runtime.session import Session

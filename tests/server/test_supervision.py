@@ -15,8 +15,8 @@ from running import Running
 from toy import Toy
 from waiting import until
 from weft_server.engine import engine as engine_module
-from weft_server.engine import failure_budget
-from weft_server.engine.failure_budget import FailureBudget
+from weft_server.engine import failure
+from weft_server.engine.failure import FailureBudget
 from weft_server.engine.lane import Intake
 from weft_server.errors import Draining, LaneFailed, Overloaded
 from weft_server.models.worker_pool import WorkerPool
@@ -461,7 +461,7 @@ def test_with_the_budget_spent_no_lane_is_made(toy):
 def test_failures_are_forgotten_after_their_time(monkeypatch):
     """Two in ten minutes spend a budget of one; two with more between them do not."""
     now = [1000.0]
-    monkeypatch.setattr(failure_budget.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(failure.time, "monotonic", lambda: now[0])
     budget = FailureBudget(1)
     assert budget.spend()
     now[0] += 601

@@ -15,8 +15,8 @@ import numpy as np
 from weft_server.errors import InvalidRequest
 from weft_server.logits_processors.base import BARRED
 from weft_server.sampling.beam_search import BeamSearches, Chosen, num_decisive, num_kept
-from weft_server.sampling.processed_candidates import Ranked, rank
-from weft_server.sampling.top_logprobs import top_logprobs_of
+from weft_server.sampling.candidates import Ranked, top_logprobs_of
+from weft_server.sampling.processed_candidates import rank
 from weft_server.sequence import EarlyStopping, FinishReason, Output
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from weft_server.engine.encoder_runs import DEVICE_RUN_COST, RUN_COST, computed_tokens, runs_of
 from weft_server.engine.lane import Intake
 from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
 from weft_server.engine.rows import Rows, slot_of
+from weft_server.engine.run_shapes import DEVICE_RUN_COST, RUN_COST, computed_tokens, runs_of
 from weft_server.telemetry.engine_stats import Usage
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from weft_server.engine.batch_window import BatchWindow
 from weft_server.engine.failure import OUT_OF_MEMORY, Failure, stack_of
-from weft_server.engine.lane_thread import LaneThread
+from weft_server.engine.lane import LaneThread
 from weft_server.engine.live_sequences import LiveSequences
 from weft_server.sequence import ANYBODY, Cancelled
 from weft_server.telemetry.engine_stats import EngineStats, added
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from weft_server.engine.failure_budget import FailureBudget
+    from weft_server.engine.failure import FailureBudget
     from weft_server.engine.lane import Intake, Lane, Take
     from weft_server.engine.scheduler import Scheduler
     from weft_server.sequence import Delivery, Outcome, Sequence, Standing

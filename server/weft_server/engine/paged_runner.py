@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft_proto.paging import block_tokens
-from weft_server.engine.block_pool import BlockPool
+from weft_server.engine.block_pool import BlockPool, PoolSize
 from weft_server.engine.decode_runner import candidates_of
 from weft_server.engine.full_logits import FullLogits
 from weft_server.engine.packing import PackedShapes, Packing
-from weft_server.engine.pool_size import PoolSize
+from weft_server.runtime.device_states import PagedStates
 from weft_server.runtime.next_tokens import NextTokens
-from weft_server.runtime.paged_states import PagedStates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,8 @@ import math
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from weft_server.engine.queue_limits import QueueLimits
+from weft_server.engine.queue_limits import QueueLimits, Throughput
 from weft_server.engine.request_queue import RequestQueue
-from weft_server.engine.throughput import Throughput
 from weft_server.errors import DeadlineExpired, Overloaded
 from weft_server.sequence import ANYBODY
 from weft_server.source import SHORT

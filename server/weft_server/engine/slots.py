@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from weft_server.runtime.adapter_stack import AdapterStack
-    from weft_server.sampling.top_logprobs import TopLogprobs
+    from weft_server.sampling.candidates import TopLogprobs
     from weft_server.sequence import Decoding, Sequence
 
 

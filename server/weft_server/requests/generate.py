@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft_server.models.model import Model
     from weft_server.models.request_context import RequestContext
     from weft_server.preprocessing.wanted import Wanted
-    from weft_server.sampling.top_logprobs import TopLogprobs
+    from weft_server.sampling.candidates import TopLogprobs
     from weft_server.source import Source
 
     # An input, or a function that reads it in a worker thread.
