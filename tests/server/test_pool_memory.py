@@ -4,7 +4,7 @@ import pytest
 
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.config import read_config
-from weft_server.engine.block_pool import PoolSize
+from weft_server.engine.paged.block_pool import PoolSize
 from weft_server.errors import BundleError, InvalidRequest
 from weft_server.loading.paged_lanes import block_bytes, pool_size
 from weft_server.models.model import DecodingLimits

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from weft_proto.paging import block_tokens
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import flag_name
-from weft_server.engine.block_pool import PoolSize
-from weft_server.engine.paged_lane import PagedLane
-from weft_server.engine.paged_runner import PagedRunner
+from weft_server.engine.paged.block_pool import PoolSize
+from weft_server.engine.paged.paged_lane import PagedLane
+from weft_server.engine.paged.paged_runner import PagedRunner
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.loading.lanes import Lanes

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from weft_proto.v1 import common_pb2
     from weft_server.bundle.load import Bundle
-    from weft_server.engine.block_pool import PoolSize
     from weft_server.engine.engine import Engine
     from weft_server.engine.failure import FailureBudget
+    from weft_server.engine.paged.block_pool import PoolSize
     from weft_server.logits_processors.constraint import Constraint
     from weft_server.models.adapters import Adapters
     from weft_server.models.constraint_queue import ConstraintQueue

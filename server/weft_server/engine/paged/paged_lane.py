@@ -15,7 +15,7 @@ import numpy as np
 
 from weft_server.engine.decode_lane import PATIENCE
 from weft_server.engine.lane import Intake
-from weft_server.engine.paged_runner import PagedPromptPiece
+from weft_server.engine.paged.paged_runner import PagedPromptPiece
 from weft_server.engine.rows import Rows, slot_of
 from weft_server.engine.run_shapes import DEVICE_RUN_COST
 from weft_server.errors import DeadlineExpired
@@ -24,9 +24,9 @@ from weft_server.telemetry.engine_stats import Usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from weft_server.engine.block_pool import PoolSize
     from weft_server.engine.lane import Take
-    from weft_server.engine.paged_runner import PagedRunner
+    from weft_server.engine.paged.block_pool import PoolSize
+    from weft_server.engine.paged.paged_runner import PagedRunner
     from weft_server.engine.slots import Kept, Slots
     from weft_server.sequence import Delivery, Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
