@@ -43,7 +43,7 @@ class Loaded:
                 break
             await asyncio.sleep(0.01)
         assert await asyncio.to_thread(self.model.stop, 30)
-        assert (0, 0, 0, 0) == (stats.queued, stats.running, stats.slots_used, stats.queued_tokens)
+        assert (0, 0, 0, 0) == (stats.queued, stats.running, stats.held.slots_used, stats.queued_tokens)
 
 
 async def refusal_of(directory):

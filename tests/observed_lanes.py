@@ -65,7 +65,7 @@ class Watched:
         """Let the lane step; the padded tokens of prompts that it read."""
         self.num_steps += 1
         self.runs.clear()
-        take = lambda most, **_: [self.waiting.pop(0) for _ in range(min(most, len(self.waiting)))]  # noqa: E731
+        take = lambda intake: [self.waiting.pop(0) for _ in range(min(intake.most, len(self.waiting)))]  # noqa: E731
         for delivery in self.lane.step(take):
             # Who wants no scores has whatever the run had.
             log_probs = delivery.log_probs if delivery.sequence.wants_scores else [None] * len(delivery.log_probs)

@@ -13,7 +13,7 @@ from weft_export.options import ExportOptions
 from weft_export.verification.widening import on_cpu
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
-from weft_server.loading.pool_memory import block_bytes
+from weft_server.loading.paged_lanes import block_bytes
 
 BLOCK_TOKENS = 16
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from weft_server.engine.lane import Intake
 from weft_server.sequence import ANYBODY, Decoding, Sequence
 from weft_server.source import Ids
 
@@ -25,7 +26,7 @@ def wait(scheduler, *sequences, now=0.0):
 
 def one(scheduler, now=0.0):
     """The name of the one that a lane takes, which ends at once."""
-    (taken,) = scheduler.take(0, most=1, budget=10**6, now=now)
+    (taken,) = scheduler.take(0, Intake(most=1, budget=10**6), now=now)
     scheduler.free(0, taken.width, taken.standing.tenant)
     scheduler.settle(taken)
     return taken.request_id

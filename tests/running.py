@@ -9,7 +9,7 @@ from toy import START
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.engine import Engine
-from weft_server.engine.failure_budget import FailureBudget
+from weft_server.engine.failure import FailureBudget
 from weft_server.engine.rows import Rows
 from weft_server.engine.scheduler import Scheduler
 from weft_server.engine.slots import Slots
@@ -55,7 +55,7 @@ class Running:
             slots.check_integrity()
             assert 0 == slots.num_used
         stats = self.engine.stats()
-        assert (0, 0, 0, 0) == (stats.queued, stats.running, stats.slots_used, stats.queued_tokens)
+        assert (0, 0, 0, 0) == (stats.queued, stats.running, stats.held.slots_used, stats.queued_tokens)
         assert not any(self.scheduler.loads)
 
     def submit(self, source, decoding, **more):

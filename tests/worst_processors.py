@@ -5,7 +5,7 @@ import numpy as np
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.logits_processors.base import RowRules
 from weft_server.logits_processors.history import History
-from weft_server.models.decoding_limits import DecodingLimits
+from weft_server.models.model import DecodingLimits
 from weft_server.requests.decoding_config import resolve_decoding
 
 NUM_READ = 2048

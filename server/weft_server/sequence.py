@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from weft_proto.v1 import common_pb2
     from weft_server.logits_processors.base import Rule
-    from weft_server.sampling.top_logprobs import TopLogprobs
+    from weft_server.sampling.candidates import TopLogprobs
     from weft_server.source import Source
 
 
@@ -271,6 +271,12 @@ class Sequence:
     num_cached_tokens: int = 0
     # Of an answer that was given to be scored, when it has ended.
     scores: Scores | None = None
+
+    @property
+    def text_decoding(self) -> Decoding:
+        """How it produces text. Not for one that produces none."""
+        assert self.decoding is not None, f"{self.request_id} decodes nothing. This is a bug."
+        return self.decoding
 
     @property
     def num_input_tokens(self) -> int:

@@ -111,8 +111,8 @@ class Bare:
         runner.decode = timed
         host, waiting = [], []
 
-        def take(most, **_):
-            return [waiting.pop() for _ in range(min(most, len(waiting)))]
+        def take(intake):
+            return [waiting.pop() for _ in range(min(intake.most, len(waiting)))]
 
         async def steps():
             for _ in range(rounds):
@@ -121,10 +121,10 @@ class Bare:
                 lane.step(take)
                 for _ in range(num_new - 2):
                     started = time.perf_counter()
-                    lane.step(lambda **_: [])
+                    lane.step(lambda _: [])
                     host.append(time.perf_counter() - started - spent[-1])
                 while lane.slots.num_running:
-                    lane.step(lambda **_: [])
+                    lane.step(lambda _: [])
 
         asyncio.run(steps())
         return float(np.median(host)) * 1e6

@@ -10,8 +10,8 @@ from running import rows_of
 from toy import START, Toy
 from weft_server.logits_processors.banned import Suppressed
 from weft_server.runtime.session import Session
-from weft_server.sampling import alternatives, processed_candidates
-from weft_server.sampling.alternatives import best_of_row
+from weft_server.sampling import candidates, processed_candidates
+from weft_server.sampling.candidates import best_of_row
 from weft_server.sequence import Decoding, Sequence
 from weft_server.source import Ids
 
@@ -47,8 +47,8 @@ def test_a_row_is_ranked_once_for_all_alternatives_of_a_request(tmp_path, monkey
         rows.begin(Sequence(f"{index}", Ids(np.arange(3)), decoding), START)
     logits = np.repeat(np.random.default_rng(0).normal(size=(1, VOCAB)).astype(np.float32), 6 * num_requests, axis=0)
     ranked, whole = [], []
-    best, processing = processed_candidates.best, processed_candidates.whole
-    monkeypatch.setattr(alternatives, "best", lambda scores, most: ranked.append(most) or best(scores, most))
+    best, processing = candidates.best, processed_candidates.whole
+    monkeypatch.setattr(candidates, "best", lambda scores, most: ranked.append(most) or best(scores, most))
     monkeypatch.setattr(processed_candidates, "whole", lambda *given: whole.append(1) or processing(*given))
 
     rows.advance(candidates_of(logits, 4))

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft_server.engine.block_pool import BlockPool
-from weft_server.engine.pool_size import PoolSize
+from weft_server.engine.paged.block_pool import BlockPool, PoolSize
 
 NUM_ROWS, NUM_BLOCKS, BLOCK_TOKENS = 5, 12, 4
 SIZE = PoolSize(NUM_BLOCKS, BLOCK_TOKENS)

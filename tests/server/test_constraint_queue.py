@@ -13,11 +13,11 @@ import pytest
 
 from loaded import Loaded, ask
 from weft_proto.v1 import common_pb2
-from weft_server.engine.failure_budget import FailureBudget
+from weft_server.engine.failure import FailureBudget
 from weft_server.errors import DeadlineExpired, InvalidRequest, Overloaded, RequestError
 from weft_server.logits_processors import constraint as constraint_module
 from weft_server.logits_processors.constraint import Constraint
-from weft_server.models import constraint_memory, constraint_queue
+from weft_server.models import constraint_queue, held_bytes
 from weft_server.models.constraint_queue import ConstraintQueue
 from weft_server.models.held_bytes import HeldBytes
 from weft_server.models.worker_pool import WorkerPool
@@ -137,9 +137,9 @@ def made(num_bytes):
 
 def test_what_constraints_hold_is_bounded_and_comes_back(monkeypatch):
     """All together, and for a tenant half of it. What nobody has any more counts no more."""
-    monkeypatch.setattr(constraint_memory, "MAX_BYTES", 100)
-    monkeypatch.setattr(constraint_memory, "MAX_BYTES_OF_TENANT", 50)
-    memory = constraint_memory.ConstraintMemory()
+    monkeypatch.setattr(held_bytes, "MAX_BYTES", 100)
+    monkeypatch.setattr(held_bytes, "MAX_BYTES_OF_TENANT", 50)
+    memory = held_bytes.ConstraintMemory()
     held = [made(40), made(40)]
     memory.hold(held[0], "a")
     with pytest.raises(Overloaded) as refused:

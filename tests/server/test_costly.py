@@ -9,10 +9,11 @@ from queued import make, wait
 from running import Running
 from toy import Toy
 from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.engine.lane import Intake
 from weft_server.engine.scheduler import SLOTS_FOR_COSTLY, Scheduler
 from weft_server.logits_processors import base as rules_module
 from weft_server.logits_processors.phrase_endings import PhraseEndings
-from weft_server.models.decoding_limits import DecodingLimits
+from weft_server.models.model import DecodingLimits
 from weft_server.requests.decoding_config import resolve_decoding
 from weft_server.runtime.session import Session
 from weft_server.sequence import Decoding, Priority, Standing
@@ -160,7 +161,7 @@ def costly(name, width=1, standing=Standing()):  # noqa: B008 - it is never chan
 def taken(scheduler, lane=0):
     """Who goes on now in a lane of NUM_SLOTS slots."""
     room = NUM_SLOTS - scheduler.loads[lane]
-    return [each.request_id for each in scheduler.take(lane, most=room, room=room, budget=10**6)]
+    return [each.request_id for each in scheduler.take(lane, Intake(most=room, room=room, budget=10**6))]
 
 
 def test_costly_rows_hold_few_slots_and_others_pass_them():

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from weft_server.engine.batch_window import GATHER_TURNS, BatchWindow
-from weft_server.engine.queue_limits import QueueLimits
-from weft_server.engine.throughput import MEMORY_S, Throughput
+from weft_server.engine.queue_limits import MEMORY_S, QueueLimits, Throughput
 from weft_server.errors import Overloaded
 from weft_server.models.held_bytes import HeldBytes
 from weft_server.models.label_embeddings import LabelEmbedding, LabelEmbeddings

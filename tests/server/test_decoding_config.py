@@ -4,7 +4,7 @@ import pytest
 
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import BundleError, InvalidRequest
-from weft_server.models.decoding_limits import DecodingLimits
+from weft_server.models.model import DecodingLimits
 from weft_server.requests.decoding_config import resolve_decoding, shown_default, verify_default
 from weft_server.sequence import Beams, EarlyStopping
 

@@ -150,8 +150,8 @@ def test_far_answers_are_the_definitions(tmp_path, attends, captures):
         waiting = [Sequence(str(n), Ids(np.array(s)), Decoding(1 + n % 12)) for n, s in enumerate(sources)]
         found = {}
 
-        def take(most, **_):
-            return [waiting.pop() for _ in range(min(most, len(waiting), rng.randrange(4)))]
+        def take(intake):
+            return [waiting.pop() for _ in range(min(intake.most, len(waiting), rng.randrange(4)))]
 
         while len(found) < len(sources):
             for delivery in lane.step(take):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft_server.engine.encoder_runs import RUN_COST, computed_tokens, runs_of
+from weft_server.engine.run_shapes import RUN_COST, computed_tokens, runs_of
 from weft_server.sequence import Sequence
 from weft_server.source import SHORT, Ids, Pixels
 

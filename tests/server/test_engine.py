@@ -280,7 +280,7 @@ def test_cancel_all_tells_everybody_at_once(toy):
                     await asyncio.wait_for(sequence.reply.done(), 20)
             assert 3 == len({id(sequence.reply.outcome) for sequence in sequences})
             go_on.set()
-            await until(lambda: 0 == running.engine.stats().slots_used)
+            await until(lambda: 0 == running.engine.stats().held.slots_used)
 
     asyncio.run(run())
 
@@ -402,7 +402,7 @@ def test_a_recurrent_model_has_no_cache_entries(toy):
         async with Running(toy) as running:
             sequence = running.submit([5], Decoding(24, 24))
             await sequence.reply.done()
-            assert 0 == running.engine.stats().kv_total
+            assert 0 == running.engine.stats().held.kv_total
 
     asyncio.run(run())
 
@@ -426,7 +426,7 @@ def test_a_recurrent_state_without_an_encoder_starts_at_zero(tmp_path):
         waiting = [Sequence(str(n), Ids(np.array(prompt)), Decoding(8)) for n, prompt in enumerate(prompts)]
         found = {}
         while len(found) < len(prompts):
-            for delivery in lane.step(lambda **_: [waiting.pop()] if waiting else []):
+            for delivery in lane.step(lambda _: [waiting.pop()] if waiting else []):
                 found[int(delivery.sequence.request_id)] = delivery.token_ids
         return found
 

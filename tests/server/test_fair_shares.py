@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from queued import make, one, wait
+from weft_server.engine.lane import Intake
 from weft_server.engine.live_sequences import LiveSequences
 from weft_server.engine.request_queue import MAX_TENANTS
 from weft_server.engine.scheduler import Scheduler
@@ -30,7 +31,7 @@ def share(callers, lengths, *, num_slots=8, weights=None, ends_early=False, paus
             else:
                 wait(scheduler, make(tenant, Standing(tenant=tenant), new=lengths[tenant]))
         free = num_slots - len(rows)
-        for taken in scheduler.take(0, most=free, room=free, budget=10**6) if free else []:
+        for taken in scheduler.take(0, Intake(most=free, room=free, budget=10**6)) if free else []:
             most = taken.decoding.max_new_tokens
             rows.append((taken, int(rng.integers(1, most + 1)) if ends_early else most))
             had[taken.request_id] += taken.num_input_tokens
@@ -78,7 +79,7 @@ def test_tenants_have_tokens_by_their_weights(weights):
         for _ in range(number):
             wait(scheduler, make(tenant, Standing(tenant=tenant), length=8, new=8))
     for _ in range(4000):
-        (taken,) = scheduler.take(0, most=1, budget=10**6)
+        (taken,) = scheduler.take(0, Intake(most=1, budget=10**6))
         taken.num_output_tokens = int(rng.integers(1, taken.decoding.max_new_tokens + 1))
         had[taken.request_id] += taken.num_input_tokens + taken.num_output_tokens
         scheduler.free(0, 1, taken.standing.tenant)
@@ -120,10 +121,10 @@ def test_a_tenant_leaves_slots_to_others(num_slots, width, most):
         return num_slots - scheduler.loads[0]
 
     for _ in range(num_slots):
-        scheduler.take(0, most=room() or 1, room=room(), budget=10**6)
+        scheduler.take(0, Intake(most=room() or 1, room=room(), budget=10**6))
     assert most == scheduler.loads[0]
     wait(scheduler, make("other", Standing(tenant="other")))
-    taken = scheduler.take(0, most=room() or 1, room=room(), budget=10**6)
+    taken = scheduler.take(0, Intake(most=room() or 1, room=room(), budget=10**6))
     assert ["other"] * (most < num_slots) == [each.request_id for each in taken]
 
 
@@ -135,12 +136,12 @@ def test_who_holds_no_slot_has_the_kept_one_though_it_is_not_its_turn(classes):
     wait(scheduler, make("other", Standing(its, "other"), new=32))
     one(scheduler)
     wait(scheduler, *(make("flood", Standing(theirs, "flood")) for _ in range(15)))
-    assert 15 == len(scheduler.take(0, most=16, room=16, budget=10**6))
+    assert 15 == len(scheduler.take(0, Intake(most=16, room=16, budget=10**6)))
     wait(scheduler, *(make("flood", Standing(theirs, "flood")) for _ in range(15)))
     had = scheduler.waiting._had
 
     def take():
-        return [each.request_id for each in scheduler.take(0, most=1, room=1, budget=10**6, now=9.0)]
+        return [each.request_id for each in scheduler.take(0, Intake(most=1, room=1, budget=10**6), now=9.0)]
 
     assert [] == take()
     late = make("late", Standing(its, "other"), deadline=5.0)
@@ -167,7 +168,7 @@ def test_slots_before_the_turn_change_no_weights():
     for _ in range(12):
         ask("a")
     for step in range(16 * 200):
-        rows.extend(scheduler.take(0, most=16 - len(rows), room=16 - len(rows), budget=10**6))
+        rows.extend(scheduler.take(0, Intake(most=16 - len(rows), room=16 - len(rows), budget=10**6)))
         taken = rows.popleft()
         had[taken.request_id] += step >= 16 * 20
         taken.num_output_tokens = 32
@@ -183,11 +184,11 @@ def test_a_tenant_that_is_alone_has_all_slots():
     for tenants in (("a",), ("",)):
         scheduler = Scheduler(1, 999, 10**6)
         wait(scheduler, *(make("x", Standing(tenant=tenant)) for tenant in tenants for _ in range(99)))
-        assert 32 == len(scheduler.take(0, most=32, room=32, budget=10**6))
+        assert 32 == len(scheduler.take(0, Intake(most=32, room=32, budget=10**6)))
     scheduler = Scheduler(1, 999, 10**6)
     wait(scheduler, make("x", Standing(tenant="a")), make("wide", Standing(tenant="b"), width=8))
     one(scheduler)
-    assert ["wide"] == [each.request_id for each in scheduler.take(0, most=8, room=8, budget=10**6)]
+    assert ["wide"] == [each.request_id for each in scheduler.take(0, Intake(most=8, room=8, budget=10**6))]
 
 
 def test_slots_that_are_free_again_are_no_tenants():
@@ -201,13 +202,13 @@ def test_slots_that_are_free_again_are_no_tenants():
         for sequence in (small, wide):
             scheduler.reserve(sequence.standing)
             live_sequences.enter((sequence,), is_promised=False)
-        assert [small] == scheduler.take(0, most=1, room=8, budget=10**6)
+        assert [small] == scheduler.take(0, Intake(most=1, room=8, budget=10**6))
         if ends:
             live_sequences.free(0, [Delivery(small, [], [], FinishReason.STOP, num_freed=1)])
         else:
             scheduler.vacate(0)
             scheduler.closed.clear()
-        assert [wide] == scheduler.take(0, most=8, room=8, budget=10**6)
+        assert [wide] == scheduler.take(0, Intake(most=8, room=8, budget=10**6))
         live_sequences.free(0, [Delivery(wide, [], [], FinishReason.STOP, num_freed=8)])
 
 
@@ -217,9 +218,9 @@ def test_slots_are_counted_by_tenant():
     wait(scheduler, make("other", Standing(tenant="other")))
     one(scheduler)
     wait(scheduler, *(make("x", Standing(tenant="a")) for _ in range(99)))
-    assert 7 == len(scheduler.take(0, most=8, room=8, budget=10**6))
+    assert 7 == len(scheduler.take(0, Intake(most=8, room=8, budget=10**6)))
     scheduler.free(0, 3, "a")
-    assert 3 == len(scheduler.take(0, most=4, room=4, budget=10**6))
+    assert 3 == len(scheduler.take(0, Intake(most=4, room=4, budget=10**6)))
 
 
 def test_a_claim_that_runs_puts_nobody_back():
@@ -230,7 +231,7 @@ def test_a_claim_that_runs_puts_nobody_back():
     scheduler = Scheduler(1, 999, 10**6)
     alone = [make("a", Standing(tenant="a"), new=200) for _ in range(10)]
     wait(scheduler, *alone)
-    for taken in scheduler.take(0, most=10, budget=10**6):
+    for taken in scheduler.take(0, Intake(most=10, budget=10**6)):
         taken.num_output_tokens = 1
     wait(scheduler, *(make("b", Standing(tenant="b")) for _ in range(40)))
     wait(scheduler, *(make("a", Standing(tenant="a")) for _ in range(40)))
@@ -247,7 +248,7 @@ def test_what_is_known_of_tenants_is_bounded():
     scheduler = Scheduler(1, 10**6, 10**8)
     runs = make("runs", Standing(tenant="runs"), new=500)
     wait(scheduler, runs, make("waits", Standing(tenant="waits")))
-    assert [runs] == scheduler.take(0, most=1, budget=10**6)
+    assert [runs] == scheduler.take(0, Intake(most=1, budget=10**6))
     for number in range(MAX_TENANTS + 50):
         wait(scheduler, make(f"{number}", Standing(tenant=f"{number}")))
         for sequence in list(scheduler.waiting.in_order()):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queued import make, one, wait
+from weft_server.engine.lane import Intake
 from weft_server.engine.request_queue import MOST_PASSED
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import Overloaded
@@ -81,7 +82,7 @@ def test_no_class_that_waits_is_passed_over_for_long(start, steps):
         waiting = {each.standing.priority for each in scheduler.waiting.in_order()}
         if waiting:
             expected = order(scheduler)[0]
-            (taken,) = scheduler.take(0, most=1, budget=10**6)
+            (taken,) = scheduler.take(0, Intake(most=1, budget=10**6))
             assert expected == taken.request_id
             scheduler.free(0, 1, taken.standing.tenant)
             scheduler.settle(taken)
@@ -94,11 +95,11 @@ def test_a_wide_one_that_was_first_once_stays_the_first():
     """It finds too few slots. Neither a higher class nor another tenant passes it until it has them."""
     scheduler = Scheduler(1, 99, 10_000)
     wait(scheduler, make("wide", Standing(LOW, "a"), width=3))
-    assert [] == scheduler.take(0, most=4, budget=1000, room=2)
+    assert [] == scheduler.take(0, Intake(most=4, budget=1000, room=2))
     wait(scheduler, make("high", Standing(HIGH, "b")))
     assert ["wide", "high"] == order(scheduler)
-    assert [] == scheduler.take(0, most=4, budget=1000, room=2)
-    assert ["wide", "high"] == [each.request_id for each in scheduler.take(0, most=4, budget=1000, room=4)]
+    assert [] == scheduler.take(0, Intake(most=4, budget=1000, room=2))
+    assert ["wide", "high"] == [each.request_id for each in scheduler.take(0, Intake(most=4, budget=1000, room=4))]
 
 
 def test_a_held_up_one_that_goes_holds_up_nobody():
@@ -106,9 +107,9 @@ def test_a_held_up_one_that_goes_holds_up_nobody():
     scheduler = Scheduler(1, 99, 10_000)
     wide = make("wide", width=3)
     wait(scheduler, wide, make("next"))
-    assert [] == scheduler.take(0, most=4, budget=1000, room=2)
+    assert [] == scheduler.take(0, Intake(most=4, budget=1000, room=2))
     assert scheduler.remove(wide)
-    assert ["next"] == [each.request_id for each in scheduler.take(0, most=4, budget=1000, room=2)]
+    assert ["next"] == [each.request_id for each in scheduler.take(0, Intake(most=4, budget=1000, room=2))]
 
 
 def test_each_class_has_its_bound():
@@ -241,7 +242,7 @@ def test_who_is_late_is_dropped_before_it_costs_anything():
     """A lane takes those that are in time. Whoever takes ends the others."""
     scheduler = Scheduler(1, 99, 10_000)
     wait(scheduler, make("late", deadline=1.0), make("early", deadline=3.0), make("too late", deadline=2.0))
-    assert ["early"] == [each.request_id for each in scheduler.take(0, most=4, budget=1000, now=2.0)]
+    assert ["early"] == [each.request_id for each in scheduler.take(0, Intake(most=4, budget=1000), now=2.0)]
     assert ["late", "too late"] == [each.request_id for each in scheduler.late]
     assert (0, 0, [1]) == (scheduler.num_queued, scheduler.queued_tokens, scheduler.loads)
 
@@ -262,7 +263,7 @@ class Run:
         for lane, rows in enumerate(self.rows):
             free = NUM_SLOTS - sum(row.width for row in rows)
             if free:
-                rows.extend(self.scheduler.take(lane, most=free, room=free, budget=40, now=self.now))
+                rows.extend(self.scheduler.take(lane, Intake(most=free, room=free, budget=40), now=self.now))
             for late in self.scheduler.late:
                 assert late.deadline <= self.now
                 self.end(late)

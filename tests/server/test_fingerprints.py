@@ -2,7 +2,7 @@
 
 import os
 
-from weft_server.bundle.fingerprints import fingerprint_of
+from weft_server.bundle.files import fingerprint_of
 
 
 def test_each_change_of_a_file_shows(tmp_path):

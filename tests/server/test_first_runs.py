@@ -17,8 +17,7 @@ from running import Running
 from toy import Toy
 from waiting import until
 from weft_server.engine import engine as engine_module
-from weft_server.engine.encoder_runs import computed_tokens, runs_of
-from weft_server.engine.run_shapes import RunShapes
+from weft_server.engine.run_shapes import RunShapes, computed_tokens, runs_of
 from weft_server.errors import LaneFailed
 from weft_server.loading import build
 from weft_server.runtime.device import HOST, Device

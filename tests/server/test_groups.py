@@ -3,7 +3,6 @@
 import asyncio
 import random
 import time
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from toy import START, Toy
 from waiting import until
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.config import read_config
+from weft_server.engine.lane import Intake
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import DeadlineExpired, InvalidRequest, LaneFailed
 from weft_server.loading.build import _share
@@ -130,13 +130,12 @@ def test_a_wide_sequence_waits_at_the_head_until_it_fits():
     for width in (2, 4, 1, 1):
         scheduler.reserve()
         scheduler.enqueue(wide(f"{width}", width))
-    take = partial(scheduler.take, 0, most=9, budget=1000)
-    assert ["2"] == [one.request_id for one in take(room=5)]
-    assert [] == take(room=3)
-    assert ["4"] == [one.request_id for one in take(room=4)]
+    assert ["2"] == [one.request_id for one in scheduler.take(0, Intake(9, 1000, room=5))]
+    assert [] == scheduler.take(0, Intake(9, 1000, room=3))
+    assert ["4"] == [one.request_id for one in scheduler.take(0, Intake(9, 1000, room=4))]
     assert [6] == scheduler.loads
     scheduler.free(0, 2)
-    assert ["1", "1"] == [one.request_id for one in take(room=2)]
+    assert ["1", "1"] == [one.request_id for one in scheduler.take(0, Intake(9, 1000, room=2))]
     assert [6] == scheduler.loads
 
 
@@ -146,8 +145,8 @@ def test_lanes_share_by_slots():
     for width in (4, 1, 1, 1, 1):
         scheduler.reserve()
         scheduler.enqueue(wide("w", width))
-    assert 1 == len(scheduler.take(0, most=8, room=8, budget=1000))
-    assert 4 == len(scheduler.take(1, most=8, room=8, budget=1000))
+    assert 1 == len(scheduler.take(0, Intake(most=8, room=8, budget=1000)))
+    assert 4 == len(scheduler.take(1, Intake(most=8, room=8, budget=1000)))
     assert [4, 4] == scheduler.loads
 
 

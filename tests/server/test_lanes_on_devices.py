@@ -14,8 +14,7 @@ from weft_server.bundle.load import load_bundle
 from weft_server.engine import decode_lane
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.decode_runner import DecodeRunner
-from weft_server.engine.encoder_runs import runs_of
-from weft_server.engine.run_shapes import RunShapes
+from weft_server.engine.run_shapes import RunShapes, runs_of
 from weft_server.engine.slots import Slots
 from weft_server.runtime.device import HOST, Device
 from weft_server.runtime.session import Session
@@ -161,8 +160,8 @@ def test_one_question_beside_streams_is_read_in_a_step(tiny_repository):
     num_new = text.max_new_tokens
     waiting = [Sequence("r", source, Decoding(num_new, num_new), source.asked_ids, wants_tokens=True) for _ in range(4)]
 
-    def take(most, **_):
-        return [waiting.pop() for _ in range(min(most, len(waiting)))]
+    def take(intake):
+        return [waiting.pop() for _ in range(min(intake.most, len(waiting)))]
 
     async def run():
         others, waiting[1:] = waiting[1:], []

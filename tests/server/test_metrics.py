@@ -15,13 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from weft_server.sequence import Sequence
 from weft_server.source import Ids
-from weft_server.telemetry.engine_stats import EngineStats
+from weft_server.telemetry.engine_stats import EngineStats, Usage
 from weft_server.telemetry.meters import Counter, Histogram
 from weft_server.telemetry.metrics import Metrics
 from weft_server.telemetry.metrics_table import MODEL_LABELS, PREFIX, TABLE
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
-STATS = EngineStats(3, 70, 1.5, 8, 6, 32, 50, 200, 0.0, 7)
+STATS = EngineStats(3, 70, 1.5, 8, Usage(6, 32, 50, 200), 0.0, 7)
 
 
 def _scrape(metrics: Metrics) -> dict[tuple, float]:

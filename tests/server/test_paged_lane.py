@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from paged_toy import END, MAX_TOTAL, VOCAB, PagedToy
 from weft_server.engine import rows as rows_module
-from weft_server.engine.paged_lane import PagedLane
-from weft_server.engine.paged_runner import PagedRunner
+from weft_server.engine.paged.paged_lane import PagedLane
+from weft_server.engine.paged.paged_runner import PagedRunner
 from weft_server.engine.scheduler import Scheduler
 from weft_server.engine.slots import Slots
 from weft_server.errors import DeadlineExpired, LaneFailed

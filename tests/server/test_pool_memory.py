@@ -4,10 +4,10 @@ import pytest
 
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.config import read_config
-from weft_server.engine.pool_size import PoolSize
+from weft_server.engine.paged.block_pool import PoolSize
 from weft_server.errors import BundleError, InvalidRequest
-from weft_server.loading.pool_memory import block_bytes, pool_size
-from weft_server.models.decoding_limits import DecodingLimits
+from weft_server.loading.paged_lanes import block_bytes, pool_size
+from weft_server.models.model import DecodingLimits
 from weft_server.requests.decoding_config import resolve_decoding, verify_default
 
 MAX_TOTAL, BLOCK_TOKENS = 100, 16

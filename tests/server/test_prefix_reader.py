@@ -123,7 +123,7 @@ class Lane:
 
     def step(self):
         """One step; what it gave is in `answers`."""
-        take = lambda most, **_: [self.waiting.pop(0) for _ in range(min(most, len(self.waiting)))]  # noqa: E731
+        take = lambda intake: [self.waiting.pop(0) for _ in range(min(intake.most, len(self.waiting)))]  # noqa: E731
         for delivery in self.lane.step(take):
             self.answers[delivery.sequence] += zip(delivery.token_ids, delivery.log_probs, strict=True)
             if delivery.outcome is not None:
@@ -452,9 +452,9 @@ def test_a_step_reads_more_sources_when_some_need_no_reading(tiny_repository):
             lane.ask(ids)
         budgets = []
 
-        def take(most, budget, **_):
-            budgets.append(budget)
-            return [lane.waiting.pop(0) for _ in range(min(most, len(lane.waiting), 2))]
+        def take(intake):
+            budgets.append(intake.budget)
+            return [lane.waiting.pop(0) for _ in range(min(intake.most, len(lane.waiting), 2))]
 
         lane.lane.step(take)
         return budgets, len(lane.waiting)

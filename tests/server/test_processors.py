@@ -7,8 +7,7 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft_server.logits_processors.allowed_tokens import AllowedTokens
-from weft_server.logits_processors.banned import Banned, Suppressed
+from weft_server.logits_processors.banned import AllowedTokens, Banned, Suppressed
 from weft_server.logits_processors.base import RowRules
 from weft_server.logits_processors.history import History
 from weft_server.logits_processors.length_decay import MOST, LengthDecay

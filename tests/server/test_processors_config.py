@@ -7,7 +7,7 @@ import pytest
 
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import BundleError, InvalidRequest
-from weft_server.models.decoding_limits import DecodingLimits
+from weft_server.models.model import DecodingLimits
 from weft_server.requests.decoding_config import resolve_decoding, verify_default
 
 WIDTHS = DecodingLimits(max_beams=8, max_outputs=8, num_candidates=16)

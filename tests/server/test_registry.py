@@ -68,7 +68,7 @@ def test_there_are_never_more_slots_than_allowed(tiny_repository):
 
     async def run():
         async with Loaded(tiny_repository / "tiny-generate" / "1", slots=3, lanes=8) as model:
-            assert 3 == model.engine.stats().slots_total
+            assert 3 == model.engine.stats().held.slots_total
             assert 3 == len(model.engine.lanes)
 
     asyncio.run(run())

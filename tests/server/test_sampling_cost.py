@@ -15,10 +15,9 @@ from weft_proto.v1 import common_pb2
 from weft_server.logits_processors.base import RowRules
 from weft_server.logits_processors.constraint import Constraint, Lexicon
 from weft_server.logits_processors.history import History
-from weft_server.sampling.alternatives import best_of_row
+from weft_server.sampling.candidates import best_of_row, top_logprobs_of
 from weft_server.sampling.processed_candidates import process, rank
 from weft_server.sampling.sampler import sample
-from weft_server.sampling.top_logprobs import top_logprobs_of
 from worst_processors import worst_decoding, worst_rules
 
 VOCAB, ENDS, NUM_CANDIDATES = 32_000, np.array([2]), 16

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft_server.engine.lane import Intake
 from weft_server.engine.run_shapes import RunShapes
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import Overloaded
@@ -33,7 +34,7 @@ def enqueue(scheduler, *lengths):
 def batch(scheduler, *, most, budget):
     """What a lane of the host takes to classify it."""
     shapes = RunShapes(HOST, attrgetter("bucket"), {}, most=most, budget=budget)
-    return scheduler.take(0, most=most, budget=budget, shapes=shapes)
+    return scheduler.take(0, Intake(most=most, budget=budget, shapes=shapes))
 
 
 def test_reserved_places_count_as_waiting():
@@ -77,7 +78,7 @@ def test_a_promised_place_is_had_beyond_the_bounds():
     scheduler.bounds.max_requests = 9
     with pytest.raises(Overloaded, match="12 tokens are waiting"):
         scheduler.check_open()
-    assert 2 == len(scheduler.take(0, most=2, budget=100))
+    assert 2 == len(scheduler.take(0, Intake(most=2, budget=100)))
     scheduler.check_open()
 
 
@@ -99,10 +100,10 @@ def test_slots_are_given_in_order_of_arrival_within_the_budget():
     scheduler = Scheduler(1, 9, 1000)
     waiting = enqueue(scheduler, 40, 8, 8, 8)
 
-    assert waiting[:1] == scheduler.take(0, most=4, budget=16)
-    assert waiting[1:3] == scheduler.take(0, most=4, budget=16)
-    assert [] == scheduler.take(0, most=0, budget=16)
-    assert waiting[3:] == scheduler.take(0, most=1, budget=16)
+    assert waiting[:1] == scheduler.take(0, Intake(most=4, budget=16))
+    assert waiting[1:3] == scheduler.take(0, Intake(most=4, budget=16))
+    assert [] == scheduler.take(0, Intake(most=0, budget=16))
+    assert waiting[3:] == scheduler.take(0, Intake(most=1, budget=16))
 
 
 def test_places_and_tokens_are_had_all_or_none():
@@ -132,8 +133,8 @@ def test_who_finds_no_memory_stays_the_first():
         asked.append(sequence)
         return sequence.num_input_tokens < 5 or len(asked) > 1
 
-    assert [] == scheduler.take(0, most=2, budget=99, fits=fits)
-    assert [large, small] == scheduler.take(0, most=2, budget=99, fits=fits)
+    assert [] == scheduler.take(0, Intake(most=2, budget=99, fits=fits))
+    assert [large, small] == scheduler.take(0, Intake(most=2, budget=99, fits=fits))
     assert [large, large, small] == asked
 
 
@@ -142,14 +143,14 @@ def test_a_lane_takes_its_even_share_of_what_waits():
     scheduler = Scheduler(2, 99, 1000)
     enqueue(scheduler, *[8] * 10)
 
-    assert 5 == len(scheduler.take(0, most=8, budget=1000))
-    assert 0 == len(scheduler.take(0, most=8, budget=1000))
-    assert 5 == len(scheduler.take(1, most=8, budget=1000))
+    assert 5 == len(scheduler.take(0, Intake(most=8, budget=1000)))
+    assert 0 == len(scheduler.take(0, Intake(most=8, budget=1000)))
+    assert 5 == len(scheduler.take(1, Intake(most=8, budget=1000)))
     enqueue(scheduler, 8)
-    assert 1 == len(scheduler.take(1, most=8, budget=1000))
+    assert 1 == len(scheduler.take(1, Intake(most=8, budget=1000)))
     enqueue(scheduler, 8)
-    assert 0 == len(scheduler.take(1, most=8, budget=1000))
-    assert 1 == len(scheduler.take(0, most=8, budget=1000))
+    assert 0 == len(scheduler.take(1, Intake(most=8, budget=1000)))
+    assert 1 == len(scheduler.take(0, Intake(most=8, budget=1000)))
 
 
 def test_nobody_waits_for_a_lane_that_takes_nothing():
@@ -158,14 +159,14 @@ def test_nobody_waits_for_a_lane_that_takes_nothing():
     scheduler.loads = [3, 2]
     waiting = enqueue(scheduler, 8, 8)
     assert not scheduler.may_take(0)
-    assert [] == scheduler.take(0, most=9, budget=100)
+    assert [] == scheduler.take(0, Intake(most=9, budget=100))
 
     scheduler.closed.add(1)
     assert scheduler.may_take(0)
-    assert waiting[:1] == scheduler.take(0, most=1, budget=100)
+    assert waiting[:1] == scheduler.take(0, Intake(most=1, budget=100))
     scheduler.closed.discard(1)
     assert not scheduler.may_take(0)
-    assert waiting[1:] == scheduler.take(1, most=9, budget=100)
+    assert waiting[1:] == scheduler.take(1, Intake(most=9, budget=100))
 
 
 def test_a_lane_takes_none_unless_there_are_enough_for_its_liking():
@@ -173,9 +174,9 @@ def test_a_lane_takes_none_unless_there_are_enough_for_its_liking():
     scheduler = Scheduler(2, 99, 1000)
     enqueue(scheduler, 8, 8, 8)
 
-    assert [] == scheduler.take(0, most=8, budget=1000, least=4)
-    assert [] == scheduler.take(0, most=2, budget=1000, least=3)
-    assert 3 == len(scheduler.take(0, most=8, budget=1000, least=3))
+    assert [] == scheduler.take(0, Intake(most=8, budget=1000, least=4))
+    assert [] == scheduler.take(0, Intake(most=2, budget=1000, least=3))
+    assert 3 == len(scheduler.take(0, Intake(most=8, budget=1000, least=3)))
 
 
 @pytest.mark.parametrize(("length", "streams", "num_taken"), [(64, False, 0), (65, False, 2), (8, True, 2)])
@@ -185,7 +186,7 @@ def test_streams_and_long_inputs_do_not_wait_for_company(length, streams, num_ta
     _, last = enqueue(scheduler, 8, length)
     last.wants_tokens = streams
 
-    assert num_taken == len(scheduler.take(0, most=8, budget=1000, least=3))
+    assert num_taken == len(scheduler.take(0, Intake(most=8, budget=1000, least=3)))
 
 
 def test_a_batch_shares_the_padded_length_of_the_oldest():
@@ -247,7 +248,7 @@ def test_nobody_is_lost_or_taken_twice(steps):
         elif kind == "take":
             lane, most, budget, least, alike = arguments
             shapes = RunShapes(HOST, attrgetter("bucket"), {}, most=most, budget=budget) if alike else None
-            for sequence in scheduler.take(lane, most=most, budget=budget, least=least, shapes=shapes):
+            for sequence in scheduler.take(lane, Intake(most=most, budget=budget, least=least, shapes=shapes)):
                 live_sequences.waiting.remove(sequence)
                 live_sequences.held.append(sequence)
         elif kind == "remove" and live_sequences.waiting:

@@ -8,8 +8,8 @@ import jsonschema_specifications
 import pytest
 
 import keyword_table
-from weft_server.structured_output.schema_formats import BUILT_IN, EXPRESSIONS
 from weft_server.structured_output.schema_keywords import KEYWORDS, Treated
+from weft_server.structured_output.schema_patterns import BUILT_IN, EXPRESSIONS
 from weft_server.structured_output.schema_text import Unheld
 from weft_server.structured_output.schemas import matcher_schema
 

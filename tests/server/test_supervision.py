@@ -15,8 +15,9 @@ from running import Running
 from toy import Toy
 from waiting import until
 from weft_server.engine import engine as engine_module
-from weft_server.engine import failure_budget
-from weft_server.engine.failure_budget import FailureBudget
+from weft_server.engine import failure
+from weft_server.engine.failure import FailureBudget
+from weft_server.engine.lane import Intake
 from weft_server.errors import Draining, LaneFailed, Overloaded
 from weft_server.models.worker_pool import WorkerPool
 from weft_server.runtime.session import Session, is_out_of_memory
@@ -350,7 +351,7 @@ def test_a_lane_that_was_given_up_takes_nobody(toy):
             def hung(take):
                 entered.set()
                 assert go_on.wait(60)
-                taken.append(take(most=1, budget=64, room=1))
+                taken.append(take(Intake(1, 64, room=1)))
                 return []
 
             running.engine.lanes[0].step = hung
@@ -460,7 +461,7 @@ def test_with_the_budget_spent_no_lane_is_made(toy):
 def test_failures_are_forgotten_after_their_time(monkeypatch):
     """Two in ten minutes spend a budget of one; two with more between them do not."""
     now = [1000.0]
-    monkeypatch.setattr(failure_budget.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(failure.time, "monotonic", lambda: now[0])
     budget = FailureBudget(1)
     assert budget.spend()
     now[0] += 601

@@ -9,8 +9,7 @@ from tokenizers import decoders, models
 import tokenizer_kinds
 from weft_server.logits_processors.constraint import NEVER, TextEnd
 from weft_server.preprocessing.tokenizer import Tokenizer
-from weft_server.structured_output.lexicon import lexicon_of
-from weft_server.structured_output.token_bytes import token_bytes
+from weft_server.structured_output.token_bytes import lexicon_of, token_bytes
 
 
 def library(decoder, tokens):

@@ -1,15 +1,21 @@
-"""The files of a bundle: exactly the listed ones, plain files without links, with the listed sizes and digests."""
+"""The files of a bundle: sizes and digests, and what changes when somebody changes one."""
+
+from __future__ import annotations
 
 import hashlib
 import os
 import re
 import stat
-from io import BufferedReader
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weft_proto.bundle_rules import FILE_NAME, MANIFEST_FILE
-from weft_proto.v1 import bundle_pb2
 from weft_server.errors import BundleError
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+    from pathlib import Path
+
+    from weft_proto.v1 import bundle_pb2
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -85,3 +91,20 @@ def _size_of(path: Path) -> int:
 
 def _open(path: Path) -> BufferedReader:
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+
+
+# Name, size, and the times of content and of status of each file.
+Print = tuple[tuple[str, int, int, int], ...]
+
+
+def fingerprint_of(directory: Path) -> Print:
+    """Look at what lies in a folder, without reading it. Empty when it cannot be listed.
+
+    Nobody sets the time of status (ctime). So a file that is repaired with the same size and the time of content that
+    it had is another one. Numbers of inodes tell no more, and some file systems of networks change them.
+    """
+    try:
+        stats = [(path.name, path.lstat()) for path in sorted(directory.iterdir())]
+    except OSError:
+        return ()
+    return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats)

@@ -15,8 +15,8 @@ import numpy as np
 from weft_server.errors import InvalidRequest
 from weft_server.logits_processors.base import BARRED
 from weft_server.sampling.beam_search import BeamSearches, Chosen, num_decisive, num_kept
-from weft_server.sampling.processed_candidates import Ranked, rank
-from weft_server.sampling.top_logprobs import top_logprobs_of
+from weft_server.sampling.candidates import Ranked, top_logprobs_of
+from weft_server.sampling.processed_candidates import rank
 from weft_server.sequence import EarlyStopping, FinishReason, Output
 
 if TYPE_CHECKING:
@@ -83,17 +83,16 @@ class BeamRows:
 
     def begin(self, sequence: Sequence, first: int) -> None:
         """Begin a search in the slots from `first` on. They lie side by side for now, and hold the same."""
-        assert sequence.decoding is not None
-        beams = sequence.decoding.beams
+        beams = sequence.text_decoding.beams
         assert beams is not None, f"{sequence.request_id} is no beam search. This is a bug."
-        num_end_ids = len(sequence.decoding.stop_ids.union(self._end_ids.tolist()))
+        num_end_ids = len(sequence.text_decoding.stop_ids.union(self._end_ids.tolist()))
         key = beams.num_beams, num_end_ids
         if key not in self._kinds:
             searches = BeamSearches(beams.num_beams, num_kept(*key), capacity=self._slots.num_slots // beams.num_beams)
             self._kinds[key] = _Kind(len(self._kinds), searches, [], num_decisive(*key))
         kind = self._kinds[key]
         index = kind.searches.begin(
-            max_new=sequence.decoding.max_new_tokens,
+            max_new=sequence.text_decoding.max_new_tokens,
             length_penalty=beams.length_penalty,
             ends_full=beams.early_stopping is EarlyStopping.FULL,
             hopes=beams.early_stopping is EarlyStopping.NEVER,
@@ -291,10 +290,9 @@ class BeamRows:
 
     def _answers(self, search: _Search) -> list[Output]:
         """The answers that a search was asked for, with their scores."""
-        assert search.sequence.decoding is not None
         scores = search.kind.searches.scores(search.index)
         outputs = [replace(output, score=score) for output, score in zip(search.found, scores, strict=True)]
-        return outputs[: search.sequence.decoding.num_outputs]
+        return outputs[: search.sequence.text_decoding.num_outputs]
 
     def _why_none(self, slot: int) -> RequestError:
         """Return why a search has found no answer: the rules of its best beam leave nothing, and it must not end."""
@@ -309,13 +307,11 @@ def _first_length(sequence: Sequence) -> int:
     It generates what a bundle feeds a translator's decoder, and counts it. A question, and what a transcription begins
     with, are given to it, and not counted. Given a prefix, it counts what comes behind that.
     """
-    assert sequence.decoding is not None
-    num_unscored = sequence.decoding.num_unscored
+    num_unscored = sequence.text_decoding.num_unscored
     if num_unscored:
         return -num_unscored
     return len(sequence.prefix_ids) if sequence.source.answer_has_prefix else 0
 
 
 def _stop_ids(search: _Search) -> frozenset[int]:
-    assert search.sequence.decoding is not None
-    return search.sequence.decoding.stop_ids
+    return search.sequence.text_decoding.stop_ids

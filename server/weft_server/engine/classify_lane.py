@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_server.engine.lane import Intake
 from weft_server.engine.run_shapes import RunShapes
 from weft_server.errors import DeadlineExpired
 from weft_server.sequence import Delivery, FinishReason
@@ -84,7 +85,7 @@ class ClassifyLane:
 
     def usage(self) -> Usage:
         """Nothing is held between steps."""
-        return Usage(0, 0, 0, 0)
+        return Usage()
 
     def step(self, take: Take) -> list[Delivery]:
         """Run one batch. Returns what there is to hand over.
@@ -95,7 +96,7 @@ class ClassifyLane:
         2. It is cancelled while the batch runs. The run cannot drop it, and its answer is not counted.
         3. It has its answer.
         """
-        self._batch = take(most=self._max_batch, budget=self._batch_tokens, shapes=self._shapes)
+        self._batch = take(Intake(self._max_batch, self._batch_tokens, shapes=self._shapes))
         now = time.monotonic()
         late = [sequence for sequence in self._batch if sequence.deadline < now]
         batch = [sequence for sequence in self._batch if sequence.deadline >= now]

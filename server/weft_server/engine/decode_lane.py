@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from weft_server.engine.encoder_runs import DEVICE_RUN_COST, RUN_COST, computed_tokens, runs_of
+from weft_server.engine.lane import Intake
 from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
 from weft_server.engine.rows import Rows, slot_of
+from weft_server.engine.run_shapes import DEVICE_RUN_COST, RUN_COST, computed_tokens, runs_of
 from weft_server.telemetry.engine_stats import Usage
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class DecodeLane:
         num_before, least, left = self._num_free, self._company(), self._allowance()
         # Sources share a run. Each question is a run of its own.
         most = 1 if self.runner.reads_questions and self._reads_once() else self.slots.num_slots
-        while taken := take(most=min(most, self._num_free), room=self._num_free, budget=left, least=least):
+        while taken := take(Intake(min(most, self._num_free), left, room=self._num_free, least=least)):
             for sequence in sorted(taken, key=lambda sequence: sequence.num_input_tokens):
                 self._rows.begin(sequence, start_id)
             num_known = 0
@@ -275,7 +276,7 @@ class DecodeLane:
     def _has_prompt(self, take: Take, budget: int) -> bool:
         """Whether there is a prompt to read: the one begun, or one that waits."""
         if self._rows.prompt is None and self.has_room():
-            for sequence in take(most=1, room=self._num_free, budget=budget):
+            for sequence in take(Intake(1, budget, room=self._num_free)):
                 self._rows.begin_prompt(sequence)
                 if self._prefix_reader:
                     self._prefix_reader.begin_prompt(sequence, self.slots.num_running)

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING
 
 from weft_server.engine.batch_window import BatchWindow
 from weft_server.engine.failure import OUT_OF_MEMORY, Failure, stack_of
-from weft_server.engine.lane_thread import LaneThread
+from weft_server.engine.lane import LaneThread
 from weft_server.engine.live_sequences import LiveSequences
 from weft_server.sequence import ANYBODY, Cancelled
-from weft_server.telemetry.engine_stats import EngineStats
+from weft_server.telemetry.engine_stats import EngineStats, added
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from weft_server.engine.failure_budget import FailureBudget
-    from weft_server.engine.lane import Lane, Take
-    from weft_server.engine.run_shapes import RunShapes
+    from weft_server.engine.failure import FailureBudget
+    from weft_server.engine.lane import Intake, Lane, Take
     from weft_server.engine.scheduler import Scheduler
     from weft_server.sequence import Delivery, Outcome, Sequence, Standing
     from weft_server.telemetry.metrics import ModelMetrics
@@ -213,16 +212,12 @@ class Engine:
         """A snapshot for gauges and probes."""
         with self._lock:
             waiting, now = self._scheduler.waiting, time.monotonic()
-            held = [lane.usage() for lane in self.lanes]
             return EngineStats(
                 queued=self._scheduler.num_queued,
                 queued_tokens=self._scheduler.queued_tokens,
                 oldest_queued_s=max(0.0, now - waiting.oldest),
                 running=len(self._live_sequences.live) - len(waiting),
-                slots_used=sum(usage.slots_used for usage in held),
-                slots_total=sum(usage.slots_total for usage in held),
-                kv_used=sum(usage.kv_used for usage in held),
-                kv_total=sum(usage.kv_total for usage in held),
+                held=added(lane.usage() for lane in self.lanes),
                 last_step_time=self.last_beat,
                 restarts_left=self._failure_budget.num_left,
             )
@@ -324,23 +319,13 @@ class Engine:
     def _take_for(self, owner: LaneThread) -> Take:
         """The queue as a lane asks it."""
 
-        def take(
-            *,
-            most: int,
-            budget: int,
-            room: int | None = None,
-            least: int = 1,
-            shapes: RunShapes | None = None,
-            fits: Callable[[Sequence], bool] | None = None,
-        ) -> list[Sequence]:
+        def take(intake: Intake) -> list[Sequence]:
             with self._lock:
                 # Read here: who came while this lane waited for the lock is not admitted before that.
                 now = time.monotonic()
                 if owner.is_given_up:
                     return []
-                taken = self._scheduler.take(
-                    owner.index, most=most, budget=budget, room=room, least=least, shapes=shapes, fits=fits, now=now
-                )
+                taken = self._scheduler.take(owner.index, intake, now)
                 late = self._live_sequences.end_late()
             if late:
                 self._loop.call_soon_threadsafe(_deliver, late)

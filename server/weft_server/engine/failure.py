@@ -1,10 +1,13 @@
-"""Why a lane or a worker failed: what its requests are told, what the log says, and how it is counted."""
+"""Why a lane or a worker failed: what its requests are told, how it is counted; and how many may still fail."""
 
 from __future__ import annotations
 
 import secrets
 import sys
+import threading
+import time
 import traceback
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,8 +18,6 @@ from weft_server.errors import LaneFailed, Overloaded
 from weft_server.runtime.session import is_out_of_memory
 
 if TYPE_CHECKING:
-    import threading
-
     from weft_server.engine.lane import Lane
     from weft_server.errors import RequestError
     from weft_server.sequence import Delivery
@@ -79,3 +80,42 @@ def stack_of(thread: threading.Thread | None) -> str:
     ident = thread.ident if thread and thread.is_alive() else None
     frame = sys._current_frames().get(ident) if ident else None  # noqa: SLF001 - there is no other way
     return "".join(traceback.format_stack(frame)) if frame else ""
+
+
+# Failures are forgotten after this time.
+WINDOW_S = 600.0
+
+
+class FailureBudget:
+    """A budget of `most` failures in WINDOW_S seconds. Any thread may spend of it."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._lock = threading.Lock()
+        # Monotonic seconds, the oldest first.
+        self._failures: deque[float] = deque()
+        # Once more have failed than may: for good.
+        self.is_spent = False
+
+    def spend(self) -> bool:
+        """Count a failure. Returns whether there was any budget left for it."""
+        with self._lock:
+            self._forget()
+            self._failures.append(time.monotonic())
+            self.is_spent |= len(self._failures) > self.most
+            return not self.is_spent
+
+    def exhaust(self) -> None:
+        """Let nothing fail any more."""
+        self.is_spent = True
+
+    @property
+    def num_left(self) -> int:
+        """How many may still fail."""
+        with self._lock:
+            self._forget()
+            return 0 if self.is_spent else self.most - len(self._failures)
+
+    def _forget(self) -> None:
+        while self._failures and self._failures[0] < time.monotonic() - WINDOW_S:
+            self._failures.popleft()

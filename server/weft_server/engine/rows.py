@@ -201,10 +201,10 @@ class Rows:
         dropped: list[tuple[Sequence, RequestError | None]] = []
         if late.any():
             rows = np.flatnonzero(late & going)[::-1].tolist()
-            dropped = [(self._sequence(start + row), given.refused.get(row)) for row in rows]
+            dropped = [(self.slots.sequence_in(start + row), given.refused.get(row)) for row in rows]
             going &= ~late
         for row in np.flatnonzero(slots.wants_tokens[start:stop] & given.chosen & going).tolist():
-            sequence = self._sequence(start + row)
+            sequence = self.slots.sequence_in(start + row)
             tops = slots.tops[start + row][-1:]
             token_ids, log_probs = [int(given.ids[row])], [float(given.log_probs[row])]
             self._deliveries.append(Delivery(sequence, token_ids, log_probs, None, tops=tops))
@@ -232,7 +232,7 @@ class Rows:
         rows = slice(start, self.slots.num_running)
         num_new, last_token = self.slots.num_new[rows], self.slots.last_token[rows]
         for row in np.flatnonzero(chosen & (num_new == 1)).tolist():
-            self._sequence(start + row).times.first_token = now
+            self.slots.sequence_in(start + row).times.first_token = now
         # Most rows had it from the same run.
         for before, count in Counter(last_token[chosen & (num_new > 1)].tolist()).items():
             self._metrics.inter_token_latency.observe(now - before, count)
@@ -244,7 +244,7 @@ class Rows:
         The answer of one of several rows waits for the others. Its slot does not.
         """
         slots = self.slots
-        sequence = self._sequence(slot)
+        sequence = self.slots.sequence_in(slot)
         num_new = int(slots.num_new[slot])
         sequence.num_output_tokens += num_new
         # All but its last token have been given to who streams.
@@ -260,7 +260,7 @@ class Rows:
 
     def _end_missing(self, slot: int) -> None:
         """End a row that began no answer."""
-        sequence, rank = self._sequence(slot), int(self.slots.rank[slot])
+        sequence, rank = self.slots.sequence_in(slot), int(self.slots.rank[slot])
         self._free(slot, sequence)
         self._leave(sequence, rank, None)
 
@@ -325,11 +325,6 @@ class Rows:
         if hole != source:
             self._pasts.move(source, hole)
             self.slots.move(source, hole)
-
-    def _sequence(self, slot: int) -> Sequence:
-        sequence = self.slots.sequences[slot]
-        assert sequence is not None, f"slot {slot} is free. This is a bug."
-        return sequence
 
 
 def slot_of(sequence: Sequence) -> int:

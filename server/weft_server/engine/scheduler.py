@@ -6,17 +6,17 @@ import math
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from weft_server.engine.queue_limits import QueueLimits
+from weft_server.engine.queue_limits import QueueLimits, Throughput
 from weft_server.engine.request_queue import RequestQueue
-from weft_server.engine.throughput import Throughput
 from weft_server.errors import DeadlineExpired, Overloaded
 from weft_server.sequence import ANYBODY
 from weft_server.source import SHORT
 from weft_server.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
+    from weft_server.engine.lane import Intake
     from weft_server.engine.run_shapes import RunShapes
     from weft_server.sequence import Sequence, Standing
 
@@ -157,36 +157,9 @@ class Scheduler:
         """Whether `lane` should take from the queue now: a sequence waits, and no open lane holds fewer."""
         return bool(self.waiting) and self.loads[lane] <= min(self._loads_beside(lane))
 
-    def take(
-        self,
-        lane: int,
-        *,
-        most: int,
-        budget: int,
-        room: int | None = None,
-        least: int = 1,
-        shapes: RunShapes | None = None,
-        fits: Callable[[Sequence], bool] | None = None,
-        now: float = 0.0,
-    ) -> list[Sequence]:
-        """Hand waiting sequences to `lane`: at most `most`, of `budget` padded input tokens together.
-
-        Together they are no wider than `room`, the lane's free slots. Without it, each takes one of `most` places. Of
-        one that has slots, `fits` says whether the lane has all else that it needs now. If not, it stays the first.
-        The first one may cost more than the budget. Otherwise a sequence that is too long for it would wait forever.
-
-        There are two cases:
-
-        1. `shapes` are given: a batch, with bounds of their own. The first sequence, and those alike in their order.
-        2. Otherwise: in their order. The lane takes its even share of what it holds, what open lanes hold, and what
-           waits. It takes `least` in a row at least, so that they stay together. If it could take fewer, it takes none.
-           A stream or a long input among the first ones is an exception: it gains nothing by company, so they are
-           taken.
-        """
-        if shapes:
-            taken = self._take_alike(lane, shapes, now)
-        else:
-            taken = self._take_share(lane, most, most if room is None else room, budget, least, now, fits)
+    def take(self, lane: int, intake: Intake, now: float = 0.0) -> list[Sequence]:
+        """Hand waiting sequences to `lane`."""
+        taken = self._take_alike(lane, intake.shapes, now) if intake.shapes else self._take_share(lane, intake, now)
         if taken:
             self._throughput.note(len(taken), max(0.0, now - self._moved))
             self._moved = now
@@ -288,16 +261,9 @@ class Scheduler:
             self._drop(late)
         return [self._admit(lane, sequence) for sequence in chosen if sequence.deadline > now]
 
-    def _take_share(
-        self,
-        lane: int,
-        most: int,
-        room: int,
-        budget: int,
-        least: int,
-        now: float,
-        fits: Callable[[Sequence], bool] | None,
-    ) -> list[Sequence]:
+    def _take_share(self, lane: int, intake: Intake, now: float) -> list[Sequence]:
+        most, budget, least = intake.most, intake.budget, intake.least
+        room = most if intake.room is None else intake.room
         if not self.may_take(lane) or self._should_wait(most, least):
             return []
         loads = self._loads_beside(lane)
@@ -310,7 +276,7 @@ class Scheduler:
             if following is None:
                 break
             budget -= following.source.bucket
-            if following.width > room or (fits and not fits(following)):
+            if following.width > room or (intake.fits and not intake.fits(following)):
                 if not is_early:
                     self.waiting.hold_up(following)
                 break

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from weft_server.runtime.adapter_stack import AdapterStack
-    from weft_server.sampling.top_logprobs import TopLogprobs
+    from weft_server.sampling.candidates import TopLogprobs
     from weft_server.sequence import Decoding, Sequence
 
 
@@ -123,8 +123,7 @@ class Slots:
         Its rules look back at what it is `given`: a prompt, or a start token and what is fed behind it.
         """
         assert self.sequences[slot] is None, f"slot {slot} is held. This is a bug."
-        assert sequence.decoding is not None
-        decoding = sequence.decoding
+        decoding = sequence.text_decoding
         sampling = decoding.sampling
 
         self.sequences[slot] = sequence
@@ -206,10 +205,7 @@ class Slots:
             return None
         forced = np.where(ends, self.forced_last[start:stop], -1)
         for row in np.flatnonzero(begins).tolist():
-            sequence = self.sequences[start + row]
-            assert sequence is not None
-            assert sequence.decoding is not None
-            forced[row] = sequence.decoding.forced_ids[num_new[row]]
+            forced[row] = self.decoding_of(start + row).forced_ids[num_new[row]]
         return forced
 
     def begun_alternatives(self, start: int) -> list[list[int]]:
@@ -233,10 +229,13 @@ class Slots:
 
     def decoding_of(self, slot: int) -> Decoding:
         """Return how the sequence in a slot decodes."""
-        sequence = self.sequences[slot]
-        assert sequence is not None, f"slot {slot} is free. This is a bug."
-        assert sequence.decoding is not None, f"slot {slot} decodes nothing. This is a bug."
-        return sequence.decoding
+        return self.sequence_in(slot).text_decoding
+
+    def sequence_in(self, slot: int) -> Sequence:
+        """Return the sequence that holds a slot."""
+        held = self.sequences[slot]
+        assert held is not None, f"slot {slot} is free. This is a bug."
+        return held
 
     def rules_of(self, slot: int) -> RowRules:
         """Return the rules of a row that has some."""
@@ -246,8 +245,7 @@ class Slots:
 
     def clear(self, slot: int) -> None:
         """Take the slot from its sequence, leaving a hole."""
-        sequence = self.sequences[slot]
-        assert sequence is not None, f"slot {slot} is free. This is a bug."
+        sequence = self.sequence_in(slot)
         sequence.num_slots -= 1
         if not sequence.num_slots:
             sequence.slot = None
@@ -261,8 +259,7 @@ class Slots:
 
     def take_out(self, slot: int) -> Kept:
         """Take a row out of its slot, leaving a hole. The past that it has read is lost."""
-        sequence = self.sequences[slot]
-        assert sequence is not None, f"slot {slot} is free. This is a bug."
+        sequence = self.sequence_in(slot)
         assert self.stack is None, "the adapter of a row that leaves its slot is lost. This is a bug."
         columns = [column[slot].copy() for column in self._columns]
         kept = Kept(sequence, int(self.num_new[slot]), columns, self.rules[slot], self.tops[slot])
@@ -289,8 +286,7 @@ class Slots:
 
     def move(self, source: int, target: int) -> None:
         """Move a row into a hole. The caller moves the row's state tensors."""
-        sequence = self.sequences[source]
-        assert sequence is not None, f"slot {source} is free. This is a bug."
+        sequence = self.sequence_in(source)
         assert self.sequences[target] is None, f"slot {target} is held. This is a bug."
         for column in self._columns:
             column[target] = column[source]
@@ -335,8 +331,7 @@ class Slots:
         assert held == list(range(len(held))), f"slots {held} are no prefix. This is a bug."
         assert self.num_running <= len(held) <= self.num_running + 1, f"{self!r} holds {len(held)}. This is a bug."
         for slot in held:
-            sequence = self.sequences[slot]
-            assert sequence is not None
+            sequence = self.sequence_in(slot)
             places = self.held_by(sequence)
             assert slot in places, f"{sequence.request_id} does not sit in {slot}. This is a bug."
             assert len(places) == sequence.num_slots, f"{sequence.request_id} does not hold {places}. This is a bug."
@@ -347,7 +342,6 @@ class Slots:
 
 def _begin(sequence: Sequence, given: Many[int] | np.ndarray) -> RowRules:
     """Begin a sequence's rules in its row."""
-    assert sequence.decoding is not None
+    decoding = sequence.text_decoding
     source = sequence.source.array if isinstance(sequence.source, Ids) else NO_IDS
-    history = History(given, source, sequence.decoding.max_new_tokens)
-    return RowRules.begin(sequence.decoding.rules, history)
+    return RowRules.begin(decoding.rules, History(given, source, decoding.max_new_tokens))

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from weft_server.sampling.alternatives import best_of_row
-from weft_server.sampling.forced_tokens import force
+from weft_server.sampling.candidates import best_of_row, force, top_logprobs_of
 from weft_server.sampling.processed_candidates import process
 from weft_server.sampling.sampler import sample
-from weft_server.sampling.top_logprobs import top_logprobs_of
 
 if TYPE_CHECKING:
     from weft_server.engine.beam_rows import BeamRows

@@ -13,7 +13,7 @@ import structlog
 
 from weft_proto.bundle_rules import MANIFEST_FILE
 from weft_proto.v1 import model_pb2
-from weft_server.bundle.fingerprints import fingerprint_of
+from weft_server.bundle.files import fingerprint_of
 from weft_server.bundle.repository import RepositoryError, scan_repository
 from weft_server.errors import RequestError
 from weft_server.lifecycle.labels_file import read_labels, restrict
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from pathlib import Path
 
-    from weft_server.bundle.fingerprints import Print
+    from weft_server.bundle.files import Print
     from weft_server.lifecycle.lifecycle import Lifecycle
     from weft_server.models.registry import ModelRegistry
 

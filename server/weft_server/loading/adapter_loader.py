@@ -10,7 +10,7 @@ import structlog
 
 from weft_proto.first_line import first_line
 from weft_server.bundle.adapter import load_adapter
-from weft_server.bundle.fingerprints import fingerprint_of
+from weft_server.bundle.files import fingerprint_of
 from weft_server.errors import AdapterRefused, BundleError, LaneFailed, RequestError
 from weft_server.loading.golden import verify_adapter
 from weft_server.process.threads import in_thread
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft_proto.v1 import bundle_pb2
-    from weft_server.bundle.fingerprints import Print
+    from weft_server.bundle.files import Print
     from weft_server.models.model import Model
     from weft_server.sequence import Adapter
 

@@ -10,21 +10,19 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.engine.decode_runner import candidates_of
 from weft_server.engine.engine import Engine
-from weft_server.engine.failure_budget import FailureBudget
+from weft_server.engine.failure import FailureBudget
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import BundleError
 from weft_server.loading.adapter_loader import AdapterLoader
 from weft_server.loading.lanes import Graphs, classify_lanes, decode_lanes, score_lanes, stack_of
 from weft_server.loading.limit_checks import verify_explainer
 from weft_server.loading.memory_check import lane_memory_needs, verify_memory
-from weft_server.loading.paged_lanes import paged_lanes
-from weft_server.loading.pool_memory import pool_size
+from weft_server.loading.paged_lanes import paged_lanes, pool_size
 from weft_server.models.adapters import Adapters
 from weft_server.models.constraint_queue import ConstraintQueue
-from weft_server.models.decoding_limits import DecodingLimits
 from weft_server.models.explainer import Explainer
 from weft_server.models.label_embeddings import LabelEmbeddings
-from weft_server.models.model import Model, worker_name
+from weft_server.models.model import DecodingLimits, Model, worker_name
 from weft_server.models.placement import Placement
 from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.models.tokenize_queue import TokenizeQueue

@@ -16,11 +16,10 @@ from weft_server.config import MEBIBYTE, flag_name
 from weft_server.engine.classify_lane import ClassifyLane
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.decode_runner import DecodeRunner
-from weft_server.engine.encoder_runs import DEVICE_RUN_COST
 from weft_server.engine.mixed_check import verify_mixed
 from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
 from weft_server.engine.prefix_reader import PrefixReader, prefix_cache_of
-from weft_server.engine.run_shapes import EXACT, RunShapes
+from weft_server.engine.run_shapes import DEVICE_RUN_COST, EXACT, RunShapes
 from weft_server.engine.score_lane import ScoreLane
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError

@@ -15,7 +15,7 @@ from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.first_line import first_line
 from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
-from weft_server.engine.paged_runner import PagedPromptPiece
+from weft_server.engine.paged.paged_runner import PagedPromptPiece
 from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
 from weft_server.engine.score_lane import score_feeds, scores_of
 from weft_server.errors import BundleError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from weft_proto.v1 import bundle_pb2
     from weft_server.engine.decode_runner import DecodeRunner
-    from weft_server.engine.paged_runner import PagedRunner
+    from weft_server.engine.paged.paged_runner import PagedRunner
     from weft_server.engine.slots import Slots
     from weft_server.models.explainer import Explainer
     from weft_server.runtime.session import Session

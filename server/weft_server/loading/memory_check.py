@@ -13,7 +13,7 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.graphs import weight_bytes
 from weft_server.config import flag_name
 from weft_server.errors import BundleError
-from weft_server.loading.pool_memory import block_bytes, pool_size
+from weft_server.loading.paged_lanes import block_bytes, pool_size
 from weft_server.runtime.huge_pages import page_bytes
 from weft_server.runtime.memory import free_memory
 

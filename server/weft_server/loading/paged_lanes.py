@@ -1,18 +1,20 @@
-"""Makes the lanes of a model whose cache lies in blocks. A device has one."""
+"""Makes the lanes of a model whose cache lies in blocks: how many blocks, and one lane for each device."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from weft_proto.paging import block_tokens
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import flag_name
-from weft_server.engine.paged_lane import PagedLane
-from weft_server.engine.paged_runner import PagedRunner
+from weft_server.engine.paged.block_pool import PoolSize
+from weft_server.engine.paged.paged_lane import PagedLane
+from weft_server.engine.paged.paged_runner import PagedRunner
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.loading.lanes import Lanes
 from weft_server.loading.limit_checks import verify_paged
-from weft_server.loading.pool_memory import pool_size
 from weft_server.process.failpoints import POINTS
 from weft_server.runtime.session import is_out_of_memory
 
@@ -20,6 +22,35 @@ if TYPE_CHECKING:
     from weft_server.config import ServerConfig
     from weft_server.loading.lanes import Graphs
     from weft_server.telemetry.metrics import ModelMetrics
+
+_GIGABYTE = 10**9
+# Of the types that a paged cache may have. numpy has no bfloat16, so it cannot be asked.
+_ITEM_BYTES = {bundle_pb2.DATA_TYPE_FLOAT32: 4, bundle_pb2.DATA_TYPE_FLOAT16: 2, bundle_pb2.DATA_TYPE_BFLOAT16: 2}
+
+
+def pool_size(manifest: bundle_pb2.BundleManifest, config: ServerConfig, num_lanes: int) -> PoolSize:
+    """Return the size of the pool of each of a model's lanes.
+
+    Raises:
+        BundleError: one sequence of the longest length would not fit. It could never be answered.
+    """
+    tokens = block_tokens(manifest.states)
+    each = block_bytes(manifest)
+    longest = -(-manifest.text.max_total_tokens // tokens)
+    num_blocks = min(int(config.cache_gb * _GIGABYTE) // each, -(-config.slots // num_lanes) * longest)
+    if num_blocks < longest:
+        # Rounded up, so that what is named is enough.
+        wanted = math.ceil(longest * each * 1000 / _GIGABYTE) / 1000
+        raise BundleError(
+            f"{flag_name('cache_gb')} {config.cache_gb:g} holds {num_blocks * tokens:,} tokens, and a request may have "
+            f"{manifest.text.max_total_tokens:,}: give {wanted:g} or more"
+        )
+    return PoolSize(num_blocks, tokens)
+
+
+def block_bytes(manifest: bundle_pb2.BundleManifest) -> int:
+    """Return what a block takes, in all caches of a paged model together."""
+    return sum(math.prod(state.shape) * _ITEM_BYTES[state.data_type] for state in manifest.states)
 
 
 def paged_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes:

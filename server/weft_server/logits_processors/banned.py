@@ -1,4 +1,4 @@
-"""Keeps tokens out: some always, some where a phrase would end with them, some while an answer is short."""
+"""Keeps tokens out: always, where a phrase would end, while an answer is short; or all but some."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_server.logits_processors.base import Bans, once
+from weft_server.logits_processors.base import BARRED, Bans, Stateless, once
 from weft_server.logits_processors.history import NO_IDS
 from weft_server.logits_processors.phrase_endings import PhraseEndings
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Sequence as Many
 
-    from weft_server.logits_processors.arrays import Ints
+    from weft_server.logits_processors.arrays import Floats, Ints
     from weft_server.logits_processors.history import History
 
 
@@ -48,3 +48,20 @@ class Banned(Bans):
         """The tokens with which a phrase would end."""
         found = self._endings.now(history.read)
         return once([self._alone, self._endings.tokens[found]]) if found else self._alone
+
+
+class AllowedTokens(Stateless):
+    """Forbids all tokens but some."""
+
+    def __init__(self, tokens: Iterable[int]) -> None:
+        """Begin with tokens in any order."""
+        self._tokens = np.unique(np.fromiter(tokens, np.int64))
+
+    def apply(self, ids: Ints | None, scores: Floats, history: History) -> None:  # noqa: ARG002 - the protocol's
+        """Give all others a score of -inf."""
+        every = np.arange(len(scores)) if ids is None else ids
+        scores[~np.isin(every, self._tokens)] = BARRED
+
+    def touched(self, history: History) -> Ints | None:  # noqa: ARG002 - the protocol's
+        """Nearly all."""
+        return None

@@ -1,11 +1,16 @@
-"""Bytes of one kind that requests hold, of all models together: a model more is no room more."""
+"""Bytes that requests hold, of all models together: a model more is no room more."""
 
 from __future__ import annotations
 
 import threading
+import weakref
+from typing import TYPE_CHECKING
 
 from weft_server.errors import Overloaded
 from weft_server.tally import Tally
+
+if TYPE_CHECKING:
+    from weft_server.logits_processors.constraint import Constraint
 
 
 class HeldBytes:
@@ -44,3 +49,30 @@ class HeldBytes:
 
     def _exceeds(self, size: int, held: int, most: int) -> bool:
         return held > 0 and held + size > most
+
+
+# Of all constraints, and of those of one tenant that has a name. One holds at most 64 MiB, and a usual one less than
+# one.
+MAX_BYTES = 256 << 20
+MAX_BYTES_OF_TENANT = MAX_BYTES // 2
+
+
+class ConstraintMemory:
+    """Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._bytes = HeldBytes("this constraint takes", MAX_BYTES, MAX_BYTES_OF_TENANT)
+
+    def hold(self, constraint: Constraint, tenant: str) -> None:
+        """Count what a constraint holds, until nobody has it any more.
+
+        Raises:
+            Overloaded: the constraints of requests that are not finished hold all that they may already.
+        """
+        size = constraint.num_bytes
+        self._bytes.take(size, tenant)
+        weakref.finalize(constraint, self._bytes.give_back, size, tenant)
+
+
+# Of this process.
+HELD = ConstraintMemory()

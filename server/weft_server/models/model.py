@@ -1,4 +1,4 @@
-"""A loaded model: its bundle, what reads its inputs, its engines, and what explains its answers."""
+"""A loaded model: its engine, workers, tokenizers, and how many rows a request may ask for."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from weft_proto.languages import Languages
 from weft_server.errors import ModelFailed
-from weft_server.models.constraint_memory import HELD
+from weft_server.models.held_bytes import HELD
 from weft_server.models.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from weft_proto.v1 import common_pb2
     from weft_server.bundle.load import Bundle
     from weft_server.engine.engine import Engine
-    from weft_server.engine.failure_budget import FailureBudget
+    from weft_server.engine.failure import FailureBudget
+    from weft_server.engine.paged.block_pool import PoolSize
     from weft_server.logits_processors.constraint import Constraint
     from weft_server.models.adapters import Adapters
     from weft_server.models.constraint_queue import ConstraintQueue
-    from weft_server.models.decoding_limits import DecodingLimits
     from weft_server.models.explainer import Explainer
     from weft_server.models.label_embeddings import LabelEmbeddings
     from weft_server.models.placement import Claim
@@ -35,6 +35,19 @@ if TYPE_CHECKING:
     from weft_server.structured_output.grammars import Grammars
     from weft_server.telemetry.engine_stats import EngineStats
     from weft_server.telemetry.metrics import ModelMetrics
+
+
+class DecodingLimits(NamedTuple):
+    """How many rows a request may take, 0 where it may not at all, and how many candidates each row has.
+
+    pool: the blocks that all rows of a request have to fit into, if the model's cache is paged.
+    """
+
+    max_beams: int
+    max_outputs: int
+    num_candidates: int
+    pool: PoolSize | None = None
+
 
 Result = TypeVar("Result")
 NUM_WORKERS = 2
@@ -141,6 +154,12 @@ class Model:
         HELD.hold(constraint, standing.tenant)
         self.metrics.constraint_build.observe(time.monotonic() - started)
         return constraint
+
+    @property
+    def answer_tokenizer(self) -> Tokenizer:
+        """The tokenizer of what it writes. Not for a model that produces no text."""
+        assert self.target_tokenizer is not None, "a model that produces text has no tokenizer. This is a bug."
+        return self.target_tokenizer
 
     @property
     def engines(self) -> list[Engine]:

@@ -19,7 +19,7 @@ from weft_server.process.threads import threads_to_be_had
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft_server.engine.failure_budget import FailureBudget
+    from weft_server.engine.failure import FailureBudget
     from weft_server.telemetry.metrics import ModelMetrics
 
 Result = TypeVar("Result")

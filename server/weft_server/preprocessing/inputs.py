@@ -67,7 +67,7 @@ class InputReader:
         self._text, self._image, self._audio = manifest.text, manifest.image, manifest.audio
         self._vocab_size = self._text.source_vocab_size
         self.prompts = Prompts(self._text)
-        self._tokenizer, self._chat = tokenizer, chat
+        self._text_tokenizer, self._chat = tokenizer, chat
         self._max_image_bytes, self._max_image_pixels = max_image_bytes, max_image_pixels
         self._max_audio_bytes, self._max_audio_s = max_audio_bytes, max_audio_s
         self._log_mel = LogMel(self._audio) if manifest.HasField("audio") else None
@@ -77,13 +77,17 @@ class InputReader:
         self._max_chars = max_chars(self._text, self.max_tokens)
         self._grid = (self._image.grid_rows, self._image.grid_columns)
 
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        assert self._text_tokenizer is not None, "this model takes no text. This is a bug."
+        return self._text_tokenizer
+
     def read_text(self, text: str, field: str, frame: Frame = _NO_FRAME, prompt: str | None = None) -> Ids:
         """Return the token ids of a text behind a prompt, by default the model's own, those of `frame` around them.
 
         Raises InvalidRequest when it is not one that the model takes.
         """
         self._check_text(text, field)
-        assert self._tokenizer is not None
         prompted = self._prompted(text, prompt)
         if prompted != text:
             # What the prompt is made of says nothing about the text.
@@ -102,7 +106,6 @@ class InputReader:
 
         Raises InvalidRequest when one of them is not one that the model takes, or when they are too long together.
         """
-        assert self._tokenizer is not None
         for field, each in (("text", text), ("text_pair", other)):
             self._check_text(each, field)
             self._check_part(known(self._tokenizer.encode_framed, each, field), field)
@@ -123,7 +126,6 @@ class InputReader:
         if len(context) > most:
             why = f"is {len(context)} characters long; at most {most} are taken"
             raise InvalidRequest("context", why, "INPUT_TOO_LONG")
-        assert self._tokenizer is not None
         joined = known(self._tokenizer.join, (question, context), "context")
         self._check_part(joined.first_ids, "question")
         self._check_part(joined.ids, "context")
@@ -158,7 +160,6 @@ class InputReader:
         if len(text) > MAX_SPLIT_CHARS:
             why = f"is {len(text)} characters long; of a text that is split at most {MAX_SPLIT_CHARS} are taken"
             raise InvalidRequest(field, why, "INPUT_TOO_LONG")
-        assert self._tokenizer is not None, "this model takes no text. This is a bug."
         encode, most_chars = self._tokenizer.encode, self.max_tokens * MAX_CHARS_PER_TOKEN
         prefix = self._prefix_of(text, field)
 
@@ -196,7 +197,6 @@ class InputReader:
     def read_messages(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> Ids:
         """Return the token ids of the prompt that messages make. Raises as `prompt_of` does, and for one too long."""
         text = self.prompt_of(messages, field, wanted)
-        assert self._tokenizer is not None
         # The template has written the special tokens that a post-processor would add.
         ids = known(self._tokenizer.encode_framed, text, field)
         if not ids:
@@ -222,7 +222,6 @@ class InputReader:
     def split_text(self, text: str, field: str) -> list[TokenSpan]:
         """Return the tokens of a text, each with its place in it. Raises as `read_text` does."""
         self._check_text(text, field)
-        assert self._tokenizer is not None
         pieces = known(self._tokenizer.split, text, field)
         self._check_tokens([piece.added for piece in pieces], field)
         return pieces
@@ -309,7 +308,6 @@ class InputReader:
         return first.source
 
     def _check_text(self, text: str, field: str) -> None:
-        assert self._tokenizer is not None, "this model takes no text. This is a bug."
         if len(text) > self._max_chars:
             if self._text.truncation_side:
                 why = f"is {len(text)} characters long; of a text that is cut at most {self._max_chars} are taken"

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from weft_proto.v1 import bundle_pb2
-    from weft_server.engine.pool_size import PoolSize
+    from weft_server.engine.paged.block_pool import PoolSize
     from weft_server.logits_processors.base import Rule
     from weft_server.logits_processors.constraint import Constraint
-    from weft_server.models.decoding_limits import DecodingLimits
+    from weft_server.models.model import DecodingLimits
     from weft_server.preprocessing.tokenizer import Tokenizer
 
 DEFAULT_BEAMS = 4

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft_server.models.model import Model
     from weft_server.models.request_context import RequestContext
     from weft_server.preprocessing.wanted import Wanted
-    from weft_server.sampling.top_logprobs import TopLogprobs
+    from weft_server.sampling.candidates import TopLogprobs
     from weft_server.source import Source
 
     # An input, or a function that reads it in a worker thread.
@@ -222,9 +222,7 @@ async def complete(
 
 async def answer_in_pieces(model: Model, sequence: Sequence, *, streams: bool) -> AsyncGenerator[str | Completed]:
     """Yield a sequence's text as it comes (only if it `streams`), then its answer, cut by a stop string if one came."""
-    assert sequence.decoding is not None
-    assert model.target_tokenizer is not None
-    text = TextStream(model.target_tokenizer, sequence.decoding.stop)
+    text = TextStream(model.answer_tokenizer, sequence.text_decoding.stop)
     reply = sequence.reply
     seen = 0
     while not text.stopped:
@@ -254,28 +252,25 @@ async def answer_in_pieces(model: Model, sequence: Sequence, *, streams: bool) -
 
 def whole_answer(model: Model, sequence: Sequence, reason: FinishReason) -> Completed:
     """The answer of a caller who waited for the whole of it."""
-    assert model.target_tokenizer is not None
     reply = sequence.reply
     if reply.outputs:
         return _several(model, sequence, reply.outputs)
-    text = model.target_tokenizer.decode(reply.token_ids)
+    text = model.answer_tokenizer.decode(reply.token_ids)
     return Completed(text, reply.token_ids, reply.log_probs, reason, (sequence,), reply.tops)
 
 
 def _several(model: Model, sequence: Sequence, outputs: list[Output]) -> Completed:
     """The answers of a sequence that is not plain, each cut at its first stop string."""
-    assert sequence.decoding is not None
-    (text, best), *others = (_read(model, output, sequence.decoding.stop) for output in outputs)
+    (text, best), *others = (_read(model, output, sequence.text_decoding.stop) for output in outputs)
     return Completed(
         text, best.token_ids, best.log_probs, best.reason, (sequence,), best.tops, best.score, tuple(others)
     )
 
 
 def _read(model: Model, output: Output, stop: tuple[str, ...]) -> OtherAnswer:
-    assert model.target_tokenizer is not None
     if not stop:
-        return OtherAnswer(model.target_tokenizer.decode(output.token_ids), output)
-    text = TextStream(model.target_tokenizer, stop)
+        return OtherAnswer(model.answer_tokenizer.decode(output.token_ids), output)
+    text = TextStream(model.answer_tokenizer, stop)
     text.push(output.token_ids)
     if not text.stopped:
         text.finish()

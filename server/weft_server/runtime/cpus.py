@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from weft_server.runtime.cgroups import CGROUP_ROOT, CGROUPS, group_paths, upwards
+from weft_server.runtime.memory import CGROUP_ROOT, CGROUPS, group_paths, upwards
 
 # Of nice(2): ten steps are a tenth of the CPU, where two threads want it all.
 _LESS = 10

@@ -1,4 +1,4 @@
-"""A lane's state tensors over all slots, in a device's memory. Copies between slots are made there too."""
+"""A lane's state tensors in a device's memory: over all slots, or in blocks."""
 
 from __future__ import annotations
 
@@ -139,3 +139,41 @@ def _neighbours(slots: Many[int]) -> Iterator[tuple[tuple[int, int], tuple[int, 
         row, slot = pairs[0]
         num = len(pairs)
         yield (row, row + num), (slot, slot + num)
+
+
+class PagedStates:
+    """All caches of a decoder, [num_blocks, block_tokens, kv_heads, head_dim] each. A run reads and writes them."""
+
+    def __init__(self, specs: Iterable[bundle_pb2.StateTensor], num_blocks: int, device: Device) -> None:
+        self._specs = list(specs)
+        self._caches = [
+            Value((num_blocks, *spec.shape), ELEMENT_TYPES[spec.data_type], device).block for spec in self._specs
+        ]
+        self._copies = Copies(len(self._caches), device)
+        self._clear(num_blocks, device)
+
+    def ports(self) -> tuple[dict[str, Block], dict[str, Block]]:
+        """Return what each run reads and what it writes, by port. Both are the same memory."""
+        pairs = list(zip(self._specs, self._caches, strict=True))
+        return {spec.past: cache for spec, cache in pairs}, {spec.present: cache for spec, cache in pairs}
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy a block of each cache onto another."""
+        self._copies.run(list(zip(self._rows(source, source + 1), self._rows(target, target + 1), strict=True)))
+
+    def _clear(self, num_blocks: int, device: Device) -> None:
+        """Fill all blocks with zeros. Fresh memory may hold NaN, which no kernel should have to keep out."""
+        zeros = np.zeros(max(cache.rows(0, 1).num_bytes for cache in self._caches), np.uint8)
+        empty = Value.like(zeros, device)
+        empty.send(zeros)
+        self._copies.run([(empty.block.rows(0, one.num_bytes), one) for one in self._rows(0, 1)])
+        num_clear = 1
+        while num_clear < num_blocks:
+            num_more = min(num_clear, num_blocks - num_clear)
+            clear, more = self._rows(0, num_more), self._rows(num_clear, num_clear + num_more)
+            self._copies.run(list(zip(clear, more, strict=True)))
+            num_clear += num_more
+
+    def _rows(self, start: int, stop: int) -> list[Block]:
+        """Blocks [start, stop) of each cache."""
+        return [cache.rows(start, stop) for cache in self._caches]

@@ -22,9 +22,9 @@ from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
 from weft_server.runtime import cuda
 from weft_server.runtime.blocks import FLOAT, Block, block_of, element_type_of
+from weft_server.runtime.cuda import DeviceMemory
 from weft_server.runtime.device import HOST
 from weft_server.runtime.device_gate import GATE, device_gate_of
-from weft_server.runtime.device_memory import DeviceMemory
 from weft_server.runtime.halt import Halt
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
-"""What a decoder's run says of each row's next token: the candidates that a sampler chooses from."""
+"""What a decoder's run says about each row's next token; tokens in the place of those that were chosen."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    # Who counts the rows that are read whole, by why.
+    from weft_server.logits_processors.arrays import Bools, Floats, Ints
+
+    # Called with why a row is read whole.
     Count = Callable[[str], None]
 
 
@@ -75,3 +77,71 @@ class _Picked:
     def __getitem__(self, row: int) -> NDArray[np.float32]:
         """Return one row, [vocab]."""
         return self._logits[self._rows[row]]
+
+
+class Ranked(NamedTuple):
+    """Tokens that a row's rules leave, the best first, the lower id first where scores are equal."""
+
+    ids: Ints  # [m]
+    scores: Floats  # [m], none of them -inf
+    # No other token has a higher score.
+    bound: np.float32
+
+
+def best(scores: Floats, most: int) -> Ranked:
+    """Return the `most` best of all tokens, or fewer if the others have -inf."""
+    most = min(most, len(scores))
+    # The best come first. From the other end it takes ten times as long where most tokens are barred.
+    least = -np.partition(-scores, most - 1)[most - 1]
+    above = np.flatnonzero(scores > least)
+    ties = np.flatnonzero(scores == least)[: most - len(above)] if least > -np.inf else above[:0]
+    ids = np.concatenate([above[np.argsort(-scores[above], kind="stable")], ties])
+    return Ranked(ids, scores[ids], least)
+
+
+class TopLogprobs(NamedTuple):
+    """Tokens of one step, best first, and the natural logarithms of their probabilities at temperature 1."""
+
+    token_ids: list[int]
+    log_probs: list[float]
+
+
+def top_logprobs_of(candidates: Candidates, row: int, num: int) -> TopLogprobs:
+    """Return the `num` most probable tokens of a row, or fewer if the graph rules the others out."""
+    ids, logits = candidates.topk_ids[row, :num], candidates.topk_logits[row, :num]
+    if num > len(ids):
+        ids, logits, _ = best(candidates.logits[row], num)
+    allowed = logits > -np.inf
+    return TopLogprobs(ids[allowed].tolist(), (logits[allowed] - candidates.logsumexp[row]).tolist())
+
+
+def best_of_row(candidates: Candidates, row: int, num: int, barred_ids: Ints, count: Count) -> list[int]:
+    """Return the `num` best tokens of a row, the best first, or fewer if fewer may come.
+
+    `barred_ids` must not come. Of equal logits the lower id is better. All logits are read where the candidates are too
+    few, which is counted.
+    """
+    ids = candidates.topk_ids[row]
+    allowed = ~np.isin(ids, barred_ids) & (candidates.topk_logits[row] > -np.inf)
+    if candidates.ranked is not None:
+        allowed &= candidates.ranked[row]
+    found = ids[allowed]
+    if len(found) < num:
+        count("alternatives")
+        every = candidates.logits[row].copy()
+        every[barred_ids] = -np.inf
+        found = best(every, num).ids
+    chosen: list[int] = found[:num].tolist()
+    return chosen
+
+
+def force(candidates: Candidates, ids: Ints, log_probs: NDArray[np.float32], forced: Ints, *, scored: Bools) -> Bools:
+    """Change ids [n] and log_probs [n] where a token is `forced` [n], -1 for none. Returns where another was chosen.
+
+    The log-probability of a row that is not `scored` is NaN: reading it from a device takes long.
+    """
+    replaced: Bools = (forced >= 0) & (ids != forced)
+    for row in np.flatnonzero(replaced).tolist():
+        ids[row] = forced[row]
+        log_probs[row] = candidates.log_prob(row, forced[row]) if scored[row] else np.nan
+    return replaced

@@ -7,11 +7,12 @@ above the bound is ahead of each of them. Where some may rise, these few are rea
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft_server.logits_processors.base import BARRED, places
+from weft_server.sampling.candidates import Ranked, best
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,15 +29,6 @@ _MOST_READ = 512
 _MOST_OF_ROW = 16
 # What is taken from logits to make them scores: nothing.
 UNSHIFTED = np.float32(0)
-
-
-class Ranked(NamedTuple):
-    """Tokens that a row's rules leave, the best first, the lower id first where scores are equal."""
-
-    ids: Ints  # [m]
-    scores: Floats  # [m], none of them -inf
-    # No other token has a higher score.
-    bound: np.float32
 
 
 def process(
@@ -116,17 +108,6 @@ def whole(logits: LogitRows, row: int, rules: RowRules, shift: np.float32 = UNSH
     scores: Floats = logits[row] - shift
     rules.apply(None, scores)
     return scores
-
-
-def best(scores: Floats, most: int) -> Ranked:
-    """Return the `most` best of all tokens, or fewer if the others have -inf."""
-    most = min(most, len(scores))
-    # The best come first. From the other end it takes ten times as long where most tokens are barred.
-    least = -np.partition(-scores, most - 1)[most - 1]
-    above = np.flatnonzero(scores > least)
-    ties = np.flatnonzero(scores == least)[: most - len(above)] if least > -np.inf else above[:0]
-    ids = np.concatenate([above[np.argsort(-scores[above], kind="stable")], ties])
-    return Ranked(ids, scores[ids], least)
 
 
 def _of_candidates(candidates: Candidates, row: int, rules: RowRules, shift: np.float32) -> Ranked | None:

@@ -48,7 +48,7 @@ class Settings:
     @classmethod
     def zeros(cls, step: Ints, min_new: Ints) -> Settings:
         """Return columns for as many rows, of which each is to be set."""
-        kinds = {"top_k": np.int64, "seed": np.uint64}
+        kinds: dict[str, Any] = {"top_k": np.int64, "seed": np.uint64}
         own: dict[str, Any] = {name: np.zeros(len(step), kinds.get(name, np.float64)) for name in cls.__slots__}
         return cls(**own | {"step": step, "min_new": min_new})
 

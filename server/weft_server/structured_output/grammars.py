@@ -12,10 +12,9 @@ from weft_server.logits_processors.constraint import END, Constraint, Matcher, i
 from weft_server.preprocessing.wanted import Wanted
 from weft_server.structured_output.deep_stack import deep_pool, deeply
 from weft_server.structured_output.grammar_sandbox import LIMITS, GrammarSandbox
-from weft_server.structured_output.lexicon import lexicon_of
 from weft_server.structured_output.schema_text import Unheld
 from weft_server.structured_output.schemas import matcher_schema, overlapping
-from weft_server.structured_output.token_bytes import is_told, token_bytes
+from weft_server.structured_output.token_bytes import is_told, lexicon_of, token_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -10,7 +10,7 @@ from weft_server.structured_output.schema_keywords import LISTS, MAPS, ONE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft_server.structured_output.schema_drafts import Draft
+    from weft_server.structured_output.schema_keywords import Draft
 
 
 class Unheld(ValueError):

@@ -6,9 +6,8 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from weft_server.structured_output.schema_formats import BUILT_IN, EXPRESSIONS
 from weft_server.structured_output.schema_numbers import exact, multiple
-from weft_server.structured_output.schema_patterns import of_matcher
+from weft_server.structured_output.schema_patterns import BUILT_IN, EXPRESSIONS, of_matcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

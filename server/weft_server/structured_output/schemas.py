@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-from weft_server.structured_output.schema_bounds import NumberBounds
-from weft_server.structured_output.schema_drafts import Draft
-from weft_server.structured_output.schema_formats import EXPRESSIONS
-from weft_server.structured_output.schema_keywords import IN_PLACE, KEYWORDS, Treated, changes_nothing
-from weft_server.structured_output.schema_patterns import of_matcher
+from weft_server.structured_output.schema_keywords import IN_PLACE, KEYWORDS, Draft, Treated, changes_nothing
+from weft_server.structured_output.schema_numbers import NumberBounds
+from weft_server.structured_output.schema_patterns import EXPRESSIONS, of_matcher
 from weft_server.structured_output.schema_text import References, Unheld, at, below, schemas_in
 from weft_server.structured_output.schema_values import VALUES, have_none_in_common, must
 

@@ -1,16 +1,14 @@
-"""The bytes that each token adds to an answer's text: what a constraint on the text has to know of a tokenizer.
-
-A token adds the same bytes wherever it stands, with two exceptions. The first token of a text may lose a space. And
-some decoders replace words in the joined text, as "¿ " by "¿". Within a token that is part of what it adds. A token
-that begins with a space, behind one that ends in "¿", adds it no more. All other words that would be replaced, and have
-a seam between two tokens in them, must not come up.
-"""
+"""The bytes that each token adds to a text, and a matcher's words, made of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft_server.logits_processors.constraint import NEVER, Lexicon, Seam
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,3 +179,23 @@ def _cleaned(token: str) -> str:
     for word, tidy in _CLEANED:
         token = token.replace(word, tidy)
     return token
+
+
+def lexicon_of(tokens: TokenBytes) -> tuple[list[bytes], Lexicon]:
+    """Return different words for all that tokens may stand for, and which word each token is told by.
+
+    The first two words are of no token. See NEVER and END.
+    """
+    numbers: dict[bytes, int] = {b"": 0, b"\xffend": 1}
+    first, later, joined = (
+        np.array([numbers.setdefault(data or b"", len(numbers)) for data in each], np.int64)
+        for each in (tokens.first, tokens.later, tokens.joined)
+    )
+    seams = []
+    for word in tokens.replaced:
+        for cut in range(1, len(word)):
+            completing = [data is not None and data.startswith(word[cut:]) for data in tokens.raw]
+            seams.append(Seam(word[:cut], np.array(completing, np.bool_), word[:cut] in tokens.joints))
+    blank = np.flatnonzero((first == NEVER) & (later != NEVER))
+    lexicon = Lexicon(len(numbers), first, later, joined, blank, tokens.raw, tokens.is_spelled, tuple(seams))
+    return list(numbers), lexicon

@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 
 class Usage(NamedTuple):
-    """What a lane holds, in slots and in cache entries (tokens)."""
+    """What a lane holds, or several, in slots and in cache entries (tokens)."""
 
-    slots_used: int
-    slots_total: int
-    kv_used: int
-    kv_total: int
+    slots_used: int = 0
+    slots_total: int = 0
+    kv_used: int = 0
+    kv_total: int = 0
+
+
+def added(parts: Iterable[Usage]) -> Usage:
+    """Return what several hold together."""
+    return Usage(*map(sum, zip(Usage(), *parts, strict=True)))
+
+
+def _joined(by: Callable[[Iterable[Any]], Any]) -> Any:
+    """Make a field of which two engines of one model have one figure: `by` of theirs."""
+    return field(metadata={"by": by})
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """An engine now: requests, tokens, slots, cache entries, and the monotonic seconds of its last sign of life."""
 
-    queued: int
-    queued_tokens: int
-    oldest_queued_s: float
-    running: int
-    slots_used: int
-    slots_total: int
-    kv_used: int
-    kv_total: int
-    last_step_time: float
+    queued: int = _joined(sum)
+    queued_tokens: int = _joined(sum)
+    oldest_queued_s: float = _joined(max)
+    running: int = _joined(sum)
+    held: Usage = _joined(added)  # noqa: RUF009 - it is a field
+    last_step_time: float = _joined(min)
     # How many of the model's lanes and workers may still fail before the server ends.
-    restarts_left: int
+    restarts_left: int = _joined(min)
 
     def beside(self, other: EngineStats) -> EngineStats:
         """Two engines of one model as one."""
-        return EngineStats(
-            queued=self.queued + other.queued,
-            queued_tokens=self.queued_tokens + other.queued_tokens,
-            oldest_queued_s=max(self.oldest_queued_s, other.oldest_queued_s),
-            running=self.running + other.running,
-            slots_used=self.slots_used + other.slots_used,
-            slots_total=self.slots_total + other.slots_total,
-            kv_used=self.kv_used + other.kv_used,
-            kv_total=self.kv_total + other.kv_total,
-            last_step_time=min(self.last_step_time, other.last_step_time),
-            restarts_left=min(self.restarts_left, other.restarts_left),
-        )
+        both = {each: (getattr(self, each.name), getattr(other, each.name)) for each in fields(self)}
+        return EngineStats(**{each.name: each.metadata["by"](values) for each, values in both.items()})

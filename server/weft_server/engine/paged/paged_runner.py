@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft_proto.paging import block_tokens
-from weft_server.engine.block_pool import BlockPool
 from weft_server.engine.decode_runner import candidates_of
 from weft_server.engine.full_logits import FullLogits
-from weft_server.engine.packing import PackedShapes, Packing
-from weft_server.engine.pool_size import PoolSize
+from weft_server.engine.paged.block_pool import BlockPool, PoolSize
+from weft_server.engine.paged.packing import PackedShapes, Packing
+from weft_server.runtime.device_states import PagedStates
 from weft_server.runtime.next_tokens import NextTokens
-from weft_server.runtime.paged_states import PagedStates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Sequence as Many
 
     from weft_proto.v1 import bundle_pb2
-    from weft_server.engine.packing import Shape
+    from weft_server.engine.paged.packing import Shape
     from weft_server.engine.slots import Slots
     from weft_server.runtime.session import BoundSession, Session
     from weft_server.sampling.candidates import Candidates

@@ -1,16 +1,35 @@
-"""The blocks of a cache: which row holds which, and which are free. Pure policy: no arrays, no clock.
-
-A row holds blocks in the order of its tokens. Several rows of a sequence may hold a block that is full: they have read
-the same. What a row writes next goes into a block that it holds alone.
-"""
+"""How many blocks a sequence takes, and which row holds which: pure policy."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from weft_server.engine.pool_size import PoolSize
+
+class PoolSize(NamedTuple):
+    """So many blocks, each of so many tokens."""
+
+    num_blocks: int
+    block_tokens: int
+
+    def blocks_of(self, num_tokens: int) -> int:
+        """Return how many blocks hold so many tokens of one row."""
+        return -(-num_tokens // self.block_tokens)
+
+    def most(self, num_prompt: int, max_new: int, width: int) -> int:
+        """Return how many blocks a sequence holds at most, if its answers are as long as they may be.
+
+        Its rows share what its prompt has filled. The last token of an answer is not read, so it is in no block.
+        """
+        shared = num_prompt // self.block_tokens
+        return shared + width * (self.blocks_of(num_prompt + max_new - 1) - shared)
+
+    def to_begin(self, num_tokens: int, width: int, most: int) -> int:
+        """Return how many blocks must be free for rows that begin with so many tokens: theirs, and one more.
+
+        Each row has a block of its own to write in. None needs more than it will ever hold.
+        """
+        return min(most, num_tokens // self.block_tokens + width + 1)
 
 
 class Copy(NamedTuple):

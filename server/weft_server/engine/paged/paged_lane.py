@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft_server.engine.decode_lane import PATIENCE
-from weft_server.engine.encoder_runs import DEVICE_RUN_COST
-from weft_server.engine.paged_runner import PagedPromptPiece
+from weft_server.engine.lane import Intake
+from weft_server.engine.paged.paged_runner import PagedPromptPiece
 from weft_server.engine.rows import Rows, slot_of
+from weft_server.engine.run_shapes import DEVICE_RUN_COST
 from weft_server.errors import DeadlineExpired
 from weft_server.telemetry.engine_stats import Usage
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from weft_server.engine.lane import Take
-    from weft_server.engine.paged_runner import PagedRunner
-    from weft_server.engine.pool_size import PoolSize
+    from weft_server.engine.paged.block_pool import PoolSize
+    from weft_server.engine.paged.paged_runner import PagedRunner
     from weft_server.engine.slots import Kept, Slots
     from weft_server.sequence import Delivery, Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
@@ -190,7 +191,7 @@ class PagedLane:
             return self._begin(*self._parked.popleft())
         if not self._num_free:
             return None
-        for sequence in take(most=1, room=self._num_free, budget=budget, fits=self._fits):
+        for sequence in take(Intake(1, budget, room=self._num_free, fits=self._fits)):
             sequence.turn = next(self._turns)
             return self._begin(sequence)
         return None
@@ -223,14 +224,11 @@ class PagedLane:
 
     def _num_to_read(self, slot: int) -> int:
         """How many tokens a prompt in prefill has, with those that its row had produced before it was parked."""
-        sequence = self.slots.sequences[slot]
-        assert sequence is not None, f"slot {slot} is free. This is a bug."
-        return sequence.num_input_tokens + int(self.slots.num_new[slot])
+        return self.slots.sequence_in(slot).num_input_tokens + int(self.slots.num_new[slot])
 
     def _tokens_of(self, slot: int) -> np.ndarray:
-        sequence = self.slots.sequences[slot]
-        assert sequence is not None, f"slot {slot} is free. This is a bug."
-        return np.concatenate([sequence.source.array, self.slots.output_ids[slot, : self.slots.num_new[slot]]])
+        source = self.slots.sequence_in(slot).source
+        return np.concatenate([source.array, self.slots.output_ids[slot, : self.slots.num_new[slot]]])
 
     def _run(self, pieces: list[PagedPromptPiece]) -> None:
         num_rows = self.slots.num_running
@@ -253,8 +251,7 @@ class PagedLane:
 
 def _most(sequence: Sequence, size: PoolSize) -> int:
     """Return how many blocks a sequence may hold when all of its rows that have not ended are at their ends."""
-    assert sequence.decoding is not None, f"{sequence.request_id} decodes nothing. This is a bug."
-    return size.most(sequence.num_input_tokens, sequence.decoding.max_new_tokens, len(sequence.ranks_left))
+    return size.most(sequence.num_input_tokens, sequence.text_decoding.max_new_tokens, len(sequence.ranks_left))
 
 
 def _to_begin(sequence: Sequence, num_tokens: int, size: PoolSize) -> int:

@@ -1,0 +1,1 @@
+"""A lane over a cache in blocks, which only a device has."""
