@@ -57,7 +57,7 @@ class Keeping:
 
     def series(self):
         """Models that have metrics, by name and version."""
-        return {labels[:2] for labels in self.metrics._models if labels[0]}
+        return {labels[:2] for labels in self.metrics.models if labels[0]}
 
 
 def repository_of(tmp_path, bundle, *versions, name="m"):

@@ -46,7 +46,8 @@ class Running:
         )
 
     async def __aenter__(self):
-        self.engine.start()
+        """Lanes are warm, or have failed to be, when `warm` has ended."""
+        self.warm = self.engine.start()
         return self
 
     async def __aexit__(self, *_):

@@ -15,7 +15,7 @@ async def until(condition, timeout_s=30):
 @contextmanager
 def held(model):
     """Let the lane of a model that classifies or embeds run nothing until the block ends."""
-    session, free = model.engine.lanes[0]._sessions["input_ids"], threading.Event()
+    session, free = model.engine.lanes[0].sessions["input_ids"], threading.Event()
     run = session.run
 
     def wait(feeds):

@@ -107,7 +107,7 @@ def test_what_a_device_is_told_is_read_there(bundles, name):
     """Of what a decoder reads, the host has total_length alone: another would be copied once, when memory is bound."""
     path = bundles[name] / "decoder.onnx"
     session = Session(path, 1, CUDA)
-    infos = session._session.get_input_memory_infos()
+    infos = session.opened.get_input_memory_infos()
     on_host = {port for port, info in zip(session.input_names, infos, strict=True) if "cuda" not in info.name.lower()}
     # An input that no operator reads counts as the host's. A recurrent decoder has such ones.
     read = {name for node in onnx.load(path, load_external_data=False).graph.node for name in node.input}

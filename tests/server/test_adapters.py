@@ -409,7 +409,7 @@ def test_loads_that_nobody_waits_for_are_bounded(repository):
                 await model.adapters.take(NAMES[2])
             assert "ADAPTERS_IN_USE" == refused.value.reason
             assert list(NAMES[:2]) == begun
-            loads = [each.loading for each in model.adapters._residents.values()]
+            loads = [each.loading for each in model.adapters.residents.values()]
             free.set()
             await asyncio.wait(loads)
             model.adapters.let_go(await model.adapters.take(NAMES[2]))

@@ -54,7 +54,7 @@ def test_a_row_is_ranked_once_for_all_alternatives_of_a_request(tmp_path, monkey
     rows.advance(candidates_of(logits, 4))
 
     assert ([6] * num_requests, len(rules) * num_requests) == (ranked, len(whole))
-    counters = rows._metrics.counters
+    counters = rows.metrics.counters
     assert num_requests == counters["rows_read_whole_total", "alternatives"].value
     order = [token for token in np.argsort(-logits[0], kind="stable").tolist() if not rules or token >= 30]
     for slot in range(6 * num_requests):

@@ -40,13 +40,13 @@ def drawn(rng, rows):
 
 def watched(rows):
     """The copies that rows ask for from now on: (sources, targets, starts, stops) of each."""
-    copies, fork = [], rows._pasts.fork
+    copies, fork = [], rows.pasts.fork
 
     def noted(*pairs):
         copies.append([each.tolist() for each in pairs])
         fork(*pairs)
 
-    rows._pasts.fork = noted
+    rows.pasts.fork = noted
     return copies
 
 
@@ -65,11 +65,11 @@ def test_only_further_children_are_copied_and_only_from_where_they_part(opened, 
         held = {sequence: slots.held_by(sequence) for sequence in slots.sequences if sequence}
         copies.clear()
 
-        given = rows._token_selection.give(0, drawn(rng, rows))
+        given = rows.token_selection.give(0, drawn(rng, rows))
 
         done = {sequence for sequence, _ in given.found}
         parents = {
-            sequence: rows._beams.parents[held[sequence]].tolist()
+            sequence: rows.beams.parents[held[sequence]].tolist()
             for sequence in held
             if sequence.decoding.beams and sequence not in done
         }
@@ -89,16 +89,16 @@ def test_only_further_children_are_copied_and_only_from_where_they_part(opened, 
                 assert {parent for slot, parent in zip(held[sequence], each, strict=True) if slot not in targets} == (
                     set(each)
                 )
-        rows._hand_out(0, given, 0.0)
+        rows.hand_out(0, given, 0.0)
 
 
 def test_a_source_is_copied_once_to_each_beam(opened):
     """All of its states, when it has been read. No step copies its memory again, however beams move."""
     rows, rng = rows_of(opened), np.random.default_rng(1)
-    (memory,) = (state for state in rows._pasts._states.states if state.memory)
+    (memory,) = (state for state in rows.pasts.states.states if state.memory)
     memory.buffers[:, 0] = 7
-    moves, move = [], rows._pasts.move
-    rows._pasts.move = lambda *pair: moves.append(pair) or move(*pair)
+    moves, move = [], rows.pasts.move
+    rows.pasts.move = lambda *pair: moves.append(pair) or move(*pair)
     one = search("search", 5)
 
     rows.begin(one, START)
@@ -136,7 +136,7 @@ def test_a_search_that_goes_frees_all_its_slots_in_that_step(opened, how):
     assert {"cancelled": Cancelled, "late": DeadlineExpired, "failed": LaneFailed}[how] is type(ends["gone"].outcome)
     assert (0, 4) == (gone.num_slots, ends["gone"].num_freed)
     assert (3 if how == "failed" else 1, 0 if how == "failed" else 3) == (len(ends), rows.num_held)
-    assert (how != "failed") == rows._beams.num
+    assert (how != "failed") == rows.beams.num
     rows.slots.check_integrity()
     rows.begin(search("next", 4), START)
     while rows.num_held:

@@ -38,7 +38,7 @@ class Tokens:
     def fork(self, row, number):
         """Let another row go on from this one's past, if there is a block for it."""
         target = (row + 1 + number) % NUM_ROWS
-        held_before = self.pool.num_free + sum(self.pool._holders[block] == 1 for block in self.pool.tables[target])
+        held_before = self.pool.num_free + sum(self.pool.holders[block] == 1 for block in self.pool.tables[target])
         if target == row or not held_before:
             return
         copy = self.pool.share(row, target, len(self.rows[row]))

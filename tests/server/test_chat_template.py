@@ -99,7 +99,7 @@ def test_a_text_is_that_of_transformers(readers, name):
         {"role": "user", "content": "é"},
     ]
     expected = theirs.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-    assert expected == reader._chat.prompt(messages_of(turns), "messages", 1000, Wanted())
+    assert expected == reader.chat.prompt(messages_of(turns), "messages", 1000, Wanted())
     assert expected
 
 

@@ -186,7 +186,7 @@ def test_a_port_is_free_again_at_once():
 def test_models_that_fit_alone_may_not_fit_together(monkeypatch, free, state):
     """What all take at once must be free. What they take when all slots are full is a warning."""
     monkeypatch.setattr(bundles, "free_memory", lambda: free)
-    assert state == bundles._look_at_room([MemoryNeed(5 * 10**8, 10**9)] * 2).state
+    assert state == bundles.look_at_room([MemoryNeed(5 * 10**8, 10**9)] * 2).state
 
 
 def test_settings_that_cannot_be_read_have_their_defaults(monkeypatch):

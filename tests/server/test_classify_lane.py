@@ -12,7 +12,7 @@ def test_who_leaves_while_the_batch_runs_is_counted_as_gone(tiny_repository):
     async def run():
         async with Loaded(tiny_repository / "tiny-text" / "1", lanes=1) as model:
             (lane,) = model.engine.lanes
-            entered, goes_on, session = threading.Event(), threading.Event(), lane._sessions["input_ids"]
+            entered, goes_on, session = threading.Event(), threading.Event(), lane.sessions["input_ids"]
             run = session.run
 
             def held(feeds):

@@ -264,7 +264,7 @@ def test_who_leaves_during_a_trial_frees_the_builder(tiny_repository, monkeypatc
     async def run():
         async with Loaded(tiny_repository / "tiny-generate" / "1") as model:
             await ask(model, token_ids=IDS, decoding=decoding(regex="a"))
-            process = model.grammars._trials._process
+            process = model.grammars.trials.process
             process.send_signal(19)  # SIGSTOP: it never answers
             task = asyncio.create_task(ask(model, token_ids=IDS, decoding=hostile(0)))
             await asyncio.sleep(0.2)

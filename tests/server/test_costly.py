@@ -40,7 +40,7 @@ def test_phrases_are_looked_up_once_for_each_token(monkeypatch):
     row = worst_rules(VOCAB, ENDS, 64)
     looked = counted(monkeypatch, PhraseEndings, "now")
 
-    row.history._ids = np.append(row.history._ids, [0])
+    row.history.ids = np.append(row.history.ids, [0])
     row.advance(7)
     for _ in range(3):
         row.raised(512)
@@ -60,7 +60,7 @@ def test_a_token_that_begins_no_ending_costs_one_look_up():
             return super().get(before, default)
 
     endings = PhraseEndings([*((*range(10, 10 + length), 5) for length in range(1, 32)), (139, 5)])
-    endings._by_length = {length: Noted(phrases) for length, phrases in endings._by_length.items()}
+    endings.by_length = {length: Noted(phrases) for length, phrases in endings.by_length.items()}
 
     assert [] == endings.now(np.arange(100, 139))
     assert [] == looked
@@ -71,7 +71,7 @@ def test_a_token_that_begins_no_ending_costs_one_look_up():
 def test_bans_that_stay_are_not_joined_again(monkeypatch):
     """All bans of a row are one array, made when one of them changes."""
     row = worst_rules(VOCAB, ENDS, 64)
-    row.history._ids = np.append(row.history._ids, np.zeros(9, np.int64))
+    row.history.ids = np.append(row.history.ids, np.zeros(9, np.int64))
     # Tokens that have come once: what followed them is barred by the rule that no pair comes twice.
     fresh = [token for token in range(VOCAB) if token not in row.history.read][:9]
     monkeypatch.setattr(PhraseEndings, "now", lambda *_: [])

@@ -12,6 +12,7 @@ from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from intercepted import AUTHORITY, SERVER, credentials_of, look_twice
+from weft_server.auth import credentials as credentials_module
 from weft_server.auth import file_watch
 from weft_server.checks.security import look_at_credentials
 from weft_server.config import ConfigError, ServerConfig
@@ -301,14 +302,14 @@ def test_a_file_that_is_changed_while_it_is_read_is_not_taken(tmp_path, monkeypa
     tokens = tmp_path / "tokens"
     tokens.write_text(LINE)
     credentials = credentials_of(tokens=tokens)
-    read = credentials._tokens._make
+    read = credentials_module.read_tokens
     tokens.write_text(LINE.replace("alice", "bob"))
     half = LINE.replace("alice", "eve")
-    monkeypatch.setattr(credentials._tokens, "_make", lambda: (tokens.write_text(half), read())[1])
+    monkeypatch.setattr(credentials_module, "read_tokens", lambda path: (path.write_text(half), read(path))[1])
     look_twice(credentials)
     assert "alice" == credentials.tokens.of_token("correct-horse-battery").name
 
-    monkeypatch.setattr(credentials._tokens, "_make", read)
+    monkeypatch.setattr(credentials_module, "read_tokens", read)
     tokens.write_text(LINE.replace("alice", "bob"))
     look_twice(credentials)
     assert "bob" == credentials.tokens.of_token("correct-horse-battery").name

@@ -141,14 +141,14 @@ def test_the_run_that_captures_is_alone(toy):
     """The first run is one like others: it makes plans and takes memory. The second has the device for itself."""
     session = Session(toy.encoder_path, 1, FAR, captures=True)
     one, written = bound(session)
-    seen, opened = [], one._opened
+    seen, opened = [], one.opened
 
     class Watched:
         def run_with_iobinding(self, *arguments):
             seen.append(GATE.num_alone)
             opened.run_with_iobinding(*arguments)
 
-    one._opened = Watched()
+    one.opened = Watched()
     one.capture()
     one.capture()
     one.run()
@@ -180,14 +180,14 @@ def test_what_cannot_be_given_back_shuts_nobody_out():
         gate.free(fails)
     with gate:
         pass
-    assert (["other"], 0, 0) == (freed, gate._num_inside, gate.num_alone)
+    assert (["other"], 0, 0) == (freed, gate.num_inside, gate.num_alone)
 
 
 def test_a_session_closes_when_nobody_captures(toy):
     """Its last reference may go at any moment, also in the thread that captures. Its memory goes back afterwards."""
     session = Session(toy.encoder_path, 1, FAR)
     one, _ = bound(session)
-    opened = weakref.ref(session._session)
+    opened = weakref.ref(session.opened)
     del session
     gc.collect()
     assert opened() is not None
@@ -201,7 +201,7 @@ def test_a_session_closes_when_nobody_captures(toy):
 def test_a_session_closes_at_once_beside_others(toy):
     """Those that run do not keep it open."""
     session = Session(toy.encoder_path, 1, FAR)
-    opened = weakref.ref(session._session)
+    opened = weakref.ref(session.opened)
     with GATE:
         del session
         assert opened() is None

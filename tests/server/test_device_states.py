@@ -172,7 +172,7 @@ def test_kernels_are_told_the_longest_row(tmp_path, captures, totals):
     for longest in (255, 256, 999):
         slots.past_lengths[1] = longest
         runner.decode(2)
-        heard.append(int(runner._total_length[0]))
+        heard.append(int(runner.total_length[0]))
     assert totals == heard
 
 

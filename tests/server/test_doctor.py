@@ -26,6 +26,11 @@ def doctor(*arguments, command=("-m", DOCTOR), **environment):
     return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
+def look_at(about):
+    """What is found about one thing of this machine."""
+    return next(finding for finding in machine.look_at_machine() if about == finding.about)
+
+
 def findings(ended):
     """What it says as JSON: what is looked at -> (how it stands, in words)."""
     return {each["about"]: (each["state"], each["says"]) for each in json.loads(ended.stdout)["findings"]}
@@ -137,7 +142,7 @@ def test_two_runtimes(installed):
 def test_open_files(monkeypatch, limit, state):
     """Few are a warning with the command that raises the limit."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, limit))
-    found = machine._files()
+    found = look_at("open files")
     assert state == found.state
     assert ("ulimit -n" in found.mend) == (state == WARNING)
 
@@ -146,14 +151,14 @@ def test_open_files(monkeypatch, limit, state):
 def test_cpus(monkeypatch, quota, state):
     """Less than one, and parts of one, are warnings."""
     monkeypatch.setattr(machine, "cpu_quota", lambda: quota)
-    assert state == machine._cpus().state
+    assert state == look_at("cpus").state
 
 
 @pytest.mark.parametrize(("free", "state"), [(None, WARNING), (10**9 - 1, WARNING), (10**9, OK)])
 def test_memory(monkeypatch, free, state):
     """Little is a warning, and so is a system that does not say."""
     monkeypatch.setattr(machine, "free_memory", lambda: free)
-    assert [state] == [found.state for found in machine._memory()]
+    assert state == look_at("memory").state
 
 
 @pytest.mark.parametrize(("setting", "state"), [("always [madvise] never", OK), ("always madvise [never]", WARNING)])
@@ -161,13 +166,13 @@ def test_huge_pages(monkeypatch, tmp_path, setting, state):
     """Switched off, they are a warning with the command that switches them on."""
     (tmp_path / "enabled").write_text(setting)
     monkeypatch.setattr(machine, "Path", lambda _: tmp_path / "enabled")
-    assert state == machine._pages().state
+    assert state == look_at("huge pages").state
 
 
 def test_a_clock_that_is_behind(monkeypatch):
     """It is before the time when this package was installed."""
     monkeypatch.setattr(machine.time, "time", lambda: 0.0)
-    assert (WARNING, "set the clock") == (machine._clock().state, machine._clock().mend)
+    assert (WARNING, "set the clock") == (look_at("clock").state, look_at("clock").mend)
 
 
 @pytest.mark.parametrize("columns", [50, 80, 120])

@@ -70,8 +70,7 @@ def test_requests_that_come_together_share_a_step(toy, monkeypatch):
                 encode(sources, slots)
 
             running.runners[0].encode = noted
-            while not running.engine._wake._waiters:  # noqa: ASYNC110 - a thread that waits tells no event of asyncio's
-                await asyncio.sleep(0.001)
+            await until(lambda: running.engine.num_idle)
             asked = []
             for token in (5, 6, 7, 8):
                 asked.append(running.submit([token], Decoding(4)))
@@ -97,8 +96,7 @@ def test_as_many_lanes_wake_as_requests_wait(toy, monkeypatch):
                     encode(inputs, slots)
 
                 runner.encode = held
-            while len(running.engine._wake._waiters) < 3:  # noqa: ASYNC110 - threads that wait tell no event of asyncio's
-                await asyncio.sleep(0.001)
+            await until(lambda: 3 == running.engine.num_idle)
             asked = [running.submit([token], Decoding(4)) for token in (5, 6, 7)]
             for sequence in asked:
                 await sequence.reply.done()
@@ -382,7 +380,7 @@ def test_a_step_copies_no_memory(tmp_path):
     toy = Toy(tmp_path, attends=True)
     slots = Slots(3, 24)
     runner = DecodeRunner(toy.manifest, Session(toy.encoder_path, 1), Session(toy.path, 1), slots)
-    (memory,) = (state for state in runner._states.states if state.memory)
+    (memory,) = (state for state in runner.states.states if state.memory)
     slots.memory_lengths[:] = 5
     runner.encode([Ids(np.arange(5)), Ids(np.arange(5, 10))], [0, 1])
     before, where = memory.buffers.copy(), memory.buffers.ctypes.data
@@ -390,7 +388,7 @@ def test_a_step_copies_no_memory(tmp_path):
         runner.decode(2)
     np.testing.assert_array_equal(toy.embedding[[range(5), range(5, 10)]], before[0, :2, :5])
     np.testing.assert_array_equal(before, memory.buffers)
-    bound = runner._decodes[2, 0, True]
+    bound = runner.decodes[2, 0, True]
     assert where == bound.inputs["memory"].pointer
     assert [] == [block for block in bound.outputs.values() if block.shape[1:] == (16, 8)]
 

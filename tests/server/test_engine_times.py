@@ -57,7 +57,7 @@ def test_nobody_is_admitted_before_they_came(toy):
                     assert came.wait(30)
 
             running.submit([5], Decoding(4))
-            running.engine._lock = Delaying(running.engine._lock, come)
+            running.engine.lock = Delaying(running.engine.lock, come)
             await all_came.wait()
             for sequence in asked:
                 await sequence.reply.done()

@@ -232,8 +232,7 @@ def test_who_asks_for_one_too_many_is_refused_at_the_door(tiny_repository):
     """A place is taken before the input is read and held to the end of the request, however many come at once."""
 
     async def run():
-        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
-            model.explainer._bounds.max_requests = 3
+        async with Loaded(tiny_repository / "tiny-text" / "1", max_queued_requests=3) as model:
             with held(model) as go_on:
                 asked = [asyncio.create_task(ask(model, **ASKS)) for _ in range(20)]
                 await until(lambda: sum(task.done() for task in asked) == 17)
@@ -248,7 +247,7 @@ def test_who_asks_for_one_too_many_is_refused_at_the_door(tiny_repository):
                 for answer in await asyncio.gather(*waiting):
                     assert answer.HasField("alignment")
             assert (await ask(model, **ASKS)).HasField("alignment")
-            assert 0 == model.explainer._bounds.num_places
+            assert 0 == model.explainer.num_places
 
     asyncio.run(run())
 
@@ -269,7 +268,7 @@ def test_explanations_of_one_tenant_leave_places_to_others(tiny_repository):
                 go_on.set()
                 for answer in await asyncio.gather(*asked):
                     assert answer.HasField("alignment")
-            assert 0 == model.explainer._bounds.num_places
+            assert 0 == model.explainer.num_places
 
     asyncio.run(run())
 
@@ -283,7 +282,7 @@ def test_a_place_is_given_back_however_the_request_ends(tiny_repository, name):
             for wrong in ({"text": " "}, {"token_ids": {"ids": [5000]}}, {"text": "cat", "request_id": "ñ"}):
                 with pytest.raises(InvalidRequest):
                     await ask(model, **wrong, explain=common_pb2.Explain())
-            assert 0 == model.explainer._bounds.num_places
+            assert 0 == model.explainer.num_places
 
     asyncio.run(run())
 
@@ -324,7 +323,7 @@ def test_draining_ends_those_who_wait_for_an_explanation(tiny_repository):
                 outcomes = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
                 assert [Draining] * 3 == [type(outcome) for outcome in outcomes]
                 assert 3 == len(set(map(id, outcomes)))
-            assert (0, {}) == (model.explainer._bounds.num_places, model.explainer._worker._wanted)
+            assert (0, 0) == (model.explainer.num_places, model.explainer.num_waiting)
             assert ("cancelled_total", "explain") not in model.metrics.counters
             with pytest.raises(Draining):  # whoever is only now being read
                 await ask(model, **ASKS)
@@ -360,7 +359,7 @@ def test_a_graph_that_fails_ends_its_request_alone(tiny_repository):
             assert (await ask(model, **PLAIN)).labels
             model.explainer.explain = explain
             assert (await ask(model, **ASKS)).HasField("alignment")
-            assert 0 == model.explainer._bounds.num_places == model.explainer.num_waiting
+            assert 0 == model.explainer.num_places == model.explainer.num_waiting
 
     asyncio.run(run())
 
@@ -376,7 +375,7 @@ def test_a_deadline_ends_an_explanation_and_its_place_in_the_queue(tiny_reposito
                 await until(lambda: model.explainer.num_waiting == 1)
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(ask(model, **ASKS), 0.2)
-                assert (1, 1) == (model.explainer._bounds.num_places, model.explainer.num_waiting)
+                assert (1, 1) == (model.explainer.num_places, model.explainer.num_waiting)
                 go_on.set()
                 assert (await first).HasField("alignment")
             assert before + 1 == model.metrics.explain.snapshot()[0][-1][1]

@@ -61,7 +61,7 @@ def test_by_default_there_are_none_and_none_is_called(tiny_repository):
     lanes = decode_lanes(graphs, 1, read_config(repository=tiny_repository.folder), Metrics().for_model("m", 1, "t"))
     for lane in (lanes.ready[0], lanes.make(0)):
         assert (DecodeLane.step, DecodeRunner.decode) == (lane.step.__func__, lane.runner.decode.__func__)
-        assert Session.run is lane.runner._encoder.run.__func__
+        assert Session.run is lane.runner.encoder.run.__func__
 
 
 def test_the_variable_alone_makes_them_and_is_no_setting(tmp_path):

@@ -138,7 +138,7 @@ def test_who_holds_no_slot_has_the_kept_one_though_it_is_not_its_turn(classes):
     wait(scheduler, *(make("flood", Standing(theirs, "flood")) for _ in range(15)))
     assert 15 == len(scheduler.take(0, Intake(most=16, room=16, budget=10**6)))
     wait(scheduler, *(make("flood", Standing(theirs, "flood")) for _ in range(15)))
-    had = scheduler.waiting._had
+    had = scheduler.waiting.had
 
     def take():
         return [each.request_id for each in scheduler.take(0, Intake(most=1, room=1, budget=10**6), now=9.0)]
@@ -254,11 +254,11 @@ def test_what_is_known_of_tenants_is_bounded():
         for sequence in list(scheduler.waiting.in_order()):
             if sequence.request_id != "waits":
                 scheduler.remove(sequence)
-    assert len(scheduler.waiting._had) <= MAX_TENANTS
+    assert len(scheduler.waiting.had) <= MAX_TENANTS
     scheduler.settle(runs)
     wait(scheduler, *(make("runs", Standing(tenant="runs")) for _ in range(3)))
     assert "waits" == one(scheduler)
     for _ in range(3):
         one(scheduler)
     wait(scheduler, make("new", Standing(tenant="new")))
-    assert {"new"} == set(scheduler.waiting._had)
+    assert {"new"} == set(scheduler.waiting.had)

@@ -38,8 +38,8 @@ def far_toy(tmp_path):
 
 def captured(runner):
     """Which threads have captured its decode runs, and which sizes and orders of buffers these have."""
-    decodes = runner._decodes
-    return {bound._thread and bound._thread.name for bound in decodes.values()}, {key[:2] for key in decodes}
+    decodes = runner.decodes
+    return {bound.thread and bound.thread.name for bound in decodes.values()}, {key[:2] for key in decodes}
 
 
 def test_a_lane_warms_itself_in_its_own_thread(far_toy):
@@ -50,7 +50,7 @@ def test_a_lane_warms_itself_in_its_own_thread(far_toy):
 
     async def run():
         async with Running(far_toy, num_slots=5) as running:
-            for warm in [post.warm for post in running.engine._lane_threads]:
+            for warm in running.warm:
                 await asyncio.wait_for(asyncio.wrap_future(warm), 20)
             sizes = {(batch, flip) for batch in (1, 2, 4, 5) for flip in (0, 1)}
             assert [({"lane-0"}, sizes), ({"lane-1"}, sizes)] == list(map(captured, running.runners))
@@ -67,7 +67,7 @@ def test_a_lane_that_is_made_anew_warms_itself_too(far_toy):
 
     async def run():
         async with Running(far_toy, num_slots=2, num_lanes=1) as running:
-            await asyncio.wrap_future(running.engine._lane_threads[0].warm)
+            await asyncio.wrap_future(running.warm[0])
 
             def broken(num_rows):
                 raise RuntimeError("broken")
@@ -88,21 +88,21 @@ def test_a_warm_up_shows_signs_of_life(far_toy, monkeypatch):
 
     async def run():
         running, go_on, beats = Running(far_toy, num_slots=2, num_lanes=1), threading.Event(), []
-        post = running.engine._lane_threads[0]
-        first_runs = post.lane.first_runs
+        (lane,) = running.engine.lanes
+        first_runs = lane.first_runs
 
         def noted():
             for _ in first_runs():
-                beats.append(post.beat)
+                beats.append(running.engine.last_beat)
                 yield
             assert go_on.wait(20)
 
-        post.lane.first_runs = noted
+        lane.first_runs = noted
         async with running:
             await until(lambda: len(beats) == 4)
-            assert not post.warm.done()
+            assert not running.warm[0].done()
             go_on.set()
-            await asyncio.wrap_future(post.warm)
+            await asyncio.wrap_future(running.warm[0])
         assert sorted(set(beats)) == beats
 
     asyncio.run(run())
@@ -151,7 +151,7 @@ def noted_shapes(monkeypatch):
 
     def of_blocks(bound):
         ports = bound.inputs | {f"to {name}": block for name, block in bound.outputs.items()}
-        return bound._session, [(name, block.shape) for name, block in ports.items()]
+        return bound.session, [(name, block.shape) for name, block in ports.items()]
 
     noting(Session, "run", of_arrays)
     noting(Session, "run_there", of_arrays)

@@ -53,9 +53,9 @@ def test_what_takes_more_than_it_may_is_ended(trials, grammar):
     """Whether it would not end or holds much memory. The next grammar passes, and again it is no trial at all."""
     assert held(trials, grammar) is None
     assert held(trials, 'start: "b"') is not None
-    process = trials._process
+    process = trials.process
     assert held(trials, grammar) is None
-    assert process is trials._process
+    assert process is trials.process
     assert process.poll() is None
 
 
@@ -95,14 +95,14 @@ def test_where_no_allocator_tells_all_that_grew_counts(monkeypatch):
 def test_a_process_that_reads_nothing_is_ended(trials, monkeypatch):
     """A text that is larger than the buffers on its way is not sent for ever, and whoever comes next has a process."""
     held(trials, 'start: "a"')
-    os.kill(trials._process.pid, signal.SIGSTOP)
+    os.kill(trials.process.pid, signal.SIGSTOP)
     wanted = Wanted()
     leaves = threading.Timer(0.1, wanted.give_up)
     leaves.start()
     with pytest.raises(DeadlineExpired):
         held(trials, "// " + "x" * (4 << 20), wanted=wanted)
     assert held(trials, 'start: "b"') is not None
-    os.kill(trials._process.pid, signal.SIGSTOP)
+    os.kill(trials.process.pid, signal.SIGSTOP)
     monkeypatch.setattr(grammar_sandbox, "_WAIT_S", 0)
     with pytest.raises(Overloaded):
         held(trials, "// " + "x" * (4 << 20))
@@ -112,7 +112,7 @@ def test_a_trial_that_nobody_waits_for_ends(trials, monkeypatch):
     """The caller who leaves and the deadline that passes free the builder, long before the time of a trial is over."""
     monkeypatch.setattr(grammar_sandbox, "_WAIT_S", 600)
     held(trials, 'start: "a"')
-    process, wanted = trials._process, Wanted()
+    process, wanted = trials.process, Wanted()
     os.kill(process.pid, signal.SIGSTOP)  # nothing comes from it, whatever its limits are
     leaves = threading.Timer(0.1, wanted.give_up)
     leaves.start()
@@ -127,11 +127,11 @@ def test_a_trial_that_nobody_waits_for_ends(trials, monkeypatch):
 def test_usual_grammars_share_a_process(trials):
     """It starts once. A schema of some properties takes it no new one."""
     held(trials, 'start: "a"')
-    process = trials._process
+    process = trials.process
     for count in range(20):
         schema = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(count)}}
         assert held(trials, f"start: %json {json.dumps(schema)}") is not None
-    assert process is trials._process
+    assert process is trials.process
 
 
 def test_a_process_that_has_grown_is_replaced(trials, monkeypatch):
@@ -139,8 +139,8 @@ def test_a_process_that_has_grown_is_replaced(trials, monkeypatch):
     for count in range(30, 34):
         grammar = "start: /" + "(a|b)*" * 1000 + f"[ab]{{{count}}}/"
         assert held(trials, grammar) is not None
-    if trials._process is not None:
-        grown = int(Path(f"/proc/{trials._process.pid}/statm").read_text().split()[1]) * 4096
+    if trials.process is not None:
+        grown = int(Path(f"/proc/{trials.process.pid}/statm").read_text().split()[1]) * 4096
         assert grown < HELD_BYTES
 
 
@@ -148,7 +148,7 @@ def test_verdicts_are_remembered_for_each_tenant_apart(trials):
     """Who asks first waits for a trial, whoever asked for the same before: the time tells nothing."""
     held(trials, 'start: "a"', "one")
     tried = []
-    trials._try = lambda grammar, wanted: tried.append(grammar) or 7
+    trials.tried = lambda grammar, wanted: tried.append(grammar) or 7
     assert 7 != held(trials, 'start: "a"', "one")
     assert [] == tried
     assert 7 == held(trials, 'start: "a"', "another")
@@ -208,7 +208,7 @@ def test_a_machine_without_room_for_a_trial_gives_no_verdict(trials, monkeypatch
 def test_a_process_that_the_machine_kills_gives_no_verdict(trials):
     """None of its own limits does that: the machine is short of memory."""
     held(trials, 'start: "a"')
-    process = trials._process
+    process = trials.process
     os.kill(process.pid, signal.SIGSTOP)
     kills = threading.Timer(0.1, process.kill)
     kills.start()
@@ -228,7 +228,7 @@ def test_a_server_that_lacks_something_is_no_machine_without_room(trials, monkey
 def test_a_stopped_model_leaves_no_process(trials):
     """Also while a trial is on its way."""
     held(trials, 'start: "a"')
-    process = trials._process
+    process = trials.process
     trials.stop()
     assert process.poll() is not None
 

@@ -405,10 +405,10 @@ def test_a_failed_step_leaves_nothing_for_the_next(opened):
     """A search that was done in the step that failed ends once, by the failure."""
     rows = rows_of(opened)
     rows.begin(search("search", 1), START)
-    rows._hand_out = None  # fails behind the choice
+    rows.hand_out = None  # fails behind the choice
     with pytest.raises(TypeError):
         rows.advance(candidates_of(np.zeros((4, 50), np.float32), 16))
-    del rows._hand_out
+    del rows.hand_out
     rows.fail(lambda: LaneFailed("STEP_FAILED", "broken"))
     assert ["search"] == [one.sequence.request_id for one in rows.hand_over()]
     rows.begin(wide("next", 1, 1), START)
@@ -468,13 +468,13 @@ def test_who_is_lost_in_a_step_that_fails_is_ended(toy):
 
     async def run():
         running = Running(toy, num_slots=4, num_lanes=1)
-        rows = running.engine.lanes[0]._rows
+        rows = running.engine.lanes[0].rows
 
         def broken(*_, **__):
-            del rows._deliver_outputs
+            del rows.deliver_outputs
             raise RuntimeError("broken copy")
 
-        rows._deliver_outputs = broken
+        rows.deliver_outputs = broken
         async with running:
             lost = running.submit([5, 6], draws(2, 2))
             beside = running.submit([5, 7], Decoding(4))

@@ -176,8 +176,8 @@ def test_a_listening_thread_that_ended_is_replaced(monkeypatch):
         server.supervise()
         assert [] == logs
         with monkeypatch.context() as broken:
-            broken.setattr(server._servers[0], "service_actions", lambda: 1 / 0)
-            server._threads[0].join(60)
+            broken.setattr(server.servers[0], "service_actions", lambda: 1 / 0)
+            server.threads[0].join(60)
         server.supervise()
         assert (200, "ok\n") == _get(server, "/livez")[::2]
     assert ["error"] == [event["log_level"] for event in logs]

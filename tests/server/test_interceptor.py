@@ -286,7 +286,7 @@ def test_a_caller_who_went_is_told_nothing():
             # gRPC learns of it on threads of its own, and this loop does not before it ends the messages.
             time.sleep(0.5)  # noqa: ASYNC251
             interceptor.refuse()
-            await until(lambda: 0 == interceptor.traffic.num_open and not interceptor.traffic.incoming._ending)
+            await until(lambda: 0 == interceptor.traffic.num_open and not interceptor.traffic.incoming.ending)
             gc.collect()
         assert [] == said
 

@@ -265,21 +265,24 @@ def test_changes_of_one_model_come_one_after_the_other(two):
 
 def test_a_change_goes_on_when_its_caller_goes(two, monkeypatch):
     """Once it has begun. One that still waits for its turn is not made."""
-    go, load_bundle = threading.Event(), loader.load_bundle
+    go, load_bundle, scan = threading.Event(), loader.load_bundle, lifecycle.scan_repository
+    looked = []
     monkeypatch.setattr(loader, "load_bundle", lambda directory: (go.wait(), load_bundle(directory))[1])
+    monkeypatch.setattr(lifecycle, "scan_repository", lambda folder: (scan(folder), looked.append(1))[0])
 
     async def run():
         async with Keeping(two) as kept:
             load = asyncio.create_task(kept.lifecycle.load("m", 1))
-            await until(lambda: kept.lifecycle._tasks)
+            await until(lambda: kept.lifecycle.changes)
             waits = asyncio.create_task(kept.lifecycle.load("m", 2))
-            await until(lambda: kept.lifecycle._locks["m"]._waiters)
+            await until(lambda: 2 == len(looked))
+            await asyncio.sleep(0.05)  # it waits for its turn
             load.cancel()
             waits.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waits
             go.set()
-            await until(lambda: not kept.lifecycle._tasks)
+            await until(lambda: not kept.lifecycle.changes)
             assert {("m", 1): READY} == kept.standing()
 
     try:
@@ -296,7 +299,7 @@ def test_a_server_that_leaves_ends_its_changes(two, monkeypatch):
     async def run():
         async with Keeping(two) as kept:
             load = asyncio.create_task(kept.lifecycle.load("m", 1))
-            await until(lambda: kept.lifecycle._tasks)
+            await until(lambda: kept.lifecycle.changes)
             kept.lifecycle.close()
             with pytest.raises(Draining):
                 await load
@@ -346,7 +349,7 @@ def _priorities():
 async def _asleep(kept):
     await kept.lifecycle.load("m", 1)
     dozing = asyncio.create_task(kept.lifecycle.doze())
-    await until(lambda: kept.standing() == {("m", 1): SLEEPING} and not kept.lifecycle._locks["m"].locked())
+    await until(lambda: kept.standing() == {("m", 1): SLEEPING} and not kept.lifecycle.is_changing("m"))
     dozing.cancel()
     return kept.models.at("m", 1)
 
@@ -363,7 +366,7 @@ def test_a_model_that_nobody_asks_for_sleeps_and_one_load_wakes_it_for_all(two):
             taken = await asyncio.gather(*(kept.take(TASK, M) for _ in range(100)))
             assert 1 == len({model for _, model in taken})
             assert {("m", 1): READY} == kept.standing()
-            assert 2 == kept.metrics._loads["ready"].value
+            assert 2 == kept.metrics.loads["ready"].value
 
     asyncio.run(run())
 
@@ -414,19 +417,22 @@ def test_a_model_s_idle_time_begins_when_it_is_found(two, monkeypatch):
 
     async def slow(model):
         await verify_golden(model)
-        model._idle_since -= 1000
+        model.idle_since -= 1000
 
     verify_golden = loader.verify_golden
     monkeypatch.setattr(loader, "verify_golden", slow)
+    monkeypatch.setattr(lifecycle, "DOZE_S", 0.01)
 
     async def run():
         async with Keeping(two, idle_unload_s=900) as kept:
             entry = await kept.lifecycle.load("m", 1)
-            assert not kept.lifecycle._is_idle(entry)
-            entry.model._idle_since -= 1000
-            await kept.lifecycle._sleep(entry)
+            dozing = asyncio.create_task(kept.lifecycle.doze())
+            assert entry.model.idle_s < 900
+            entry.model.idle_since -= 1000
+            await until(lambda: SLEEPING == entry.state and not kept.lifecycle.is_changing("m"))
             await entry.wake()
-            assert (READY, False) == (entry.state, kept.lifecycle._is_idle(entry))
+            assert (READY, True) == (entry.state, entry.model.idle_s < 900)
+            dozing.cancel()
 
     asyncio.run(run())
 
@@ -470,7 +476,7 @@ def test_files_that_changed_during_a_sleep_are_those_that_wake(two, tiny_reposit
             assert "Another." in shown.description
             _, model = await kept.take(task, M)
             assert [model] == verified[1:]
-            assert [("m", "1", TASKS[task].name)] == [labels for labels in kept.metrics._models if labels[0]]
+            assert [("m", "1", TASKS[task].name)] == [labels for labels in kept.metrics.models if labels[0]]
             if task != TASK:
                 with pytest.raises(InvalidRequest, match=r"is for tag, not classify_text"):
                     await kept.take(TASK, M)
@@ -504,7 +510,7 @@ def test_a_model_that_cannot_be_woken_is_not_ready_and_is_tried_again_later(two,
             assert 5 == len({id(each) for each in results})
             with pytest.raises(ModelNotReady, match=r"model 'm' version 1 could not be woken: bundle\.json is missing"):
                 await kept.take(TASK, M)
-            assert 1 == kept.metrics._loads["refused"].value
+            assert 1 == kept.metrics.loads["refused"].value
             assert SLEEPING == entry.state
             assert entry.error
             kept_away.rename(manifest)
@@ -565,7 +571,7 @@ def test_who_waits_for_a_wake_when_the_server_leaves_is_told(two, monkeypatch):
             await _asleep(kept)
             monkeypatch.setattr(loader, "load_bundle", lambda directory: (go.wait(), load_bundle(directory)))
             waiting = [asyncio.create_task(kept.take(TASK, M)) for _ in range(3)]
-            await until(lambda: kept.lifecycle._tasks)
+            await until(lambda: kept.lifecycle.changes)
             kept.lifecycle.close()
             results = await asyncio.gather(*waiting, return_exceptions=True)
             assert [Draining] * 3 == [type(each) for each in results]

@@ -82,9 +82,9 @@ def test_the_slots_are_as_new_afterwards(tiny_repository, name):
     graphs = [bundle.graph(role) for role in roles]
     encoder, decoder, mixed = (Session(bundle.path(graph.path), 1) if graph else None for graph in graphs)
     slots = Slots(3, bundle.manifest.text.max_new_tokens)
-    fresh = [column.copy() for column in slots._columns]
+    fresh = [column.copy() for column in slots.columns]
     verify_decoder(DecodeRunner(bundle.manifest, encoder, decoder, slots, mixed), slots, bundle.manifest)
-    for before, after in zip(fresh, slots._columns, strict=True):
+    for before, after in zip(fresh, slots.columns, strict=True):
         np.testing.assert_array_equal(before, after)
 
 

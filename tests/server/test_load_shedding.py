@@ -89,7 +89,7 @@ def test_what_a_flood_leaves_behind_is_bounded(clock, monkeypatch):
         await until(lambda: braked.num_held == 2)
         for number in range(MAX_CALLERS + 50):
             await braked.refused(f"{number}")
-        assert MAX_CALLERS == len(braked._buckets)
+        assert MAX_CALLERS == len(braked.buckets)
 
     run(scenario())
 

@@ -88,8 +88,8 @@ def test_picking_takes_little_memory(bundle):
             mask_id = model.manifest.text.mask_id
             source = fill_mask.FillMaskInput(model.reader, model.source_tokenizer, mask_id, f"the {MASK} {MASK}")
             source.read()
-            source._masks *= 8
-            source._tokenizer.vocabulary.text = str
+            source.masks *= 8
+            source.tokenizer.vocabulary.text = str
             tracemalloc.start()
             try:
                 found = source.filled(logits, 5)

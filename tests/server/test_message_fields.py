@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from hypothesis import given
@@ -197,7 +198,7 @@ def messages(draw, kind):
         else:
             value = SMALL[SCALARS[field.cpp_type]]
         made[field.name] = draw(st.lists(value, max_size=4) if field.is_repeated else value)
-    return kind._concrete_class(**made)
+    return GetMessageClass(kind)(**made)
 
 
 @given(data=st.data())

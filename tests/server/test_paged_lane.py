@@ -50,7 +50,7 @@ class Served:
         self.slots = Slots(num_slots, MAX_TOTAL)
         self.runner = PagedRunner(toy.manifest, toy.session, self.slots, num_blocks)
         if most_read:
-            self.runner._shapes._piece_sizes = [most_read]
+            self.runner.shapes.piece_sizes = [most_read]
         self.lane = PagedLane(self.slots, self.runner, end_ids=(END,), prefill_budget=8, metrics=self.metrics)
         self.scheduler = Scheduler(1, 10_000, 1_000_000)
         self.given, self.outcomes, self.outputs = {}, {}, {}
@@ -92,8 +92,8 @@ class Served:
         for slot, sequence in enumerate(self.slots.sequences):
             table = self.runner.pool.tables[slot]
             assert bool(table) == (sequence is not None)
-            assert table == self.runner._table[slot, : len(table)].tolist()
-            assert not self.runner._table[slot, len(table) :].any()
+            assert table == self.runner.table[slot, : len(table)].tolist()
+            assert not self.runner.table[slot, len(table) :].any()
 
     def run(self):
         """Step until everybody has ended."""
@@ -175,7 +175,7 @@ def _alike(one, other):
 def test_every_kind_is_parked_somewhere(toy):
     """Else the law above would hold of nothing: rows alone, several, searches, and prompts in prefill."""
     lane, parked = Served(toy, LEAST + 3, most_read=8), set()
-    rows = lane.lane._rows
+    rows = lane.lane.rows
     park = rows.park
 
     def watched(sequence):
@@ -207,8 +207,8 @@ def test_rows_that_have_ended_stay_ended(toy, how):
 
     async def run(seed, num_blocks, num_ended):
         lane = Served(toy, num_blocks)
-        park = lane.lane._rows.park
-        lane.lane._rows.park = lambda sequence: num_ended.append(len(sequence.outputs)) or park(sequence)
+        park = lane.lane.rows.park
+        lane.lane.rows.park = lambda sequence: num_ended.append(len(sequence.outputs)) or park(sequence)
         for prompt, decoding, _ in requests(seed):
             lane.ask(prompt, decoding, wants_scores=True)
         lane.run()
@@ -244,7 +244,7 @@ def produced(lane, sequence):
     """How many tokens a row has produced, in its slot or out of it."""
     if sequence.slot is not None:
         return int(lane.slots.num_new[sequence.slot])
-    return next(parked.kept.num_new for parked in lane.lane._parked if parked.sequence is sequence)
+    return next(parked.kept.num_new for parked in lane.lane.parked if parked.sequence is sequence)
 
 
 def test_nobody_overtakes_who_was_parked(toy):
@@ -331,12 +331,12 @@ def test_who_is_parked_and_late_or_gone_ends(toy):
         lane = Served(toy, LEAST, num_slots=2)
         first = lane.ask([3] * 20, Decoding(40, 40))
         second = lane.ask([4] * 20, Decoding(40, 40))
-        while not lane.lane._parked:
+        while not lane.lane.parked:
             lane.step()
-        assert [second] == [parked.sequence for parked in lane.lane._parked]
+        assert [second] == [parked.sequence for parked in lane.lane.parked]
         end(lane, second)
         lane.step()
-        assert not lane.lane._parked
+        assert not lane.lane.parked
         outcome, num_tokens = lane.outcomes[second], second.num_output_tokens
         lane.run()
         return type(outcome), num_tokens > 0, lane.outcomes[first]
@@ -424,7 +424,7 @@ def test_a_long_prompt_is_read_in_pieces_beside_rows(toy):
 
     async def run():
         lane, pieces = Served(toy), []
-        lane.lane._budget = 8
+        lane.lane.budget = 8
         run = lane.runner.run
 
         def watched(num_rows, given):
@@ -497,7 +497,7 @@ def test_runs_have_few_shapes_and_all_are_warm(toy):
     lane = Served(toy, LARGE)
     list(lane.lane.first_runs())
     assert 0 == lane.runner.pool.num_held
-    warm = {shape for shape, _ in lane.runner._bound}
+    warm = {shape for shape, _ in lane.runner.bound}
     before = len(warm)
 
     async def run():
@@ -507,7 +507,7 @@ def test_runs_have_few_shapes_and_all_are_warm(toy):
         lane.run()
 
     asyncio.run(run())
-    assert before == len({shape for shape, _ in lane.runner._bound})
+    assert before == len({shape for shape, _ in lane.runner.bound})
     # 1, 2, 4, 6 rows, and pieces of 2, 4, 8, 16, 32, 64, 128, 256, 384 tokens beside up to 6.
     assert 4 + 9 == before
 

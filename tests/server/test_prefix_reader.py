@@ -264,7 +264,7 @@ def test_prompts_in_a_crowd_answer_as_without_a_cache(fixture, name, size, mixes
     assert sum(sequence.num_cached_tokens for lane in lanes for sequence in lane.answers) > 200
     if size == 1:
         # Larger pieces are rarely seen twice.
-        assert cache._metrics.prefix_cache_evictions.value
+        assert cache.metrics.prefix_cache_evictions.value
     assert bool(lanes[0].beside) == (mixes and graphs.mixed is not None)
 
 
@@ -520,7 +520,7 @@ def test_sources_that_an_encoder_fails_on_are_forgotten(tiny_repository):
             lane.step()
         lane.lane.fail(RuntimeError)
         lane.runner.encode = encode
-        return lane.lane._prefix_reader._trails, [lane.answer([5] * 8)[2] for _ in range(2)]
+        return lane.lane.prefix_reader.trails, [lane.answer([5] * 8)[2] for _ in range(2)]
 
     assert ({}, [0, 8]) == in_a_loop(run)
 

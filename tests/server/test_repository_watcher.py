@@ -82,7 +82,7 @@ def test_a_folder_that_is_being_copied_is_not_loaded(bundle, tmp_path):
                     assert kept.models.at("m", version) is None
                 await kept.look()
                 assert READY == kept.models.at("m", version).state
-            assert 0 == kept.metrics._loads["refused"].value
+            assert 0 == kept.metrics.loads["refused"].value
 
     asyncio.run(run())
 
@@ -96,7 +96,7 @@ def test_a_bundle_that_is_refused_is_tried_again_when_it_changes(bundle, tmp_pat
         async with Watching(repository) as kept:
             await kept.look(5)
             assert {("m", 1): READY} == kept.standing()
-            assert 1 == kept.metrics._loads["refused"].value
+            assert 1 == kept.metrics.loads["refused"].value
             (repository / "m" / "2" / "extra").unlink()
             await kept.look(2)
             assert {("m", 1): READY, ("m", 2): READY} == kept.standing()
@@ -169,7 +169,7 @@ def test_what_an_admin_unloads_first_of_all_stays_away_too(bundle, tmp_path, mon
             await kept.lifecycle.load("m", 1)
             follower = RepositoryWatcher(kept.lifecycle, kept.models, repository)
             watching = asyncio.create_task(follower.watch())
-            await until(lambda: follower._tried)
+            await until(lambda: follower.tried)
             await kept.lifecycle.unload("m", 1)
             await follower.look()
             await follower.look()

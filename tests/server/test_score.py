@@ -381,7 +381,7 @@ def test_a_finished_answer_is_not_lost_to_the_scorers_bounds(tiny_repository, bo
 
     async def laws(model):
         free, answering = (
-            held_after(model.scorer.lanes[0]._sessions["places"], "run"),
+            held_after(model.scorer.lanes[0].sessions["places"], "run"),
             held_after(model.engine.lanes[0], "step"),
         )
         try:
@@ -391,8 +391,9 @@ def test_a_finished_answer_is_not_lost_to_the_scorers_bounds(tiny_repository, bo
             await until(lambda: model.engine.stats().running)
             waiting = asyncio.create_task(score(model, **GENERATE))
             await until(lambda: model.scorer.stats().queued_tokens)
+            of_one = model.scorer.stats().queued_tokens
             answering.set()
-            await until(lambda: 2 == len(model.scorer._scheduler.waiting) or prompt.done())
+            await until(lambda: model.scorer.stats().queued_tokens > of_one or prompt.done())
             for late in (score(model, **GENERATE), ask(model, text="w3 w4", return_prompt_scores=True)):
                 with pytest.raises(Overloaded) as refused:
                     await late
@@ -415,7 +416,7 @@ def test_a_prompts_scores_are_no_second_request(tiny_repository):
         buckets, _ = model.metrics.request_prompt_tokens.snapshot()
         assert (usage.input_tokens, 1) == (model.metrics.prompt_tokens.value, buckets[-1][1])
         free, answering = (
-            held_after(model.scorer.lanes[0]._sessions["places"], "run"),
+            held_after(model.scorer.lanes[0].sessions["places"], "run"),
             held_after(model.engine.lanes[0], "step"),
         )
         try:
@@ -465,7 +466,7 @@ def test_a_graph_that_scores_otherwise_is_refused(tiny_repository, tmp_path):
     bundle = shutil.copytree(tiny_repository / "tiny-generate" / "1", tmp_path / "m" / "1")
 
     async def laws(model):
-        session = model.scorer.lanes[0]._sessions["places"]
+        session = model.scorer.lanes[0].sessions["places"]
         run_graph = session.run
 
         def shifted(feeds):

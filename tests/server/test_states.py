@@ -70,7 +70,7 @@ def test_the_short_copies_of_a_step_are_one_copy_of_each_tensor(name):
     spec = bundle_pb2.StateTensor(kind=kind, past="past", data_type=data_type, shape=shape, length_axis=axis)
     states = HostStates([spec], SLOTS)
     (state,) = states.states
-    state._tokens, state.buffers = state._tokens.view(Counted), state.buffers.view(Counted)
+    state.tokens, state.buffers = state.tokens.view(Counted), state.buffers.view(Counted)
     Counted.writes = 0
 
     states.fork(*np.array([[0, 4, 3, 5], [0, 5, 4, 5], [1, 6, 0, 5], [2, 7, 5, 5]], np.int64).T)

@@ -56,10 +56,10 @@ def test_nothing_of_a_lane_that_failed_is_used_again(toy):
 
             def rubbish(num_rows):
                 decode(num_rows)
-                for state in runner._states.states:
+                for state in runner.states.states:
                     state.buffers[:] = np.nan
                 running.slots[0].past_lengths[:] = 7
-                runner._states.flip = 5
+                runner.states.flip = 5
                 raise RuntimeError("half done")
 
             runner.decode = rubbish
@@ -303,8 +303,7 @@ def test_a_lane_that_hangs_is_replaced_and_what_it_does_later_is_ignored(toy):
             told = [list(sequence.reply.token_ids) for sequence in stuck]
             again = running.submit([9], Decoding(9))
             go_on.set()
-            engine._strays[0].join(20)
-            assert not engine._strays[0].is_alive()
+            await until(lambda: engine.supervise(60) or not engine.num_stuck)
             await again.reply.done()
             assert toy.greedy([9], 9) == again.reply.token_ids
             assert told == [sequence.reply.token_ids for sequence in stuck]
@@ -431,8 +430,7 @@ def test_a_lane_that_hangs_and_then_fails_is_one_failure(toy):
             running.make_lane = make
             engine.supervise(0)
             go_on.set()
-            for stray in engine._strays:
-                await asyncio.to_thread(stray.join, 20)
+            await until(lambda: engine.supervise(60) or not engine.num_stuck)
             assert {"LANE_STUCK": 2, "STEP_FAILED": 1} == counted(running.metrics)
             assert 7 == running.failure_budget.num_left
 
@@ -479,7 +477,7 @@ def test_a_worker_that_hangs_is_replaced_and_those_behind_it_are_served():
         metrics, budget = Metrics().for_model("m", 1, "t"), FailureBudget(5)
         workers, go_on, ran = WorkerPool(1, "m/1-worker", metrics, budget), threading.Event(), []
         hung = asyncio.create_task(workers.do(lambda: go_on.wait(20)))
-        await until(lambda: workers._running)
+        await until(lambda: workers.num_running)
         behind = [asyncio.create_task(workers.do(lambda n=n: ran.append(n) or n)) for n in range(3)]
         await asyncio.sleep(0)
         workers.supervise(60)
@@ -489,10 +487,10 @@ def test_a_worker_that_hangs_is_replaced_and_those_behind_it_are_served():
             await hung
         assert ("WORKER_STUCK", [0, 1, 2]) == (raised.value.reason, await asyncio.gather(*behind))
         go_on.set()
-        await until(lambda: not workers._running)
+        await until(lambda: not workers.num_running)
         assert [0, 1, 2] == ran
         assert (4, {"WORKER_STUCK": 1}) == (budget.num_left, counted(metrics))
-        assert ({}, set()) == (workers._wanted, workers._running)
+        assert (0, 0) == (workers.num_wanted, workers.num_running)
         workers.stop()
 
     asyncio.run(run())
@@ -505,7 +503,7 @@ def test_a_worker_hangs_though_nobody_waits_for_it():
         metrics = Metrics().for_model("m", 1, "t")
         workers, go_on = WorkerPool(1, "m/1-worker", metrics, FailureBudget(5)), threading.Event()
         hung = asyncio.create_task(workers.do(lambda: go_on.wait(20)))
-        await until(lambda: workers._running)
+        await until(lambda: workers.num_running)
         hung.cancel()
         await asyncio.wait([hung])
         workers.supervise(-1)
@@ -523,12 +521,12 @@ def test_a_job_that_nobody_waits_for_keeps_nothing():
         metrics = Metrics().for_model("m", 1, "t")
         workers, go_on = WorkerPool(1, "m/1-worker", metrics, FailureBudget(5)), threading.Event()
         long = asyncio.create_task(workers.do(lambda: go_on.wait(20)))
-        await until(lambda: workers._running)
+        await until(lambda: workers.num_running)
         large = np.zeros(1000)
         kept = weakref.ref(large)
         behind = asyncio.create_task(workers.work(lambda _, large=large: large.sum()))
         del large
-        await until(lambda: workers._wanted.keys() - workers._running)
+        await until(lambda: 2 == workers.num_wanted)
         behind.cancel()
         await asyncio.wait([behind])
         del behind
@@ -548,7 +546,7 @@ def test_workers_end_whoever_waits_for_them_and_whoever_comes_then():
         metrics = Metrics().for_model("m", 1, "t")
         workers, go_on, ran = WorkerPool(1, "m/1-worker", metrics, FailureBudget(5)), threading.Event(), []
         hung = asyncio.create_task(workers.do(lambda: go_on.wait(20)))
-        await until(lambda: workers._running)
+        await until(lambda: workers.num_running)
         behind = [asyncio.create_task(workers.do(lambda: ran.append(1))) for _ in range(2)]
         await asyncio.sleep(0)
         workers.supervise(-1)
@@ -557,15 +555,16 @@ def test_workers_end_whoever_waits_for_them_and_whoever_comes_then():
         outcomes = await asyncio.gather(hung, *behind, late, return_exceptions=True)
         assert [LaneFailed, *[Draining] * 3] == [type(each) for each in outcomes]
         assert 4 == len(set(map(id, outcomes)))
-        assert ([], {}) == (ran, workers._wanted)
+        assert ([], 0) == (ran, workers.num_wanted)
         go_on.set()
         workers.stop()
 
     asyncio.run(run())
 
 
-def test_threads_that_hang_for_good_are_bounded(toy):
+def test_threads_that_hang_for_good_are_bounded(toy, monkeypatch):
     """Failures are forgiven after a time, and threads that hang still are not: each holds the memory of a lane."""
+    monkeypatch.setattr(failure, "WINDOW_S", 0.0)
 
     async def run():
         async with Running(toy, num_slots=2, num_lanes=1, max_restarts=1) as running:
@@ -585,12 +584,9 @@ def test_threads_that_hang_for_good_are_bounded(toy):
                 await asyncio.to_thread(entered.wait, 60)
                 running.engine.supervise(0)
                 assert "LANE_STUCK" == (await outcome_of(stuck)).reason
-                running.failure_budget._failures.clear()  # ten minutes later
             assert running.failure_budget.is_spent
             go_on.set()
-            await until(lambda: not any(stray.is_alive() for stray in running.engine._strays))
-            running.engine.supervise(60)
-            assert [] == running.engine._strays
+            await until(lambda: running.engine.supervise(60) or not running.engine.num_stuck)
 
     asyncio.run(run())
 
@@ -601,12 +597,13 @@ def test_a_lane_whose_thread_has_ended_is_replaced(toy, monkeypatch):
     async def run():
         async with Running(toy, num_slots=2, num_lanes=1) as running:
             engine = running.engine
-            monkeypatch.setattr(threading, "excepthook", lambda _: None)
+            died = threading.Event()
+            monkeypatch.setattr(threading, "excepthook", lambda _: died.set())
             monkeypatch.setattr(engine, "_step", lambda *_: (_ for _ in ()).throw(SystemExit))
             waits = running.submit([7], Decoding(4))
-            await until(lambda: not engine._lane_threads[0].thread.is_alive())
+            await until(died.is_set)
             monkeypatch.undo()
-            engine.supervise(60)
+            await until(lambda: engine.supervise(60) or counted(running.metrics))
             await waits.reply.done()
             assert toy.greedy([7], 4) == waits.reply.token_ids
             assert {"STEP_FAILED": 1} == counted(running.metrics)
@@ -647,23 +644,23 @@ def test_a_thread_that_cannot_be_started_now_is_tried_again(toy, monkeypatch):
     asyncio.run(run())
 
 
-def test_workers_that_hang_for_good_are_bounded():
+def test_workers_that_hang_for_good_are_bounded(monkeypatch):
     """As lanes: more of them than may fail are too many, however long ago they were given up."""
+    monkeypatch.setattr(failure, "WINDOW_S", 0.0)
 
     async def run():
         metrics, budget = Metrics().for_model("m", 1, "t"), FailureBudget(1)
         workers, go_on = WorkerPool(1, "m/1-worker", metrics, budget), threading.Event()
         for _ in range(2):
             assert not budget.is_spent
-            budget._failures.clear()  # ten minutes later
             hung = asyncio.create_task(workers.do(lambda: go_on.wait(60)))
-            await until(lambda: workers._running)
+            await until(lambda: workers.num_running)
             workers.supervise(-1)
             await asyncio.wait([hung])
             assert hung.exception()
         assert budget.is_spent
         go_on.set()
-        await until(lambda: not workers._strays)
+        await until(lambda: not workers.num_stuck)
         workers.stop()
 
     asyncio.run(run())

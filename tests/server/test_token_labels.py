@@ -46,7 +46,7 @@ def test_labels_are_the_graphs_most_probable(tiny_repository):
 
     async def run():
         async with Loaded(tiny_repository / "tiny-tags" / "1") as model:
-            session = model.engine.lanes[0]._sessions["input_ids"]
+            session = model.engine.lanes[0].sessions["input_ids"]
             text = next(texts(1))
             ids = np.array([model.source_tokenizer.encode(text)])
             expected = session.run({"input_ids": ids, "lengths": np.array([ids.size], np.int32)})["probabilities"][0]

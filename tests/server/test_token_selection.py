@@ -75,7 +75,7 @@ def test_a_step_of_greedy_rows_does_nothing_else(opened, monkeypatch):
             monkeypatch.setattr(module, name, None)
     for name in ("rules_of", "decoding_of", "forced"):
         monkeypatch.setattr(rows.slots, name, None)
-    rows._beams.choose = None
+    rows.beams.choose = None
     for index in range(4):
         rows.begin(greedy(f"{index}"), START)
 

@@ -43,7 +43,7 @@ def test_an_empty_message_leaves_no_name_behind():
     call = _call(peer="ipv4:127.0.0.1:7")
     incoming.hold(call, 0)
     incoming.let_go(call)
-    assert {} == incoming._held_by
+    assert {} == incoming.held_by
 
 
 @pytest.mark.parametrize("who", [{"tenant": "a"}, {"peer": "ipv4:127.0.0.1:7"}])
@@ -213,7 +213,7 @@ def test_to_end_the_largest_of_many_takes_little(monkeypatch):
             outgoing.begin(call, 1)
         began = time.process_time()
         monkeypatch.setattr("weft_server.transport.outgoing.SWEEP_S", -1)
-        outgoing._give_up()
+        outgoing.give_up()
         assert time.process_time() - began < 10
         assert 1000 == sum(not call.given_up for call in calls)
 

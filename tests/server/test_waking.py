@@ -35,6 +35,6 @@ def test_who_waits_for_a_model_to_wake_leaves_places_to_others():
         assert "QUEUE_FULL" == await refused(Standing(tenant="few"))
         free.set()
         await asyncio.gather(*waiting)
-        assert 0 == waking._bounds.num_places
+        assert 0 == waking.num_waiting
 
     asyncio.run(run())

@@ -29,7 +29,7 @@ class LoadShedding:
     def __init__(self) -> None:
         self.num_held = 0
         # What is left, and the monotonic seconds of the last refusal, by caller: longest ago first.
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self.buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     async def refused(self, caller: str) -> None:
         """Count a refusal of a caller. Returns when it may be told."""
@@ -42,10 +42,10 @@ class LoadShedding:
             self.num_held -= 1
 
     def _is_late(self, caller: str, now: float) -> bool:
-        left, before = self._buckets.pop(caller, (BURST, now))
+        left, before = self.buckets.pop(caller, (BURST, now))
         left = min(BURST, left + RATE * (now - before))
         is_late = left < 1
-        self._buckets[caller] = (left if is_late else left - 1, now)
-        if len(self._buckets) > MAX_CALLERS:
-            self._buckets.popitem(last=False)
+        self.buckets[caller] = (left if is_late else left - 1, now)
+        if len(self.buckets) > MAX_CALLERS:
+            self.buckets.popitem(last=False)
         return is_late

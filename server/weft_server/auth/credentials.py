@@ -128,7 +128,7 @@ class Credentials:
 
     def _watch_tokens(self) -> FileWatch[Tokens] | None:
         path = self._config.tokens
-        return FileWatch([path], lambda: _read_tokens(path)) if path else None
+        return FileWatch([path], lambda: read_tokens(path)) if path else None
 
     def _tell_expiry(self) -> None:
         if self.certificates:
@@ -180,7 +180,8 @@ def _refuse_other_content(config: ServerConfig, field: str) -> None:
         raise ConfigError(_fault(field, f"{path}: it is not whole as PEM: a part of it has no end"))
 
 
-def _read_tokens(path: Path) -> Tokens:
+def read_tokens(path: Path) -> Tokens:
+    """Read a file of tokens. Raises ConfigError."""
     content = _read("tokens", path)
     try:
         tokens = Tokens(content.decode())

@@ -52,7 +52,7 @@ def look_at_bundles(reading: Reading) -> Iterator[Finding]:
         yield Finding(OK, "bundle", f"{bundle.name} version {bundle.version}: {TASKS[bundle.manifest.task].name}")
         yield from _look_at_adapters(bundle)
     if config.device == "cpu" and bundles:
-        yield _look_at_room([memory_need_of(bundle, config) for bundle in bundles])
+        yield look_at_room([memory_need_of(bundle, config) for bundle in bundles])
     elif bundles:
         yield from _look_at_places(bundles, config, devices)
 
@@ -98,7 +98,7 @@ def _look_at_adapters(bundle: Bundle) -> Iterator[Finding]:
             yield Finding(WARNING, "adapter", f"{directory}: {error}", "export it again, by weft export-adapter")
 
 
-def _look_at_room(rooms: list[MemoryNeed]) -> Finding:
+def look_at_room(rooms: list[MemoryNeed]) -> Finding:
     """Whether all models fit together. The server refuses each that does not fit beside those before it."""
     at_once, full = map(sum, zip(*rooms, strict=True))
     free = free_memory()

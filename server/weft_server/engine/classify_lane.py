@@ -53,13 +53,13 @@ class ClassifyLane:
         `stack` has a place for each request of a batch, if the model takes adapters.
         """
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
-        self._sessions = {port: session for session in sessions for port in session.input_names}
+        self.sessions = {port: session for session in sessions for port in session.input_names}
         self._per_token = per_token
         self._pad_id = pad_id
         self._max_batch = max_batch
         self._batch_tokens = batch_tokens
         self._metrics = metrics
-        device = next(iter(self._sessions.values())).device
+        device = next(iter(self.sessions.values())).device
         self._shapes = RunShapes(device, attrgetter("bucket"), longest, most=max_batch, budget=batch_tokens)
         self._stack = stack
         self._batch: list[Sequence] = []
@@ -130,7 +130,7 @@ class ClassifyLane:
         """Each sequence's own values."""
         started = time.monotonic()
         sources = [sequence.source for sequence in batch]
-        values = self._compute(sources, self._adapters(batch, self._sessions[sources[0].port]))
+        values = self._compute(sources, self._adapters(batch, self.sessions[sources[0].port]))
         self._observe(batch, started, self._shapes.num_rows(len(batch)) * self._shapes.width(sources[0]))
         # Copies, so that no answer keeps those of the whole batch alive.
         return [self._own(row, sequence).copy() for row, sequence in zip(values, batch, strict=True)]
@@ -138,7 +138,7 @@ class ClassifyLane:
     def _compute(self, sources: list[Source], adapters: dict[str, np.ndarray]) -> np.ndarray:
         """What the graph gives for each of the sources, which are alike."""
         # Whatever the task, the graph has one output.
-        (values,) = self._sessions[sources[0].port].run(self._shapes.feeds(sources, self._pad_id) | adapters).values()
+        (values,) = self.sessions[sources[0].port].run(self._shapes.feeds(sources, self._pad_id) | adapters).values()
         return values[: len(sources)]
 
     def _adapters(self, batch: list[Sequence], session: Session) -> dict[str, np.ndarray]:

@@ -62,15 +62,15 @@ class DecodeLane:
         self.slots = slots
         # Sequences to drop before the next step, with their outcome. Any thread appends.
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
-        self._rows = Rows(slots, runner, end_ids=end_ids, metrics=metrics)
+        self.rows = Rows(slots, runner, end_ids=end_ids, metrics=metrics)
         self.runner = runner
         self._start_id = start_id
-        self._budget = prefill_budget
+        self.budget = prefill_budget
         self._unwatched_budget = max(UNWATCHED_BUDGET, runner.largest_chunk)
         self._is_far = runner.host_states is None
         self._metrics = metrics
         # None: there is no prefix cache.
-        self._prefix_reader = prefix_reader
+        self.prefix_reader = prefix_reader
         # Steps since the last admission.
         self._num_held_off = 0
 
@@ -81,7 +81,7 @@ class DecodeLane:
     @property
     def is_busy(self) -> bool:
         """Whether a step has something to do even if nothing waits."""
-        return self._rows.num_held > 0 or bool(self.gone)
+        return self.rows.num_held > 0 or bool(self.gone)
 
     def has_room(self) -> bool:
         """Whether a waiting sequence could get a slot now. One that takes several may have to wait for more."""
@@ -89,7 +89,7 @@ class DecodeLane:
 
     @property
     def _num_free(self) -> int:
-        return self.slots.num_slots - self._rows.num_held
+        return self.slots.num_slots - self.rows.num_held
 
     def is_open(self) -> bool:
         """Whether it takes waiting sequences within some steps.
@@ -99,7 +99,7 @@ class DecodeLane:
         1. It reads a prompt. It takes nobody before the end of it, so that end has to be at most PATIENCE steps away.
         2. It reads none. Then a slot has to be free.
         """
-        prompt = self._rows.prompt
+        prompt = self.rows.prompt
         if prompt is None:
             return self.has_room()
         left = prompt.num_input_tokens - int(self.slots.past_lengths[self.slots.num_running])
@@ -107,8 +107,8 @@ class DecodeLane:
 
     def usage(self) -> Usage:
         """Slots and cache entries that are held. They may be one step old."""
-        num_held = self._rows.num_held
-        num_filled = self.slots.num_running + (self._rows.prompt is not None)
+        num_held = self.rows.num_held
+        num_filled = self.slots.num_running + (self.rows.prompt is not None)
         kv_used = int(self.slots.past_lengths[:num_filled].sum())
         return Usage(num_held, self.slots.num_slots, kv_used, self.runner.kv_capacity)
 
@@ -125,24 +125,24 @@ class DecodeLane:
         piece = None
         if self._start_id is not None:
             self._encode(take, self._start_id)
-        elif self.runner.mixes and self._rows.is_watched():
+        elif self.runner.mixes and self.rows.is_watched():
             piece = self._beside(take)
         else:
             self._prefill(take)
         if self.slots.num_running:
             self._decode(piece)
-        return self._rows.hand_over()
+        return self.rows.hand_over()
 
     def fail(self, outcome: Callable[[], Exception]) -> list[Delivery]:
         """End everything after a failed step, each sequence with an outcome of its own."""
-        if self._prefix_reader:
-            self._prefix_reader.forget()
-        self._rows.fail(outcome)
-        return self._rows.hand_over()
+        if self.prefix_reader:
+            self.prefix_reader.forget()
+        self.rows.fail(outcome)
+        return self.rows.hand_over()
 
     def _drop_gone(self) -> None:
         while self.gone:
-            self._rows.drop(*self.gone.popleft())
+            self.rows.drop(*self.gone.popleft())
 
     def _encode(self, take: Take, start_id: int) -> None:
         """Admit sequences, and have the encoder read their sources. Their first tokens come in this very step.
@@ -155,9 +155,9 @@ class DecodeLane:
             for sequence in run:
                 if sequence.source.asked_ids:
                     self._read_prefix(sequence, start_id)
-                self._rows.spread(sequence)
-                if self._prefix_reader:
-                    self._prefix_reader.keep_source(sequence)
+                self.rows.spread(sequence)
+                if self.prefix_reader:
+                    self.prefix_reader.keep_source(sequence)
             self._count_computed(
                 computed_tokens(run, self.runner.shapes), sum(sequence.source.num_places for sequence in run)
             )
@@ -187,12 +187,12 @@ class DecodeLane:
         most = 1 if self.runner.reads_questions and self._reads_once() else self.slots.num_slots
         while taken := take(Intake(min(most, self._num_free), left, room=self._num_free, least=least)):
             for sequence in sorted(taken, key=lambda sequence: sequence.num_input_tokens):
-                self._rows.begin(sequence, start_id)
+                self.rows.begin(sequence, start_id)
             num_known = 0
             for sequence in taken:
                 self.runner.begin(slot_of(sequence))
-                if self._prefix_reader and self._prefix_reader.recall_source(sequence):
-                    self._rows.spread(sequence)
+                if self.prefix_reader and self.prefix_reader.recall_source(sequence):
+                    self.rows.spread(sequence)
                     num_known += 1
                 else:
                     unread.append(sequence)
@@ -215,7 +215,7 @@ class DecodeLane:
         """
         num_running = self.slots.num_running
         patience = PATIENCE if 4 * num_running >= 3 * self.slots.num_slots else 1
-        if self._rows.is_watched() or self._num_held_off >= patience:
+        if self.rows.is_watched() or self._num_held_off >= patience:
             return 1
         return min(1 + num_running // ROWS_FOR_COMPANY, MAX_COMPANY)
 
@@ -234,25 +234,25 @@ class DecodeLane:
 
         It is never less than the lane's own budget.
         """
-        if not self._rows.is_watched():
+        if not self.rows.is_watched():
             enough = self._unwatched_budget
         else:
             enough = DEVICE_RUN_COST if self._is_far else self.slots.num_running * 3 // 2
-        return max(self._budget, enough)
+        return max(self.budget, enough)
 
     def _reads_once(self) -> bool:
         """Whether this step may do one run for prompts, and not several short ones.
 
         On a device each would make those who watch wait as long as another step does, however short it is.
         """
-        return self._is_far and self._rows.is_watched()
+        return self._is_far and self.rows.is_watched()
 
     def _beside(self, take: Take) -> PromptPiece | None:
         """Return the piece of a prompt that this step's decode run reads beside its rows, or None.
 
         Eight tokens beside 8 to 32 rows make the run 1.1 to 1.4 times as long. A graph has room for one prompt.
         """
-        left = max(self._budget, self.slots.num_running // 2)
+        left = max(self.budget, self.slots.num_running // 2)
         return self._next_piece(left) if self._has_prompt(take, left) else None
 
     def _prefill(self, take: Take) -> None:
@@ -267,24 +267,24 @@ class DecodeLane:
             padded, candidates = self.runner.prefill(self.slots.num_running, piece.token_ids)
             self._note_read(padded, piece)
             if piece.ends:
-                self._rows.end_prompt()
-                self._rows.start(candidates)
+                self.rows.end_prompt()
+                self.rows.start(candidates)
             if reads_once:
                 break
             left -= padded + RUN_COST
 
     def _has_prompt(self, take: Take, budget: int) -> bool:
         """Whether there is a prompt to read: the one begun, or one that waits."""
-        if self._rows.prompt is None and self.has_room():
+        if self.rows.prompt is None and self.has_room():
             for sequence in take(Intake(1, budget, room=self._num_free)):
-                self._rows.begin_prompt(sequence)
-                if self._prefix_reader:
-                    self._prefix_reader.begin_prompt(sequence, self.slots.num_running)
-        return self._rows.prompt is not None
+                self.rows.begin_prompt(sequence)
+                if self.prefix_reader:
+                    self.prefix_reader.begin_prompt(sequence, self.slots.num_running)
+        return self.rows.prompt is not None
 
     def _next_piece(self, left: int) -> PromptPiece:
         """Return the next tokens of the prompt: `left` of them, or a little more."""
-        prompt = self._rows.prompt
+        prompt = self.rows.prompt
         assert prompt is not None, "a piece of no prompt. This is a bug."
         done = int(self.slots.past_lengths[self.slots.num_running])
         token_ids = prompt.source.array[done : done + self.runner.chunk(left, done)]
@@ -300,16 +300,16 @@ class DecodeLane:
             padded, candidates = self.runner.mixed(num_rows, piece.token_ids, ends=piece.ends)
             self._note_read(padded, piece)
             if piece.ends:
-                self._rows.end_prompt()
+                self.rows.end_prompt()
         self._metrics.decode_step.observe(time.monotonic() - started)
         self._metrics.decode_batch_size.observe(num_rows)
-        self._rows.advance(candidates)
+        self.rows.advance(candidates)
 
     def _note_read(self, padded: int, piece: PromptPiece) -> None:
         """Count a piece that was read, and keep what it completes. It lies in the slot behind the rows."""
         self._count_computed(padded, len(piece.token_ids))
-        if self._prefix_reader:
-            self._prefix_reader.keep_prompt(self.slots.num_running)
+        if self.prefix_reader:
+            self.prefix_reader.keep_prompt(self.slots.num_running)
 
     def _count_computed(self, padded: int, real: int) -> None:
         self._metrics.computed_tokens.inc(padded)

@@ -58,14 +58,14 @@ class DecodeRunner:
         is_biased: bool = False,
     ) -> None:
         """`shapes` are those of the encoder's runs. `is_biased` says what `attends_with_bias` says of the decoder."""
-        self._encoder = encoder
+        self.encoder = encoder
         self.shapes = shapes
         self._decoder = decoder
         self._mixed = mixed
         self._slots = slots
         self._device = device = decoder.device
 
-        self._states: States = (
+        self.states: States = (
             HostStates(manifest.states, slots.num_slots)
             if device.in_place
             else DeviceStates(manifest.states, slots.num_slots, device)
@@ -83,7 +83,7 @@ class DecodeRunner:
         self._num_places = picture_places(manifest.image) if takes_question else 1
         self._max_total = manifest.text.max_total_tokens
         self._pad_id = manifest.text.pad_id
-        self._total_length = np.array([self._max_total], np.int32)
+        self.total_length = np.array([self._max_total], np.int32)
         # There are two cases in which a run is told the capacity, however long its rows are:
         # 1. It may be captured. Then it keeps the value of its capture.
         # 2. Its scores get a bias, which has a column for each place of the cache. Kernels take no other total with it.
@@ -112,7 +112,7 @@ class DecodeRunner:
             one_by_one=self._flips,
             has_memory=self._has_memory,
         )
-        self._decodes: dict[tuple[int, int, bool], BoundSession] = {}
+        self.decodes: dict[tuple[int, int, bool], BoundSession] = {}
         self._prefills: dict[tuple[int, int, int, bool], BoundSession] = {}
         self._mixes: dict[tuple[int, int, bool], BoundSession] = {}
 
@@ -124,7 +124,7 @@ class DecodeRunner:
     @property
     def host_states(self) -> HostStates | None:
         """The states of its slots, if they lie in the host's memory."""
-        return self._states if isinstance(self._states, HostStates) else None
+        return self.states if isinstance(self.states, HostStates) else None
 
     @property
     def kv_capacity(self) -> int:
@@ -156,17 +156,17 @@ class DecodeRunner:
 
     def begin(self, slot: int) -> None:
         """Start a slot for a new sequence: a recurrent state starts at zero, unless an encoder fills it."""
-        self._states.begin(slot)
+        self.states.begin(slot)
 
     def encode(self, sources: Many[Source], slots: Many[int]) -> None:
         """Run the encoder on sources that may share a run and write what it fills into each one's slot."""
-        assert self._encoder is not None, "this model has no encoder. This is a bug."
+        assert self.encoder is not None, "this model has no encoder. This is a bug."
         lengths = [int(self._slots.memory_lengths[slot]) for slot in slots]
         width = max(source.width for source in sources)
         feeds = self.shapes.feeds(sources, self._pad_id)
         if self._slots.stack:
-            feeds |= self._slots.stack.feeds(self._encoder.input_names, self._slots.adapters[list(slots)], width)
-        self._states.fill(self._encoder, feeds, slots, lengths)
+            feeds |= self._slots.stack.feeds(self.encoder.input_names, self._slots.adapters[list(slots)], width)
+        self.states.fill(self.encoder, feeds, slots, lengths)
 
     def prefill(self, slot: int, token_ids: np.ndarray) -> tuple[int, Candidates]:
         """Append prompt tokens to the slot's state, as many as the largest bucket at most.
@@ -176,7 +176,7 @@ class DecodeRunner:
         past = int(self._slots.past_lengths[slot])
         chunk = self._chunks.filled(token_ids, past, int(self._slots.memory_lengths[slot]))
         reads_all = self._reads_all(slot, slot + 1)
-        key = (slot, chunk.bucket, self._states.flip, reads_all)
+        key = (slot, chunk.bucket, self.states.flip, reads_all)
         if key not in self._prefills:
             self._prefills[key] = self._bind(slot, slot + 1, chunk.columns.rows(0, 1), reads_all=reads_all)
         if not self._device.in_place:
@@ -184,7 +184,7 @@ class DecodeRunner:
         self._adapt(self._prefills[key], self._slots.adapters[slot : slot + 1], chunk.bucket)
         self._prefills[key].run()
         self._slots.past_lengths[slot] = past + len(token_ids)
-        self._states.turn(slot, slot + 1, self._num_held)
+        self.states.turn(slot, slot + 1, self._num_held)
         return chunk.bucket, self._next.read(1, 1, reads_all=reads_all)
 
     def mixed(self, num_rows: int, token_ids: np.ndarray, *, ends: bool) -> tuple[int, Candidates]:
@@ -215,18 +215,18 @@ class DecodeRunner:
         """
         batch = self._batches[num_rows]
         reads_all = self._reads_all(0, num_rows)
-        key = (batch, self._states.flip, reads_all)
-        if key not in self._decodes:
+        key = (batch, self.states.flip, reads_all)
+        if key not in self.decodes:
             columns = self._columns.rows(0, batch) | self._ones.rows(0, batch)
-            self._decodes[key] = self._bind(0, batch, columns, reads_all=reads_all)
-        bound = self._decodes[key]
+            self.decodes[key] = self._bind(0, batch, columns, reads_all=reads_all)
+        bound = self.decodes[key]
         if not self._device.in_place:
             np.minimum(self._slots.past_lengths, self._max_total - 1, out=self._past_lengths)
             self._tell(int(self._past_lengths[:batch].max()) + 1, self._columns)
         self._adapt(bound, self._slots.adapters[:batch], 1)
         (bound.capture if captures else bound.run)()
         self._slots.past_lengths[:num_rows] += 1
-        self._states.turn(0, num_rows, self._num_held)
+        self.states.turn(0, num_rows, self._num_held)
         return self._next.read(batch, num_rows, reads_all=reads_all)
 
     def end(self, slot: int) -> None:
@@ -240,11 +240,11 @@ class DecodeRunner:
         """Move a slot's state into a hole."""
         past = int(self._slots.past_lengths[source])
         memory = int(self._slots.memory_lengths[source])
-        self._states.move(source, target, past, memory)
+        self.states.move(source, target, past, memory)
 
     def fork(self, sources: np.ndarray, targets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
         """Copy rows onto other rows of their sequences, pair by pair. See States.fork."""
-        self._states.fork(sources, targets, starts, stops)
+        self.states.fork(sources, targets, starts, stops)
 
     def warm(self) -> None:
         """Run each shape once, so that no request pays for being its first."""
@@ -265,7 +265,7 @@ class DecodeRunner:
         asked for. On a device nothing is left.
         """
         yield from self._warm_decodes()
-        if self._encoder is None or self._max_question:
+        if self.encoder is None or self._max_question:
             yield from self._warm_prefills()
         if self.mixes:
             for num_rows in range(1, self._slots.num_slots):
@@ -331,7 +331,7 @@ class DecodeRunner:
 
     def _bind(self, start: int, stop: int, columns: dict[str, Block], *, reads_all: bool) -> BoundSession:
         """Bind a run over slots [start, stop) that reads its ids and lengths from `columns`."""
-        inputs, written = self._states.blocks(start, stop)
+        inputs, written = self.states.blocks(start, stop)
         inputs |= columns
         inputs |= self._told(reads_all=reads_all)
         written |= self._next.blocks(stop - start, reads_all=reads_all)
@@ -339,8 +339,8 @@ class DecodeRunner:
 
     def _bind_mixed(self, num_rows: int, chunk: PrefillChunk, *, reads_all: bool) -> BoundSession:
         assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
-        inputs, written = self._states.blocks(0, num_rows)
-        prompt_inputs, prompt_written = self._states.blocks(num_rows, num_rows + 1)
+        inputs, written = self.states.blocks(0, num_rows)
+        prompt_inputs, prompt_written = self.states.blocks(num_rows, num_rows + 1)
         inputs |= {PROMPT + name: block for name, block in prompt_inputs.items()}
         written |= {PROMPT + name: block for name, block in prompt_written.items()}
         inputs |= self._columns.rows(0, num_rows)
@@ -350,12 +350,12 @@ class DecodeRunner:
 
     def _told(self, *, reads_all: bool) -> dict[str, Block]:
         """What every run reads on the host."""
-        return {"total_length": block_of(self._total_length)} | self._asking.told(reads_all=reads_all)
+        return {"total_length": block_of(self.total_length)} | self._asking.told(reads_all=reads_all)
 
     def _tell(self, longest: int, columns: Columns) -> None:
         """Send to a device what a run reads of the host. After the run no row is longer than `longest`."""
         if not self._tells_capacity:
-            self._total_length[0] = min(self._max_total, -(-longest // _TOTAL_STEP) * _TOTAL_STEP)
+            self.total_length[0] = min(self._max_total, -(-longest // _TOTAL_STEP) * _TOTAL_STEP)
         columns.send()
 
 

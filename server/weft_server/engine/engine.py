@@ -51,8 +51,8 @@ class Engine:
         self._metrics = metrics
         self._loop = loop
         # Guards scheduler, sequences, threads, _refusal and _stopping. It is held for list work only, never over a run.
-        self._lock = threading.Lock()
-        self._wake = threading.Condition(self._lock)
+        self.lock = threading.Lock()
+        self._wake = threading.Condition(self.lock)
         self._live_sequences = LiveSequences(scheduler, metrics)
         self._refusal: Callable[[], Exception] | None = None
         self._stopping = False
@@ -60,6 +60,8 @@ class Engine:
         self._lane_threads = [LaneThread(index, lane) for index, lane in enumerate(lanes)]
         # Those that were given up.
         self._strays: list[threading.Thread] = []
+        # Lanes that wait for work.
+        self.num_idle = 0
 
     def start(self) -> list[Future[None]]:
         """Start the lanes' threads. Returns what ends when each has warmed its lane, or with what that raised."""
@@ -72,6 +74,11 @@ class Engine:
         owner.thread.start()
 
     @property
+    def num_stuck(self) -> int:
+        """Lanes' threads that were given up, and hung still at the last look."""
+        return len(self._strays)
+
+    @property
     def lanes(self) -> list[Lane]:
         """Those that are there now. One that failed is missing until another one has taken its place."""
         return [owner.lane for owner in self._lane_threads if owner.lane]
@@ -82,17 +89,17 @@ class Engine:
 
     def check_open(self, standing: Standing = ANYBODY) -> None:
         """Raise Overloaded when a bound of the queue is reached. Who is let in may be promised a place."""
-        with self._lock:
+        with self.lock:
             self._scheduler.check_open(standing)
 
     def reserve(self, standing: Standing = ANYBODY, count: int = 1, deadline: float = math.inf) -> None:
         """Take places in the queue, all or none, before their sequences are made. Raises Overloaded."""
-        with self._lock:
+        with self.lock:
             self._scheduler.reserve(standing, count, deadline, time.monotonic())
 
     def release(self, standing: Standing = ANYBODY, count: int = 1) -> None:
         """Give reserved places back that no sequences were submitted for."""
-        with self._lock:
+        with self.lock:
             self._scheduler.release(standing, count)
 
     def submit(self, *sequences: Sequence, is_promised: bool = False) -> None:
@@ -104,7 +111,7 @@ class Engine:
             Overloaded: the token bound is reached.
             Exception: cancel_all was called before. This is its outcome.
         """
-        with self._lock:
+        with self.lock:
             if self._refusal is not None:
                 raise self._refusal()
             self._live_sequences.enter(sequences, is_promised=is_promised)
@@ -115,7 +122,7 @@ class Engine:
 
         Idle lanes hold nothing, so any of them may take what waits. Busy lanes look for themselves after each step.
         """
-        with self._lock:
+        with self.lock:
             self._wake.notify(len(self._scheduler.waiting))
 
     def cancel(self, sequence: Sequence, outcome: Outcome | None = None) -> None:
@@ -126,7 +133,7 @@ class Engine:
         if sequence.reply.outcome is not None:
             return
         outcome = outcome or Cancelled()
-        with self._lock:
+        with self.lock:
             if self._scheduler.remove(sequence):
                 self._live_sequences.end(sequence, outcome)
                 sequence.reply.put([], [], outcome)
@@ -139,7 +146,7 @@ class Engine:
 
         Callers hear it at once: a lane may be in a long step, or hang. It drops its sequences before the next step.
         """
-        with self._lock:
+        with self.lock:
             self._refusal = outcome
             live = list(self._live_sequences.live)
         for sequence in live:
@@ -152,7 +159,7 @@ class Engine:
 
         Sequences that are still there get no answer. Cancel them before. Lanes that were given up count too.
         """
-        with self._lock:
+        with self.lock:
             self._stopping = True
             self._wake.notify_all()
         give_up = time.monotonic() + timeout
@@ -181,7 +188,7 @@ class Engine:
 
     def _replace(self, owner: LaneThread, failure: Failure, timeout_s: float | None = None) -> None:
         """Give a lane's thread up, for good, and put another one in its place that has no thread yet."""
-        with self._lock:
+        with self.lock:
             if timeout_s is not None and not owner.is_stuck(timeout_s):
                 return  # it has just ended
             owner.is_given_up = True
@@ -210,7 +217,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """A snapshot for gauges and probes."""
-        with self._lock:
+        with self.lock:
             waiting, now = self._scheduler.waiting, time.monotonic()
             return EngineStats(
                 queued=self._scheduler.num_queued,
@@ -271,7 +278,7 @@ class Engine:
         Nothing of the lane is used again: nobody knows what the step has left in its memory.
         """
         deliveries = failure.ends_of(owner.lane)
-        with self._lock:
+        with self.lock:
             if owner.is_given_up:
                 return True  # which has been counted
             ended = self._live_sequences.vacate(owner.index, failure, deliveries)
@@ -290,7 +297,7 @@ class Engine:
 
     def _remake(self, owner: LaneThread) -> bool:
         """Make a lane for a thread whose lane has failed. Returns False when the engine stops, or too many have."""
-        with self._lock:
+        with self.lock:
             owner.is_busy = True
         while not (self._stopping or owner.is_given_up or self._failure_budget.is_spent):
             owner.beat = time.monotonic()
@@ -304,7 +311,7 @@ class Engine:
                 self._failure_budget.spend()
                 time.sleep(FAILED_STEP_PAUSE_S)
                 continue
-            with self._lock:
+            with self.lock:
                 owner.lane = lane
                 if not owner.is_given_up:
                     self._scheduler.closed.discard(owner.index)
@@ -320,7 +327,7 @@ class Engine:
         """The queue as a lane asks it."""
 
         def take(intake: Intake) -> list[Sequence]:
-            with self._lock:
+            with self.lock:
                 # Read here: who came while this lane waited for the lock is not admitted before that.
                 now = time.monotonic()
                 if owner.is_given_up:
@@ -340,19 +347,21 @@ class Engine:
         """Note whether other lanes leave waiting sequences to this one. Only this lane changes its own entry."""
         closed = self._scheduler.closed
         if is_open == (owner.index in closed):
-            with self._lock:
+            with self.lock:
                 if not owner.is_given_up:
                     (closed.discard if is_open else closed.add)(owner.index)
 
     def _wait_for_work(self, owner: LaneThread) -> bool:
         """Block while there is nothing to do. Returns False when the engine stops."""
-        with self._lock:
+        with self.lock:
             while owner.lane and not (self._stopping or owner.is_given_up):
                 owner.beat = time.monotonic()
                 owner.is_busy = owner.lane.is_busy or (owner.lane.has_room() and self._scheduler.may_take(owner.index))
                 if owner.is_busy:
                     return True
+                self.num_idle += 1
                 self._wake.wait(HEARTBEAT_S)
+                self.num_idle -= 1
         return False
 
     def _hand_over(self, owner: LaneThread, deliveries: list[Delivery]) -> None:
@@ -361,7 +370,7 @@ class Engine:
             return
         try:
             if leaving := [delivery for delivery in deliveries if delivery.num_freed]:
-                with self._lock:
+                with self.lock:
                     if not owner.is_given_up:
                         self._live_sequences.free(owner.index, leaving)
         finally:

@@ -90,7 +90,7 @@ class PrefixCache:
         # A mark for each piece that was seen. A newer one takes the place of an older one.
         self._marks = array("Q", bytes(MARK_BYTES * num_marks))
         self._lock = threading.Lock()
-        self._metrics = metrics
+        self.metrics = metrics
 
     def follow(self, contents: list[bytes], salt: str) -> Trail:
         """Find the first pieces of an input, and note that the others were seen.
@@ -186,7 +186,7 @@ class PrefixCache:
                 return None
             del self._entries[victim.digest]
             self._free += victim.places
-            self._metrics.prefix_cache_evictions.inc()
+            self.metrics.prefix_cache_evictions.inc()
         places = self._free[-num_places:]
         del self._free[-num_places:]
         self._count_bytes()
@@ -208,7 +208,7 @@ class PrefixCache:
         self._count_bytes()
 
     def _count_bytes(self) -> None:
-        self._metrics.prefix_cache_bytes = self.place_bytes * (self._num_touched - len(self._free))
+        self.metrics.prefix_cache_bytes = self.place_bytes * (self._num_touched - len(self._free))
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless each place is free or some entry's, and no entry has lost its beginning."""

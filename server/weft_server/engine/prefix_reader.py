@@ -45,7 +45,7 @@ class PrefixReader:
         # Of the prompt in prefill.
         self._trail: Trail | None = None
         # Of the sources that the encoder is about to read.
-        self._trails: dict[Sequence, Trail] = {}
+        self.trails: dict[Sequence, Trail] = {}
 
     def begin_prompt(self, sequence: Sequence, slot: int) -> None:
         """Copy what is kept of a prompt's beginning into its slot, which is empty. Its last token is left to be read.
@@ -82,7 +82,7 @@ class PrefixReader:
         length = sequence.num_input_tokens
         trail = self._cache.follow([sequence.source.array.tobytes()], sequence.cache_key)
         if not trail.entries:
-            self._trails[sequence] = trail
+            self.trails[sequence] = trail
             self._count(sequence, 0)
             return False
         try:
@@ -94,14 +94,14 @@ class PrefixReader:
 
     def keep_source(self, sequence: Sequence) -> None:
         """Keep what an encoder has just made of a source, if it was seen before."""
-        trail = self._trails.pop(sequence)
+        trail = self.trails.pop(sequence)
         if trail.wants_more:
             self._keep(trail, slot_of(sequence), 0, sequence.num_input_tokens)
 
     def forget(self) -> None:
         """Forget what the lane was reading: its step has failed."""
         self._trail = None
-        self._trails.clear()
+        self.trails.clear()
 
     def _keep(self, trail: Trail, slot: int, start: int, stop: int) -> None:
         def copy(places: Many[int]) -> None:

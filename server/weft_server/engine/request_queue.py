@@ -51,7 +51,7 @@ class RequestQueue:
         # In a plain dict it is not: it is looked for behind the places of those who left.
         self._queues: dict[_Line, OrderedDict[Sequence, int]] = {}
         # Tokens that each tenant has had, divided by its weight, counted from a common beginning.
-        self._had: dict[str, float] = {}
+        self.had: dict[str, float] = {}
         # Tokens that each tenant was charged for sequences that have gone on and not ended.
         self._open = Tally()
         # How often in a row each class that waits was passed over.
@@ -78,11 +78,11 @@ class RequestQueue:
         tenant = sequence.standing.tenant
         waiting = {line.tenant for line in self._queues}
         if tenant not in waiting:
-            self._had[tenant] = self._fresh(tenant, waiting | self._open.keys())
+            self.had[tenant] = self._fresh(tenant, waiting | self._open.keys())
         self._queues.setdefault(_line_of(sequence), OrderedDict())[sequence] = next(self._arrivals)
-        if len(self._had) > MAX_TENANTS:
+        if len(self.had) > MAX_TENANTS:
             there = waiting | self._open.keys() | {tenant}
-            self._had = {tenant: had for tenant, had in self._had.items() if tenant in there}
+            self.had = {tenant: had for tenant, had in self.had.items() if tenant in there}
 
     def _fresh(self, tenant: str, there: set[str]) -> float:
         """Return what a tenant of which nobody waited begins to wait with, beside those who are there.
@@ -93,11 +93,11 @@ class RequestQueue:
         """
         others = there - {tenant}
         if not there:
-            self._had.clear()
-        had = self._had.get(tenant, 0.0)
+            self.had.clear()
+        had = self.had.get(tenant, 0.0)
         if not others:
             return had
-        certain = min(self._had[other] - self._weighed(other, self._open[other]) for other in others)
+        certain = min(self.had[other] - self._weighed(other, self._open[other]) for other in others)
         return max(had, certain)
 
     def remove(self, sequence: Sequence) -> bool:
@@ -125,7 +125,7 @@ class RequestQueue:
             _count_turn(self._passed, priority, {line.priority for line in self._queues})
         else:  # nobody is passed over
             self._passed.clear()
-        self._had[tenant] += self._weighed(tenant, num_tokens)
+        self.had[tenant] += self._weighed(tenant, num_tokens)
         self._open[tenant] += num_tokens
         self.remove(sequence)
 
@@ -135,7 +135,7 @@ class RequestQueue:
         self._open.less(tenant, num_tokens)
         spared = num_tokens - sequence.num_input_tokens - sequence.num_output_tokens
         if spared:
-            self._had[tenant] -= self._weighed(tenant, spared)
+            self.had[tenant] -= self._weighed(tenant, spared)
 
     def _weighed(self, tenant: str, num_tokens: int) -> float:
         return num_tokens / self._weights.get(tenant, 1.0)
@@ -151,13 +151,13 @@ class RequestQueue:
 
         Who goes on before its turn only then is bounded by that, and the shares that weights give hold.
         """
-        return self._had[tenant] <= self._had[other] + self._weighed(other, self._open[other])
+        return self.had[tenant] <= self.had[other] + self._weighed(other, self._open[other])
 
     def first_of(self, is_meant: Callable[[Sequence], bool]) -> Sequence | None:
         """Return the one who would go on next if of each tenant's class only its first one were there, and is meant."""
         heads = {line: next(iter(queue.items())) for line, queue in self._queues.items()}
         heads = {line: head for line, head in heads.items() if is_meant(head[0])}
-        return heads[self._next_of(heads, self._had, self._passed)][0] if heads else None
+        return heads[self._next_of(heads, self.had, self._passed)][0] if heads else None
 
     def _next_of(
         self, heads: Mapping[_Line, tuple[Sequence, int]], had: Mapping[str, float], passed: Counter[Priority]
@@ -183,7 +183,7 @@ class RequestQueue:
             (queue,) = queues.values()
             yield from queue
             return
-        had, passed = dict(self._had), self._passed.copy()
+        had, passed = dict(self.had), self._passed.copy()
         fronts = {line: iter(queue.items()) for line, queue in queues.items()}
         heads = {line: next(front) for line, front in fronts.items()}
         while heads:

@@ -43,11 +43,11 @@ class Rows:
         self.prompts: list[Sequence] = []
         # Rows of the last prompt that ended.
         self._num_begun = 1
-        self._pasts = pasts
-        self._metrics = metrics
+        self.pasts = pasts
+        self.metrics = metrics
         ends = np.array(end_ids, np.int64)
-        self._beams = BeamRows(slots, pasts, end_ids=ends, count=metrics.read_whole)
-        self._token_selection = TokenSelection(slots, self._beams, end_ids=ends, count=metrics.read_whole)
+        self.beams = BeamRows(slots, pasts, end_ids=ends, count=metrics.read_whole)
+        self.token_selection = TokenSelection(slots, self.beams, end_ids=ends, count=metrics.read_whole)
         self._deliveries: list[Delivery] = []
 
     @property
@@ -72,7 +72,7 @@ class Rows:
             slots.place(slots.num_running, sequence, given, rank)
             slots.input_ids[slots.num_running] = start_id
             slots.memory_lengths[slots.num_running] = sequence.source.num_places
-            slots.past_lengths[slots.num_running] = self._pasts.num_begun(sequence.source)
+            slots.past_lengths[slots.num_running] = self.pasts.num_begun(sequence.source)
             slots.num_running += 1
         self._begin_search(sequence, first)
 
@@ -81,7 +81,7 @@ class Rows:
         if sequence.width > 1:
             first = slot_of(sequence)
             for slot in range(first + 1, first + sequence.width):
-                self._pasts.share(first, slot)
+                self.pasts.share(first, slot)
                 self.slots.follow(first, slot)
 
     def begin_prompt(self, sequence: Sequence, kept: Kept | None = None) -> int:
@@ -95,7 +95,7 @@ class Rows:
         else:
             self.slots.put_back(slot, kept)
         self.prompts.append(sequence)
-        self._pasts.begin(slot)
+        self.pasts.begin(slot)
         return slot
 
     def end_prompt(self) -> int:
@@ -108,7 +108,7 @@ class Rows:
         slots, first = self.slots, self.slots.num_running
         for slot, rank in enumerate(sequence.ranks_left[1:], first + 1):
             slots.place(slot, sequence, _prompt_of(sequence), rank)
-            self._pasts.share(first, slot)
+            self.pasts.share(first, slot)
             slots.past_lengths[slot] = slots.past_lengths[first]
         self._num_begun = len(sequence.ranks_left)
         slots.num_running += self._num_begun
@@ -125,7 +125,7 @@ class Rows:
             num_before = sequence.num_output_tokens
             self._free_all(sequence)
             # What these rows had produced is produced again.
-            self._metrics.wasted_tokens.inc(sequence.num_output_tokens - num_before)
+            self.metrics.wasted_tokens.inc(sequence.num_output_tokens - num_before)
             sequence.num_output_tokens = num_before
             return None
         slot = slot_of(sequence)
@@ -162,13 +162,13 @@ class Rows:
             if sequence is not None:
                 sequence.num_output_tokens += int(slots.num_new[slot])
                 slots.clear(slot)
-                self._pasts.end(slot)
+                self.pasts.end(slot)
                 ended[sequence] = None
         for sequence in ended:
             self._deliver_end(sequence, outcome())
         slots.num_running = 0
         self.prompts.clear()
-        self._beams.clear()
+        self.beams.clear()
 
     def hand_over(self) -> list[Delivery]:
         """What there is to hand over since the last call."""
@@ -178,13 +178,13 @@ class Rows:
     def _give(self, start: int, candidates: Candidates) -> None:
         """Give the rows from `start` on their next token. End those that are done, and deliver those that stream."""
         candidates = candidates.stretched(self.slots.num_running - start)
-        given = self._token_selection.give(start, candidates)
-        self._metrics.generated_tokens.inc(int(np.count_nonzero(given.chosen)))
+        given = self.token_selection.give(start, candidates)
+        self.metrics.generated_tokens.inc(int(np.count_nonzero(given.chosen)))
         now = time.monotonic()
         self._note_times(start, given.chosen, now)
-        self._hand_out(start, given, now)
+        self.hand_out(start, given, now)
 
-    def _hand_out(self, start: int, given: SelectedTokens, now: float) -> None:
+    def hand_out(self, start: int, given: SelectedTokens, now: float) -> None:
         """Deliver what the rows from `start` on have been given to those that stream, and end those that are done."""
         slots = self.slots
         stop = slots.num_running
@@ -223,7 +223,7 @@ class Rows:
         for sequence, outputs in given.found:
             if isinstance(outputs, list):
                 self._free_all(sequence)
-                self._deliver_outputs(sequence, outputs, num_freed=sequence.width)
+                self.deliver_outputs(sequence, outputs, num_freed=sequence.width)
             else:
                 self.drop(sequence, outputs)
 
@@ -235,7 +235,7 @@ class Rows:
             self.slots.sequence_in(start + row).times.first_token = now
         # Most rows had it from the same run.
         for before, count in Counter(last_token[chosen & (num_new > 1)].tolist()).items():
-            self._metrics.inter_token_latency.observe(now - before, count)
+            self.metrics.inter_token_latency.observe(now - before, count)
         last_token[chosen] = now
 
     def _end(self, slot: int, reason: FinishReason) -> None:
@@ -271,9 +271,9 @@ class Rows:
             self._deliveries.append(Delivery(sequence, [], [], None, num_freed=1))
         else:
             ranked = (sequence.outputs[rank] for rank in range(sequence.width))
-            self._deliver_outputs(sequence, [each for each in ranked if each is not None], num_freed=1)
+            self.deliver_outputs(sequence, [each for each in ranked if each is not None], num_freed=1)
 
-    def _deliver_outputs(self, sequence: Sequence, outputs: list[Output], num_freed: int) -> None:
+    def deliver_outputs(self, sequence: Sequence, outputs: list[Output], num_freed: int) -> None:
         """Hand over all answers of a sequence that is not plain, best first."""
         best = outputs[0]
         self._deliveries.append(
@@ -295,11 +295,11 @@ class Rows:
 
     def _begin_search(self, sequence: Sequence, first: int) -> None:
         if sequence.decoding is not None and sequence.decoding.beams:
-            self._beams.begin(sequence, first)
+            self.beams.begin(sequence, first)
 
     def _free_all(self, sequence: Sequence) -> None:
         """Free all slots of a sequence."""
-        self._beams.remove(sequence)
+        self.beams.remove(sequence)
         # From the last one down: what moves into the hole of one is no later one.
         for slot in reversed(self.slots.held_by(sequence)):
             sequence.num_output_tokens += int(self.slots.num_new[slot])
@@ -312,7 +312,7 @@ class Rows:
 
     def _close(self, hole: int, sequence: Sequence) -> None:
         """Close the hole that a row of a sequence, or its prompt, has left."""
-        self._pasts.end(hole)
+        self.pasts.end(hole)
         if sequence in self.prompts:
             self.prompts.remove(sequence)
             return
@@ -323,7 +323,7 @@ class Rows:
 
     def _move(self, source: int, hole: int) -> None:
         if hole != source:
-            self._pasts.move(source, hole)
+            self.pasts.move(source, hole)
             self.slots.move(source, hole)
 
 

@@ -100,7 +100,7 @@ class ScoreLane(ClassifyLane):
         """Leave its scores with each sequence."""
         started = time.monotonic()
         given = [source for sequence in batch if isinstance(source := sequence.source, GivenAnswer)]
-        session = self._sessions[given[0].port]
+        session = self.sessions[given[0].port]
         outputs = session.run(score_feeds(given, self._pad_id) | self._adapters(batch, session))
         self._observe(batch, started, len(batch) * given[0].bucket)
         for sequence, scores in zip(batch, scores_of(given, outputs), strict=True):

@@ -109,8 +109,8 @@ class Slots:
         # Whether it has rules, stop, forced or top tokens, or is a beam or an alternative. Where no row is
         # special, a step asks for none of it.
         self.is_special = np.zeros(num_slots, np.bool_)
-        self._columns = [column for column in vars(self).values() if isinstance(column, np.ndarray)]
-        self._columns += [getattr(self.sampling, name) for name in _SAMPLING]
+        self.columns = [column for column in vars(self).values() if isinstance(column, np.ndarray)]
+        self.columns += [getattr(self.sampling, name) for name in _SAMPLING]
 
     @property
     def num_used(self) -> int:
@@ -261,7 +261,7 @@ class Slots:
         """Take a row out of its slot, leaving a hole. The past that it has read is lost."""
         sequence = self.sequence_in(slot)
         assert self.stack is None, "the adapter of a row that leaves its slot is lost. This is a bug."
-        columns = [column[slot].copy() for column in self._columns]
+        columns = [column[slot].copy() for column in self.columns]
         kept = Kept(sequence, int(self.num_new[slot]), columns, self.rules[slot], self.tops[slot])
         self.rules[slot] = None
         self.clear(slot)
@@ -270,7 +270,7 @@ class Slots:
     def put_back(self, slot: int, kept: Kept) -> None:
         """Put a row into a slot that is free. It goes on where it was when its past has been read again."""
         assert self.sequences[slot] is None, f"slot {slot} is held. This is a bug."
-        for column, value in zip(self._columns, kept.columns, strict=True):
+        for column, value in zip(self.columns, kept.columns, strict=True):
             column[slot] = value
         self.past_lengths[slot] = 0
         self.rules[slot], self.tops[slot] = kept.rules, kept.tops
@@ -288,7 +288,7 @@ class Slots:
         """Move a row into a hole. The caller moves the row's state tensors."""
         sequence = self.sequence_in(source)
         assert self.sequences[target] is None, f"slot {target} is held. This is a bug."
-        for column in self._columns:
+        for column in self.columns:
             column[target] = column[source]
         self.sequences[source] = None
         self.sequences[target] = sequence

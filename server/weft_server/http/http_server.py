@@ -39,14 +39,14 @@ class HttpServer:
         addresses = addresses_of(host)
         if not port and len(addresses) > 1:
             port = free_port(addresses)
-        self._servers: list[_Server] = []
+        self.servers: list[_Server] = []
         try:
             for address in addresses:
-                self._servers.append(_server_at(address, port, handler, credentials))
+                self.servers.append(_server_at(address, port, handler, credentials))
         except OSError:
             self._close()
             raise
-        self._threads = [self._make_thread(server) for server in self._servers]
+        self.threads = [self._make_thread(server) for server in self.servers]
 
     @staticmethod
     def _make_thread(server: _Server) -> threading.Thread:
@@ -55,31 +55,31 @@ class HttpServer:
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        return int(self._servers[0].server_address[1])
+        return int(self.servers[0].server_address[1])
 
     def start(self) -> None:
         """Begin to answer."""
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def supervise(self) -> None:
         """Begin to answer again if the listening thread has ended, for which there is no good reason."""
-        for number, server in enumerate(self._servers):
-            if not self._threads[number].is_alive():
+        for number, server in enumerate(self.servers):
+            if not self.threads[number].is_alive():
                 _log.error("the listening thread has ended, another one takes its place")
-                self._threads[number] = self._make_thread(server)
-                self._threads[number].start()
+                self.threads[number] = self._make_thread(server)
+                self.threads[number].start()
 
     def stop(self) -> None:
         """Stop answering and free the port."""
-        for server, thread in zip(self._servers, self._threads, strict=True):
+        for server, thread in zip(self.servers, self.threads, strict=True):
             if thread.is_alive():
                 server.shutdown()
                 thread.join()
         self._close()
 
     def _close(self) -> None:
-        for server in self._servers:
+        for server in self.servers:
             server.server_close()
 
 

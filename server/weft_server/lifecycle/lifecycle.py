@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _log = structlog.get_logger(__name__)
+# How often it is looked for models that nobody asks for, or more often if they sleep sooner.
+DOZE_S = 1.0
 
 
 class Lifecycle:
@@ -64,7 +66,7 @@ class Lifecycle:
         self._placement = placement
         self._places = asyncio.Semaphore(num_places)
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.changes: set[asyncio.Task[Any]] = set()
         # Of those who load, until they give their place up.
         self._holding: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -116,19 +118,23 @@ class Lifecycle:
     async def doze(self) -> None:
         """For ever, put models to sleep that nobody asks for."""
         while True:
-            await asyncio.sleep(min(1.0, self._config.idle_unload_s / 4))
+            await asyncio.sleep(min(DOZE_S, self._config.idle_unload_s / 4))
             for entry in self._models.entries:
-                if self._is_idle(entry) and not self._locks[entry.name].locked():
+                if self._is_idle(entry) and not self.is_changing(entry.name):
                     try:
                         await self._change(entry.name, self._sleep(entry))
                     except Exception:  # noqa: BLE001 - a bug with one model is no reason to keep the others awake
                         _log.exception("sleep failed", model=entry.name, version=entry.version)
 
+    def is_changing(self, name: str) -> bool:
+        """Whether a change of a model is under way."""
+        return self._locks[name].locked()
+
     def close(self) -> None:
         """End what is going on, for the server leaves. Who waits for it gets Draining."""
         self._is_closed = True
-        self.is_stuck |= bool(self._tasks)
-        for task in self._tasks:
+        self.is_stuck |= bool(self.changes)
+        for task in self.changes:
             task.cancel()
 
     async def _candidate(self, name: str, version: int | None) -> Candidate:
@@ -155,14 +161,14 @@ class Lifecycle:
 
         def ended(task: asyncio.Task[Any]) -> None:
             lock.release()
-            self._tasks.discard(task)
+            self.changes.discard(task)
             # Taken from the task even if nobody waits for it any more. What is no bug has been said then.
             error = None if task.cancelled() else task.exception()
             if error and not isinstance(error, RequestError):
                 _log.error("change failed", model=name, exc_info=error)
 
         task = asyncio.create_task(change)
-        self._tasks.add(task)
+        self.changes.add(task)
         task.add_done_callback(ended)
         if self._is_closed:
             task.cancel()

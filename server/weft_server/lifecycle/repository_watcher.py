@@ -64,7 +64,7 @@ class RepositoryWatcher:
         self._last = _RepositoryLook({}, set(), set(), {}, {})
         # Bundles as they were when they were loaded or refused. They are not tried again, unless they change. So one
         # that an operator has unloaded stays away, also if its folder goes for a while.
-        self._tried: dict[Key, Print] = {}
+        self.tried: dict[Key, Print] = {}
         # Whose labels were set last. Those that an operator moves stay, until the file says something else.
         self._stated: dict[str, _Stated] = {}
         # Changes that are under way.
@@ -94,11 +94,11 @@ class RepositoryWatcher:
             entry = self._models.at(*key)
             if entry and entry.answers:
                 # Its files are not loaded anew. Who unloads it does so as they are now.
-                self._tried[key] = look.prints[key]
-            self._tried.setdefault(key, look.prints[key])
-        come = [key for key, seen in look.prints.items() if self._last.prints.get(key) == seen != self._tried.get(key)]
+                self.tried[key] = look.prints[key]
+            self.tried.setdefault(key, look.prints[key])
+        come = [key for key, seen in look.prints.items() if self._last.prints.get(key) == seen != self.tried.get(key)]
         there = look.folders | self._last.folders
-        gone = [key for key in self._tried if key not in there and self._models.at(*key)]
+        gone = [key for key in self.tried if key not in there and self._models.at(*key)]
         before, self._last = self._last, look
         changes = {key: self._load(key, look) for key in come if not self._answers(key) and key[0] not in look.faults}
         changes |= {key: self._unload(key) for key in gone}
@@ -129,11 +129,11 @@ class RepositoryWatcher:
         labels = look.labels.get(name, VersionLabels())
         label = next(iter(labels.of(version)), "")
         if await self._done(self._lifecycle.load(name, version, label, labels.share if label == "canary" else None)):
-            self._tried[key] = look.prints[key]
+            self.tried[key] = look.prints[key]
 
     async def _unload(self, key: Key) -> None:
         if await self._done(self._lifecycle.unload(*key)):
-            del self._tried[key]
+            del self.tried[key]
 
     async def _done(self, change: Coroutine[object, object, object]) -> bool:
         """Make a change. Returns whether there is nothing to do again at the next look."""

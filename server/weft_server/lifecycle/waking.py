@@ -40,6 +40,11 @@ class Waking:
         self._why = ""
         self._retry_at = 0.0
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait until the model is awake."""
+        return self._bounds.num_places
+
     async def __call__(self, standing: Standing = ANYBODY) -> None:
         """Return when the model is awake, or has left meanwhile.
 

@@ -25,19 +25,19 @@ class History:
         """
         self.num_given = len(given)
         self.source = source
-        self._ids = np.empty(self.num_given + room, np.int64)
-        self._ids[: self.num_given] = given
+        self.ids = np.empty(self.num_given + room, np.int64)
+        self.ids[: self.num_given] = given
         self._length = self.num_given
 
     @property
     def read(self) -> Ints:
         """All ids that the decoder has read or reads next: what it was given, and the answer until now."""
-        return self._ids[: self._length]
+        return self.ids[: self._length]
 
     @property
     def produced(self) -> Ints:
         """The answer until now."""
-        return self._ids[self.num_given : self._length]
+        return self.ids[self.num_given : self._length]
 
     @property
     def num_new(self) -> int:
@@ -46,11 +46,11 @@ class History:
 
     def append(self, token: int) -> None:
         """Note the answer's next token."""
-        self._ids[self._length] = token
+        self.ids[self._length] = token
         self._length += 1
 
     def fork(self) -> History:
         """Return a copy that goes its own way."""
-        copy = History(self.read, self.source, len(self._ids) - self._length)
+        copy = History(self.read, self.source, len(self.ids) - self._length)
         copy.num_given = self.num_given
         return copy

@@ -36,7 +36,7 @@ class PhraseEndings:
         for length, phrases_of in by_length.items():
             for before_end in phrases_of:
                 self._lengths.setdefault(before_end[-1], {})[length] = None
-        self._by_length = by_length
+        self.by_length = by_length
         self._longest = max(by_length, default=0)
 
     def now(self, read: Ints) -> list[int]:
@@ -47,5 +47,5 @@ class PhraseEndings:
         found: list[int] = []
         for length in lengths:
             if length <= len(tail):
-                found += self._by_length[length].get(tail[-length:], ())
+                found += self.by_length[length].get(tail[-length:], ())
         return found

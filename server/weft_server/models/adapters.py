@@ -54,13 +54,13 @@ class Adapters:
         self._metrics = metrics
         self._bounds = QueueLimits(max_requests, 0, weights)
         # In the order in which they were last asked for.
-        self._residents: OrderedDict[str, _Resident] = OrderedDict()
+        self.residents: OrderedDict[str, _Resident] = OrderedDict()
         # Begins to load one from its directory. Set when there is a model to try it with.
         self.begin_loading: Callable[[Path], asyncio.Task[Adapter]] | None = None
 
     def count(self) -> int:
         """How many are in memory, or on their way there."""
-        return len(self._residents)
+        return len(self.residents)
 
     async def names(self) -> list[str]:
         """Return the names of those that lie beside the bundle, sorted."""
@@ -75,7 +75,7 @@ class Adapters:
         """
         if not self._bundle.manifest.adapters.layers:
             raise CannotAdapt(self._bundle.name)
-        resident = self._residents.get(name)
+        resident = self.residents.get(name)
         if resident is not None and resident.loading.done():
             return await self._use(name, resident)
         self._bounds.check_places(1, standing)
@@ -85,14 +85,14 @@ class Adapters:
             if resident is None:
                 await self._check_there(name)
                 # Another call may have begun it meanwhile.
-                resident = self._residents.get(name) or self._begin(name)
+                resident = self.residents.get(name) or self._begin(name)
             return await self._use(name, resident)
         finally:
             self._bounds.give_back(1, standing)
             self._metrics.adapting = self._bounds.num_places
 
     async def _use(self, name: str, resident: _Resident) -> Adapter:
-        self._residents.move_to_end(name)
+        self.residents.move_to_end(name)
         resident.num_users += 1
         try:
             return await asyncio.shield(resident.loading)
@@ -102,7 +102,7 @@ class Adapters:
 
     def let_go(self, adapter: Adapter) -> None:
         """Need an adapter no more."""
-        _leave(self._residents[adapter.name])
+        _leave(self.residents[adapter.name])
 
     async def _check_there(self, name: str) -> None:
         """Raise AdapterNotFound if there is no such adapter. What a caller sent is no path before it is a name."""
@@ -119,24 +119,24 @@ class Adapters:
 
     def _begin(self, name: str) -> _Resident:
         """Begin to load an adapter, in the place of another one if need be."""
-        if len(self._residents) >= self._max_adapters:
+        if len(self.residents) >= self._max_adapters:
             # One on its way that nobody waits for any more goes on to its end, and takes memory until then.
-            idle = (old for old, each in self._residents.items() if each.loading.done() and not each.num_users)
+            idle = (old for old, each in self.residents.items() if each.loading.done() and not each.num_users)
             if (unused := next(idle, None)) is None:
                 why = f"all {self._max_adapters} adapters that may be in memory are in use, or on their way"
                 raise Overloaded("ADAPTERS_IN_USE", why, _BUSY_RETRY_S)
-            del self._residents[unused]
+            del self.residents[unused]
             self._metrics.adapter_evictions.inc()
         assert self.begin_loading is not None, "an adapter of no model. This is a bug."
-        resident = self._residents[name] = _Resident(self.begin_loading(self._home / name))
+        resident = self.residents[name] = _Resident(self.begin_loading(self._home / name))
         resident.loading.add_done_callback(lambda task: self._loaded(name, resident, task))
         return resident
 
     def _loaded(self, name: str, resident: _Resident, task: asyncio.Task[Adapter]) -> None:
         # Taken from the task even if nobody waits for it any more. asyncio would complain.
         failed = task.cancelled() or task.exception() is not None
-        if failed and self._residents.get(name) is resident:
-            del self._residents[name]
+        if failed and self.residents.get(name) is resident:
+            del self.residents[name]
 
 
 def _leave(resident: _Resident) -> None:

@@ -79,6 +79,11 @@ class Explainer:
         # Finished answers whose explanation is not there yet.
         self.num_waiting = 0
 
+    @property
+    def num_places(self) -> int:
+        """Requests that hold a place: they ask for an explanation, and have not ended."""
+        return self._bounds.num_places
+
     @contextmanager
     def place(self) -> Iterator[None]:
         """Hold one of the places of requests that ask for an explanation. Raises Overloaded when there is none."""

@@ -110,7 +110,7 @@ class Model:
         self.devices = [device.name for device in claim.devices]
         # Calls that are answered by it, and monotonic seconds at which the last one ended, or its loading.
         self._num_calls = 0
-        self._idle_since = time.monotonic()
+        self.idle_since = time.monotonic()
         self._released = asyncio.Event()
 
     def hold(self) -> None:
@@ -125,7 +125,7 @@ class Model:
 
     def be_idle(self) -> None:
         """Count idle time from now."""
-        self._idle_since = time.monotonic()
+        self.idle_since = time.monotonic()
 
     async def unheld(self) -> None:
         """Wait until no call is answered by it."""
@@ -136,7 +136,7 @@ class Model:
     @property
     def idle_s(self) -> float:
         """Seconds since its last call ended, or its loading. 0 while it has a call."""
-        return 0.0 if self._num_calls else time.monotonic() - self._idle_since
+        return 0.0 if self._num_calls else time.monotonic() - self.idle_since
 
     async def work(self, job: Callable[[Wanted], Result], deadline: float = math.inf) -> Result:
         """Run `job` in one of the model's worker threads: off the event loop, off the engine's lanes.

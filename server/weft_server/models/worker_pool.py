@@ -115,6 +115,21 @@ class WorkerPool:
             # Its thread's queue has it until its turn. What it would have read or computed is let go now.
             job.do = _nothing
 
+    @property
+    def num_wanted(self) -> int:
+        """Jobs that somebody waits for, whether they have begun or not."""
+        return len(self._wanted)
+
+    @property
+    def num_running(self) -> int:
+        """Jobs that threads do now, also for nobody."""
+        return len(self._running)
+
+    @property
+    def num_stuck(self) -> int:
+        """Threads that were given up, and hang still."""
+        return len(self._strays)
+
     def supervise(self, timeout_s: float) -> None:
         """Give up threads whose job takes longer than `timeout_s` seconds, and have others in their place.
 

@@ -67,7 +67,7 @@ class InputReader:
         self._text, self._image, self._audio = manifest.text, manifest.image, manifest.audio
         self._vocab_size = self._text.source_vocab_size
         self.prompts = Prompts(self._text)
-        self._text_tokenizer, self._chat = tokenizer, chat
+        self._text_tokenizer, self.chat = tokenizer, chat
         self._max_image_bytes, self._max_image_pixels = max_image_bytes, max_image_pixels
         self._max_audio_bytes, self._max_audio_s = max_audio_bytes, max_audio_s
         self._log_mel = LogMel(self._audio) if manifest.HasField("audio") else None
@@ -192,7 +192,7 @@ class InputReader:
     @property
     def takes_messages(self) -> bool:
         """Whether `read_messages` can make a prompt of messages."""
-        return self._chat is not None
+        return self.chat is not None
 
     def read_messages(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> Ids:
         """Return the token ids of the prompt that messages make. Raises as `prompt_of` does, and for one too long."""
@@ -212,9 +212,9 @@ class InputReader:
             InvalidRequest: they are not messages that the model takes.
             DeadlineExpired: the prompt is not wanted any more.
         """
-        assert self._chat is not None, "this model takes no messages. This is a bug."
+        assert self.chat is not None, "this model takes no messages. This is a bug."
         most = self.max_tokens * MAX_CHARS_PER_TOKEN
-        text = self._chat.prompt(messages, field, most, wanted)
+        text = self.chat.prompt(messages, field, most, wanted)
         if len(text) > most:
             raise self._prompt_too_long(field, f"{len(text)} characters")
         return text

@@ -34,9 +34,9 @@ class FillMaskInput:
         targets: Sequence[str] = (),
     ) -> None:
         """The text stands in `field`."""
-        self._reader, self._tokenizer, self._mask_id = reader, tokenizer, mask_id
+        self._reader, self.tokenizer, self._mask_id = reader, tokenizer, mask_id
         self._text, self._field, self._targets = text, field, targets
-        self._masks: list[TokenSpan] = []
+        self.masks: list[TokenSpan] = []
         # Those to choose from, in ascending order. None: all.
         self._target_ids: np.ndarray | None = None
 
@@ -48,24 +48,24 @@ class FillMaskInput:
             raise InvalidRequest(self._field, f"has no mask; the model's mask token is {self.mask_token()}")
         if len(positions) > MAX_MASKS:
             raise InvalidRequest(self._field, f"has {len(positions)} masks; at most {MAX_MASKS} are taken")
-        self._masks = [tokens[index] for index in positions]
+        self.masks = [tokens[index] for index in positions]
         if self._targets:
             self._target_ids = np.unique([self._target_id(index) for index in range(len(self._targets))])
         return Masked(np.array([token.id for token in tokens], np.int64), np.array(positions, np.int64))
 
     def mask_token(self) -> str:
         """Return the mask token as a text spells it."""
-        return self._tokenizer.vocabulary.tokens[self._mask_id]
+        return self.tokenizer.vocabulary.tokens[self._mask_id]
 
     def pieces(self) -> list[str]:
         """One string to show for each mask."""
-        return [self.mask_token()] * len(self._masks)
+        return [self.mask_token()] * len(self.masks)
 
     def filled(self, logits: np.ndarray, top_k: int) -> list[classification_pb2.FilledMask]:
         """Return the best fillings of each mask by its float32 logits [masks, vocab]."""
         return [
             classification_pb2.FilledMask(start=mask.start, end=mask.end, fillings=self._fillings(row, top_k))
-            for mask, row in zip(self._masks, logits, strict=True)
+            for mask, row in zip(self.masks, logits, strict=True)
         ]
 
     def _fillings(self, logits: np.ndarray, top_k: int) -> list[classification_pb2.Filling]:
@@ -76,7 +76,7 @@ class FillMaskInput:
             best = self._target_ids[best_of(logits[self._target_ids], top_k)]
         scores = np.exp(log_probs_of(logits, best))
         return [
-            classification_pb2.Filling(text=self._tokenizer.vocabulary.text(id_), token_id=id_, score=score)
+            classification_pb2.Filling(text=self.tokenizer.vocabulary.text(id_), token_id=id_, score=score)
             for id_, score in zip(best.tolist(), scores.tolist(), strict=True)
         ]
 
@@ -87,7 +87,7 @@ class FillMaskInput:
         if len(target) > MAX_TARGET_CHARS:
             why = f"is {len(target)} characters long; at most {MAX_TARGET_CHARS} are taken"
             raise InvalidRequest(field, why, "INPUT_TOO_LONG")
-        token = self._tokenizer.token_of(target)
+        token = self.tokenizer.token_of(target)
         if token is None:
             raise InvalidRequest(field, f"{target[:40]!r} is not one token of the model's vocabulary")
         return token

@@ -29,7 +29,7 @@ class DeviceGate:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._num_inside = 0
+        self.num_inside = 0
         # Threads that are inside alone, or wait for that. New ones stay outside, so that these get in some day.
         self.num_alone = 0
         # Threads that wait to go in together.
@@ -42,11 +42,11 @@ class DeviceGate:
                 self.num_kept_out += 1
                 self._changed.wait_for(lambda: not self.num_alone)
                 self.num_kept_out -= 1
-            self._num_inside += 1
+            self.num_inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._num_inside -= 1
+            self.num_inside -= 1
             if self.num_alone:
                 self._changed.notify_all()
         if self._freed:
@@ -57,13 +57,13 @@ class DeviceGate:
         """Be inside alone."""
         with self._lock:
             self.num_alone += 1
-            self._changed.wait_for(lambda: not self._num_inside)
-            self._num_inside += 1
+            self._changed.wait_for(lambda: not self.num_inside)
+            self.num_inside += 1
         try:
             yield
         finally:
             with self._lock:
-                self._num_inside -= 1
+                self.num_inside -= 1
                 self.num_alone -= 1
                 self._changed.notify_all()
             if self._freed:
@@ -81,8 +81,8 @@ class DeviceGate:
     def _free_all(self) -> None:
         # If another thread holds the lock, it is about to go in or out, and comes here when it leaves.
         while self._freed and self._lock.acquire(blocking=False):
-            is_free = not (self.num_alone and self._num_inside)
-            self._num_inside += is_free
+            is_free = not (self.num_alone and self.num_inside)
+            self.num_inside += is_free
             self._lock.release()
             if not is_free:
                 return
@@ -91,7 +91,7 @@ class DeviceGate:
                     _give_back(self._freed)
             finally:
                 with self._lock:
-                    self._num_inside -= 1
+                    self.num_inside -= 1
                     self._changed.notify_all()
 
 

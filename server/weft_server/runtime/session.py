@@ -128,12 +128,12 @@ class Session:
         source = model if isinstance(model, bytes) else str(model)
         # No fallback at opening either. It would be a session on the host, and a line on stdout.
         with self._gate:
-            self._session = ort.InferenceSession(
+            self.opened = ort.InferenceSession(
                 source, options, providers=[provider], enable_fallback=0, disabled_optimizers=_UNWANTED[device.kind]
             )
-        self.input_names = [port.name for port in self._session.get_inputs()]
-        self.output_names = [port.name for port in self._session.get_outputs()]
-        self._without_adapters = _without_adapters(self._session)
+        self.input_names = [port.name for port in self.opened.get_inputs()]
+        self.output_names = [port.name for port in self.opened.get_outputs()]
+        self._without_adapters = _without_adapters(self.opened)
         if device.kind != "cpu":
             self._verify_placement()
 
@@ -141,17 +141,17 @@ class Session:
         """Run once on arrays of any shape that the graph admits. Returns outputs by name."""
         fed = {**self._without_adapters, **inputs}
         with self._gate:
-            return dict(zip(self.output_names, self._session.run(None, fed, self.run_options), strict=True))
+            return dict(zip(self.output_names, self.opened.run(None, fed, self.run_options), strict=True))
 
     def run_there(self, inputs: Arrays) -> dict[str, Block]:
         """Run once on arrays and leave the outputs where they were computed."""
         with self._gate:
-            binding = self._session.io_binding()
+            binding = self.opened.io_binding()
             for name, array in inputs.items():
                 binding.bind_cpu_input(name, array)
             for name in self.output_names:
                 binding.bind_output(name, self.device.kind, self.device.index)
-            self._session.run_with_iobinding(binding, self.run_options)
+            self.opened.run_with_iobinding(binding, self.run_options)
             values = binding.get_outputs()
         return {
             name: _block_of_value(value, self.device) for name, value in zip(self.output_names, values, strict=True)
@@ -166,7 +166,7 @@ class Session:
         """
         inputs = {name: block_of(array) for name, array in self._without_adapters.items()} | dict(inputs)
         with self._gate:
-            return BoundSession(self, self._session, inputs, outputs, self._graph_ids)
+            return BoundSession(self, self.opened, inputs, outputs, self._graph_ids)
 
     def __del__(self) -> None:
         # Its memory goes back to the device, which no capture survives.
@@ -177,9 +177,9 @@ class Session:
         """Refuse a graph whose work would be done on the host, silently and slowly."""
         # session.disable_cpu_ep_fallback would refuse those integers too.
         provider = _PROVIDERS[self.device.kind]
-        if provider not in self._session.get_providers():
+        if provider not in self.opened.get_providers():
             raise BundleError(f"ONNX Runtime opened the graph without {provider}; the log says why")
-        parts = self._session.get_provider_graph_assignment_info()
+        parts = self.opened.get_provider_graph_assignment_info()
         strays = {node.op_type for part in parts if part.ep_name != provider for node in part.get_nodes()} & _WORK
         if strays:
             raise BundleError(
@@ -201,14 +201,14 @@ class BoundSession:
     ) -> None:
         """`opened` is what the session has opened."""
         self._binding = opened.io_binding()
-        self._opened = opened
+        self.opened = opened
         # It stays open as long as something is bound to it.
-        self._session = session
+        self.session = session
         self._gate = device_gate_of(session.device)
         self._graph_ids = graph_ids
         self._options = session.run_options
         # Who has captured it.
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
         # The binding holds no reference to the memory, so these hold it.
         self.inputs = dict(inputs)
         self.outputs = outputs
@@ -230,11 +230,11 @@ class BoundSession:
 
     def run(self) -> None:
         """Run once, in place."""
-        if self._thread:
+        if self.thread:
             # In another thread ONNX Runtime would capture anew, among all others.
-            assert self._thread is threading.current_thread(), "another thread has captured this run. This is a bug."
+            assert self.thread is threading.current_thread(), "another thread has captured this run. This is a bug."
         with self._gate:
-            self._opened.run_with_iobinding(self._binding, self._options)
+            self.opened.run_with_iobinding(self._binding, self._options)
 
     def capture(self) -> None:
         """Do as `run`. If the session captures, all later runs replay this one, in this thread and over this memory.
@@ -243,11 +243,11 @@ class BoundSession:
         needed.
         """
         self.run()
-        if self._session.captures and not self._thread:
+        if self.session.captures and not self.thread:
             options = _run_options(next(self._graph_ids))
             with GATE.alone():
-                self._opened.run_with_iobinding(self._binding, options)
-            self._options, self._thread = options, threading.current_thread()
+                self.opened.run_with_iobinding(self._binding, options)
+            self._options, self.thread = options, threading.current_thread()
 
 
 def providers() -> list[str]:

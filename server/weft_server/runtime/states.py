@@ -103,7 +103,7 @@ class State:
         # What a head has of one token, as an item of bytes: one index says which slot, which head and which token. So
         # numpy copies it at once, which takes two thirds of the time of copying its numbers.
         inner = 1 if self.recurrent else math.prod(spec.shape[spec.length_axis + 1 :])
-        self._tokens = self.buffers.reshape(-1, inner).view(f"V{inner * self.buffers.itemsize}").ravel()
+        self.tokens = self.buffers.reshape(-1, inner).view(f"V{inner * self.buffers.itemsize}").ravel()
 
     def past(self, flip: int) -> np.ndarray:
         """What the next run reads, [slots, shape...]."""
@@ -139,7 +139,7 @@ class State:
         elif not self.memory:
             axis = self.spec.length_axis
             read, written = places.within(math.prod(self.spec.shape[:axis]), self.spec.shape[axis])
-            self._tokens[written] = self._tokens[read]
+            self.tokens[written] = self.tokens[read]
             for source, target, start, stop in places.stretches:
                 part = (slice(None),) * axis + (slice(start, stop),)
                 self.buffers[0, target][part] = self.buffers[0, source][part]

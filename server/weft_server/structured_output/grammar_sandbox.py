@@ -63,7 +63,7 @@ class GrammarSandbox:
     def __init__(self) -> None:
         self._verdicts = SandboxVerdicts()
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
     def held_bytes(self, grammar: str, tenant: str, wanted: Wanted) -> int | None:
@@ -78,19 +78,20 @@ class GrammarSandbox:
         with self._lock:
             known = self._verdicts.of(tenant, grammar, time.monotonic())
             if known is None:
-                known = self._try(grammar, wanted)
+                known = self.tried(grammar, wanted)
                 self._verdicts.note(tenant, grammar, time.monotonic(), known)
         return None if known == _TAKES_TOO_MUCH else known
 
     def stop(self) -> None:
         """End the process, and a trial that is on its way there."""
-        if (process := self._process) is not None:
+        if (process := self.process) is not None:
             process.kill()
         with self._lock:
             self._end()
 
-    def _try(self, grammar: str, wanted: Wanted) -> int:
-        if self._process is None or self._process.poll() is not None:
+    def tried(self, grammar: str, wanted: Wanted) -> int:
+        """Try a grammar now. Returns as `held_bytes` does, or -1 for None. Holds the lock."""
+        if self.process is None or self.process.poll() is not None:
             self._end()
             self._start()
         ours = self._socket
@@ -116,15 +117,15 @@ class GrammarSandbox:
 
     def _verdict_of_end(self) -> int:
         """Return the verdict of a process that has ended instead of answering."""
-        assert self._process is not None
-        code = self._process.wait()
+        assert self.process is not None
+        code = self.process.wait()
         if code in _ENDS:
             return _TAKES_TOO_MUCH
         # It is killed by none of its own limits.
         if code in (-signal.SIGKILL, _NO_ROOM):
             raise Overloaded("MACHINE_BUSY", "the constraint could not be tried: memory is short")
-        assert self._process.stderr is not None
-        last = self._process.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
+        assert self.process.stderr is not None
+        last = self.process.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
         raise RuntimeError(f"a trial ended with {code}: {last}. This is a bug.")
 
     def _start(self) -> None:
@@ -132,7 +133,7 @@ class GrammarSandbox:
         try:
             # Of what comes from callers, only what the socket gives reaches it. A session of its own: Ctrl-C is for the
             # server alone, which still answers those that it has.
-            self._process = subprocess.Popen(  # noqa: S603
+            self.process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-m", _MODULE, str(its.fileno()), str(CPU_S)],
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -152,7 +153,7 @@ class GrammarSandbox:
         self._socket = ours
 
     def _end(self) -> None:
-        process, ours, self._process, self._socket = self._process, self._socket, None, None
+        process, ours, self.process, self._socket = self.process, self._socket, None, None
         if ours is not None:
             ours.close()
         if process is not None:

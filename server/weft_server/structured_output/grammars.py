@@ -68,7 +68,7 @@ class Grammars:
         self._model = model
         self._thread_name = thread_name
         self._opened: _Opened | None = None
-        self._trials = GrammarSandbox()
+        self.trials = GrammarSandbox()
 
     @property
     def takes_constraints(self) -> bool:
@@ -127,7 +127,7 @@ class Grammars:
         if kind == "choice":
             held: int | None = _CHOICE_BYTES * sum(len(text.encode()) for text in asked.choice.texts)
         else:
-            held = self._trials.held_bytes(source + _FREE, tenant, wanted or Wanted())
+            held = self.trials.held_bytes(source + _FREE, tenant, wanted or Wanted())
         if held is None:
             raise _refused(field, "it takes more to build than the server allows")
 
@@ -141,7 +141,7 @@ class Grammars:
 
     def stop(self) -> None:
         """Let the workers end, and the process of trials. Nothing follows a constraint any more."""
-        self._trials.stop()
+        self.trials.stop()
         if self._opened is not None:
             self._opened.stop()
 

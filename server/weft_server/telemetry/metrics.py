@@ -171,8 +171,8 @@ class Metrics(Collector):
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._models: dict[tuple[str, ...], ModelMetrics] = {}
-        self._loads: dict[str, Counter] = defaultdict(Counter)
+        self.models: dict[tuple[str, ...], ModelMetrics] = {}
+        self.loads: dict[str, Counter] = defaultdict(Counter)
         self._reloads: dict[str, Counter] = defaultdict(Counter)
         # Unix time.
         self.certificate_expiry = 0.0
@@ -189,16 +189,16 @@ class Metrics(Collector):
     def for_model(self, name: str, version: int | str, task: str) -> ModelMetrics:
         """Return the metrics of one model. It is the same object each time, until the version has another task."""
         labels = (name, str(version), task)
-        if labels not in self._models:
+        if labels not in self.models:
             self.forget(name, version)
-        return self._models.setdefault(labels, ModelMetrics(labels))
+        return self.models.setdefault(labels, ModelMetrics(labels))
 
     def forget(self, name: str, version: int | str) -> None:
         """Drop the metrics of a model that left."""
-        for labels in list(self._models):
+        for labels in list(self.models):
             if labels[:2] == (name, str(version)):
                 # The model holds its metrics. Held by them too, it would wait for the garbage collector.
-                self._models.pop(labels).sleep()
+                self.models.pop(labels).sleep()
 
     def count_call(self, model: ModelMetrics | None, code: str, reason: str, seconds: float) -> None:
         """Count an RPC's end under its model, or under none. `reason` is that of ErrorInfo, or empty."""
@@ -206,7 +206,7 @@ class Metrics(Collector):
 
     def count_load(self, result: str) -> None:
         """Count a bundle that was loaded ("ready") or not ("refused")."""
-        self._loads[result].inc()
+        self.loads[result].inc()
 
     def count_reload(self, result: str) -> None:
         """Count a change of certificates or tokens that was "taken" or "refused"."""
@@ -218,7 +218,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric of the table, for the registry."""
-        models = list(self._models.values())
+        models = list(self.models.values())
         # Once for all gauges, so that they agree.
         gauges = {model.labels: model.gauges() for model in models if model.name}
         traffic = self.traffic()
@@ -233,7 +233,7 @@ class Metrics(Collector):
                 yield _histograms(spec, models)
 
     def _of_server(self, spec: Spec, traffic: dict[str, float]) -> Metric:
-        counters = {"model_loads_total": self._loads, "credential_reloads_total": self._reloads}
+        counters = {"model_loads_total": self.loads, "credential_reloads_total": self._reloads}
         if spec.name in counters:
             family = CounterMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
             for result, counter in list(counters[spec.name].items()):

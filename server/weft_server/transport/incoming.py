@@ -76,8 +76,8 @@ class Incoming:
         # Oldest first.
         self._receiving: dict[_Reception, None] = {}
         self._sweep = Sweep(self._look, self._receiving, SWEEP_S)
-        self._ending: set[asyncio.Task[None]] = set()
-        self._held_by = Tally()
+        self.ending: set[asyncio.Task[None]] = set()
+        self.held_by = Tally()
         # Of the messages that have come whole and are held.
         self.num_bytes = 0
         # Messages that were given up, because they came too slowly or because others needed the room.
@@ -136,18 +136,18 @@ class Incoming:
         """
         call.num_bytes = num_bytes
         self.num_bytes += num_bytes
-        self._held_by[call.holder] += num_bytes
+        self.held_by[call.holder] += num_bytes
         if num_bytes < self.num_bytes > self._max_bytes:
             held = self.num_bytes - num_bytes
             raise Overloaded("BYTE_BUDGET", f"requests of {held:,} bytes are held already")
-        if num_bytes < self._held_by[call.holder] > self._max_bytes * MAX_SHARE:
-            held = self._held_by[call.holder] - num_bytes
+        if num_bytes < self.held_by[call.holder] > self._max_bytes * MAX_SHARE:
+            held = self.held_by[call.holder] - num_bytes
             raise Overloaded("BYTE_BUDGET", f"of one caller, requests of {held:,} bytes are held already")
 
     def let_go(self, call: RequestContext) -> None:
         """Take the message of a call off the count."""
         self.num_bytes -= call.num_bytes
-        self._held_by.less(call.holder, call.num_bytes)
+        self.held_by.less(call.holder, call.num_bytes)
         call.num_bytes = 0
 
     def _look(self) -> None:
@@ -208,8 +208,8 @@ class Incoming:
         reception.error = error
         self.num_ended += not isinstance(error, Draining)
         ending = asyncio.get_running_loop().create_task(_tell(reception.context, to_status(error)))
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
+        self.ending.add(ending)
+        ending.add_done_callback(self.ending.discard)
 
 
 async def _tell(context: Any, status: Status) -> None:

@@ -53,7 +53,7 @@ class Outgoing:
         # Oldest first.
         self._sending: dict[RequestContext, _Sending] = {}
         self._bytes_of = Tally()
-        self._sweep = Sweep(self._give_up, self._sending, SWEEP_S)
+        self._sweep = Sweep(self.give_up, self._sending, SWEEP_S)
         self.num_bytes = 0
         # Connections that were ended because their callers did not read.
         self.num_ended = 0
@@ -82,7 +82,7 @@ class Outgoing:
         self.num_bytes -= sending.num_bytes
         self._bytes_of.less(sending.holder, sending.num_bytes)
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """End the connections of who reads too slowly; and while there is too much to read, those of who has most."""
         now = time.monotonic()
         late, stood = set(), []

@@ -186,7 +186,7 @@ def test_a_lane_that_is_made_anew_stays_on_its_device(halves):
     async def made():
         async with Loaded(halves / "en-es" / "1", slots=4, lanes=2, **BOTH) as model:
             lanes = [model.engine._make_lane(index) for index in range(2)]
-            places = [lane.runner._states.blocks(0, 1)[0].values() for lane in lanes]
+            places = [lane.runner.states.blocks(0, 1)[0].values() for lane in lanes]
             return [{block.device.index for block in blocks} for blocks in places]
 
     with counting() as counts:

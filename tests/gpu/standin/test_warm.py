@@ -156,7 +156,7 @@ def bound_of(session, num_rows, capacity):
     """A decoder over states of zeros, and where it writes the best logits of each row."""
     sizes = {"batch": num_rows, "seq": 1, "1": 1}
     values, blocks = {}, {}
-    for side in (session._session.get_inputs(), session._session.get_outputs()):
+    for side in (session.opened.get_inputs(), session.opened.get_outputs()):
         for port in side:
             shape = tuple(sizes.get(size, size) for size in port.shape)
             kind = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}
@@ -183,7 +183,7 @@ def test_tensors_take_what_they_ask_for(exported):
 def test_a_session_on_a_device_has_one_thread_of_the_host(exported):
     """Others would spin for work that is done elsewhere."""
     session = Graphs(load_bundle(exported("digits")), [CUDA], 4).open(bundle_pb2.GRAPH_ROLE_CLASSIFIER)
-    assert 1 == session._session.get_session_options().intra_op_num_threads
+    assert 1 == session.opened.get_session_options().intra_op_num_threads
 
 
 @pytest.mark.parametrize("name", ["pydocs", "en-es", "en-es-attention"])
@@ -195,7 +195,7 @@ def test_what_a_device_is_told_is_read_there(exported, name):
     """
     path = exported(name) / "decoder.onnx"
     session = Session(path, 1, CUDA)
-    infos = session._session.get_input_memory_infos()
+    infos = session.opened.get_input_memory_infos()
     on_host = {port for port, info in zip(session.input_names, infos, strict=True) if "cuda" not in info.name.lower()}
     read = {name for node in onnx.load(path, load_external_data=False).graph.node for name in node.input}
     assert on_host & read <= {"total_length"}

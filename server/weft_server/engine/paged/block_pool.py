@@ -49,7 +49,7 @@ class BlockPool:
         # The last one is taken next.
         self._free = list(range(size.num_blocks))
         # How many rows hold each block.
-        self._holders = [0] * size.num_blocks
+        self.holders = [0] * size.num_blocks
 
     @property
     def num_free(self) -> int:
@@ -73,8 +73,8 @@ class BlockPool:
     def release(self, row: int) -> None:
         """Take all blocks from a row."""
         for block in self.tables[row]:
-            self._holders[block] -= 1
-            if not self._holders[block]:
+            self.holders[block] -= 1
+            if not self.holders[block]:
                 self._free.append(block)
         self.tables[row] = []
 
@@ -93,7 +93,7 @@ class BlockPool:
         self.release(target)
         table = self.tables[source][:num_full]
         for block in table:
-            self._holders[block] += 1
+            self.holders[block] += 1
         self.tables[target] = table
         if not rest:
             return None
@@ -105,7 +105,7 @@ class BlockPool:
         held = Counter(block for table in self.tables for block in table)
         for row, table in enumerate(self.tables):
             assert len(set(table)) == len(table), f"row {row} holds a block twice: {table}. This is a bug."
-        counted = {block: number for block, number in enumerate(self._holders) if number}
+        counted = {block: number for block, number in enumerate(self.holders) if number}
         assert held == counted, f"rows hold {dict(held)}, and {counted} is counted. This is a bug."
         free = sorted([*self._free, *held])
         assert free == list(range(self.size.num_blocks)), f"free and held are {free}. This is a bug."
@@ -113,7 +113,7 @@ class BlockPool:
     def _take(self) -> int:
         assert self._free, f"{self!r} has no free block. This is a bug."
         block = self._free.pop()
-        self._holders[block] = 1
+        self.holders[block] = 1
         return block
 
     def __repr__(self) -> str:

@@ -38,24 +38,24 @@ class PackedShapes:
         self._row_sizes = [*(size for size in _ROW_SIZES if size < num_slots), num_slots]
         most = min(DEVICE_BUCKETS[-1], num_slots * max_total)
         enough = next(size for size in DEVICE_BUCKETS if size >= most)
-        self._piece_sizes = [size for size in DEVICE_BUCKETS if size <= enough]
+        self.piece_sizes = [size for size in DEVICE_BUCKETS if size <= enough]
 
     def of(self, num_rows: int, num_piece_tokens: int, num_pieces: int) -> Shape:
         """Return the shape of a run of decoding rows, a token each, and of pieces of prompts, a row each."""
         if not num_pieces:
             return Shape(self._batches[num_rows], self._batches[num_rows])
         rows = next(size for size in self._row_sizes if size >= num_rows + num_pieces)
-        return Shape(rows + next(size for size in self._piece_sizes if size >= num_piece_tokens), rows)
+        return Shape(rows + next(size for size in self.piece_sizes if size >= num_piece_tokens), rows)
 
     @property
     def largest_piece(self) -> int:
         """The most tokens of prompts that a run reads."""
-        return self._piece_sizes[-1]
+        return self.piece_sizes[-1]
 
     def all(self) -> list[Shape]:
         """Return every shape that `of` returns."""
         alone = [Shape(rows, rows) for rows in sorted(set(self._batches) - {0})]
-        return alone + [Shape(rows + size, rows) for rows in self._row_sizes for size in self._piece_sizes]
+        return alone + [Shape(rows + size, rows) for rows in self._row_sizes for size in self.piece_sizes]
 
 
 class Packing:

@@ -56,13 +56,13 @@ class PagedLane:
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
         self.runner = runner
         self._pool = runner.pool
-        self._rows = Rows(slots, runner, end_ids=end_ids, metrics=metrics)
+        self.rows = Rows(slots, runner, end_ids=end_ids, metrics=metrics)
         # From the oldest on. Each is younger than all that hold blocks.
-        self._parked: deque[Parked] = deque()
+        self.parked: deque[Parked] = deque()
         self._turns = count(1)
         # Whether the last step had too few blocks for a sequence that waits.
         self._is_short = False
-        self._budget = max(prefill_budget, DEVICE_RUN_COST)
+        self.budget = max(prefill_budget, DEVICE_RUN_COST)
         self._metrics = metrics
 
     def first_runs(self) -> Iterator[None]:
@@ -72,11 +72,11 @@ class PagedLane:
     @property
     def is_busy(self) -> bool:
         """Whether a step has something to do even if nothing waits."""
-        return self._rows.num_held > 0 or bool(self._parked) or bool(self.gone)
+        return self.rows.num_held > 0 or bool(self.parked) or bool(self.gone)
 
     def has_room(self) -> bool:
         """Whether a waiting sequence could be taken now, if there are blocks for it. Those that are parked go first."""
-        return self._num_free > 0 and not self._parked
+        return self._num_free > 0 and not self.parked
 
     def is_open(self) -> bool:
         """Whether it takes waiting sequences within some steps. Otherwise other lanes need not wait for it.
@@ -91,7 +91,7 @@ class PagedLane:
         """Slots that are held, and blocks, as the tokens that they could hold. They may be one step old."""
         size = self._pool.size
         kv_used, kv_total = (number * size.block_tokens for number in (self._pool.num_held, size.num_blocks))
-        return Usage(self._rows.num_held, self.slots.num_slots, kv_used, kv_total)
+        return Usage(self.rows.num_held, self.slots.num_slots, kv_used, kv_total)
 
     def step(self, take: Take) -> list[Delivery]:
         """Drop who is gone, make room for every row's next token, and run: rows, and what prompts there is room for."""
@@ -102,24 +102,24 @@ class PagedLane:
         pieces = self._next_pieces(take)
         if pieces or self.slots.num_running:
             self._run(pieces)
-        return self._rows.hand_over()
+        return self.rows.hand_over()
 
     def fail(self, outcome: Callable[[], Exception]) -> list[Delivery]:
         """End everything after a failed step, each sequence with an outcome of its own."""
-        self._rows.fail(outcome)
-        while self._parked:
-            self._rows.end_parked(*self._parked.popleft(), outcome())
-        return self._rows.hand_over()
+        self.rows.fail(outcome)
+        while self.parked:
+            self.rows.end_parked(*self.parked.popleft(), outcome())
+        return self.rows.hand_over()
 
     @property
     def _num_free(self) -> int:
-        return self.slots.num_slots - self._rows.num_held
+        return self.slots.num_slots - self.rows.num_held
 
     @property
     def _num_spare(self) -> int:
         """Blocks that are free, and not promised to the other rows of prompts in prefill: these copy the last one."""
         promised = 0
-        for prompt in self._rows.prompts:
+        for prompt in self.rows.prompts:
             is_partial = self._num_to_read(slot_of(prompt)) % self._pool.size.block_tokens > 0
             promised += is_partial * (len(prompt.ranks_left) - 1)
         return self._pool.num_free - promised
@@ -131,17 +131,17 @@ class PagedLane:
     def _drop_late(self) -> None:
         """End those whose deadline has passed and who are not among the rows. Of a row, its next token tells."""
         now = time.monotonic()
-        for sequence in [*self._rows.prompts, *(parked.sequence for parked in self._parked)]:
+        for sequence in [*self.rows.prompts, *(parked.sequence for parked in self.parked)]:
             if sequence.deadline < now:
                 self._drop(sequence, DeadlineExpired())
 
     def _drop(self, sequence: Sequence, outcome: Outcome) -> None:
-        parked = next((each for each in self._parked if each.sequence is sequence), None)
+        parked = next((each for each in self.parked if each.sequence is sequence), None)
         if parked is None:
-            self._rows.drop(sequence, outcome)
+            self.rows.drop(sequence, outcome)
         else:
-            self._parked.remove(parked)
-            self._rows.end_parked(*parked, outcome)
+            self.parked.remove(parked)
+            self.rows.end_parked(*parked, outcome)
 
     def _make_room(self) -> None:
         """Give every row a place for its next token. While there is none, the youngest sequence gives up its blocks."""
@@ -159,7 +159,7 @@ class PagedLane:
         return [slot for slot in full if self._pool.lacks(slot, int(pasts[slot]) + 1)]
 
     def _park(self, sequence: Sequence) -> None:
-        self._parked.appendleft(Parked(sequence, self._rows.park(sequence)))
+        self.parked.appendleft(Parked(sequence, self.rows.park(sequence)))
         self._metrics.preemptions.inc()
 
     def _next_pieces(self, take: Take) -> list[PagedPromptPiece]:
@@ -176,19 +176,19 @@ class PagedLane:
     def _allowance(self) -> int:
         """Tokens of prompts that a step may read: as many as a run may have, or fewer while somebody watches."""
         most = self.runner.largest_piece
-        return min(self._budget, most) if self._rows.is_watched() else most
+        return min(self.budget, most) if self.rows.is_watched() else most
 
     def _prompt_slots(self) -> list[int]:
-        return [slot_of(prompt) for prompt in self._rows.prompts]
+        return [slot_of(prompt) for prompt in self.rows.prompts]
 
     def _next_prompt(self, num_before: int, take: Take, budget: int) -> int | None:
         """Return the slot of a prompt to read behind so many others: one that is begun, was parked, or waits."""
-        if num_before < len(self._rows.prompts):
-            return slot_of(self._rows.prompts[num_before])
-        if self._parked:
-            if not self._may_begin(self._parked[0]):
+        if num_before < len(self.rows.prompts):
+            return slot_of(self.rows.prompts[num_before])
+        if self.parked:
+            if not self._may_begin(self.parked[0]):
                 return None
-            return self._begin(*self._parked.popleft())
+            return self._begin(*self.parked.popleft())
         if not self._num_free:
             return None
         for sequence in take(Intake(1, budget, room=self._num_free, fits=self._fits)):
@@ -218,7 +218,7 @@ class PagedLane:
         return not self._is_short
 
     def _begin(self, sequence: Sequence, kept: Kept | None = None) -> int:
-        slot = self._rows.begin_prompt(sequence, kept)
+        slot = self.rows.begin_prompt(sequence, kept)
         self.runner.grow(slot, self._num_to_read(slot))
         return slot
 
@@ -244,9 +244,9 @@ class PagedLane:
         origins = list(range(num_rows))
         for row, piece in enumerate(pieces, num_rows):
             if piece.ends:
-                origins += [row] * self._rows.end_prompt()
+                origins += [row] * self.rows.end_prompt()
         if origins:
-            self._rows.advance(candidates.picked(np.array(origins)))
+            self.rows.advance(candidates.picked(np.array(origins)))
 
 
 def _most(sequence: Sequence, size: PoolSize) -> int:

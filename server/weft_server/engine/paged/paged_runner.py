@@ -46,23 +46,23 @@ class PagedRunner:
         self._device = device = decoder.device
         size = PoolSize(num_blocks, block_tokens(manifest.states))
         self.pool = BlockPool(size, slots.num_slots)
-        self._states = PagedStates(manifest.states, num_blocks, device)
+        self.states = PagedStates(manifest.states, num_blocks, device)
         self._max_total = manifest.text.max_total_tokens
         self._pad_id = manifest.text.pad_id
         # The pool's tables, as runs read them: 0 behind the last block of a row.
-        self._table = np.zeros((slots.num_slots, size.blocks_of(self._max_total)), np.int32)
+        self.table = np.zeros((slots.num_slots, size.blocks_of(self._max_total)), np.int32)
 
         num_candidates = candidates_of(manifest)
         self._next = NextTokens(slots.num_slots, num_candidates, manifest.text.target_vocab_size, device)
         self._asking = FullLogits(manifest, decoder, num_candidates)
-        self._shapes = PackedShapes(device.batches(slots.num_slots), self._max_total)
+        self.shapes = PackedShapes(device.batches(slots.num_slots), self._max_total)
         self._packings: dict[Shape, Packing] = {}
-        self._bound: dict[tuple[Shape, bool], BoundSession] = {}
+        self.bound: dict[tuple[Shape, bool], BoundSession] = {}
 
     @property
     def largest_piece(self) -> int:
         """The most tokens of prompts that a run reads."""
-        return self._shapes.largest_piece
+        return self.shapes.largest_piece
 
     def num_begun(self, source: Source) -> int:  # noqa: ARG002
         """See Pasts. Prompts are read by the decoder alone."""
@@ -92,7 +92,7 @@ class PagedRunner:
         """See Pasts. Full blocks are shared, and the one that is written next is copied."""
         copy = self.pool.share(source, target, int(self._slots.past_lengths[source]))
         if copy is not None:
-            self._states.copy(*copy)
+            self.states.copy(*copy)
         self._note(target)
 
     def fork(self, sources: np.ndarray, targets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:  # noqa: ARG002
@@ -109,10 +109,10 @@ class PagedRunner:
         slots = np.array([*range(num_rows), *(piece.slot for piece in pieces)])
         token_ids = np.concatenate([self._slots.input_ids[:num_rows, 0], *(piece.token_ids for piece in pieces)])
         lengths = np.array([1] * num_rows + [len(piece.token_ids) for piece in pieces])
-        shape = self._shapes.of(num_rows, int(lengths[num_rows:].sum()), len(pieces))
+        shape = self.shapes.of(num_rows, int(lengths[num_rows:].sum()), len(pieces))
         num_read = num_rows + sum(piece.ends for piece in pieces)
         reads_all = self._asking.reads_all(self._slots, slots[:num_read])
-        self._packing(shape).fill(token_ids, lengths, self._slots.past_lengths[slots], self._table[slots])
+        self._packing(shape).fill(token_ids, lengths, self._slots.past_lengths[slots], self.table[slots])
         self._bind(shape, reads_all=reads_all).run()
         self._slots.past_lengths[slots] += lengths.astype(np.int32)
         padded = shape.num_tokens - shape.num_rows if pieces else 0
@@ -121,7 +121,7 @@ class PagedRunner:
     def first_runs(self) -> Iterator[None]:
         """Run each shape, a run a turn: once with candidates alone, and once with all logits."""
         for reads_all in (True,) if self._asking.always_all else (False, True):
-            for shape in self._shapes.all():
+            for shape in self.shapes.all():
                 self._packing(shape).rehearse(self._max_total)
                 self._bind(shape, reads_all=reads_all).run()
                 if reads_all:
@@ -132,20 +132,20 @@ class PagedRunner:
     def _packing(self, shape: Shape) -> Packing:
         if shape not in self._packings:
             size = self.pool.size
-            self._packings[shape] = Packing(shape, self._table.shape[1], size.block_tokens, self._pad_id, self._device)
+            self._packings[shape] = Packing(shape, self.table.shape[1], size.block_tokens, self._pad_id, self._device)
         return self._packings[shape]
 
     def _bind(self, shape: Shape, *, reads_all: bool) -> BoundSession:
         key = (shape, reads_all)
-        if key not in self._bound:
-            inputs, written = self._states.ports()
+        if key not in self.bound:
+            inputs, written = self.states.ports()
             inputs = inputs | self._packing(shape).ports() | self._asking.told(reads_all=reads_all)
             written = written | self._next.blocks(shape.num_rows, reads_all=reads_all)
-            self._bound[key] = self._decoder.bind(inputs, written)
-        return self._bound[key]
+            self.bound[key] = self._decoder.bind(inputs, written)
+        return self.bound[key]
 
     def _note(self, slot: int) -> None:
         """Write a slot's blocks into the table that runs read."""
         held = self.pool.tables[slot]
-        self._table[slot, : len(held)] = held
-        self._table[slot, len(held) :] = 0
+        self.table[slot, : len(held)] = held
+        self.table[slot, len(held) :] = 0
