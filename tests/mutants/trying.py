@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import importlib
+import json
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 
+import coverage
 import pytest
 from operators import mutations_of
 from parts import PACKAGES
@@ -48,10 +50,7 @@ class Trying:
         """What becomes of a mutant, and the test that killed it."""
         if not tests:
             return "no test", ""
-        child = os.fork()
-        if not child:
-            self._run(mutant, tests)
-        code = _ended(child)
+        code = self._code_of(lambda: _asked(tests), _Changed(mutant))
         if code is None:
             return "timed out", ""
         if code == _SURVIVED:
@@ -61,16 +60,37 @@ class Trying:
         failed = [line.split()[1] for line in lines if line.startswith(("FAILED tests", "ERROR tests"))]
         return "killed", failed[0] if failed else ""
 
-    def _run(self, mutant, tests):
-        """Be the process of a mutant."""
+    def watched(self, test):
+        """The lines that a file of tests runs of each file of the product. It has to pass."""
+        seen = self._log.with_suffix(".json")
+        code = self._code_of(lambda: self._watch(test, seen))
+        assert code == _SURVIVED, f"{test} fails without a change: see {self._log}"
+        return json.loads(seen.read_text())
+
+    def _watch(self, test, seen):
+        folders = [f"{self._tree / name}/*" for name in PACKAGES]
+        watching = coverage.Coverage(data_file=None, config_file=False, include=folders)
+        watching.start()
+        code = _asked([test])
+        watching.stop()
+        data = watching.get_data()
+        lines = {str(Path(name).relative_to(self._tree)): data.lines(name) for name in data.measured_files()}
+        seen.write_text(json.dumps(lines))
+        return code
+
+    def _code_of(self, work, *finders):
+        """The exit code of a process of its own that works, or None if that takes too long."""
+        child = os.fork()
+        if child:
+            return _ended(child)
         code = _BROKEN
         try:
             os.setsid()
             log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(log, 1)
             os.dup2(log, 2)
-            sys.meta_path.insert(0, _Changed(mutant))
-            code = _asked(tests)
+            sys.meta_path[:0] = finders
+            code = work()
         except BaseException:  # noqa: BLE001 - whatever it is, this process ends here
             traceback.print_exc()
         finally:
