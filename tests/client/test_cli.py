@@ -447,6 +447,14 @@ def test_help_is_whole(weft_command, monkeypatch, command, columns):
         assert "--max-new-tokens <int range> Stop after this number of tokens. [x>=1]" in flat
 
 
+def test_help_has_sections(weft_command):
+    """Arguments come first, under their own heading. What has no group stands under Options."""
+    sections = weft_command("translate", "--help")[1].split("\n\n")[2:]
+    assert ["Arguments", "Options"] == [section.partition(":")[0] for section in sections[:2]]
+    assert sections[0].split()[1:3] == ["text", "<str>"]
+    assert "--help " in sections[1]
+
+
 def test_the_list_of_commands_is_whole(weft_command, monkeypatch):
     """Of each the whole first sentence."""
     monkeypatch.setenv("COLUMNS", "80")

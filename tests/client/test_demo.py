@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from weft._demo import _said
+
 
 @pytest.fixture
 def run_demo(server, tmp_path):
@@ -72,3 +74,16 @@ def test_without_examples_the_demo_says_so(run_demo, server, tmp_path):
     assert done.stderr.startswith("weft: no example in ")
     assert 1 == done.stderr.count("\n")
     assert [] == server.servicer.seen
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda client: client.translate("a b"), "b a"),
+        (lambda client: client.classify("a b"), "("),
+        (lambda client: client.tag("Maria"), "Maria: NAME"),
+    ],
+)
+def test_each_kind_of_answer_has_its_words(client, ask, said):
+    """A text as it is, the best label with its score, and each span with its label."""
+    assert said in _said(ask(client))

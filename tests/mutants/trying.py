@@ -19,7 +19,7 @@ from operators import mutations_of
 from parts import PACKAGES
 
 # What tests import and nobody changes. A process that is forked has it already.
-_SHARED = "numpy grpc.aio onnx onnxruntime tokenizers torch pydantic structlog prometheus_client typer rich"
+_SHARED = "numpy grpc.aio onnx onnxruntime tokenizers torch pydantic structlog prometheus_client typer rich hypothesis"
 # Of a mutant that ends nothing. Tests take a fraction of it.
 LIMIT_S = 240.0
 _LOOK_S = 0.05
