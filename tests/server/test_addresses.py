@@ -176,6 +176,12 @@ def test_a_name_of_several_addresses_is_given_to_grpc_address_by_address():
         take("localhost", port, refuse)
 
 
+def test_where_no_port_can_be_had_the_system_says_why():
+    """After some tries: 192.0.2.0/24 is nobody's (RFC 5737)."""
+    with pytest.raises(OSError, match="assign"):
+        free_port(["192.0.2.1"])
+
+
 @pytest.mark.e2e
 def test_of_two_servers_that_start_at_once_one_does_not(tmp_path):
     """Whoever comes second ends with a line that names the address. Nobody's calls are shared."""

@@ -223,6 +223,7 @@ REFUSALS = [
     ("tiny-generate", {"target_text": "w5"}, "source", "is required: text or token_ids"),
     ("tiny-generate", {"text": "w3"}, "target", "is required: target_text or target_ids"),
     ("tiny-generate", {**GENERATE, "target_text": ""}, "target_text", "must not be empty"),
+    ("tiny-translate", {"text": "the", "target_text": " "}, "target_text", "holds nothing that the model's tokenizer"),
     ("tiny-generate", {"text": "w3", "target_ids": ids()}, "target_ids.ids", "must not be empty"),
     ("tiny-generate", {"text": "w3", "target_ids": ids(*TOO_MANY)}, "target_ids.ids", "is 100 tokens long"),
     ("tiny-generate", {"text": "w3", "target_ids": ids(3, 999)}, "target_ids.ids[1]", "below the vocabulary size"),

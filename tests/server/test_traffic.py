@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from weft_server.errors import Overloaded
 from weft_server.models.request_context import RequestContext
 from weft_server.transport.connections import Connections, peer_key
 from weft_server.transport.incoming import Incoming
-from weft_server.transport.outgoing import Outgoing
+from weft_server.transport.outgoing import MIN_BYTES_PER_S, Outgoing
 from weft_server.transport.traffic import Traffic
 
 MEBIBYTE = 1 << 20
@@ -150,6 +151,7 @@ def test_who_has_much_to_read_asks_no_more():
         ("ipv6:%5B::1%5D:5000", "::1:5000"),
         ("ipv6:%5B::ffff:127.0.0.1%5D:5000", "127.0.0.1:5000"),
         ("ipv6:%5Bfe80::1%25eth0%5D:5000", "fe80::1:5000"),
+        ("unix:", ":"),
     ],
 )
 def test_a_peer_has_one_key(said, key):
@@ -178,6 +180,38 @@ def test_of_too_much_unread_the_largest_holder_s_goes(monkeypatch):
         assert not honest.given_up
         assert {f"127.0.0.1:{100 + number}" for number in range(10)} > set(ended)
         assert 2 == len(ended)
+
+    asyncio.run(scenario())
+
+
+def test_who_reads_too_slowly_is_hung_up_on(monkeypatch):
+    """After the timeout, and the time that so many bytes may take. Who shares the connection is told, others are not."""
+    monkeypatch.setattr("weft_server.transport.outgoing.SWEEP_S", 0.001)
+    now = 100.0
+    monkeypatch.setattr("weft_server.transport.outgoing.time", SimpleNamespace(monotonic=lambda: now))
+    ended = []
+
+    class Heard(Connections):
+        def hang_up(self, peers):
+            ended.extend(peers)
+            return 1
+
+    async def scenario():
+        nonlocal now
+        outgoing = Outgoing(Heard(), timeout_s=30.0)
+        slow, beside, large, new = (_call(peer=f"ipv4:127.0.0.1:{number}") for number in (1, 1, 2, 3))
+        outgoing.begin(slow, 0)
+        outgoing.begin(large, 10 * MIN_BYTES_PER_S)
+        now += 20
+        outgoing.begin(beside, 0)
+        outgoing.begin(new, 0)
+        now += 11
+        await until(lambda: slow.given_up)
+        assert (["127.0.0.1:1"], 1) == (ended, outgoing.num_ended)
+        assert ["ANSWER_UNREAD", "ANSWER_UNREAD", "", ""] == [each.given_up for each in (slow, beside, large, new)]
+        now += 10
+        await until(lambda: large.given_up)
+        assert (["127.0.0.1:1", "127.0.0.1:2"], "") == (ended, new.given_up)
 
     asyncio.run(scenario())
 
