@@ -108,7 +108,7 @@ def test_passes_are_counted_by_requests(name, tiny_repository, tmp_path, monkeyp
     ],
 )
 def test_an_answer_is_explained_at_its_shortest_and_whole(name, source, expected):
-    """What was given stands before: as a prompt and its length, or before the answer. The last token attends to none."""
+    """What was given stands before, as a prompt or in the answer. The last token attends to nothing."""
     request = RandomRequest(tuple(map(torch.tensor, source)), [5, 6])
     request.tokens += [7, 8]
     for shortest, inputs in expected.items():

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -19,7 +20,11 @@ from operators import mutations_of
 from parts import PACKAGES
 
 # What tests import and nobody changes. A process that is forked has it already.
-_SHARED = "numpy grpc.aio onnx onnxruntime tokenizers torch pydantic structlog prometheus_client typer rich hypothesis"
+_SHARED = (
+    *("numpy", "grpc.aio", "onnx", "onnxruntime", "tokenizers", "torch", "pydantic", "structlog", "prometheus_client"),
+    *("typer", "rich", "jinja2", "PIL.Image", "weft_proto.tasks", "weft_proto.bundle_rules"),
+    *("hypothesis.strategies", "_hypothesis_pytestplugin", "pytest_timeout", "xdist.plugin"),
+)
 # Of a mutant that ends nothing. Tests take a fraction of it.
 LIMIT_S = 240.0
 _LOOK_S = 0.05
@@ -37,11 +42,14 @@ class Trying:
     def __init__(self, tree: Path, log: Path) -> None:
         self._tree = tree
         self._log = log
-        for name in _SHARED.split():
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
         folders = [str(tree / name) for name in PACKAGES]
         sys.path[:0] = folders
+        for name in _SHARED:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        # Those are millions of objects, and each run of pytest begins with a collection.
+        gc.collect()
+        gc.freeze()
         # For the processes that tests start. They run without the change.
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)
         os.chdir(tree)

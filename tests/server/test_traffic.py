@@ -185,7 +185,7 @@ def test_of_too_much_unread_the_largest_holder_s_goes(monkeypatch):
 
 
 def test_who_reads_too_slowly_is_hung_up_on(monkeypatch):
-    """After the timeout, and the time that so many bytes may take. Who shares the connection is told, others are not."""
+    """After the timeout, and the time that so many bytes may take. Who shares the connection is told too."""
     monkeypatch.setattr("weft_server.transport.outgoing.SWEEP_S", 0.001)
     now = 100.0
     monkeypatch.setattr("weft_server.transport.outgoing.time", SimpleNamespace(monotonic=lambda: now))
