@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import threading
 import time
 import weakref
@@ -18,9 +19,10 @@ from weft_server.engine import engine as engine_module
 from weft_server.engine import failure_budget
 from weft_server.engine.failure_budget import FailureBudget
 from weft_server.errors import Draining, LaneFailed, Overloaded
+from weft_server.models.tokenize_queue import TokenizeQueue
 from weft_server.models.worker_pool import WorkerPool
 from weft_server.runtime.session import Session, is_out_of_memory
-from weft_server.sequence import Decoding
+from weft_server.sequence import ANYBODY, Decoding
 from weft_server.telemetry.metrics import Metrics
 
 LONG = Decoding(24, 24)
@@ -493,6 +495,27 @@ def test_a_worker_that_hangs_is_replaced_and_those_behind_it_are_served():
         assert (4, {"WORKER_STUCK": 1}) == (budget.num_left, counted(metrics))
         assert ({}, set()) == (workers._wanted, workers._running)
         workers.stop()
+
+    asyncio.run(run())
+
+
+def test_a_thread_for_tokens_that_hangs_is_replaced():
+    """Its place in the queue is free again."""
+
+    async def run():
+        metrics = Metrics().for_model("m", 1, "t")
+        workers, go_on = WorkerPool(1, "m/1-tokenize", metrics, FailureBudget(5)), threading.Event()
+        queue = TokenizeQueue(workers, 1)
+        hung = asyncio.create_task(queue.do(lambda _: go_on.wait(20), ANYBODY, math.inf))
+        await until(lambda: workers._running)
+        queue.supervise(60)
+        assert not hung.done()
+        queue.supervise(-1)
+        with pytest.raises(LaneFailed, match="took too long"):
+            await hung
+        assert 3 == await queue.do(lambda _: 3, ANYBODY, math.inf)
+        go_on.set()
+        queue.stop()
 
     asyncio.run(run())
 
