@@ -126,6 +126,14 @@ def test_a_key_with_a_passphrase_is_refused(tls):
         credentials_of(**tls)
 
 
+def test_what_stands_before_a_key_and_looks_like_one_is_refused(tls):
+    """OpenSSL passes over it. The kind of the key could not be seen."""
+    tls["tls_key"].write_bytes(b"of a PRIVATE KEY-----\nA\n" + tls["tls_key"].read_bytes())
+
+    with pytest.raises(ConfigError, match="it holds something that is no PEM"):
+        credentials_of(**tls)
+
+
 def test_a_kind_of_key_that_grpc_does_not_take_is_refused(tmp_path):
     """GRPC would listen with it, and fail in each handshake. RSA is as good as ECDSA."""
     cert, key = AUTHORITY.issue(key=ed25519.Ed25519PrivateKey.generate()).write(tmp_path)

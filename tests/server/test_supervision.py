@@ -12,13 +12,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from loaded import Loaded, ask
 from running import Running
 from toy import Toy
 from waiting import until
 from weft_server.engine import engine as engine_module
 from weft_server.engine import failure_budget
 from weft_server.engine.failure_budget import FailureBudget
-from weft_server.errors import Draining, LaneFailed, Overloaded
+from weft_server.errors import Draining, LaneFailed, ModelFailed, Overloaded
 from weft_server.models.tokenize_queue import TokenizeQueue
 from weft_server.models.worker_pool import WorkerPool
 from weft_server.runtime.session import Session, is_out_of_memory
@@ -495,6 +496,21 @@ def test_a_worker_that_hangs_is_replaced_and_those_behind_it_are_served():
         assert (4, {"WORKER_STUCK": 1}) == (budget.num_left, counted(metrics))
         assert ({}, set()) == (workers._wanted, workers._running)
         workers.stop()
+
+    asyncio.run(run())
+
+
+def test_a_model_that_has_failed_too_often_has_no_more_requests(tiny_repository):
+    """One that has not goes on."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
+            model.supervise(60)
+            assert (await ask(model, text="w3")).labels
+            model._failure_budget.exhaust()
+            model.supervise(60)
+            with pytest.raises(ModelFailed):
+                await ask(model, text="w3")
 
     asyncio.run(run())
 
