@@ -128,7 +128,7 @@ def test_a_key_with_a_passphrase_is_refused(tls):
 
 def test_what_stands_before_a_key_and_looks_like_one_is_refused(tls):
     """OpenSSL passes over it. The kind of the key could not be seen."""
-    tls["tls_key"].write_bytes(b"of a PRIVATE KEY-----\nA\n" + tls["tls_key"].read_bytes())
+    tls["tls_key"].write_bytes(b"of a PRIVATE KEY-----\nAA\n" + tls["tls_key"].read_bytes())
 
     with pytest.raises(ConfigError, match="it holds something that is no PEM"):
         credentials_of(**tls)

@@ -45,7 +45,7 @@ def test_each_row_of_a_trial_has_blocks_for_what_it_writes(toy, num_slots, num_r
     seen = []
 
     def run(num_rows, pieces):
-        lengths = {slot: 1 for slot in range(num_rows)} | {piece.slot: len(piece.token_ids) for piece in pieces}
+        lengths = dict.fromkeys(range(num_rows), 1) | {piece.slot: len(piece.token_ids) for piece in pieces}
         for slot, length in lengths.items():
             room = BLOCK_TOKENS * len(runner.pool.tables[slot])
             assert 0 <= room - int(slots.past_lengths[slot]) - length < BLOCK_TOKENS

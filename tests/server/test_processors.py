@@ -136,6 +136,13 @@ def test_phrases_with_the_same_end_add_up(phrases, read):
     assert expected.tolist() == whole.tolist()
 
 
+def test_a_phrase_is_banned_by_its_last_token():
+    """Where what stands before it was read just now. A phrase of one token never comes."""
+    rule = Banned([[5], [6, 7], [8, 6, 9]])
+    for read, barred in (([1], [5]), ([6], [5, 7]), ([8, 6], [5, 7, 9]), ([8, 6, 1], [5]), ([], [5])):
+        assert barred == rule.now(History(read)).tolist()
+
+
 def test_a_decay_stays_finite():
     """However long the answer is: an infinite score would make every probability NaN."""
     one = begun(LengthDecay(0, 4.0, [3]), [1], [2] * 3000)

@@ -532,6 +532,7 @@ def test_a_thread_for_tokens_that_hangs_is_replaced():
         assert 3 == await queue.do(lambda _: 3, ANYBODY, math.inf)
         go_on.set()
         queue.stop()
+        await until(lambda: not [each for each in threading.enumerate() if each.name.startswith("m/1-tokenize")])
 
     asyncio.run(run())
 

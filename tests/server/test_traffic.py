@@ -4,6 +4,7 @@ import asyncio
 import time
 from types import SimpleNamespace
 
+import grpc.aio
 import pytest
 
 from waiting import until
@@ -125,6 +126,43 @@ def test_probes_are_bounded_apart(monkeypatch):
         traffic.close(call)
     assert 0 == traffic.num_probes
     _probe(traffic, "ipv4:127.0.0.1:1")
+
+
+class _Sending:
+    """The context of a call whose message never comes whole."""
+
+    def __init__(self):
+        self._ended = asyncio.Event()
+
+    async def read(self):
+        """As gRPC's."""
+        await self._ended.wait()
+        raise grpc.aio.AbortError
+
+    async def abort(self, *_):
+        """As gRPC's."""
+        self._ended.set()
+        raise grpc.aio.AbortError
+
+
+def test_of_too_many_messages_on_their_way_those_of_who_has_most_end(monkeypatch):
+    """The oldest first, so that as many are left as may be. Another's stays, though it is older."""
+    monkeypatch.setattr("weft_server.transport.incoming.SWEEP_S", 0.001)
+
+    async def scenario():
+        incoming = Incoming(Connections(), max_message_bytes=1, max_receiving=3)
+        calls = [_call("honest"), *(_call("flood") for _ in range(5))]
+        reads = [asyncio.create_task(incoming.read(call, _Sending())) for call in calls]
+        await until(lambda: incoming.num_receiving == 3)
+        assert [False, True, True, True, False, False] == [read.done() for read in reads]
+        for read in reads[1:4]:
+            with pytest.raises(Overloaded, match="too many messages are on their way"):
+                await read
+        assert 3 == incoming.num_ended
+        for read in reads:
+            read.cancel()
+
+    asyncio.run(scenario())
 
 
 def test_who_has_much_to_read_asks_no_more():
