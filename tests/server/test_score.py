@@ -7,6 +7,7 @@ import random
 import shutil
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ from weft_server.errors import (
     Overloaded,
 )
 from weft_server.loading.golden import verify_golden
+from weft_server.requests.score import _answer_ids
 
 # One that answers questions is not asked: ScoreService takes none.
 SCORED = [name for name in WRITERS if sample(name).model.scores]
@@ -223,7 +225,6 @@ REFUSALS = [
     ("tiny-generate", {"target_text": "w5"}, "source", "is required: text or token_ids"),
     ("tiny-generate", {"text": "w3"}, "target", "is required: target_text or target_ids"),
     ("tiny-generate", {**GENERATE, "target_text": ""}, "target_text", "must not be empty"),
-    ("tiny-translate", {"text": "the", "target_text": " "}, "target_text", "holds nothing that the model's tokenizer"),
     ("tiny-generate", {"text": "w3", "target_ids": ids()}, "target_ids.ids", "must not be empty"),
     ("tiny-generate", {"text": "w3", "target_ids": ids(*TOO_MANY)}, "target_ids.ids", "is 100 tokens long"),
     ("tiny-generate", {"text": "w3", "target_ids": ids(3, 999)}, "target_ids.ids[1]", "below the vocabulary size"),
@@ -258,6 +259,21 @@ def test_a_wrong_request_is_refused_by_its_field(name, request_, field, text, ti
         assert 0 == model.scorer.stats().queued
 
     run(tiny_repository / name / "1", refused)
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [([], "holds nothing that the model's tokenizer"), ([3, 9], "has a token that the model cannot")],
+)
+def test_a_target_text_is_one_that_the_model_could_answer(given, refusal):
+    """Of tokens that it has, and of one at least. Behind them stands its end."""
+    text = bundle_pb2.TextSpec(target_vocab_size=9, end_ids=[1, 2])
+    model = SimpleNamespace(manifest=bundle_pb2.BundleManifest(text=text))
+    model.target_tokenizer = SimpleNamespace(encode_framed=lambda _: given)
+    with pytest.raises(InvalidRequest, match=refusal):
+        _answer_ids(model, "any", "target_text")
+    given = [3, 8]
+    assert [3, 8, 1] == _answer_ids(model, "any", "target_text")
 
 
 def test_prompt_and_target_must_fit_together(tiny_repository):
