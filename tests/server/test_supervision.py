@@ -18,6 +18,7 @@ from toy import Toy
 from waiting import until
 from weft_server.engine import engine as engine_module
 from weft_server.engine import failure_budget
+from weft_server.engine.failure import stack_of
 from weft_server.engine.failure_budget import FailureBudget
 from weft_server.errors import Draining, LaneFailed, ModelFailed, Overloaded
 from weft_server.models.tokenize_queue import TokenizeQueue
@@ -498,6 +499,17 @@ def test_a_worker_that_hangs_is_replaced_and_those_behind_it_are_served():
         workers.stop()
 
     asyncio.run(run())
+
+
+def test_where_a_thread_is_can_be_said_while_it_is_somewhere():
+    """The innermost call comes last. One that has ended, or is none, is nowhere."""
+    go_on = threading.Event()
+    thread = threading.Thread(target=go_on.wait)
+    thread.start()
+    assert "in wait" in stack_of(thread).strip().rpartition("File")[2]
+    go_on.set()
+    thread.join()
+    assert ["", ""] == [stack_of(thread), stack_of(None)]
 
 
 def test_a_model_that_has_failed_too_often_has_no_more_requests(tiny_repository):

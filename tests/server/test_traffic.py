@@ -121,7 +121,7 @@ def test_probes_are_bounded_apart(monkeypatch):
     ended = []
     monkeypatch.setattr(traffic.connections, "hang_up", lambda peers: len(ended.extend(peers) or ended))
     probes.append(_probe(traffic, "ipv4:127.0.0.1:3"))
-    assert ["127.0.0.1:1"] == ended
+    assert (["127.0.0.1:1"], 1) == (ended, traffic.num_ended)
     for call in probes:
         traffic.close(call)
     assert 0 == traffic.num_probes
