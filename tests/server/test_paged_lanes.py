@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from paged_toy import MAX_TOTAL, PagedToy
@@ -56,3 +57,19 @@ def test_each_row_of_a_trial_has_blocks_for_what_it_writes(toy, num_slots, num_r
     verify_paged(runner, slots, toy.manifest)
     assert num_runs == len(set(seen))
     assert ([0] * num_slots, 40) == (slots.past_lengths.tolist(), runner.pool.num_free)
+
+
+def test_a_row_that_is_forked_shares_its_full_blocks(toy):
+    """The block that is written next is copied. So each writes what it writes alone."""
+    slots = Slots(4, MAX_TOTAL)
+    runner = PagedRunner(toy.manifest, toy.session, slots, 40)
+    for slot, past in enumerate((9, 8)):
+        slots.past_lengths[slot] = past
+        runner.grow(slot, past + 1)
+    runner.fork(np.array([0, 1]), np.array([2, 3]), np.zeros(2, int), np.array([9, 8]))
+    tables = [list(table) for table in runner.pool.tables]
+    assert tables[0][:2] == tables[2][:2]
+    assert tables[1][:2] == tables[3]
+    assert 3 == len(tables[2])
+    assert tables[0][2] != tables[2][2]
+    assert [tables[2], [*tables[3], 0]] == runner._table[2:, :3].tolist()
