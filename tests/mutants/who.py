@@ -11,21 +11,23 @@ _MOST_FILES = 8
 def who(mutant, ran) -> list[str]:
     """The files of tests that are asked, the nearest first.
 
-    Near is one that is named for the module, or imports it. Of equally near ones: that which runs the fewest lines.
+    Near is one that is named for the module or for words of the line, or imports the module. Of equally near ones
+    that which runs the fewest lines comes first.
     """
     run = [test for test in tests_of(mutant.path) if set(mutant.mutation.lines) & set(ran.lines(test, mutant.path))]
-    return sorted(run, key=lambda test: (-_nearness(test, mutant.path), ran.size(test)))[:_MOST_FILES]
+    return sorted(run, key=lambda test: (-_nearness(test, mutant), ran.size(test)))[:_MOST_FILES]
 
 
-def _nearness(test, path):
-    parts = path.removesuffix(".py").removesuffix("/__init__").split("/")[1:]
-    named = _words(parts[-1]) & _words(test.rpartition("/test_")[2].removesuffix(".py"))
-    return 2 * len(named) + (".".join(parts) in _imports(test))
+def _nearness(test, mutant):
+    parts = mutant.path.removesuffix(".py").removesuffix("/__init__").split("/")[1:]
+    of_test = _words(test.rpartition("/test_")[2].removesuffix(".py"))
+    of_line = _words(f"{mutant.mutation.within} {mutant.mutation.before}")
+    return 2 * len(_words(parts[-1]) & of_test) + len(of_line & of_test) + (".".join(parts) in _imports(test))
 
 
 def _words(name):
-    """Of a file's name, without the plural."""
-    return {word.rstrip("s") for word in re.split("_", name) if word}
+    """Of names, without the plural."""
+    return {word.rstrip("s") for word in re.findall("[a-z]+", name.lower())}
 
 
 def _imports(test):

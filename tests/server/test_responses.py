@@ -99,3 +99,25 @@ def test_an_answer_says_how_its_tokens_were_chosen(strategy, given):
             said.sampling.top_p,
             said.sampling.seed,
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "ask_once"),
+    [
+        ("tiny-generate", lambda model: ask(model, token_ids=IDS)),
+        ("tiny-generate", lambda model: score(model, token_ids=IDS, target_ids=IDS)),
+        ("tiny-text", lambda model: ask(model, text="w3")),
+        ("tiny-embed", lambda model: ask(model, inputs=[{"text": "w3"}])),
+        ("tiny-translate", lambda model: ask(model, text="w3", split_sentences=True)),
+    ],
+    ids=["generate", "score", "classify", "embed", "sentences"],
+)
+def test_how_long_an_input_took_to_read_is_observed_once_a_request(tiny_repository, name, ask_once):
+    """Of each verb, and of all parts of a request together."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            await ask_once(model)
+            assert 1 == sum(model.metrics.preprocess._counts)
+
+    asyncio.run(run())

@@ -273,3 +273,17 @@ def test_a_stop_token_ends_its_own_row_only(opened):
     rows.advance(best(9, 9))
     rows.advance(best(5))
     assert [("stops", [9], FinishReason.STOP), ("goes on", [9, 5], FinishReason.LENGTH)] == given_to(rows)
+
+
+def test_a_prompt_that_was_read_once_begins_all_rows_of_its_request():
+    """Its row is repeated. Rows that are as many stay as they are."""
+    logits = np.array([[1, 2, 3], [6, 5, 4]], np.float32)
+    top = logits.argsort()[:, ::-1][:, :2]
+    one = Candidates(np.take_along_axis(logits, top, 1), top, np.array([7, 8], np.float32), logits)
+    assert one is one.stretched(2)
+    all_rows = one.stretched(4)
+    assert [[2, 1], [0, 1], [0, 1], [0, 1]] == all_rows.topk_ids.tolist()
+    assert [[3, 2], [6, 5], [6, 5], [6, 5]] == all_rows.topk_logits.tolist()
+    assert [7, 8, 8, 8] == all_rows.logsumexp.tolist()
+    assert [[1, 2, 3], [6, 5, 4], [6, 5, 4], [6, 5, 4]] == [all_rows.logits[row].tolist() for row in range(4)]
+    assert (4, 3) == all_rows.logits.shape

@@ -287,6 +287,9 @@ def test_prompt_and_target_must_fit_together(tiny_repository):
         with pytest.raises(InvalidRequest, match=f"{total - 2} prompt tokens leave 2") as refused:
             await score(model, token_ids=prompt, target_ids=ids(6, 7, 8))
         assert "target_ids.ids" == refused.value.field
+        most = model.manifest.text.max_new_tokens
+        with pytest.raises(InvalidRequest, match=f"the model gives at most {most}$"):
+            await score(model, token_ids=ids(5), target_ids=ids(*[6] * (most + 1)))
 
     run(tiny_repository / "tiny-generate" / "1", laws)
 
