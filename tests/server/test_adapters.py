@@ -238,6 +238,7 @@ def test_a_refused_adapter_says_why_and_is_tried_again_when_it_changes(adapters)
                     await answer(model, adapter="formal")
             assert 1 == model.metrics.counters["adapter_loads_total", "refused"].value
             await answer(model, adapter="wide")
+            await asyncio.wait_for(model.unheld(), 20)  # what is loaded, or was refused, holds no model
             manifest.write_text(whole)
             await answer(model, adapter="formal")
 

@@ -12,6 +12,7 @@ from weft_server.logits_processors.banned import Suppressed
 from weft_server.logits_processors.repetition_penalty import RepetitionPenalty
 from weft_server.runtime.session import Session
 from weft_server.sampling.candidates import Candidates
+from weft_server.sampling.top_logprobs import top_logprobs_of
 from weft_server.sequence import Cancelled, Decoding, FinishReason, Sequence
 from weft_server.source import Ids
 
@@ -287,3 +288,13 @@ def test_a_prompt_that_was_read_once_begins_all_rows_of_its_request():
     assert [7, 8, 8, 8] == all_rows.logsumexp.tolist()
     assert [[1, 2, 3], [6, 5, 4], [6, 5, 4], [6, 5, 4]] == [all_rows.logits[row].tolist() for row in range(4)]
     assert (4, 3) == all_rows.logits.shape
+
+
+def test_tokens_that_a_graph_rules_out_are_none_of_the_most_probable():
+    """There may be fewer then. More than the candidates are looked for among all logits."""
+    logits = np.array([[1.0, -np.inf, 3.0, -np.inf]], np.float32)
+    top = np.array([[2, 0, 1]])
+    candidates = Candidates(np.take_along_axis(logits, top, 1), top, np.array([4], np.float32), logits)
+    for num, found in ((1, [2]), (2, [2, 0]), (3, [2, 0]), (4, [2, 0])):
+        said = top_logprobs_of(candidates, 0, num)
+        assert (found, [float(logits[0, token]) - 4 for token in found]) == (said.token_ids, said.log_probs)
