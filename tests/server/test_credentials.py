@@ -80,6 +80,11 @@ def test_good_files_are_taken_in_silence(tls, tmp_path):
         ("tls_key", b"hello", "--tls-key .* holds no private key as PEM"),
         ("tls_key", AUTHORITY.key, "--tls-key .*: the key is not that of the certificate"),
         ("tls_key", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "--tls-key .*: .*PEM"),
+        (
+            "tls_client_ca",
+            b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            "--tls-client-ca .*: ",
+        ),
         ("tls_client_ca", b"nobody", "--tls-client-ca .*: it holds no certificate as PEM"),
         ("tls_client_ca", None, "--tls-client-ca .*: No such file"),
         ("tokens", None, "--tokens .*: No such file"),

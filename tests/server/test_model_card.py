@@ -59,3 +59,17 @@ def test_a_model_says_how_its_labels_are_scored(tiny_repository, name):
     said = card(tiny_repository, name)[0]
     assert (manifest.scoring, manifest.matching.label_text) == (said.label_scoring, said.label_text)
     assert manifest.scoring
+
+
+@pytest.mark.parametrize("tells", [False, True])
+def test_a_model_whose_manifest_has_moments_tells_them(tiny_repository, tells):
+    """It has a first token of them."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-speech" / "1") as model:
+            model.manifest.audio.ClearField("first_timestamp_id")
+            if tells:
+                model.manifest.audio.first_timestamp_id = 5
+            return await card_of(model, read_config(repository=tiny_repository.folder))
+
+    assert tells == asyncio.run(run()).tells_timestamps

@@ -121,3 +121,16 @@ def test_how_long_an_input_took_to_read_is_observed_once_a_request(tiny_reposito
             assert 1 == sum(model.metrics.preprocess._counts)
 
     asyncio.run(run())
+
+
+def test_an_answer_without_text_took_what_its_one_run_took(tiny_repository):
+    """Its times are in order: a wait, a run, and no decoding."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
+            return (await ask(model, text="w3")).timings
+
+    timings = asyncio.run(run())
+    assert timings.prefill.ToNanoseconds() > 0
+    assert timings.queue.ToNanoseconds() >= 0
+    assert 0 == timings.decode.ToNanoseconds()
