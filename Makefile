@@ -119,7 +119,7 @@ wire: models ## callers that speak HTTP/2 themselves, five minutes
 
 # It goes on where it was stopped.
 mutants: models ## changes of a line that no test notices, hours; ARGS=--help
-	@OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python tests/mutants/run.py $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python tests/mutants/run.py $(ARGS)
 
 # Random inputs, as long as wanted, of all that tests/fuzz draws, or of some of it: TARGETS="grammars pictures".
 fuzz: $(READY) ## random inputs; MINUTES=10, TARGETS="grammars"

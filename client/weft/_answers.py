@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from enum import StrEnum
 from functools import cache, partial
+from operator import attrgetter
 from types import UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -25,16 +26,20 @@ def _read(kind: type[Kind], *messages: Any, **more: Any) -> Kind:
 
     Each is read from the first message that has one of that name, but for those in `more`.
     """
-    for name, read in _fields(cast("Any", kind)):
+    for name, place, read in _fields(cast("Any", kind), *map(type, messages)):
         if name not in more:
-            more[name] = read(next((each for each in messages if name in _names(each)), messages[0]))
+            more[name] = read(messages[place])
     return kind(**more)
 
 
 @cache
-def _fields(kind: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-    hints = get_type_hints(kind)
-    return tuple((name, _field(name, hints[name])) for name in kind.__dataclass_fields__)
+def _fields(kind: Any, *messages: Any) -> tuple[tuple[str, int, Callable[[Any], Any]], ...]:
+    """Return of each field its name, which message has it, and what reads it."""
+    hints, found = get_type_hints(kind), []
+    for name in kind.__dataclass_fields__:
+        places = [place for place, each in enumerate(messages) if name in _names(each)]
+        found.append((name, (places or [0])[0], _field(name, hints[name])))
+    return tuple(found)
 
 
 def _names(message: Any) -> Any:
@@ -51,7 +56,7 @@ def _field(name: str, hint: Any) -> Callable[[Any], Any]:
         return lambda message: tuple(map(make, getattr(message, name)))
     if origin is UnionType:
         return lambda message: make(getattr(message, name)) if message.HasField(name) else None
-    return lambda message: make(getattr(message, name))
+    return attrgetter(name) if make is _same else lambda message: make(getattr(message, name))
 
 
 def _maker(kind: Any) -> Callable[[Any], Any]:

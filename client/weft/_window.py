@@ -104,6 +104,8 @@ class Window(Generic[Answer]):
         """Note how a call ended."""
         asked.call = None
         self._num_running -= 1
+        if not self._asked:
+            return  # all were given up meanwhile
         if isinstance(outcome, Error):
             if self._may_wait(asked, outcome, now):
                 self._wait(asked, outcome.retry_after, now)

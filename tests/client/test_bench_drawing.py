@@ -212,7 +212,7 @@ def test_prompt_and_answer_share_their_room():
 
 
 def test_inputs_of_a_file_come_in_turn(tmp_path):
-    """Every line is asked, in order, and then again; with lengths to draw there are many of each."""
+    """Every line is asked, in order, and then again. Lengths of answers may be drawn, and those of inputs not."""
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps(str(number)) for number in range(5)))
     texts = [each.text for each in asked(EN_ES, translation_pb2.StreamTranslateRequest, paths=(path,))]
@@ -221,6 +221,8 @@ def test_inputs_of_a_file_come_in_turn(tmp_path):
     longer = asked(EN_ES, translation_pb2.StreamTranslateRequest, paths=(path,), output_tokens=Uniform(1, 9))
     assert ["0", "1", "2", "3", "4", "0"] == [each.text for each in longer[:6]]
     assert set(range(1, 10)) == {each.decoding.max_new_tokens for each in longer}
+    with pytest.raises(weft.InvalidRequest, match="--input-tokens: with --input, lengths are those of the inputs"):
+        asked(EN_ES, translation_pb2.StreamTranslateRequest, paths=(path,), input_tokens=Uniform(1, 9))
 
 
 def test_recordings_are_sent_to_a_model_that_hears(tmp_path):

@@ -317,6 +317,19 @@ def test_models_are_a_table(weft_command):
     assert 1 == out.count("attention")
 
 
+def test_a_model_says_what_stands_before_a_text_and_where_it_is_cut(capsys):
+    """Prompts by name, if one of them is a text."""
+    prompts = (weft.Prompt("query", "query: "), weft.Prompt("plain", ""))
+    model = replace(_answers.model(MODELS[0]), prompts=prompts, truncation_side=weft.TruncationSide.LEFT)
+    model_table([replace(model, default_prompt_name="query")])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "prompts: query 'query: ', plain ''; by default query" in out
+    assert "cuts a text that is too long on the left" in out
+    model_table([model, replace(model, prompts=prompts[1:])])
+    out = capsys.readouterr().out
+    assert (1, False) == (out.count("prompts: "), "by default" in out.partition("prompts: ")[2].partition("\n")[0])
+
+
 def test_a_model_that_hears_says_for_how_long(capsys):
     """At once, and in all. That it gives one output goes without saying."""
     model = _answers.model(MODELS[0])
@@ -445,6 +458,14 @@ def test_help_is_whole(weft_command, monkeypatch, command, columns):
         drawn = "How randomly tokens are drawn. 0 always takes the most probable token."
         assert f"--temperature <float range> {drawn} [0.0<=x<=10.0]" in flat
         assert "--max-new-tokens <int range> Stop after this number of tokens. [x>=1]" in flat
+
+
+def test_help_has_sections(weft_command):
+    """Arguments come first, under their own heading. What has no group stands under Options."""
+    sections = weft_command("translate", "--help")[1].split("\n\n")[2:]
+    assert ["Arguments", "Options"] == [section.partition(":")[0] for section in sections[:2]]
+    assert sections[0].split()[1:3] == ["text", "<str>"]
+    assert "--help " in sections[1]
 
 
 def test_the_list_of_commands_is_whole(weft_command, monkeypatch):

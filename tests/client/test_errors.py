@@ -309,6 +309,20 @@ def test_a_stream_that_a_proxy_resets_is_unavailable(text, kind):
 
 
 @pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("Deadline Exceeded", "(no answer came within the timeout)"),
+        ("recvmsg: Socket closed", "(does the server want TLS, or a certificate?)"),
+        ("Connection refused", ""),
+    ],
+)
+def test_words_of_grpc_have_a_hint_behind_them(text, hint):
+    """Of those that say little. The target stands before them."""
+    call = SimpleNamespace(code=lambda: StatusCode.UNKNOWN, details=lambda: text, trailing_metadata=tuple)
+    assert f"localhost:1: {text} {hint}".rstrip() == str(error_of(call, "localhost:1"))
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("CERTIFICATE_VERIFY_FAILED: certificate is not yet valid: OK", "the server's certificate is not valid yet"),

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from weft_export.__main__ import export_app
 from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.estimate import duration, estimate, seconds_of, size
-from weft_export.families.bert import Bert
-from weft_export.families.bert_body import BertConfig
+from weft_export.families.bert import Bert, BertConfig
 from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.graphs.graphs import states_of
 from weft_export.graphs.onnx_graph import read_ports

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny import CHECKPOINTS
 
-from weft_export.checkpoints.random_requests import random_requests
+from weft_export.checkpoints.random_requests import RandomRequest, random_requests
 from weft_export.errors import ParityError
 from weft_export.families import causal
 from weft_export.graphs.graphs import graphs_of
@@ -98,6 +98,23 @@ def test_passes_are_counted_by_requests(name, tiny_repository, tmp_path, monkeyp
     num_layers = len(checkpoint.explained_heads)
     assert {"explain.whole.onnx": 4, "explain.picking.onnx": 4 * (2 * num_layers + 1)} == runs
     assert before == sorted(bundle.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "expected"),
+    [
+        ("tiny-generate", (), {True: ([[5, 6]], [2], [[]]), False: ([[5, 6]], [2], [[7]])}),
+        ("tiny-translate", ([[9, 3]],), {True: ([[9, 3]], [[5, 6]]), False: ([[9, 3]], [[5, 6, 7]])}),
+    ],
+)
+def test_an_answer_is_explained_at_its_shortest_and_whole(name, source, expected):
+    """What was given stands before, as a prompt or in the answer. The last token attends to nothing."""
+    request = RandomRequest(tuple(map(torch.tensor, source)), [5, 6])
+    request.tokens += [7, 8]
+    for shortest, inputs in expected.items():
+        made = explain_parity._inputs(CHECKPOINTS[name](), request, shortest=shortest)
+        assert inputs == tuple(each.tolist() for each in made)
+        assert torch.int64 is made[-1].dtype
 
 
 REAL = explain_parity.open_session

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tiny import CHECKPOINTS, save_tiny, tiny_generate
+from tiny_parts import END
 from tokenizers import Tokenizer, models
 
 from weft_export.errors import CheckpointError, ExportError
@@ -115,6 +116,32 @@ def test_random_tokens_stand_in_for_a_text_without_a_clear_part(name, monkeypatc
     assert made == [golden.text for golden in made_for(checkpoint)]
     assert found.text.startswith(tuple(checkpoint.text.prefixes) or "")
     check_golden(checkpoint, found, torch_run(graphs_of(checkpoint, FP32)), FP32)
+
+
+def test_random_texts_are_of_tokens_that_the_model_knows():
+    """A tokenizer may have tokens behind them."""
+    checkpoint = tiny_generate()
+    checkpoint.text.source_vocab_size = 4  # <pad>, <end>, ! and "
+    assert {"!", '"'} == set("".join(golden.text for golden in made_for(checkpoint)))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "why", "expected"),
+    [
+        ([7, 8], "", ([7, 8, END], "")),
+        ([7, END], "", ([7, END], "")),
+        ([7], "two are close", ([7, END], "two are close")),
+        ([], "two are close", ([], "two are close")),
+        ([END], "", ([], "nothing comes before the end, which is forced")),
+    ],
+)
+def test_a_forced_end_is_the_last_golden_token_and_never_the_only_one(chosen, why, expected, monkeypatch):
+    """Any model would answer the forced end alone."""
+    checkpoint = CHECKPOINTS["tiny-translate"]()
+    checkpoint.text.forced_end_id = END
+    monkeypatch.setattr(GoldenRequest, "_chosen", lambda *_: (chosen, why))
+    request = GoldenRequest(checkpoint, FP32)
+    assert expected == request._greedy(checkpoint, checkpoint.golden, 0.0)
 
 
 @pytest.mark.parametrize(("name", "ending"), [("tiny-caption", "png"), ("tiny-answer", "png"), ("tiny-speech", "wav")])

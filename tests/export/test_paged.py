@@ -11,6 +11,7 @@ from test_device_inputs import on_host
 from tiny import CHECKPOINTS, save_tiny
 from tiny_decoder import tiny_decoder
 
+from weft_export.checkpoints.random_requests import random_requests
 from weft_export.errors import ExportError, ParityError
 from weft_export.export import as_asked, export_checkpoint
 from weft_export.families.decoder_only import DecoderOnly
@@ -19,9 +20,12 @@ from weft_export.graphs.graphs import graphs_of, states_of, zeros_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.layers.paged_attention import block_tokens
 from weft_export.options import ExportOptions
+from weft_export.verification.decode_parity import DecodeParity
+from weft_export.verification.packed_parity import check_packs
 from weft_export.verification.parity import check_parity
 from weft_export.verification.runtime import run_in_place
 from weft_export.verification.session import open_session
+from weft_export.verification.tolerances import tolerance_of
 from weft_export.verification.widening import on_cpu
 from weft_proto.paging import PAGED_PORTS, paging_fault
 from weft_proto.v1 import bundle_pb2
@@ -120,6 +124,20 @@ def test_a_prompt_in_pieces_leaves_what_it_leaves_at_once(paged):
     np.testing.assert_allclose(actual, expected, atol=1e-4, rtol=1e-4)
     for name, array in whole.items():
         np.testing.assert_allclose(pieces[name], array, atol=1e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_a_proof_of_packs_finds_another_cache(paged):
+    """Two packs of all requests agree with torch over the same caches, and not over others."""
+    requests = random_requests(paged.checkpoint)
+    for request in requests:
+        request.past = 8
+    (graph,) = (each for each in graphs_of(paged.checkpoint, FP32) if each.role == bundle_pb2.GRAPH_ROLE_DECODER)
+    run = DecodeParity(tolerance_of(FP32, paged.model), graph, paged.session, paged.states, requests)
+    check_packs(run, paged.checkpoint.text.target_vocab_size)
+    run.arrays[0][:, :, 1] += 1
+    with pytest.raises(ParityError, match="logits"):
+        check_packs(run, paged.checkpoint.text.target_vocab_size)
 
 
 def fed_for(paged):

@@ -1,5 +1,6 @@
 """Parity: what it compares, and that nothing gets past it."""
 
+import os
 import shutil
 import sys
 from dataclasses import replace
@@ -24,6 +25,7 @@ from weft_export.options import ExportOptions
 from weft_export.quantization.integer_products import quantised
 from weft_export.verification import tolerances
 from weft_export.verification.parity import check_parity
+from weft_export.verification.session import onnxruntime
 from weft_export.verification.tolerance import PEAK, SizeTolerance, SpreadTolerance, Tolerance, error_of_many
 from weft_export.verification.tolerances import TOLERANCE
 from weft_proto.v1 import bundle_pb2
@@ -297,6 +299,16 @@ def test_absent_runtime_is_named(tmp_path, monkeypatch):
 
     with pytest.raises(ExportError, match=r"weft-serving\[server,export\]"):
         export_checkpoint(checkpoint, tmp_path / "digits" / "1")
+
+
+def test_onnx_runtime_is_told_to_report_to_nobody(monkeypatch):
+    """An export that loads ONNX Runtime has switched its telemetry off before, where nobody has decided it."""
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    onnxruntime()
+    assert "1" == os.environ["ORT_DISABLE_TELEMETRY"]
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
+    onnxruntime()
+    assert "0" == os.environ["ORT_DISABLE_TELEMETRY"]
 
 
 @pytest.mark.parametrize("value", [1.1, float("nan"), float("inf")])

@@ -1,4 +1,4 @@
-"""What is mutated, and the tests that are asked: the one place that names folders of the product."""
+"""What is mutated, and the tests that may be asked: the one place that names folders of the product."""
 
 from pathlib import Path
 
@@ -23,7 +23,12 @@ FOLDERS = {
         "bundle",
     )
 } | {"client": ROOT / "client/weft", "verification": ROOT / "export/weft_export/verification"}
-# Tests that start servers are not asked: a law should have a test that is nearer.
-TESTS = ("tests/client/test_*.py", "tests/server/test_*.py", "tests/export/test_*.py", "tests/contract/test_*.py")
-# What they share. It is imported by its name alone.
-HELPERS = ("tests/*.py", "tests/export/*.py")
+
+
+def tests_of(path: str) -> list[str]:
+    """The files of tests that may be asked of a file of the product. Paths are relative, as draw.Mutant has them.
+
+    Those that start servers are not: a law should have a test that is nearer.
+    """
+    folders = [ROOT / "tests" / name for name in (path.partition("/")[0], "contract")]
+    return [str(test.relative_to(ROOT)) for folder in folders for test in sorted(folder.glob("test_*.py"))]

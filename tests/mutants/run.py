@@ -11,10 +11,11 @@ import time
 
 from draw import all_of, draw
 from parts import FOLDERS, ROOT
+from ran import Ran
 from table import table
 from tree import copied
 from trying import Trying
-from who import Who
+from who import who
 
 BUILD = ROOT / "build" / "mutants"
 
@@ -54,13 +55,13 @@ def _read(path):
 
 
 def _tried(mutants, path):
-    who = Who()
-    near = {mutant.path: who.of(mutant.path) for mutant in mutants}
     trying = Trying(copied(BUILD / "tree"), BUILD / f"{os.getpid()}.log")
+    ran = Ran(BUILD / "ran", trying.watched)
+    ran.look({mutant.path for mutant in mutants})
     found = {}
     for number, mutant in enumerate(mutants, 1):
         begun = time.monotonic()
-        result, by = trying.of(mutant, near[mutant.path])
+        result, by = trying.of(mutant, who(mutant, ran))
         seconds = round(time.monotonic() - begun, 1)
         found[mutant.key] = {"key": mutant.key, "result": result, "by": by, "seconds": seconds}
         with path.open("a") as lines:

@@ -2,7 +2,9 @@
 
 import ast
 import contextlib
+import gc
 import importlib
+import json
 import os
 import signal
 import sys
@@ -12,12 +14,17 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 
+import coverage
 import pytest
 from operators import mutations_of
 from parts import PACKAGES
 
 # What tests import and nobody changes. A process that is forked has it already.
-_SHARED = "numpy grpc.aio onnx onnxruntime tokenizers torch pydantic structlog prometheus_client typer rich"
+_SHARED = (
+    *("numpy", "grpc.aio", "onnx", "onnxruntime", "tokenizers", "torch", "pydantic", "structlog", "prometheus_client"),
+    *("typer", "rich", "jinja2", "PIL.Image", "weft_proto.tasks", "weft_proto.bundle_rules"),
+    *("hypothesis.strategies", "_hypothesis_pytestplugin", "pytest_timeout", "xdist.plugin"),
+)
 # Of a mutant that ends nothing. Tests take a fraction of it.
 LIMIT_S = 240.0
 _LOOK_S = 0.05
@@ -35,11 +42,14 @@ class Trying:
     def __init__(self, tree: Path, log: Path) -> None:
         self._tree = tree
         self._log = log
-        for name in _SHARED.split():
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
         folders = [str(tree / name) for name in PACKAGES]
         sys.path[:0] = folders
+        for name in _SHARED:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        # Those are millions of objects, and each run of pytest begins with a collection.
+        gc.collect()
+        gc.freeze()
         # For the processes that tests start. They run without the change.
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)
         os.chdir(tree)
@@ -48,10 +58,7 @@ class Trying:
         """What becomes of a mutant, and the test that killed it."""
         if not tests:
             return "no test", ""
-        child = os.fork()
-        if not child:
-            self._run(mutant, tests)
-        code = _ended(child)
+        code = self._code_of(lambda: _asked(tests), _Changed(mutant))
         if code is None:
             return "timed out", ""
         if code == _SURVIVED:
@@ -61,16 +68,39 @@ class Trying:
         failed = [line.split()[1] for line in lines if line.startswith(("FAILED tests", "ERROR tests"))]
         return "killed", failed[0] if failed else ""
 
-    def _run(self, mutant, tests):
-        """Be the process of a mutant."""
+    def watched(self, test):
+        """The lines that a file of tests runs of each file of the product: none if that takes too long to be near."""
+        seen = self._log.with_suffix(".json")
+        code = self._code_of(lambda: self._watch(test, seen))
+        if code is None:
+            return {}
+        assert code == _SURVIVED, f"{test} fails without a change: see {self._log}"
+        return json.loads(seen.read_text())
+
+    def _watch(self, test, seen):
+        folders = [f"{self._tree / name}/*" for name in PACKAGES]
+        watching = coverage.Coverage(data_file=None, config_file=False, include=folders)
+        watching.start()
+        code = _asked([test])
+        watching.stop()
+        data = watching.get_data()
+        lines = {str(Path(name).relative_to(self._tree)): data.lines(name) for name in data.measured_files()}
+        seen.write_text(json.dumps(lines))
+        return code
+
+    def _code_of(self, work, *finders):
+        """The exit code of a process of its own that works, or None if that takes too long."""
+        child = os.fork()
+        if child:
+            return _ended(child)
         code = _BROKEN
         try:
             os.setsid()
             log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(log, 1)
             os.dup2(log, 2)
-            sys.meta_path.insert(0, _Changed(mutant))
-            code = _asked(tests)
+            sys.meta_path[:0] = finders
+            code = work()
         except BaseException:  # noqa: BLE001 - whatever it is, this process ends here
             traceback.print_exc()
         finally:

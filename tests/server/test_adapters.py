@@ -18,9 +18,10 @@ from waiting import until
 from weft_export.adapters.export_adapter import export_adapter
 from weft_export.export import export_checkpoint
 from weft_export.options import ExportOptions
+from weft_proto.bundle_rules import ADAPTER_FILE, ADAPTERS_DIR
 from weft_proto.v1 import bundle_pb2, common_pb2, translation_pb2
-from weft_server.bundle.adapter import load_adapter
-from weft_server.bundle.load import load_bundle
+from weft_server.bundle.adapter import load_adapter, versions_with
+from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.checks.bundles import look_at_bundles
 from weft_server.config import try_config
 from weft_server.errors import AdapterNotFound, AdapterRefused, BundleError, CannotAdapt, Overloaded
@@ -211,6 +212,17 @@ def test_a_version_without_an_adapter_names_the_one_that_has_it(adapters):
     asyncio.run(run())
 
 
+def test_a_model_without_a_folder_of_adapters_has_no_version_with_one(tmp_path):
+    """Of those that have it, the others are told, in order."""
+    bundle = Bundle("m", 2, tmp_path / "m" / "2", bundle_pb2.BundleManifest())
+    assert [] == versions_with(bundle, "formal")
+    for version in (10, 2, 3):
+        folder = tmp_path / "m" / ADAPTERS_DIR / str(version) / "formal"
+        folder.mkdir(parents=True)
+        (folder / ADAPTER_FILE).touch()
+    assert [3, 10] == versions_with(bundle, "formal")
+
+
 def test_a_refused_adapter_says_why_and_is_tried_again_when_it_changes(adapters):
     """Its reason is told to who asks for it. Others go on. Files that are mended are taken."""
     manifest = adapters / "formal" / "adapter.json"
@@ -226,6 +238,7 @@ def test_a_refused_adapter_says_why_and_is_tried_again_when_it_changes(adapters)
                     await answer(model, adapter="formal")
             assert 1 == model.metrics.counters["adapter_loads_total", "refused"].value
             await answer(model, adapter="wide")
+            await asyncio.wait_for(model.unheld(), 20)  # what is loaded, or was refused, holds no model
             manifest.write_text(whole)
             await answer(model, adapter="formal")
 

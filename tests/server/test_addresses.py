@@ -18,6 +18,7 @@ from weft_server.config import ConfigError, read_config
 from weft_server.http.endpoints import Endpoints
 from weft_server.http.http_server import HttpServer
 from weft_server.telemetry.metrics import Metrics
+from weft_server.transport import addresses
 from weft_server.transport.addresses import NotFree, addresses_of, bound, free_port, take
 
 
@@ -73,6 +74,14 @@ def test_numbers_are_one_address(host, addresses):
 def test_localhost_is_both_loopback_addresses():
     """Also where the machine's list of hosts knows one of them: clients try both."""
     assert ["127.0.0.1", "::1"] == sorted(addresses_of("localhost"))
+
+
+def test_no_port_is_asked_for_to_know_an_address(monkeypatch):
+    """It may be taken, or not for everybody."""
+    ports = []
+    monkeypatch.setattr(addresses, "bound", lambda address, port: ports.append(port) or bound(address, port))
+    assert ["127.0.0.1"] == addresses_of("127.0.0.1")
+    assert [0] == ports
 
 
 def test_an_address_that_this_machine_does_not_have_is_left_out(monkeypatch):
@@ -174,6 +183,12 @@ def test_a_name_of_several_addresses_is_given_to_grpc_address_by_address():
 
     with pytest.raises(NotFree, match=str(port)):
         take("localhost", port, refuse)
+
+
+def test_where_no_port_can_be_had_the_system_says_why():
+    """After some tries: 192.0.2.0/24 is nobody's (RFC 5737)."""
+    with pytest.raises(OSError, match="assign"):
+        free_port(["192.0.2.1"])
 
 
 @pytest.mark.e2e

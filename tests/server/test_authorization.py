@@ -13,6 +13,7 @@ from intercepted import (
     REFLECTION,
     TOKENS,
     ask,
+    credentials_of,
     entry_of,
     look_twice,
     methods,
@@ -24,7 +25,7 @@ from waiting import until
 from weft_proto.v1.methods import SERVICES
 from weft_server.admission.early_admission import EarlyAdmission
 from weft_server.auth.authorization import Authorization, role_of
-from weft_server.auth.tokens import Role
+from weft_server.auth.tokens import ANYONE, Role
 from weft_server.models.registry import ModelRegistry
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.rpc.interceptor import Interceptor
@@ -32,6 +33,13 @@ from weft_server.telemetry.metrics import Metrics
 
 # The role that each service of the contracts needs. A new service stands here before it is served.
 ROLES = dict.fromkeys(SERVICES, Role.CALL) | {"weft.v1.ModelAdminService": Role.ADMIN}
+
+
+def test_who_is_not_asked_is_anybody():
+    """By gRPC and by HTTP, whatever they send along."""
+    nobody_asks = Authorization(credentials_of())
+    assert ANYONE is nobody_asks.of_metadata(LIST_MODELS, [("authorization", "Bearer x")])
+    assert ANYONE is nobody_asks.of_request(Role.ADMIN, ["Bearer x"], None)
 
 
 def test_every_service_has_its_role():

@@ -9,6 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from weft_proto.bundle_rules import LIMITS, MAX_MANIFEST_BYTES, MAX_MANIFEST_ENTRIES, MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.bundle import load
 from weft_server.bundle.limits import verify_limits
 from weft_server.bundle.load import has_few_entries
 from weft_server.errors import BundleError
@@ -129,6 +130,25 @@ def test_a_refusal_says_where():
     with pytest.raises(BundleError) as refused:
         verify_limits(manifest)
     assert "attention.heads[1] is 2000000000; it must be from 0 to 1,024" == str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_few"),
+    [
+        ("[1, 2, 3]", True),
+        ("[1, 2, 3, 4]", False),
+        ('{"a": [1, 2]}', True),
+        ('{"a": [1, 2, 3]}', False),
+        ('[[], {"a": {}}]', True),
+        ('[[], {"a": {"b": 0}}]', False),
+        ('["a,b,c,d"]', True),
+        ("7", True),
+    ],
+)
+def test_entries_of_all_lists_and_objects_count_together(text, is_few, monkeypatch):
+    """At any depth. A text has none, whatever signs are in it."""
+    monkeypatch.setattr(load, "MAX_MANIFEST_ENTRIES", 3)
+    assert is_few == has_few_entries(text)
 
 
 def test_entries_are_counted_before_they_are_made():

@@ -14,6 +14,7 @@ from weft_server.engine.scheduler import SLOTS_FOR_COSTLY, Scheduler
 from weft_server.logits_processors import base as rules_module
 from weft_server.logits_processors.phrase_endings import PhraseEndings
 from weft_server.models.model import DecodingLimits
+from weft_server.requests import decoding_config
 from weft_server.requests.decoding_config import resolve_decoding
 from weft_server.runtime.session import Session
 from weft_server.sequence import Decoding, Priority, Standing
@@ -136,6 +137,14 @@ CHEAP = {
 def test_what_is_costly(kind):
     """Cuts that may sort a row. Penalties, stop strings and long lists are not."""
     assert (kind in COSTLY) == resolved(**(COSTLY | CHEAP)[kind]).is_costly
+
+
+def test_more_rules_than_are_cheap_are_costly(monkeypatch):
+    """As many as that are not."""
+    for most, is_costly in ((1, False), (0, True)):
+        monkeypatch.setattr(decoding_config, "MOST_CHEAP_RULES", most)
+        found = resolved(penalties={"frequency": 0.1})
+        assert (1, is_costly) == (len(found.rules), found.is_costly)
 
 
 def test_a_request_with_every_rule_is_costly():

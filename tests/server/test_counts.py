@@ -1,9 +1,11 @@
 """What is counted while it is held comes down again, and what strangers name is forgotten."""
 
 import asyncio
+import gc
 
 import numpy as np
 import pytest
+from weft_server.models.constraint_memory import MAX_BYTES, ConstraintMemory
 
 from weft_server.engine.batch_window import GATHER_TURNS, BatchWindow
 from weft_server.engine.queue_limits import MEMORY_S, QueueLimits, Throughput
@@ -42,6 +44,25 @@ def test_a_tenant_has_turns_beside_those_who_are_there_alone():
     assert 1 == bounds.num_ahead(Standing(tenant="b"))
     bounds.take(1, Standing(tenant="b"))
     assert 4 == bounds.num_ahead(Standing(tenant="b"))
+
+
+class _Held:
+    """As a constraint of a grammar: it says how many bytes it holds."""
+
+    def __init__(self, num_bytes):
+        self.num_bytes = num_bytes
+
+
+def test_what_constraints_hold_is_free_when_nobody_has_them():
+    """However their requests have ended. One tenant holds half of it."""
+    memory, half = ConstraintMemory(), _Held(MAX_BYTES // 2)
+    memory.hold(half, "a")
+    with pytest.raises(Overloaded, match=r"^this constraint takes 1 bytes, and others hold the room for that$"):
+        memory.hold(_Held(1), "a")
+    memory.hold(_Held(1), "b")
+    del half
+    gc.collect()
+    memory.hold(_Held(MAX_BYTES // 2), "a")
 
 
 def test_bytes_come_back_to_their_tenant():

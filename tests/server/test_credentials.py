@@ -81,6 +81,11 @@ def test_good_files_are_taken_in_silence(tls, tmp_path):
         ("tls_key", b"hello", "--tls-key .* holds no private key as PEM"),
         ("tls_key", AUTHORITY.key, "--tls-key .*: the key is not that of the certificate"),
         ("tls_key", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "--tls-key .*: .*PEM"),
+        (
+            "tls_client_ca",
+            b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            "--tls-client-ca .*: ",
+        ),
         ("tls_client_ca", b"nobody", "--tls-client-ca .*: it holds no certificate as PEM"),
         ("tls_client_ca", None, "--tls-client-ca .*: No such file"),
         ("tokens", None, "--tokens .*: No such file"),
@@ -124,6 +129,14 @@ def test_a_key_with_a_passphrase_is_refused(tls):
     tls["tls_key"].write_bytes(AUTHORITY.locked_key())
 
     with pytest.raises(ConfigError, match="it has a passphrase"):
+        credentials_of(**tls)
+
+
+def test_what_stands_before_a_key_and_looks_like_one_is_refused(tls):
+    """OpenSSL passes over it. The kind of the key could not be seen."""
+    tls["tls_key"].write_bytes(b"of a PRIVATE KEY-----\nAA\n" + tls["tls_key"].read_bytes())
+
+    with pytest.raises(ConfigError, match="it holds something that is no PEM"):
         credentials_of(**tls)
 
 

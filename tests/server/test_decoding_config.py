@@ -28,8 +28,11 @@ def test_a_default_that_a_request_may_ask_for_is_taken():
     [
         ({"temperature": float("nan")}, "decoding.sampling.temperature must be above 0"),
         ({"top_p": -1}, "decoding.sampling.top_p must be above 0"),
+        ({"min_p": 1.5}, r"decoding.sampling.min_p must be 0..1"),
+        ({"typical_p": 0}, "decoding.sampling.typical_p must be above 0 and at most 1, not 0"),
+        ({"epsilon_cutoff": 1}, "decoding.sampling.epsilon_cutoff must be at least 0 and below 1, not 1"),
+        ({"eta_cutoff": -0.5}, "decoding.sampling.eta_cutoff must be at least 0 and below 1, not -0.5"),
     ],
-    ids=["temperature", "top_p"],
 )
 def test_a_default_that_no_request_may_ask_for_is_refused(sampling, refusal):
     """A request that asks for nothing is never the first to meet it."""

@@ -221,3 +221,12 @@ def test_a_far_model_answers_the_same_bits(tiny_repository, name, count, monkeyp
     directory = tiny_repository / name / "1"
     near = asyncio.run(answers_of(directory, HOST, monkeypatch, count))
     assert near == asyncio.run(answers_of(directory, FAR, monkeypatch, count))
+
+
+def test_a_chunk_is_as_long_as_a_bucket_within_the_budget():
+    """On a device it ends before the cache does. The host's chunks are padded there, and the smallest is never cut."""
+    sizes = {"max_total": 100, "pad_id": 0, "one_by_one": False, "has_memory": False}
+    host, far = (PrefillChunks(Device(in_place=in_place), **sizes) for in_place in (True, False))
+    asked = [(64, 0), (100, 0), (64, 70), (64, 98), (1, 0)]
+    assert [64, 64, 64, 64, 8] == [host.size(*each) for each in asked]
+    assert [64, 64, 16, 2, 2] == [far.size(*each) for each in asked]

@@ -1,6 +1,9 @@
 """A call that embeds several inputs: each has the bits that it has alone, and all are admitted or none is."""
 
 import asyncio
+import contextlib
+import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +11,9 @@ import pytest
 from loaded import Loaded, ask
 from waiting import held, until
 from weft_proto.v1 import common_pb2
-from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.errors import InvalidRequest, LaneFailed, Overloaded
+from weft_server.requests.embed import run_together
+from weft_server.telemetry.metrics import Metrics
 
 TEXTS = ["the cat", "the cat eats and the dog finds", "a bird", "we are in the green tree", "the cat"]
 
@@ -179,3 +184,43 @@ def test_a_caller_who_goes_takes_all_inputs_along(tiny_repository):
             await first
 
     asyncio.run(run())
+
+
+class _Engine:
+    """Notes what is done with sequences."""
+
+    def __init__(self):
+        self.done = []
+
+    def reserve(self, standing, count, *, deadline):
+        """As an Engine's."""
+        self.done.append(("reserve", count))
+
+    def submit(self, *sequences):
+        """As an Engine's."""
+        self.done.append(("submit", *sequences))
+
+    def cancel(self, sequence):
+        """As an Engine's."""
+        self.done.append(("cancel", sequence))
+
+
+@pytest.mark.parametrize("ending", [asyncio.CancelledError(), LaneFailed("STEP_FAILED", "it failed"), None])
+def test_inputs_of_a_request_leave_the_engine_together(ending):
+    """When their caller goes, when one of them fails, and when all are done: then there is nothing left to leave."""
+    engine = _Engine()
+
+    async def done():
+        if ending:
+            raise ending
+
+    async def read():
+        return both
+
+    both = [SimpleNamespace(reply=SimpleNamespace(done=done)) for _ in range(2)]
+    call = SimpleNamespace(standing=None, deadline=math.inf, sequence=lambda source: source)
+    model = SimpleNamespace(engine=engine, metrics=Metrics().for_model("m", 1, "t"))
+    with contextlib.suppress(asyncio.CancelledError, LaneFailed):
+        asyncio.run(run_together(call, model, 1, read))
+    leaving = [("cancel", each) for each in both]
+    assert [("reserve", 1), ("reserve", 1), ("submit", *both), *leaving] == engine.done

@@ -141,6 +141,23 @@ def test_only_what_the_repository_lists_can_be_loaded(two, name, version):
     asyncio.run(run())
 
 
+def test_a_repository_that_cannot_be_read_is_told_without_its_path(two):
+    """The path is for the log. When it can be read again, models load."""
+
+    async def run():
+        async with Keeping(two) as kept:
+            there = two.rename(two.with_name("elsewhere"))
+            for change in (kept.lifecycle.load, kept.lifecycle.swap):
+                with pytest.raises(BundleRefused) as refused:
+                    await change("m", 2)
+                assert "the repository cannot be read, the server's log says why" == refused.value.message
+            there.rename(two)
+            await kept.lifecycle.load("m", 2)
+            assert {("m", 2): READY} == kept.standing()
+
+    asyncio.run(run())
+
+
 def test_calls_finish_on_the_version_that_leaves_and_its_memory_is_free_then(two):
     """It is found no more, and not waited for by others; nothing of it waits for the garbage collector."""
 

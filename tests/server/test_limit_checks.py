@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from loaded import Loaded
-from weft_proto.v1 import bundle_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.config import read_config
 from weft_server.engine.decode_runner import DecodeRunner
@@ -14,6 +14,7 @@ from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.loading.build import build_model
 from weft_server.loading.limit_checks import longest_tried, verify_classifier, verify_decoder, verify_explainer
+from weft_server.loading.longest_inputs import longest_source
 from weft_server.runtime.session import Session
 from weft_server.telemetry.metrics import Metrics
 
@@ -129,3 +130,18 @@ def test_a_large_models_trials_are_shorter(num_parameters, alone, five):
     assert (alone, five) == (longest_tried(manifest), longest_tried(manifest, 5))
     manifest.provenance.num_parameters = 10**12
     assert 64 == longest_tried(manifest)
+
+
+def test_the_longest_input_is_what_a_task_takes():
+    """A question beside a picture is for a model that answers alone. A text may be shorter than the model takes."""
+    manifest = bundle_pb2.BundleManifest(
+        text=bundle_pb2.TextSpec(max_source_tokens=9),
+        image=bundle_pb2.ImageSpec(channels=3, height=4, width=2, grid_rows=2, grid_columns=1),
+    )
+    for task, question in ((common_pb2.TASK_ANSWER, (7,) * 9), (common_pb2.TASK_CAPTION, ())):
+        manifest.task = task
+        source = longest_source(manifest, takes_image=True, token_id=7)
+        assert ((3, 4, 2), question) == (source.array.shape, source.question)
+    manifest.task = common_pb2.TASK_TRANSLATE
+    assert [7] * 9 == longest_source(manifest, takes_image=False, token_id=7).array.tolist()
+    assert [7] * 4 == longest_source(manifest, takes_image=False, token_id=7, most=4).array.tolist()

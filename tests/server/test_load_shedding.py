@@ -90,6 +90,8 @@ def test_what_a_flood_leaves_behind_is_bounded(clock, monkeypatch):
         for number in range(MAX_CALLERS + 50):
             await braked.refused(f"{number}")
         assert MAX_CALLERS == len(braked.buckets)
+        # Forgotten are those that were refused longest ago.
+        assert [False, True] == [name in braked.buckets for name in ("flood", f"{MAX_CALLERS + 49}")]
 
     run(scenario())
 

@@ -56,6 +56,15 @@ def refusal(call, *arguments):
     return None
 
 
+@pytest.mark.parametrize("number", [1, 127, 128, 129, 16_383, 16_384])
+def test_numbers_and_lengths_take_as_many_bytes_as_they_do(number):
+    """Fields behind them, and inside, are counted as protobuf reads them."""
+    decoding = common_pb2.Decoding(max_new_tokens=number, stop=["x" * number, "y"])
+    request = generation_pb2.GenerateRequest(text="x" * number, decoding=decoding, request_id="z")
+    fields = fields_of(generation_pb2.GenerateRequest.DESCRIPTOR, FIELD_LIMITS)
+    assert 3 + 3 == check_fields(request.SerializeToString(), fields)
+
+
 @pytest.mark.parametrize("name", sorted(REQUESTS))
 def test_each_field_may_come_as_often_as_its_bound(name):
     """One more is refused by its name, wherever in a request it stands. A new field is tried here too."""

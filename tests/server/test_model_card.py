@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
+from google.protobuf import json_format
 
 from loaded import Loaded, ask, golden_request
-from weft_proto.v1 import common_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.config import read_config
 from weft_server.errors import InvalidRequest
 from weft_server.loading.model_card import card_of
@@ -48,3 +49,27 @@ def test_a_model_that_answers_says_how_long_a_question_may_be(tiny_repository):
     limits = card(tiny_repository, "tiny-answer")[0].limits
     assert (60_000, 900, 24) == (limits.max_image_bytes, limits.max_image_pixels, limits.max_source_tokens)
     assert (0, 0, 0) == (limits.max_audio_bytes, limits.max_audio_s, limits.window_s)
+
+
+@pytest.mark.parametrize("name", ["tiny-clip", "tiny-convnext"])
+def test_a_model_says_how_its_labels_are_scored(tiny_repository, name):
+    """As its manifest has it, and what stands around a label that a caller gives."""
+    manifest = bundle_pb2.BundleManifest()
+    json_format.Parse((tiny_repository / name / "1" / "bundle.json").read_text(), manifest)
+    said = card(tiny_repository, name)[0]
+    assert (manifest.scoring, manifest.matching.label_text) == (said.label_scoring, said.label_text)
+    assert manifest.scoring
+
+
+@pytest.mark.parametrize("tells", [False, True])
+def test_a_model_whose_manifest_has_moments_tells_them(tiny_repository, tells):
+    """It has a first token of them."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-speech" / "1") as model:
+            model.manifest.audio.ClearField("first_timestamp_id")
+            if tells:
+                model.manifest.audio.first_timestamp_id = 5
+            return await card_of(model, read_config(repository=tiny_repository.folder))
+
+    assert tells == asyncio.run(run()).tells_timestamps

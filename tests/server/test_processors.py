@@ -139,6 +139,21 @@ def test_phrases_with_the_same_end_add_up(phrases, read):
     assert expected.tolist() == whole.tolist()
 
 
+def test_a_sequence_as_long_as_its_source_does_not_come_again():
+    """The shortest source, or answer, in which there is one. Of a shorter one nothing is barred."""
+    for source, read, barred in (([5, 6], [5], [6]), ([5], [5], []), ([5, 6, 7], [9, 6], [7]), ([5, 6], [6], [])):
+        history = History(read, np.array(source))
+        assert barred == NoSourceRepeat(2).now(history).tolist()
+    assert [[5], [], [6]] == [NoRepeat(2).now(History(read)).tolist() for read in ([5, 5], [5], [5, 6, 5])]
+
+
+def test_a_phrase_is_banned_by_its_last_token():
+    """Where what stands before it was read just now. A phrase of one token never comes."""
+    rule = Banned([[5], [6, 7], [8, 6, 9]])
+    for read, barred in (([1], [5]), ([6], [5, 7]), ([8, 6], [5, 7, 9]), ([8, 6, 1], [5]), ([], [5])):
+        assert barred == rule.now(History(read)).tolist()
+
+
 def test_a_decay_stays_finite():
     """However long the answer is: an infinite score would make every probability NaN."""
     one = begun(LengthDecay(0, 4.0, [3]), [1], [2] * 3000)

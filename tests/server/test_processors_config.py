@@ -9,6 +9,7 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import BundleError, InvalidRequest
 from weft_server.models.model import DecodingLimits
 from weft_server.requests.decoding_config import resolve_decoding, verify_default
+from weft_server.requests.phrases import PhraseReader
 
 WIDTHS = DecodingLimits(max_beams=8, max_outputs=8, num_candidates=16)
 VOCAB, END, MAX_NEW = 50, 2, 8
@@ -279,3 +280,14 @@ def test_forced_tokens_stand_where_they_are_forced():
 
 def _forced(decoding):
     return decoding.forced_ids, decoding.forced_last_id
+
+
+@pytest.mark.parametrize("text", ["x" * 256, "é" * 128, "x"])
+def test_a_phrase_has_as_many_bytes_as_it_may(text):
+    """Of UTF-8: one more is refused, and so is none. Then it is looked whether there is a tokenizer."""
+    reader = PhraseReader(None, 9)
+    with pytest.raises(InvalidRequest, match="must be token_ids here"):
+        reader.banned([common_pb2.Phrase(text=text)])
+    for wrong in ("x" * 257, "é" * 129, ""):
+        with pytest.raises(InvalidRequest, match=r"decoding\.banned\[0\]\.text must be 1\.\.256 bytes of UTF-8, not"):
+            reader.banned([common_pb2.Phrase(text=wrong)])

@@ -1,14 +1,20 @@
 """How a question and its context are read: in which windows, and what is refused."""
 
+import asyncio
+import re
+from types import SimpleNamespace
+
 import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
-from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_proto.v1 import bundle_pb2, classification_pb2, common_pb2
 from weft_server.errors import InvalidRequest
+from weft_server.models.request_context import RequestContext
 from weft_server.preprocessing.inputs import InputReader
 from weft_server.preprocessing.question_answering import ExtractInput, Windowing, windows_of
 from weft_server.preprocessing.tokenizer import Tokenizer
+from weft_server.rpc.extract import extracted
 
 LIMITS = dict.fromkeys(("max_image_bytes", "max_image_pixels", "max_audio_bytes", "max_audio_s"), 1)
 FIRST, BETWEEN = ("[CLS]", 1), ("[SEP]", 2)
@@ -62,3 +68,19 @@ def test_windows_by_default_share_128_tokens():
     assert [range(509), range(381, 890), range(762, 900)] == windows_of(900, 3, 512, Windowing())
     assert [range(37), range(17, 54), range(34, 60)] == windows_of(60, 3, 40, Windowing())
     assert [range(number, number + 2) for number in range(3)] == windows_of(4, 510, 512, Windowing())
+
+
+@pytest.mark.parametrize(
+    ("asked", "refusal"),
+    [
+        ({"top_k": 0}, "top_k must be 1..20, not 0"),
+        ({"top_k": 21}, "top_k must be 1..20, not 21"),
+        ({"max_answer_tokens": 0}, "max_answer_tokens must be 1..128, not 0"),
+        ({"max_answer_tokens": 129}, "max_answer_tokens must be 1..128, not 129"),
+    ],
+)
+def test_how_many_answers_and_how_long_is_bounded(asked, refusal):
+    """Before anything is read."""
+    model = SimpleNamespace(source_tokenizer=object())
+    with pytest.raises(InvalidRequest, match=re.escape(refusal)):
+        asyncio.run(extracted(RequestContext("x"), model, classification_pb2.ExtractRequest(**asked)))

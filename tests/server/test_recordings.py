@@ -12,11 +12,13 @@ import soundfile
 
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import DeadlineExpired, InvalidRequest
+from weft_server.logits_processors.history import History
 from weft_server.preprocessing import audio_file
 from weft_server.preprocessing.audio_file import load_samples
 from weft_server.preprocessing.inputs import InputReader
 from weft_server.preprocessing.log_mel import spans_of
 from weft_server.preprocessing.wanted import Wanted
+from weft_server.requests.transcription import timestamp_ids, timestamps_of
 
 RATE, MOST_BYTES, MOST_S = 16000, 1 << 20, 20
 SPEC = bundle_pb2.AudioSpec(sample_rate=100, num_mels=8, fft_size=32, hop_size=10, num_frames=100, num_positions=50)
@@ -266,3 +268,19 @@ def test_what_a_window_just_holds_is_taken(rate):
     assert reader().read_window(common_pb2.Audio(data=file_of(samples[: 10 * rate], rate)), "audio", Wanted())
     with pytest.raises(InvalidRequest, match="takes at most 10 s"):
         reader().read_window(common_pb2.Audio(data=file_of(samples, rate)), "audio", Wanted())
+
+
+def moments(**audio):
+    """Scores of eight tokens, of which the last three say moments, as an answer begins."""
+    spec = bundle_pb2.AudioSpec(hop_size=2, num_frames=4, timestamp_samples=4, first_timestamp_id=5, **audio)
+    scores = np.zeros(8, np.float32)
+    timestamps_of(spec, [1]).apply(None, scores, History([], np.zeros(0, np.int64), 8))
+    return timestamp_ids(spec), [token for token in range(8) if scores[token] == 0]
+
+
+def test_an_answer_with_moments_begins_with_one():
+    """Moments lie from a window's beginning to its end. The first one may have a latest time."""
+    assert (range(5, 8), [5, 6, 7]) == moments()
+    assert (range(5, 8), [5]) == moments(max_first_timestamp=0)
+    assert (range(5, 8), [5, 6]) == moments(max_first_timestamp=1, no_timestamps_id=2)
+    assert range(0) == timestamp_ids(bundle_pb2.AudioSpec(hop_size=2, num_frames=4))

@@ -11,7 +11,7 @@ from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.config import read_config
 from weft_server.errors import InvalidRequest, ModelNotFound, ModelNotReady
 from weft_server.loading.loader import load_entry
-from weft_server.models.registry import ModelRegistry, RegistryEntry
+from weft_server.models.registry import LOADING_RETRY_S, ModelRegistry, RegistryEntry
 from weft_server.models.request_context import RequestContext
 from weft_server.telemetry.metrics import Metrics
 
@@ -61,6 +61,23 @@ def test_a_request_that_names_no_model_is_told_of_the_one_that_was_refused(tiny_
             ModelRegistry([entry]).take(RequestContext("x"), common_pb2.ModelSelector(), common_pb2.TASK_CLASSIFY_IMAGE)
         )
     assert sentence in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence", "retry_after_s"),
+    [
+        (model_pb2.MODEL_STATE_FAILED, "model 'a' version 1 was refused: its files differ", None),
+        (model_pb2.MODEL_STATE_LOADING, "model 'a' version 1 is loading", LOADING_RETRY_S),
+    ],
+)
+def test_a_model_that_does_not_answer_says_why(tmp_path, state, sentence, retry_after_s):
+    """One that is refused stays so. One that loads may be asked again."""
+    entry = RegistryEntry("a", 1, tmp_path, state, "its files differ", common_pb2.TASK_TAG)
+    with pytest.raises(ModelNotReady) as refused:
+        asyncio.run(
+            ModelRegistry([entry]).take(RequestContext("x"), common_pb2.ModelSelector(name="a"), common_pb2.TASK_TAG)
+        )
+    assert (sentence, retry_after_s) == (refused.value.message, refused.value.retry_after_s)
 
 
 def test_there_are_never_more_slots_than_allowed(tiny_repository):

@@ -6,6 +6,7 @@ import os
 import shutil
 
 import pytest
+from structlog.testing import capture_logs
 
 from endless import endless_bundle, loop_in_a_run
 from lifecycles import Keeping, repository_of
@@ -38,6 +39,26 @@ class Watching(Keeping):
         for _ in range(times):
             await self.watcher.look()
             await self.watcher.settled()
+
+
+def test_a_bug_in_a_change_is_told_and_nothing_else_is():
+    """One that ends well, and one that ends with the server, say nothing. Another look may begin each of them anew."""
+    watcher = RepositoryWatcher(None, None, None)
+
+    async def wrong():
+        raise RuntimeError("a bug")
+
+    async def run():
+        watcher.begin({("m", 1): wrong(), ("m", 2): asyncio.sleep(0), ("m", 3): asyncio.sleep(60)})
+        watcher.changing["m", 3].cancel()
+        await watcher.settled()
+        await asyncio.sleep(0)
+
+    with capture_logs() as logs:
+        asyncio.run(run())
+    assert [("watch failed", "m", 1)] == [(log["event"], log["model"], log["version"]) for log in logs]
+    assert "a bug" == str(logs[0]["exc_info"])
+    assert {} == watcher.changing
 
 
 def test_a_version_that_comes_is_loaded_and_one_that_goes_is_unloaded(bundle, tmp_path):

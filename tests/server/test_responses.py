@@ -8,6 +8,7 @@ import pytest
 from loaded import Loaded, ask, score
 from weft_proto.v1 import common_pb2
 from weft_server.rpc import responses
+from weft_server.sequence import Beams, Decoding, Sampling
 
 NUM_TOPS = 5
 IDS = common_pb2.TokenIds(ids=[5, 6, 7])
@@ -68,3 +69,68 @@ def test_many_tops_are_written_beside_the_event_loop(tops_of, tiny_repository, m
             await laws(model)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("strategy", "given"),
+    [
+        ("greedy", {}),
+        ("alternatives", {"alternatives": True}),
+        ("beams", {"beams": Beams(3, 0.5)}),
+        ("sampling", {"sampling": Sampling(0.5, 7, 1.0, 9)}),
+    ],
+)
+def test_an_answer_says_how_its_tokens_were_chosen(strategy, given):
+    """By one of four strategies, with its numbers, and the lengths that held."""
+    said = responses._decoding_proto(Decoding(8, 2, ("x",), num_outputs=3, **given))
+    assert (strategy, 8, 2, ["x"], 3) == (
+        said.WhichOneof("strategy"),
+        said.max_new_tokens,
+        said.min_new_tokens,
+        list(said.stop),
+        said.num_outputs,
+    )
+    if strategy == "beams":
+        assert (3, 0.5) == (said.beams.num_beams, said.beams.length_penalty)
+    if strategy == "sampling":
+        assert (0.5, 7, 1.0, 9) == (
+            said.sampling.temperature,
+            said.sampling.top_k,
+            said.sampling.top_p,
+            said.sampling.seed,
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "ask_once"),
+    [
+        ("tiny-generate", lambda model: ask(model, token_ids=IDS)),
+        ("tiny-generate", lambda model: score(model, token_ids=IDS, target_ids=IDS)),
+        ("tiny-text", lambda model: ask(model, text="w3")),
+        ("tiny-embed", lambda model: ask(model, inputs=[{"text": "w3"}])),
+        ("tiny-translate", lambda model: ask(model, text="w3", split_sentences=True)),
+    ],
+    ids=["generate", "score", "classify", "embed", "sentences"],
+)
+def test_how_long_an_input_took_to_read_is_observed_once_a_request(tiny_repository, name, ask_once):
+    """Of each verb, and of all parts of a request together."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            await ask_once(model)
+            assert 1 == model.metrics.preprocess.snapshot()[0][-1][1]
+
+    asyncio.run(run())
+
+
+def test_an_answer_without_text_took_what_its_one_run_took(tiny_repository):
+    """Its times are in order: a wait, a run, and no decoding."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
+            return (await ask(model, text="w3")).timings
+
+    timings = asyncio.run(run())
+    assert timings.prefill.ToNanoseconds() > 0
+    assert timings.queue.ToNanoseconds() >= 0
+    assert 0 == timings.decode.ToNanoseconds()

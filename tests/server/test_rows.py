@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from weft_server.sampling.top_logprobs import top_logprobs_of
 
 from running import best, given_to, rows_of
 from toy import START, Toy
@@ -273,3 +274,27 @@ def test_a_stop_token_ends_its_own_row_only(opened):
     rows.advance(best(9, 9))
     rows.advance(best(5))
     assert [("stops", [9], FinishReason.STOP), ("goes on", [9, 5], FinishReason.LENGTH)] == given_to(rows)
+
+
+def test_a_prompt_that_was_read_once_begins_all_rows_of_its_request():
+    """Its row is repeated. Rows that are as many stay as they are."""
+    logits = np.array([[1, 2, 3], [6, 5, 4]], np.float32)
+    top = logits.argsort()[:, ::-1][:, :2]
+    one = Candidates(np.take_along_axis(logits, top, 1), top, np.array([7, 8], np.float32), logits)
+    assert one is one.stretched(2)
+    all_rows = one.stretched(4)
+    assert [[2, 1], [0, 1], [0, 1], [0, 1]] == all_rows.topk_ids.tolist()
+    assert [[3, 2], [6, 5], [6, 5], [6, 5]] == all_rows.topk_logits.tolist()
+    assert [7, 8, 8, 8] == all_rows.logsumexp.tolist()
+    assert [[1, 2, 3], [6, 5, 4], [6, 5, 4], [6, 5, 4]] == [all_rows.logits[row].tolist() for row in range(4)]
+    assert (4, 3) == all_rows.logits.shape
+
+
+def test_tokens_that_a_graph_rules_out_are_none_of_the_most_probable():
+    """There may be fewer then. More than the candidates are looked for among all logits."""
+    logits = np.array([[1.0, -np.inf, 3.0, -np.inf]], np.float32)
+    top = np.array([[2, 0, 1]])
+    candidates = Candidates(np.take_along_axis(logits, top, 1), top, np.array([4], np.float32), logits)
+    for num, found in ((1, [2]), (2, [2, 0]), (3, [2, 0]), (4, [2, 0])):
+        said = top_logprobs_of(candidates, 0, num)
+        assert (found, [float(logits[0, token]) - 4 for token in found]) == (said.token_ids, said.log_probs)

@@ -8,6 +8,7 @@ from scipy import stats
 
 from rows_of_logits import NO_END, candidates_of, settings_of
 from weft_server.sampling.sampler import Settings, sample, uniform
+from weft_server.sampling.truncation import Truncation
 
 
 def exact_distribution(logits, temperature, top_k, top_p):
@@ -281,3 +282,11 @@ def test_cuts_are_made_among_the_candidates_where_these_decide(wishes, cuts, num
     sample(candidates_of(logits, 8), settings_of(20, *wishes, **cuts), NO_END, read.append)
 
     assert ["draw"] * num_read == read
+
+
+@pytest.mark.parametrize(
+    ("cuts", "cuts_nothing"), [((1, 0, 0), True), ((0.9, 0, 0), False), ((1, 0.1, 0), False), ((1, 0, 0.1), False)]
+)
+def test_a_row_that_cuts_nothing_is_known(cuts, cuts_nothing):
+    """It costs no sorting."""
+    assert cuts_nothing == Truncation(*cuts).cuts_nothing

@@ -7,6 +7,7 @@ import random
 import shutil
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ from weft_server.errors import (
     Overloaded,
 )
 from weft_server.loading.golden import verify_golden
+from weft_server.requests.score import _answer_ids
 
 # One that answers questions is not asked: ScoreService takes none.
 SCORED = [name for name in WRITERS if sample(name).model.scores]
@@ -260,6 +262,21 @@ def test_a_wrong_request_is_refused_by_its_field(name, request_, field, text, ti
     run(tiny_repository / name / "1", refused)
 
 
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [([], "holds nothing that the model's tokenizer"), ([3, 9], "has a token that the model cannot")],
+)
+def test_a_target_text_is_one_that_the_model_could_answer(given, refusal):
+    """Of tokens that it has, and of one at least. Behind them stands its end."""
+    text = bundle_pb2.TextSpec(target_vocab_size=9, end_ids=[1, 2])
+    model = SimpleNamespace(manifest=bundle_pb2.BundleManifest(text=text))
+    model.target_tokenizer = SimpleNamespace(encode_framed=lambda _: given)
+    with pytest.raises(InvalidRequest, match=refusal):
+        _answer_ids(model, "any", "target_text")
+    given = [3, 8]
+    assert [3, 8, 1] == _answer_ids(model, "any", "target_text")
+
+
 def test_prompt_and_target_must_fit_together(tiny_repository):
     """A target that the prompt leaves no room for is refused, and one that just fits is scored."""
 
@@ -271,6 +288,9 @@ def test_prompt_and_target_must_fit_together(tiny_repository):
         with pytest.raises(InvalidRequest, match=f"{total - 2} prompt tokens leave 2") as refused:
             await score(model, token_ids=prompt, target_ids=ids(6, 7, 8))
         assert "target_ids.ids" == refused.value.field
+        most = model.manifest.text.max_new_tokens
+        with pytest.raises(InvalidRequest, match=f"the model gives at most {most}$"):
+            await score(model, token_ids=ids(5), target_ids=ids(*[6] * (most + 1)))
 
     run(tiny_repository / "tiny-generate" / "1", laws)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import threading
 import time
 import weakref
@@ -11,17 +12,19 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from loaded import Loaded, ask
 from running import Running
 from toy import Toy
 from waiting import until
 from weft_server.engine import engine as engine_module
 from weft_server.engine import failure
-from weft_server.engine.failure import FailureBudget
+from weft_server.engine.failure import FailureBudget, stack_of
 from weft_server.engine.lane import Intake
-from weft_server.errors import Draining, LaneFailed, Overloaded
+from weft_server.errors import Draining, LaneFailed, ModelFailed, Overloaded
+from weft_server.models.tokenize_queue import TokenizeQueue
 from weft_server.models.worker_pool import WorkerPool
 from weft_server.runtime.session import Session, is_out_of_memory
-from weft_server.sequence import Decoding
+from weft_server.sequence import ANYBODY, Decoding
 from weft_server.telemetry.metrics import Metrics
 
 LONG = Decoding(24, 24)
@@ -492,6 +495,54 @@ def test_a_worker_that_hangs_is_replaced_and_those_behind_it_are_served():
         assert (4, {"WORKER_STUCK": 1}) == (budget.num_left, counted(metrics))
         assert (0, 0) == (workers.num_wanted, workers.num_running)
         workers.stop()
+
+    asyncio.run(run())
+
+
+def test_where_a_thread_is_can_be_said_while_it_is_somewhere():
+    """The innermost call comes last. One that has ended, or is none, is nowhere."""
+    go_on = threading.Event()
+    thread = threading.Thread(target=go_on.wait)
+    thread.start()
+    assert "in wait" in stack_of(thread).strip().rpartition("File")[2]
+    go_on.set()
+    thread.join()
+    assert ["", ""] == [stack_of(thread), stack_of(None)]
+
+
+def test_a_model_that_has_failed_too_often_has_no_more_requests(tiny_repository):
+    """One that has not goes on."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
+            model.supervise(60)
+            assert (await ask(model, text="w3")).labels
+            model.failure_budget.exhaust()
+            model.supervise(60)
+            with pytest.raises(ModelFailed):
+                await ask(model, text="w3")
+
+    asyncio.run(run())
+
+
+def test_a_thread_for_tokens_that_hangs_is_replaced():
+    """Its place in the queue is free again."""
+
+    async def run():
+        metrics = Metrics().for_model("m", 1, "t")
+        workers, go_on = WorkerPool(1, "m/1-tokenize", metrics, FailureBudget(5)), threading.Event()
+        queue = TokenizeQueue(workers, 1)
+        hung = asyncio.create_task(queue.do(lambda _: go_on.wait(20), ANYBODY, math.inf))
+        await until(lambda: workers.num_running)
+        queue.supervise(60)
+        assert not hung.done()
+        queue.supervise(-1)
+        with pytest.raises(LaneFailed, match="took too long"):
+            await hung
+        assert 3 == await queue.do(lambda _: 3, ANYBODY, math.inf)
+        go_on.set()
+        queue.stop()
+        await until(lambda: not [each for each in threading.enumerate() if each.name.startswith("m/1-tokenize")])
 
     asyncio.run(run())
 

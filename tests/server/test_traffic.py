@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
+import grpc.aio
 import pytest
 
 from waiting import until
@@ -10,7 +12,7 @@ from weft_server.errors import Overloaded
 from weft_server.models.request_context import RequestContext
 from weft_server.transport.connections import Connections, peer_key
 from weft_server.transport.incoming import Incoming
-from weft_server.transport.outgoing import Outgoing
+from weft_server.transport.outgoing import MIN_BYTES_PER_S, Outgoing
 from weft_server.transport.traffic import Traffic
 
 MEBIBYTE = 1 << 20
@@ -119,11 +121,48 @@ def test_probes_are_bounded_apart(monkeypatch):
     ended = []
     monkeypatch.setattr(traffic.connections, "hang_up", lambda peers: len(ended.extend(peers) or ended))
     probes.append(_probe(traffic, "ipv4:127.0.0.1:3"))
-    assert ["127.0.0.1:1"] == ended
+    assert (["127.0.0.1:1"], 1) == (ended, traffic.num_ended)
     for call in probes:
         traffic.close(call)
     assert 0 == traffic.num_probes
     _probe(traffic, "ipv4:127.0.0.1:1")
+
+
+class _Sending:
+    """The context of a call whose message never comes whole."""
+
+    def __init__(self):
+        self._ended = asyncio.Event()
+
+    async def read(self):
+        """As gRPC's."""
+        await self._ended.wait()
+        raise grpc.aio.AbortError
+
+    async def abort(self, *_):
+        """As gRPC's."""
+        self._ended.set()
+        raise grpc.aio.AbortError
+
+
+def test_of_too_many_messages_on_their_way_those_of_who_has_most_end(monkeypatch):
+    """The oldest first, so that as many are left as may be. Another's stays, though it is older."""
+    monkeypatch.setattr("weft_server.transport.incoming.SWEEP_S", 0.001)
+
+    async def scenario():
+        incoming = Incoming(Connections(), max_message_bytes=1, max_receiving=3)
+        calls = [_call("honest"), *(_call("flood") for _ in range(5))]
+        reads = [asyncio.create_task(incoming.read(call, _Sending())) for call in calls]
+        await until(lambda: incoming.num_receiving == 3)
+        assert [False, True, True, True, False, False] == [read.done() for read in reads]
+        for read in reads[1:4]:
+            with pytest.raises(Overloaded, match="too many messages are on their way"):
+                await read
+        assert 3 == incoming.num_ended
+        for read in reads:
+            read.cancel()
+
+    asyncio.run(scenario())
 
 
 def test_who_has_much_to_read_asks_no_more():
@@ -150,6 +189,7 @@ def test_who_has_much_to_read_asks_no_more():
         ("ipv6:%5B::1%5D:5000", "::1:5000"),
         ("ipv6:%5B::ffff:127.0.0.1%5D:5000", "127.0.0.1:5000"),
         ("ipv6:%5Bfe80::1%25eth0%5D:5000", "fe80::1:5000"),
+        ("unix:", ":"),
     ],
 )
 def test_a_peer_has_one_key(said, key):
@@ -178,6 +218,38 @@ def test_of_too_much_unread_the_largest_holder_s_goes(monkeypatch):
         assert not honest.given_up
         assert {f"127.0.0.1:{100 + number}" for number in range(10)} > set(ended)
         assert 2 == len(ended)
+
+    asyncio.run(scenario())
+
+
+def test_who_reads_too_slowly_is_hung_up_on(monkeypatch):
+    """After the timeout, and the time that so many bytes may take. Who shares the connection is told too."""
+    monkeypatch.setattr("weft_server.transport.outgoing.SWEEP_S", 0.001)
+    now = 100.0
+    monkeypatch.setattr("weft_server.transport.outgoing.time", SimpleNamespace(monotonic=lambda: now))
+    ended = []
+
+    class Heard(Connections):
+        def hang_up(self, peers):
+            ended.extend(peers)
+            return 1
+
+    async def scenario():
+        nonlocal now
+        outgoing = Outgoing(Heard(), timeout_s=30.0)
+        slow, beside, large, new = (_call(peer=f"ipv4:127.0.0.1:{number}") for number in (1, 1, 2, 3))
+        outgoing.begin(slow, 0)
+        outgoing.begin(large, 10 * MIN_BYTES_PER_S)
+        now += 20
+        outgoing.begin(beside, 0)
+        outgoing.begin(new, 0)
+        now += 11
+        await until(lambda: slow.given_up)
+        assert (["127.0.0.1:1"], 1) == (ended, outgoing.num_ended)
+        assert ["ANSWER_UNREAD", "ANSWER_UNREAD", "", ""] == [each.given_up for each in (slow, beside, large, new)]
+        now += 10
+        await until(lambda: large.given_up)
+        assert (["127.0.0.1:1", "127.0.0.1:2"], "") == (ended, new.given_up)
 
     asyncio.run(scenario())
 

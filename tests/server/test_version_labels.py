@@ -98,6 +98,13 @@ def test_a_file_of_labels_is_small(tmp_path):
         read_labels(tmp_path)
 
 
+def test_a_file_of_labels_that_cannot_be_read_is_named(tmp_path):
+    """With the system's words."""
+    (tmp_path / "labels.json").symlink_to("/proc/self/mem")  # it is a file, whose first byte nobody can read
+    with pytest.raises(RepositoryError, match=r"labels\.json: Input/output error$"):
+        read_labels(tmp_path)
+
+
 def test_a_file_states_labels(tmp_path):
     """Nothing where there is no file; what it names and is not there is left out by `restrict`."""
     assert None is read_labels(tmp_path)

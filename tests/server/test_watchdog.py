@@ -61,8 +61,14 @@ def test_a_bug_with_one_model_leaves_the_others_supervised(monkeypatch):
         beating.beat(0.0, 0.0)
         broken.fault = "second"
         beating.beat(0.0)
-    assert [STEP_S] * 5 == broken.timeouts == sound.timeouts
-    assert ["supervision failed"] * 2 == [entry["event"] for entry in logs]
+        entry = beating.entries[0]
+        entry.model = None
+        beating.beat(0.0)
+        entry.model = broken  # what it says then is news
+        beating.beat(0.0)
+    assert [STEP_S] * 7 == broken.timeouts
+    assert [STEP_S] * 9 == sound.timeouts
+    assert ["supervision failed"] * 3 == [entry["event"] for entry in logs]
     assert [] == beating.failed
 
 

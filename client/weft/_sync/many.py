@@ -145,9 +145,10 @@ class Many(Iterator[Answer | Error]):
         try:
             return self._sending.read(reach.heard(self._home.result(call)))
         except grpc.RpcError as error:
-            return reach.error(error)
+            # The frames of its traceback hold this object: what is left behind would stay, and go on.
+            return reach.error(error.with_traceback(None))
         except Error as error:
-            return error
+            return error.with_traceback(None)
 
 
 class ManyCalls(Calls):

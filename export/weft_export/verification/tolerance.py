@@ -23,7 +23,7 @@ class Figures:
     def note(self, what: str, error: float, allowed: str) -> None:
         """Keep an error, unless a larger one of the same is known. NaN is the largest."""
         known, _ = self.rows.get(what, (0.0, ""))
-        if not error <= known:
+        if not (error <= known or math.isnan(known)):
             self.rows[what] = (error, allowed)
 
     def write(self, path: Path) -> None:

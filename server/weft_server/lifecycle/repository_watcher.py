@@ -68,7 +68,7 @@ class RepositoryWatcher:
         # Whose labels were set last. Those that an operator moves stay, until the file says something else.
         self._stated: dict[str, _Stated] = {}
         # Changes that are under way.
-        self._changing: dict[Key, asyncio.Task[None]] = {}
+        self.changing: dict[Key, asyncio.Task[None]] = {}
         self._complaint = ""
 
     async def watch(self) -> None:
@@ -102,25 +102,25 @@ class RepositoryWatcher:
         before, self._last = self._last, look
         changes = {key: self._load(key, look) for key in come if not self._answers(key) and key[0] not in look.faults}
         changes |= {key: self._unload(key) for key in gone}
-        self._begin(changes)
+        self.begin(changes)
         self._label(look, before)
 
     async def settled(self) -> None:
         """Wait until what looks have begun is done."""
-        while self._changing:
-            await asyncio.wait(self._changing.values())
+        while self.changing:
+            await asyncio.wait(self.changing.values())
 
-    def _begin(self, changes: dict[Key, Coroutine[Any, Any, None]]) -> None:
+    def begin(self, changes: dict[Key, Coroutine[Any, Any, None]]) -> None:
         """Make changes side by side. No look waits for them: a graph can also loop for ever."""
         for key, change in changes.items():
-            if key in self._changing:
+            if key in self.changing:
                 change.close()
                 continue
-            self._changing[key] = task = asyncio.create_task(change)
+            self.changing[key] = task = asyncio.create_task(change)
             task.add_done_callback(partial(self._made, key))
 
     def _made(self, key: Key, task: asyncio.Task[None]) -> None:
-        del self._changing[key]
+        del self.changing[key]
         if not task.cancelled() and (error := task.exception()):
             _log.error("watch failed", model=key[0], version=key[1], exc_info=error)
 

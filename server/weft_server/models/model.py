@@ -104,7 +104,7 @@ class Model:
         self._workers = WorkerPool(NUM_WORKERS, worker_name(bundle), metrics, failure_budget)
         # A constraint can take a worker hundreds of times as long as a text. So texts do not wait behind any.
         self.building = building
-        self._failure_budget = failure_budget
+        self.failure_budget = failure_budget
         self._claim = claim
         # Where its lanes are.
         self.devices = [device.name for device in claim.devices]
@@ -187,7 +187,7 @@ class Model:
     @property
     def has_failed(self) -> bool:
         """Whether lanes and workers have failed too often. The server is to end then."""
-        return self._failure_budget.is_spent
+        return self.failure_budget.is_spent
 
     def supervise(self, timeout_s: float) -> None:
         """Give up lanes and workers that are at one thing for longer than `timeout_s` seconds, and replace them.

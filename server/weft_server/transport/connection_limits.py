@@ -49,13 +49,13 @@ class ConnectionLimits:
         while True:
             await asyncio.sleep(LOOK_S)
             if self._connections.may_be(self._most) or len(self._used) > self._max_used:
-                ended = self._too_many(await asyncio.to_thread(self._connections.peers))
+                ended = self.too_many(await asyncio.to_thread(self._connections.peers))
                 if ended:
                     count = await asyncio.to_thread(self._connections.hang_up, ended)
                     self.num_ended += count
                     _log.warning("connections ended that never called: few places are left", connections=count)
 
-    def _too_many(self, peers: list[str]) -> list[str]:
+    def too_many(self, peers: list[str]) -> list[str]:
         """Those that never called and that the last look found too, oldest first, so that some places are free."""
         there, used = set(peers), {peer_key(peer): peer for peer in self._used}
         self._used = {peer for key, peer in used.items() if key in there}
