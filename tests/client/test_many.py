@@ -1,9 +1,11 @@
 """Many inputs: in order, a few at a time, read as needed; failures stand in place, and a full server is waited for."""
 
 import asyncio
+import gc
 import itertools
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -285,6 +287,33 @@ def test_cancelling_ends_what_is_in_flight(server, client, leave):
         assert [] == list(many)
 
     assert all(seen.cancelled.wait(60) for seen in in_flight(server))
+
+
+def test_what_is_left_behind_after_an_error_ends_at_once(server, client):
+    """No cycle of objects keeps it: it does not wait for the garbage to be collected."""
+    server.servicer.by_text = {"x": Failure(StatusCode.INVALID_ARGUMENT, "", "no"), "b": 30.0, "c": 30.0}
+    gc.disable()
+    try:
+        many = client.translate_many(["x", "b", "c"])
+        assert isinstance(next(many), weft.InvalidRequest)
+        asyncio.run(until(lambda: 2 == sum(seen.request.text in "bc" for seen in server.servicer.seen)))
+        left = weakref.ref(many)
+        del many
+        assert left() is None
+    finally:
+        gc.enable()
+
+
+def test_who_asks_again_after_a_cancel_is_at_the_end():
+    """What was refused, and what ran, is forgotten: nothing comes back when the pause is over."""
+    window = Window(concurrency=2, patience_s=600, reach=Reach("host"), wait_s=600)
+    asked = [window.read(TranslateRequest()) for _ in range(2)]
+    for each in asked:
+        window.started(each, "call")
+    assert ["call"] * 2 == window.clear()
+    for each in asked:
+        window.ended(each, weft.Overloaded("full", retry_after=0.1), 100.0)
+    assert window.again(200.0) is None
 
 
 def test_cancelling_ends_who_waits(server, client):
