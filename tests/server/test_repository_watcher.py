@@ -308,6 +308,23 @@ def test_labels_that_cannot_be_read_keep_new_versions_of_their_model_away(bundle
     asyncio.run(run())
 
 
+def test_what_is_wrong_with_labels_is_told_once_until_it_changes(bundle, tmp_path):
+    """And again when it comes back."""
+
+    async def run():
+        async with Watching(repository_of(tmp_path, bundle, 1)) as kept:
+            labels = tmp_path / "m" / "labels.json"
+            with capture_logs() as logs:
+                for text in ("{", "{", "{}", "{"):
+                    labels.write_text(text)
+                    await kept.look()
+            return [log["why"] for log in logs if log["event"] == "repository"]
+
+    told = asyncio.run(run())
+    assert 2 == len(told)
+    assert "labels.json is no JSON" in told[0] == told[1]
+
+
 def test_links_are_followed_as_the_scan_does(bundle, tmp_path):
     """A link to a bundle is one, and gone with its target."""
     repository, away = repository_of(tmp_path / "models", bundle, 1), tmp_path / "away"
