@@ -41,6 +41,29 @@ class Watching(Keeping):
             await self.watcher.settled()
 
 
+def test_looks_have_a_pause_between_them(monkeypatch):
+    """The first is at once. After one that fails there is another."""
+    watcher, looks = RepositoryWatcher(None, None, None), []
+
+    async def look():
+        looks.append(1)
+        await asyncio.sleep(0)
+        raise OSError
+
+    async def looked(turns):
+        looks.clear()
+        watching = asyncio.create_task(watcher.watch())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        watching.cancel()
+        return len(looks)
+
+    monkeypatch.setattr(watcher, "look", look)
+    assert 1 == asyncio.run(looked(20))
+    monkeypatch.setattr(repository_watcher, "LOOK_S", 0)
+    assert 1 < asyncio.run(looked(20))
+
+
 def test_a_bug_in_a_change_is_told_and_nothing_else_is():
     """One that ends well, and one that ends with the server, say nothing. Another look may begin each of them anew."""
     watcher = RepositoryWatcher(None, None, None)
