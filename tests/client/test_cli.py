@@ -464,7 +464,7 @@ def test_help_has_sections(weft_command):
     """Arguments come first, under their own heading. What has no group stands under Options."""
     sections = weft_command("translate", "--help")[1].split("\n\n")[2:]
     assert ["Arguments", "Options"] == [section.partition(":")[0] for section in sections[:2]]
-    assert sections[0].split()[1:3] == ["text", "<str>"]
+    assert ["text", "<str>"] == sections[0].split()[1:3]
     assert "--help " in sections[1]
 
 

@@ -5,10 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from weft._connection import why_no_tls, why_tls
 
 from certificates import Authority
-from weft._server import Server
+from weft._server import Server, why_no_tls, why_tls
 from weft.exceptions import Unavailable
 
 

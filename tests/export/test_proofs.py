@@ -8,7 +8,6 @@ import pytest
 import torch
 from tiny import tiny_generate
 from torch import nn
-from weft_export.verification.figures import Figures
 
 from weft_export.checkpoints.random_requests import random_requests
 from weft_export.errors import ParityError
@@ -17,7 +16,7 @@ from weft_export.verification import mixed_parity
 from weft_export.verification.adapted_session import AdaptedSession
 from weft_export.verification.decode_parity import DecodeParity
 from weft_export.verification.passes import num_passes
-from weft_export.verification.tolerance import Tolerance
+from weft_export.verification.tolerance import Figures, Tolerance
 from weft_proto.bundle_rules import ADAPTER_PORTS, CANDIDATE_PORTS
 from weft_proto.v1 import bundle_pb2
 

@@ -5,12 +5,11 @@ import gc
 
 import numpy as np
 import pytest
-from weft_server.models.constraint_memory import MAX_BYTES, ConstraintMemory
 
 from weft_server.engine.batch_window import GATHER_TURNS, BatchWindow
 from weft_server.engine.queue_limits import MEMORY_S, QueueLimits, Throughput
 from weft_server.errors import Overloaded
-from weft_server.models.held_bytes import HeldBytes
+from weft_server.models.held_bytes import MAX_BYTES, ConstraintMemory, HeldBytes
 from weft_server.models.label_embeddings import LabelEmbedding, LabelEmbeddings
 from weft_server.sequence import Priority, Standing
 from weft_server.telemetry.metrics import Metrics

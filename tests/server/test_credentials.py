@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import ssl
 import time
 
 import pytest
@@ -114,6 +115,15 @@ def test_a_broken_file_is_an_error_of_configuration(tls, tmp_path, name, content
     with pytest.raises(ConfigError, match=said) as refused:
         credentials_of(**files)
     assert "\n" not in str(refused.value)
+
+
+def test_http_trusts_the_authority_of_callers_if_there_is_one(tls, tmp_path):
+    """Their certificate is verified if they show one. Without an authority nobody is asked for one."""
+    (tmp_path / "ca.crt").write_bytes(AUTHORITY.certificate)
+    asking = credentials_of(**tls, tls_client_ca=tmp_path / "ca.crt").certificates.http
+    assert (ssl.CERT_OPTIONAL, 1) == (asking.verify_mode, len(asking.get_ca_certs()))
+    silent = credentials_of(**tls).certificates.http
+    assert (ssl.CERT_NONE, []) == (silent.verify_mode, silent.get_ca_certs())
 
 
 def test_a_pipe_is_no_file(tls, tmp_path):

@@ -35,6 +35,7 @@ def test_long_sources_share_a_run_at_one_padded_length_only():
     """Beyond 64 tokens padding may show in the bits, so that it must depend on the source alone."""
     assert [[65, 66], [67]] == lengths_of(66, 65, 67)
     assert [[64], [65]] == lengths_of(64, 65)
+    assert [[55, 64]] == lengths_of(64, 55)
 
 
 def test_what_is_computed_is_what_an_encoder_is_given():

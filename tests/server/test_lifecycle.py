@@ -137,6 +137,8 @@ def test_only_what_the_repository_lists_can_be_loaded(two, name, version):
                     await change(name, version)
             with pytest.raises(ModelNotFound):
                 await kept.lifecycle.unload(name, version or 1)
+            # What strangers name leaves nothing behind.
+            assert {"m"} >= set(kept.lifecycle.locks)
 
     asyncio.run(run())
 

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from weft_server.engine.paged_runner import PagedRunner
 
 from paged_toy import MAX_TOTAL, PagedToy
 from weft_server.config import read_config
+from weft_server.engine.paged.paged_runner import PagedRunner
 from weft_server.engine.slots import Slots
 from weft_server.loading.limit_checks import verify_paged
 from weft_server.loading.paged_lanes import paged_lanes

@@ -14,7 +14,7 @@ from weft_server.models.request_context import RequestContext
 from weft_server.preprocessing.inputs import InputReader
 from weft_server.preprocessing.question_answering import ExtractInput, Windowing, windows_of
 from weft_server.preprocessing.tokenizer import Tokenizer
-from weft_server.rpc.extract import extracted
+from weft_server.rpc.extract import answer_extract
 
 LIMITS = dict.fromkeys(("max_image_bytes", "max_image_pixels", "max_audio_bytes", "max_audio_s"), 1)
 FIRST, BETWEEN = ("[CLS]", 1), ("[SEP]", 2)
@@ -81,6 +81,10 @@ def test_windows_by_default_share_128_tokens():
 )
 def test_how_many_answers_and_how_long_is_bounded(asked, refusal):
     """Before anything is read."""
-    model = SimpleNamespace(source_tokenizer=object())
+
+    async def take(*_):
+        return SimpleNamespace(source_tokenizer=object())
+
+    request = classification_pb2.ExtractRequest(**asked)
     with pytest.raises(InvalidRequest, match=re.escape(refusal)):
-        asyncio.run(extracted(RequestContext("x"), model, classification_pb2.ExtractRequest(**asked)))
+        asyncio.run(answer_extract(SimpleNamespace(take=take), RequestContext("x"), request))

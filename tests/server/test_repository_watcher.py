@@ -41,6 +41,29 @@ class Watching(Keeping):
             await self.watcher.settled()
 
 
+def test_looks_have_a_pause_between_them(monkeypatch):
+    """The first is at once. After one that fails there is another."""
+    watcher, looks = RepositoryWatcher(None, None, None), []
+
+    async def look():
+        looks.append(1)
+        await asyncio.sleep(0)
+        raise OSError
+
+    async def looked(turns):
+        looks.clear()
+        watching = asyncio.create_task(watcher.watch())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        watching.cancel()
+        return len(looks)
+
+    monkeypatch.setattr(watcher, "look", look)
+    assert 1 == asyncio.run(looked(20))
+    monkeypatch.setattr(repository_watcher, "LOOK_S", 0)
+    assert 1 < asyncio.run(looked(20))
+
+
 def test_a_bug_in_a_change_is_told_and_nothing_else_is():
     """One that ends well, and one that ends with the server, say nothing. Another look may begin each of them anew."""
     watcher = RepositoryWatcher(None, None, None)
@@ -306,6 +329,23 @@ def test_labels_that_cannot_be_read_keep_new_versions_of_their_model_away(bundle
             assert VersionLabels(canary=2) == kept.models.labels("m")
 
     asyncio.run(run())
+
+
+def test_what_is_wrong_with_labels_is_told_once_until_it_changes(bundle, tmp_path):
+    """And again when it comes back."""
+
+    async def run():
+        async with Watching(repository_of(tmp_path, bundle, 1)) as kept:
+            labels = tmp_path / "m" / "labels.json"
+            with capture_logs() as logs:
+                for text in ("{", "{", "{}", "{"):
+                    labels.write_text(text)
+                    await kept.look()
+            return [log["why"] for log in logs if log["event"] == "repository"]
+
+    told = asyncio.run(run())
+    assert 2 == len(told)
+    assert "labels.json is no JSON" in told[0] == told[1]
 
 
 def test_links_are_followed_as_the_scan_does(bundle, tmp_path):

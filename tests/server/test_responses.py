@@ -4,8 +4,10 @@ import asyncio
 import threading
 
 import pytest
+import torch
 
 from loaded import Loaded, ask, score
+from weft_export.checkpoints.sound import wav_of
 from weft_proto.v1 import common_pb2
 from weft_server.rpc import responses
 from weft_server.sequence import Beams, Decoding, Sampling
@@ -134,3 +136,14 @@ def test_an_answer_without_text_took_what_its_one_run_took(tiny_repository):
     assert timings.prefill.ToNanoseconds() > 0
     assert timings.queue.ToNanoseconds() >= 0
     assert 0 == timings.decode.ToNanoseconds()
+
+
+def test_a_transcription_says_how_long_its_recording_is(tiny_repository):
+    """In seconds."""
+    recording = common_pb2.Audio(data=wav_of(torch.zeros(1000), 4000))
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-speech" / "1") as model:
+            return await ask(model, audio=recording, language="de")
+
+    assert 0.25 == asyncio.run(run()).duration_s

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_server.sampling.top_logprobs import top_logprobs_of
 
 from running import best, given_to, rows_of
 from toy import START, Toy
@@ -12,7 +11,7 @@ from weft_server.errors import DeadlineExpired, LaneFailed
 from weft_server.logits_processors.banned import Suppressed
 from weft_server.logits_processors.penalties import RepetitionPenalty
 from weft_server.runtime.session import Session
-from weft_server.sampling.candidates import Candidates
+from weft_server.sampling.candidates import Candidates, force, top_logprobs_of
 from weft_server.sequence import Cancelled, Decoding, FinishReason, Sequence
 from weft_server.source import Ids
 
@@ -298,3 +297,16 @@ def test_tokens_that_a_graph_rules_out_are_none_of_the_most_probable():
     for num, found in ((1, [2]), (2, [2, 0]), (3, [2, 0]), (4, [2, 0])):
         said = top_logprobs_of(candidates, 0, num)
         assert (found, [float(logits[0, token]) - 4 for token in found]) == (said.token_ids, said.log_probs)
+
+
+def test_a_token_that_is_forced_stands_in_the_place_of_the_chosen_one():
+    """Token 0 too. Its log-probability is the model's, or NaN where nobody wants it. Where it was chosen nothing is."""
+    logits = np.log(np.array([[0.5, 0.25, 0.25]] * 5, np.float32))
+    top = np.tile(np.array([0, 1]), (5, 1))
+    candidates = Candidates(np.take_along_axis(logits, top, 1), top, np.zeros(5, np.float32), logits)
+    ids, log_probs = np.array([1, 0, 0, 1, 2]), np.full(5, 9, np.float32)
+    scored = np.array([True, True, False, True, True])
+    replaced = force(candidates, ids, log_probs, np.array([0, 2, 2, 1, -1]), scored=scored)
+    assert [True, True, True, False, False] == replaced.tolist()
+    assert [0, 2, 2, 1, 2] == ids.tolist()
+    np.testing.assert_allclose(log_probs, [np.log(0.5), np.log(0.25), np.nan, 9, 9], rtol=1e-6)

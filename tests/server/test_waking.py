@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from weft_server.errors import Overloaded
+from weft_server.errors import ModelNotReady, Overloaded
 from weft_server.lifecycle.waking import Waking
 from weft_server.sequence import Priority, Standing
 
@@ -38,3 +38,24 @@ def test_who_waits_for_a_model_to_wake_leaves_places_to_others():
         assert 0 == waking.num_waiting
 
     asyncio.run(run())
+
+
+def test_all_who_wait_for_a_model_that_cannot_be_woken_are_told_why():
+    """Also who asks soon after. Then it is not tried."""
+    tries = []
+
+    async def load():
+        tries.append(1)
+        await asyncio.sleep(0)
+        return "its files differ"
+
+    async def run():
+        waking = Waking("model 'm'", load, 10)
+        waiting = [asyncio.create_task(waking()) for _ in range(3)]
+        await asyncio.wait(waiting)
+        for each in (*waiting, asyncio.create_task(waking())):
+            with pytest.raises(ModelNotReady, match="model 'm' could not be woken: its files differ"):
+                await each
+
+    asyncio.run(run())
+    assert [1] == tries

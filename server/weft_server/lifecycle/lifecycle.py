@@ -65,7 +65,7 @@ class Lifecycle:
         self._settled = settled
         self._placement = placement
         self._places = asyncio.Semaphore(num_places)
-        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.changes: set[asyncio.Task[Any]] = set()
         # Of those who load, until they give their place up.
         self._holding: set[asyncio.Task[None]] = set()
@@ -128,7 +128,7 @@ class Lifecycle:
 
     def is_changing(self, name: str) -> bool:
         """Whether a change of a model is under way."""
-        return self._locks[name].locked()
+        return self.locks[name].locked()
 
     def close(self) -> None:
         """End what is going on, for the server leaves. Who waits for it gets Draining."""
@@ -152,7 +152,7 @@ class Lifecycle:
 
     async def _change(self, name: str, change: Coroutine[Any, Any, Result]) -> Result:
         """Make a change of a model after those before it. Once it has begun it goes on, even if its caller goes."""
-        lock = self._locks[name]
+        lock = self.locks[name]
         try:
             await lock.acquire()
         except asyncio.CancelledError:
