@@ -1,11 +1,15 @@
 """What the mutation tool changes, and what it leaves alone."""
 
 import ast
+import tomllib
+from pathlib import Path
 
+import pytest
 from draw import draw
 from operators import mutations_of
-from parts import FOLDERS
+from parts import FOLDERS, ROOT
 
+EXPLAINED = Path(__file__).with_name("equivalent.toml")
 PARTS = ["bundle", "sampling"]
 SOURCE = '''
 LIMIT = 5
@@ -90,3 +94,11 @@ def test_equal_seeds_draw_equally_and_evenly():
 def test_each_part_has_files():
     """A folder that was renamed would be passed over."""
     assert all(any(folder.rglob("*.py")) for folder in FOLDERS.values())
+
+
+@pytest.mark.parametrize("key", tomllib.loads(EXPLAINED.read_text()))
+def test_what_is_explained_is_there(key):
+    """A line that was changed or moved is explained anew."""
+    path = key.partition(":")[0]
+    changes = mutations_of(ast.parse((ROOT / path).read_bytes()))
+    assert key in {f"{path}: {change.within}: {change.before} => {change.after}" for change in changes}
