@@ -32,10 +32,10 @@ _PEAK = {
 # Where a context ends, parity fills the states of one sequence, and torch returns them anew.
 _PARITY_SLOTS = 2
 # For any export.
-_BASE_SECONDS = 12.0
+_BASE_SECONDS = 8.0
 # For a module that has weights: its graphs are traced, and torch and ONNX Runtime run them. One of a model that writes
 # is run token by token. SmolLM2-135M took 127 seconds at fp32 on 2026-11-26, and a BERT of 12 layers 39.
-_SECONDS_FOR_A_MODULE, _SECONDS_FOR_A_WRITING_MODULE = 0.25, 0.45
+_SECONDS_FOR_A_MODULE, _SECONDS_FOR_A_WRITING_MODULE = 0.25, 0.4
 # And for a million parameters: a decoder of 1,300 million took 250 seconds at fp32 and 450 at int8 on 2026-11-23.
 _SECONDS_FOR_A_MILLION = {
     bundle_pb2.PRECISION_FP32: 0.12,
