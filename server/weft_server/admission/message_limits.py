@@ -45,8 +45,9 @@ def max_bytes(method: str, most: int) -> int:
     row = METHOD_AT.get(method)
     if row and row.takes_file:
         return most
-    # Of health and reflection, which are no rows, requests are names too.
-    return min(most, MAX_TEXT_BYTES if row and not row.takes_names else MAX_NAME_BYTES)
+    # Requests of health and reflection, which are no rows, are names too.
+    takes_names = row.takes_names if row else method.startswith("/grpc.")
+    return min(most, MAX_NAME_BYTES if takes_names else MAX_TEXT_BYTES)
 
 
 def check_of(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], int] | None:
