@@ -9,9 +9,9 @@ from contextlib import ExitStack
 import pytest
 
 from process import ServerProcess
-from weft_server.checks import machine
+from weft_server.checks import open_files
 from weft_server.checks.finding import ERROR, OK
-from weft_server.checks.machine import RESERVED, look_at_open_files, raise_limit
+from weft_server.checks.open_files import RESERVED, look_at_open_files, raise_limit
 from weft_server.config import read_config
 
 ENDLESS = resource.RLIM_INFINITY
@@ -21,8 +21,8 @@ ENDLESS = resource.RLIM_INFINITY
 def limits(monkeypatch):
     """The limits of a process, which a test may set: [soft, hard]."""
     now = [1024, 4096]
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: tuple(now))
-    monkeypatch.setattr(machine.resource, "setrlimit", lambda _, new: now.__setitem__(slice(None), new))
+    monkeypatch.setattr(open_files.resource, "getrlimit", lambda _: tuple(now))
+    monkeypatch.setattr(open_files.resource, "setrlimit", lambda _, new: now.__setitem__(slice(None), new))
     return now
 
 

@@ -15,7 +15,7 @@ from weft_server.checks.listening import (
     look_at_host,
     look_at_http_port,
 )
-from weft_server.checks.machine import look_at_open_files
+from weft_server.checks.open_files import look_at_open_files
 from weft_server.checks.security import look_at_credentials
 from weft_server.config import ENV_PREFIX, ConfigError, ServerConfig, both_names, env_name
 from weft_server.lifecycle.labels_file import read_labels, restrict

@@ -109,7 +109,7 @@ def run(config: ServerConfig, stopping: Shutdown) -> None:
     """Serve with these settings until a signal."""
     with _needs_the_extra():
         from weft_server.app import App  # noqa: PLC0415 - late, so that --help needs no ONNX Runtime
-        from weft_server.checks.machine import raise_limit  # noqa: PLC0415 - same
+        from weft_server.checks.open_files import raise_limit  # noqa: PLC0415 - same
     raise_limit(config)
 
     async def main() -> None:
