@@ -107,8 +107,11 @@ def enliven(model: torch.nn.Module, gain: float) -> None:
                 parameter.normal_(0, size * parameter[0].numel() ** -0.5)
 
 
-def converted(directory: Path, **choices) -> Checkpoint:
-    """Convert a directory."""
+def converted(directory: Path, labels: tuple[str, ...] = (), **choices) -> Checkpoint:
+    """Convert a directory, with labels in a file beside it."""
+    if labels:
+        choices["labels"] = directory.with_name(f"{directory.name}-labels.json")
+        choices["labels"].write_text(json.dumps(labels))
     return convert(directory, ExportOptions(**choices)).checkpoint
 
 
