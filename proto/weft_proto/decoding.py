@@ -61,7 +61,8 @@ class DecodingField(NamedTuple):
 
     def of(self, message: Any) -> Any:
         """Return what a message has of it, or the default."""
-        return getattr(message, self.field) if message.HasField(self.field) else self.default
+        field = self.field
+        return getattr(message, field) if message.HasField(field) else self.default
 
     def takes(self, value: float) -> bool:
         """Whether a value is in the range. NaN is in none."""

@@ -284,18 +284,21 @@ def test_changes_of_one_model_come_one_after_the_other(two):
 
 def test_a_change_goes_on_when_its_caller_goes(two, monkeypatch):
     """Once it has begun. One that still waits for its turn is not made."""
-    go, load_bundle, scan = threading.Event(), loader.load_bundle, lifecycle.scan_repository
-    looked = []
+    go, load_bundle, come = threading.Event(), loader.load_bundle, []
     monkeypatch.setattr(loader, "load_bundle", lambda directory: (go.wait(), load_bundle(directory))[1])
-    monkeypatch.setattr(lifecycle, "scan_repository", lambda folder: (scan(folder), looked.append(1))[0])
+
+    class Noting(asyncio.Lock):
+        async def acquire(self):
+            come.append(1)
+            return await super().acquire()
 
     async def run():
         async with Keeping(two) as kept:
+            kept.lifecycle.locks["m"] = Noting()
             load = asyncio.create_task(kept.lifecycle.load("m", 1))
             await until(lambda: kept.lifecycle.changes)
             waits = asyncio.create_task(kept.lifecycle.load("m", 2))
-            await until(lambda: 2 == len(looked))
-            await asyncio.sleep(0.05)  # it waits for its turn
+            await until(lambda: 2 == len(come))
             load.cancel()
             waits.cancel()
             with pytest.raises(asyncio.CancelledError):
