@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -167,7 +168,7 @@ class ExportOptions:
         """The precision as a manifest says it."""
         return PRECISIONS[self.precision]
 
-    @property
+    @cached_property
     def label_names(self) -> tuple[str, ...]:
         """The labels that stay: those of the file that was named. Raises CheckpointError as read_labels."""
         return () if self.labels is None else read_labels(self.labels)
