@@ -32,7 +32,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-all test-fast test-converters matrix wire mutants fuzz soak real envoy demo-real test-real test-precisions check lint fmt
-.PHONY: picture proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families
+.PHONY: picture proto bench-smoke bench-pair bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -214,6 +214,9 @@ proto: $(READY) ## regenerate the committed stubs of the contracts
 
 bench-smoke: models ## measure the engine's overhead, under two minutes
 	@$(BIN)/python tests/bench/smoke.py
+
+bench-pair: models ## what a change costs a call, two minutes; BEFORE=another checkout
+	@$(BIN)/python tests/bench/pair.py $(BEFORE)
 
 bench-families: models families ## measure each family's steps and state, ten minutes
 	@$(BIN)/python tests/bench/families.py

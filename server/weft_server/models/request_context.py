@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
+import random
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -78,7 +78,8 @@ class RequestContext:
     def name(self, request_id: str) -> None:
         """Take the caller's request id, or make one. Raises InvalidRequest if it is too long or not printable ASCII."""
         _check_printable("request_id", request_id, MAX_REQUEST_ID)
-        self.request_id = request_id or os.urandom(8).hex()
+        # os.urandom would let a lane take the interpreter in the middle of a call.
+        self.request_id = request_id or f"{random.getrandbits(64):016x}"
 
     def salt(self, cache_salt: str) -> None:
         """Take the caller's salt. Raises InvalidRequest if it is too long or not printable ASCII."""

@@ -7,8 +7,6 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from google.protobuf import duration_pb2
-
 from weft_proto.v1 import common_pb2
 from weft_server.requests.decoding_config import EARLY_STOPPING
 from weft_server.requests.embed import times_of
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import numpy as np
+    from google.protobuf import duration_pb2
 
     from weft_server.models.model import Model
     from weft_server.models.request_context import RequestContext
@@ -113,11 +112,11 @@ def timings_proto(times: Times, *, writes: bool = True) -> common_pb2.Timings:
     One that `writes` no text has ended with its first and only run.
     """
     finished = (times.finished or time.monotonic()) if writes else times.first_token
-    return common_pb2.Timings(
-        queue=_duration(times.admitted - times.accepted),
-        prefill=_duration(times.first_token - times.admitted),
-        decode=_duration(max(0.0, finished - times.first_token)),
-    )
+    timings = common_pb2.Timings()
+    _set(timings.queue, times.admitted - times.accepted)
+    _set(timings.prefill, times.first_token - times.admitted)
+    _set(timings.decode, max(0.0, finished - times.first_token))
+    return timings
 
 
 def about(
@@ -165,10 +164,10 @@ def _decoding_proto(decoding: Decoding) -> common_pb2.Decoding:
     return proto
 
 
-def _duration(seconds: float) -> duration_pb2.Duration:
+def _set(duration: duration_pb2.Duration, seconds: float) -> None:
     # The library's own FromNanoseconds takes five times as long, and it would be called three times an answer.
-    whole, rest = divmod(int(seconds * 1e9), 1_000_000_000)
-    return duration_pb2.Duration(seconds=whole, nanos=rest)
+    # A duration that is made and copied into its message takes twice as long.
+    duration.seconds, duration.nanos = divmod(int(seconds * 1e9), 1_000_000_000)
 
 
 def packed(field: int, values: np.ndarray) -> bytes:
