@@ -215,7 +215,7 @@ proto: $(READY) ## regenerate the committed stubs of the contracts
 bench-smoke: models ## measure the engine's overhead, under two minutes
 	@$(BIN)/python tests/bench/smoke.py
 
-bench-pair: models ## what a change costs a call, two minutes; BEFORE=another checkout
+bench-pair: models ## two checkouts in turn; BEFORE=path
 	@$(BIN)/python tests/bench/pair.py $(BEFORE)
 
 bench-families: models families ## measure each family's steps and state, ten minutes
