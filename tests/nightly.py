@@ -1,7 +1,8 @@
 """What `make test` leaves to `make test-all`: cases whose law others hold in less time.
 
 A line of nightly.tsv is a file or a function of tests, a tab, and who holds the law in `make test`: some of its own
-cases, as `[one] [two-*]`, or another test. All its other cases are marked `whole`.
+cases, as `[one] [two-*]`, or another test. All its other cases are marked `whole`. So are the cases of whatever test
+that a line begins with, as `[*tiny-t5-int8*]`: those of a bundle that is then not made.
 """
 
 import re
@@ -28,8 +29,11 @@ def mark(items, *, is_part):
     is_part: only some cases may be there. Else a pattern that no case fits is an error.
     """
     table, found, without = lines(), set(), set()
+    everywhere = [_pattern(tests) for tests in table if tests[0] == "["]
     for item in items:
         function, bracket, case = item.nodeid.partition("[")
+        if any(each.fullmatch(bracket + case) for each in everywhere):
+            item.add_marker("whole")
         for tests in {function, function.partition("::")[0]} & table.keys():
             fits = {(tests, each) for each in table[tests][0] if _pattern(each).fullmatch(bracket + case)}
             found |= fits
