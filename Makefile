@@ -90,7 +90,7 @@ serve-all: models families ## the same for every family; a request names its mod
 # worker waits a quarter of its time, for servers and for clocks. Each has whole files: most tests of a file share what they
 # started. Tests start hundreds of processes; who compiles for one, does for all.
 test: $(READY) ## everything that CI runs
-	@$(TWO) lint bundles family-bundles real envoy
+	@$(TWO) lint bundles real envoy
 	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # What `make test` has a few of, too. What is long has targets of its own.

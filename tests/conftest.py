@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import nightly
+
 ROOT = Path(__file__).parents[1]
 # What tiny bundles are made of: the exporter, the manifest's definition, the checkpoints, the versions of libraries.
 SOURCES = (
@@ -41,11 +43,12 @@ def pytest_configure():
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m is applied
-def pytest_collection_modifyitems(items):
-    """Mark what durations.tsv says as slow, and begin with the files that take longest.
+def pytest_collection_modifyitems(config, items):
+    """Mark what durations.tsv says as slow and nightly.tsv as whole, and begin with the files that take longest.
 
     Begun last, one of them would keep a single worker busy at the end.
     """
+    nightly.mark(items, is_part=any("::" in arg for arg in config.args))
     seconds, by_file = {}, Counter()
     for line in (ROOT / "tests" / "durations.tsv").read_text().splitlines():
         taken, function = line.split("\t")
@@ -66,6 +69,17 @@ def pytest_collection_finish():
     # Modules and tests are millions of objects, which live to the end: no collection looks through them again.
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)  # when fixtures are gone
+def pytest_runtest_teardown(item, nextitem):
+    """After each file, collect what it left, and look through what stays no more.
+
+    Thousands of tests leave millions of objects, and each collection that a test asks for would take seconds.
+    """
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

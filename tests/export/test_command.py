@@ -68,14 +68,6 @@ def test_without_a_terminal_each_stage_is_a_line(tmp_path):
     assert 1 == len(made.stdout.splitlines())
 
 
-def test_a_quiet_export_says_its_result_alone(tmp_path):
-    """--quiet is for who makes many bundles: a line each."""
-    checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
-    made = CliRunner().invoke(export_app, [str(checkpoint), str(tmp_path / "topics" / "1"), "--quiet", "--no-explain"])
-
-    assert (0, "", 1) == (made.exit_code, made.stderr, len(made.stdout.splitlines()))
-
-
 def test_without_a_terminal_training_says_a_line_now_and_then(monkeypatch, capsys):
     """The first call is a line, and then one for each 15 seconds, however often it is called."""
     clock = iter(range(100))

@@ -26,7 +26,10 @@ FP16 = bundle_pb2.PRECISION_FP16
 @pytest.mark.parametrize("explains", [False, pytest.param(True, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("name", ["tiny-generate", "tiny-image", "tiny-rnn-vanilla", "tiny-swin"])
 def test_half_precision(name, explains, tmp_path):
-    """An fp16 bundle has float16 weights and states at half the size, float32 answers, and a looser parity."""
+    """An fp16 bundle has float16 weights and states at half the size, float32 answers, and a looser parity.
+
+    It is for a device, so it has no graph that scores.
+    """
     explains = explains or name == "tiny-image"
     checkpoint = save_tiny(name, tmp_path / "checkpoint")
     report = export_checkpoint(
@@ -39,6 +42,7 @@ def test_half_precision(name, explains, tmp_path):
     # A probability has its own bound, not that of logits.
     assert pytest.approx(0.1 if manifest.states else 0.01) == manifest.parity.tolerance
     assert {state.data_type for state in manifest.states} <= {bundle_pb2.DATA_TYPE_FLOAT16}
+    assert bundle_pb2.GRAPH_ROLE_SCORE not in {graph.role for graph in manifest.graphs}
     for graph in manifest.graphs:
         types = {port.name: port.data_type for port in (*graph.inputs, *graph.outputs)}
         for port in ("logits", "topk_logits", "logsumexp", "probabilities", "pixel_values"):
@@ -88,16 +92,10 @@ def test_existing_bundle_is_kept(tmp_path):
     with pytest.raises(ExportError, match="exists already"):
         export_checkpoint(checkpoint, bundle)
     assert b"" == (bundle / "bundle.json").read_bytes()
-    export_checkpoint(checkpoint, bundle, force=True)
+    export_checkpoint(checkpoint, bundle, ExportOptions(no_explain=True), force=True)
 
-    assert {
-        "bundle.json",
-        "classifier.onnx",
-        "classifier.onnx.data",
-        "explain.onnx",
-        "explain.onnx.data",
-        "golden.png",
-    } == {path.name for path in bundle.iterdir()}
+    names = {"bundle.json", "classifier.onnx", "classifier.onnx.data", "golden.png"}
+    assert names == {path.name for path in bundle.iterdir()}
     assert ["1"] == [path.name for path in bundle.parent.iterdir()]
 
 
@@ -185,11 +183,11 @@ def test_what_is_no_tokenizer_is_named(tmp_path):
 
 
 def test_command_line(tmp_path):
-    """`weft export` prints what it made; a mistake is one line and exit code 1."""
+    """`weft export` prints what it made, and --quiet nothing else; a mistake is one line and exit code 1."""
     checkpoint, bundle = save_tiny("tiny-text", tmp_path / "checkpoint"), tmp_path / "topics" / "1"
 
-    made = CliRunner().invoke(export_app, [str(checkpoint), str(bundle)])
-    assert 0 == made.exit_code
+    made = CliRunner().invoke(export_app, [str(checkpoint), str(bundle), "--quiet", "--no-explain"])
+    assert (0, "", 1) == (made.exit_code, made.stderr, len(made.stdout.splitlines()))
     assert re.search(r"largest difference from torch .* s, peak memory \d+ MB$", made.stdout, re.MULTILINE)
     json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
 

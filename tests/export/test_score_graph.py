@@ -10,11 +10,9 @@ import torch
 from google.protobuf import json_format
 from onnx import numpy_helper
 from samples import WRITERS, sample
-from tiny import CHECKPOINTS, INT8, save_tiny
+from tiny import CHECKPOINTS, INT8
 
 from weft_export.errors import ParityError
-from weft_export.export import export_checkpoint
-from weft_export.options import ExportOptions
 from weft_export.quantization.integer_products import quantised
 from weft_export.verification.parity import check_parity
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
@@ -158,13 +156,3 @@ def test_parity_finds_a_wrong_graph(name, tiny_repository, tmp_path):
 
     with pytest.raises(ParityError, match=r"score\.onnx output log_probs"):
         check_parity(CHECKPOINTS[name](), bundle, bundle_pb2.PRECISION_FP32, scores=True)
-
-
-def test_who_has_none(tmp_path):
-    """A bundle for a device has no such graph, nor has one that was exported without."""
-    checkpoint = save_tiny("tiny-generate", tmp_path / "checkpoint")
-    half = export_checkpoint(checkpoint, tmp_path / "half" / "1", ExportOptions(precision="fp16", no_explain=True))
-    without = export_checkpoint(checkpoint, tmp_path / "without" / "1", ExportOptions(no_explain=True, no_score=True))
-
-    for report in (half, without):
-        assert [graph.role for graph in report.manifest.graphs] == [bundle_pb2.GRAPH_ROLE_DECODER]

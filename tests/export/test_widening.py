@@ -26,7 +26,7 @@ def report(tmp_path_factory):
     return export_checkpoint(
         save_tiny("tiny-generate", folder / "checkpoint"),
         folder / "tiny-generate" / "1",
-        ExportOptions(precision="bf16"),
+        ExportOptions(precision="bf16", no_explain=True),
     )
 
 

@@ -1,20 +1,46 @@
-"""tests/durations.tsv names tests that there are."""
+"""tests/durations.tsv and tests/nightly.tsv name tests that there are, and what `make test` keeps ends in time."""
 
 from pathlib import Path
 
+import nightly
+
 ROOT = Path(__file__).parents[2]
+# Seconds of all tests of `make test` together that durations.tsv has: three at a time.
+MOST_S = 2200
 
 
 def test_each_line_names_a_test():
     """A line of a test that was renamed says nothing of it any more: write it anew, or take the line out."""
-    lines = (ROOT / "tests" / "durations.tsv").read_text().splitlines()
-    named = [line.split("\t")[1].split("::") for line in lines]
+    named = [test for _, test in durations()]
 
-    assert [] == [f"{path}::{name}" for path, name in named if f"def {name}(" not in text_of(path)]
+    assert [] == [test for test in named if not is_test(test)]
     assert len(named) > 100
 
 
-def text_of(path):
-    """What stands in a file, or nothing if it is gone."""
+def test_what_make_test_keeps_ends_in_time():
+    """Whoever adds a slow test makes another faster, or leaves cases of it to `make test-all` in tests/nightly.tsv."""
+    assert sum(seconds for seconds, _ in durations()) < MOST_S
+
+
+def test_what_make_test_leaves_out_is_held_by_another():
+    """Each line of nightly.tsv names tests that there are, and holders of which `make test` runs something."""
+    table = nightly.lines()
+    left = {tests for tests, (patterns, _) in table.items() if not patterns}
+    holders = {holder for _, others in table.values() for holder in others}
+
+    assert [] == [test for test in {*table, *holders} if test[0] != "[" and not is_test(test)]
+    assert [] == [tests for tests, (patterns, others) in table.items() if not patterns and not others]
+    assert set() == {holder for holder in holders if {holder, holder.partition("::")[0]} & left}
+
+
+def durations():
+    """The seconds and the name of each test of durations.tsv."""
+    lines = (ROOT / "tests" / "durations.tsv").read_text().splitlines()
+    return [(int(seconds), test) for seconds, test in (line.split("\t") for line in lines)]
+
+
+def is_test(test):
+    """Whether a file, or a function in one, is there."""
+    path, _, name = test.partition("::")
     file = ROOT / path
-    return file.read_text() if file.exists() else ""
+    return file.is_file() and (not name or f"def {name}(" in file.read_text())

@@ -28,11 +28,8 @@ OTHERS = {"bag-of-words/bag_of_words.py", "bag/__init__.py", "bag/deep/module.py
 OTHERS |= {"checkpoint/", "weights/vit/images/", "weft_server.nothing"}
 
 
-def said(name):
-    """What a file says to people: all of a page, and the comments and strings of a source."""
-    text = (ROOT / name).read_text()
-    if not name.endswith(".py"):
-        return text
+def said(text):
+    """What a source says to people: its comments and strings."""
     kinds = {tokenize.COMMENT, tokenize.STRING}
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return "\n".join(token.string for token in tokens if token.type in kinds)
@@ -50,8 +47,15 @@ def is_module(dotted):
 
 
 def gone(name):
-    """What a file names that is not there."""
-    text = said(name)
+    """What a file names that is not there: all of a page, and what a source says to people."""
+    text = (ROOT / name).read_text()
+    found = gone_from(name, text)
+    # Few sources have to be cut into tokens.
+    return gone_from(name, said(text)) if found and name.endswith(".py") else found
+
+
+def gone_from(name, text):
+    """What a text in this file names that is not there."""
     found = [path for path in PATH.findall(text) if path not in SUFFIXES]
     found += [module for module in MODULE.findall(text) if not is_module(module)]
     found += [room for room in ROOM.findall(text) if name.endswith(".md") and room.rstrip("/") not in SUFFIXES]

@@ -140,8 +140,13 @@ def expected(cell):
     return (first.get(cell.fault, ok), ok, ok, ok)
 
 
+def fewest(cells):
+    """Of those a third, each fault and each stage among them several times: what CI runs of the matrix."""
+    return [cell for cell in cells if (FAULTS.index(cell.fault) + STAGES.index(cell.stage)) % 3 == 1]
+
+
 def few(cells):
-    """Each fault in each stage once, with the tasks and the kinds of call in turn: what CI runs of the matrix."""
+    """Each fault in each stage once, with the tasks and the kinds of call in turn: what runs each night."""
     chosen, tasks = [], list(TASKS)
     for number, (fault, stage) in enumerate(product(FAULTS, STAGES)):
         fits = [cell for cell in cells if (cell.fault, cell.stage) == (fault, stage)]

@@ -1,7 +1,7 @@
 """The matrix: whatever befalls a request, in whatever stage, it ends once and nothing of it stays.
 
-Each cell is one test, on a real server whose stage is held open. See cells.py for the table. CI runs a few of them, and
-`make matrix` runs all.
+Each cell is one test, on a real server whose stage is held open. See cells.py for the table. CI runs a few of them,
+`make test-all` some, and `make matrix` all.
 """
 
 import signal
@@ -13,31 +13,38 @@ from itertools import product
 import grpc
 import pytest
 from asking import Asked, Client, answers_alone, request_of
-from cells import ALL, CELLS, FAULTS, KINDS, ON_THE_WAY, STAGES, TASKS, expected, few, why_not
+from cells import ALL, CELLS, FAULTS, KINDS, ON_THE_WAY, STAGES, TASKS, expected, few, fewest, why_not
 from on_the_way import ON_THE_WIRE, Wired
 
 from held import Held
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 FEW = few([cell for cell in CELLS if cell.fault != "drain"])
+FEWEST = fewest(FEW)
 # What a deadline that passes may be counted as.
 GONE = ("DEADLINE_EXCEEDED", "CANCELLED")
 # A window of so few bytes that writing waits for whoever reads.
 NARROW = [("grpc.http2.lookahead_bytes", 64), ("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]
 
 
-def marked(cells, ci):
-    """Cells as parameters of a test; those that CI does not run are long."""
-    return [pytest.param(cell, id=cell.id, marks=() if cell in ci else pytest.mark.long) for cell in cells]
+def marked(cells):
+    """Cells as parameters of a test. CI runs the fewest, and all that are not few are long."""
+    marks = [() if cell in FEWEST else pytest.mark.whole if cell in FEW else pytest.mark.long for cell in cells]
+    return [pytest.param(cell, id=cell.id, marks=mark) for cell, mark in zip(cells, marks, strict=True)]
 
 
 def test_the_table_is_total():
-    """Every combination is a cell or has a reason, and CI sees each fault in each stage where any task has it."""
+    """Every combination is a cell or has a reason.
+
+    Each night sees each fault in each stage where any task has it. CI sees each fault, and each stage.
+    """
     assert len(TASKS) * len(KINDS) * len(FAULTS) * len(STAGES) == len(ALL)
     assert {cell for cell in ALL if not why_not(cell)} == set(CELLS)
     assert {(cell.fault, cell.stage) for cell in CELLS if cell.fault != "drain"} == {
         (cell.fault, cell.stage) for cell in FEW
     }
+    assert {"drain", *(cell.fault for cell in FEWEST)} == set(FAULTS)
+    assert set(STAGES) == {cell.stage for cell in FEWEST}
 
 
 class Scene:
@@ -110,7 +117,7 @@ def is_over(asked):
 
 
 @pytest.mark.parametrize(
-    "cell", marked([cell for cell in CELLS if cell.fault != "drain" and cell.stage not in ON_THE_WAY], FEW)
+    "cell", marked([cell for cell in CELLS if cell.fault != "drain" and cell.stage not in ON_THE_WAY])
 )
 def test_cell(server, channel, alone, num_tasks, cell):
     """The first request ends with its status, once; all others as if it had not been; and nothing stays behind."""
@@ -233,9 +240,7 @@ BEFALL = {
 }
 
 
-@pytest.mark.parametrize(
-    "cell", marked([cell for cell in CELLS if cell.fault != "drain" and cell.stage in ON_THE_WAY], FEW)
-)
+@pytest.mark.parametrize("cell", marked([cell for cell in CELLS if cell.fault != "drain" and cell.stage in ON_THE_WAY]))
 def test_cell_on_the_way(server, alone, channel, num_tasks, cell):
     """As test_cell, where the first request's message has not come whole, or its answer is not read."""
     before = server.ended("") + server.ended(TASKS[cell.task].model)

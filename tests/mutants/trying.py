@@ -31,7 +31,7 @@ _LOOK_S = 0.05
 # No further file of tests is asked after so many seconds of processor time.
 ENOUGH_S = 40.0
 _SURVIVED, _KILLED, _BROKEN = 0, 1, 70
-_NOT_ASKED = "not slow and not e2e and not long and not gpu"
+_NOT_ASKED = "not slow and not e2e and not long and not whole and not gpu"
 # The second file of a process finds pytest's plugins imported.
 _KNOWN = "ignore::pytest.PytestAssertRewriteWarning"
 

@@ -6,6 +6,7 @@ import torch
 import transformers
 from scipy import stats
 
+from few import counts
 from rows_of_logits import NO_END, candidates_of, settings_of
 from weft_server.sampling.sampler import Settings, sample, uniform
 from weft_server.sampling.truncation import Truncation
@@ -24,6 +25,7 @@ def exact_distribution(logits, temperature, top_k, top_p):
     return probabilities / probabilities.sum()
 
 
+@pytest.mark.parametrize("n", counts(10_000, 40_000))
 @pytest.mark.parametrize("num_candidates", [8, 64])
 @pytest.mark.parametrize(
     ("temperature", "top_k", "top_p"),
@@ -39,9 +41,9 @@ def exact_distribution(logits, temperature, top_k, top_p):
         (3, 0, 0.95),
     ],
 )
-def test_draws_follow_the_exact_distribution(num_candidates, temperature, top_k, top_p):
+def test_draws_follow_the_exact_distribution(num_candidates, temperature, top_k, top_p, n):
     """A chi-square test cannot tell the draws from the definition, also where the nucleus exceeds the candidates."""
-    vocab, n = 100, 40_000
+    vocab = 100
     logits = np.random.default_rng(5).normal(0, 1.5, vocab).astype(np.float32)
 
     ids, _ = sample(

@@ -307,7 +307,9 @@ def test_who_cannot_score(tiny_repository, tmp_path):
 
     run(tiny_repository / "tiny-text" / "1", no_text)
     save_checkpoint(tmp_path / "checkpoint", CHECKPOINTS["tiny-generate"]())
-    export_checkpoint(tmp_path / "checkpoint", tmp_path / "m" / "1", ExportOptions(no_explain=True, no_score=True))
+    options = ExportOptions(no_explain=True, no_score=True)
+    report = export_checkpoint(tmp_path / "checkpoint", tmp_path / "m" / "1", options)
+    assert [bundle_pb2.GRAPH_ROLE_DECODER] == [graph.role for graph in report.manifest.graphs]
 
     async def without(model):
         await verify_golden(model)
