@@ -8,7 +8,7 @@ import msgspec
 
 from weft_proto.v1 import common_pb2, model_pb2, transcription_pb2
 from weft_server.errors import InvalidRequest
-from weft_server.openai_api.decoding import NUMBER_FIELDS, decoding_of
+from weft_server.openai_api.decoding import NUMBER_FIELDS, numbers_of
 from weft_server.openai_api.events import DONE, event, streamed
 from weft_server.openai_api.fields import Field, Refused, RequestFields
 from weft_server.openai_api.forms import read_form
@@ -86,7 +86,7 @@ async def _transcribe(http: HttpRequest, fields: RequestFields, *, to_english: b
         request_id=http.request_id,
         language=getattr(asked, "language", None) or "",
         to_english=to_english,
-        decoding=decoding_of(asked),
+        decoding=numbers_of(asked),
         return_scores=is_scored,
     )
     if "word" in granularities:
@@ -161,19 +161,26 @@ def _verbose(answer: Any, granularities: set[str], *, to_english: bool) -> dict[
     whole: dict[str, Any] = {
         "task": "translate" if to_english else "transcribe",
         "language": answer.language,
-        "duration": answer.duration_s,
+        "duration": _seconds(answer.duration_s),
         "text": answer.completion.text,
-        "usage": {"type": "duration", "seconds": answer.duration_s},
+        "usage": {"type": "duration", "seconds": _seconds(answer.duration_s)},
     }
     if granularities != {"word"}:
         whole["segments"] = [
-            {"id": index, "start": each.start_s, "end": each.end_s, "text": each.text}
+            {"id": index, "start": _seconds(each.start_s), "end": _seconds(each.end_s), "text": each.text}
             for index, each in enumerate(answer.segments)
         ]
     if "word" in granularities:
-        whole["words"] = [{"word": each.text, "start": each.start_s, "end": each.end_s} for each in answer.words]
+        whole["words"] = [
+            {"word": each.text, "start": _seconds(each.start_s), "end": _seconds(each.end_s)} for each in answer.words
+        ]
     return whole
 
 
 def _json(whole: dict[str, Any]) -> HttpResponse:
     return HttpResponse(msgspec.json.encode(whole))
+
+
+def _seconds(time: float) -> float:
+    """A time to the millisecond. As a float of 32 bits it would have nine wrong digits more."""
+    return round(time, 3)

@@ -97,7 +97,10 @@ FIELDS = RequestFields(
     ),
     (*IGNORED, "prompt_cache_options", "parallel_tool_calls"),
 )
-PARAMS = {"image": "messages", "text": "messages", "question": "messages", "source": "messages"}
+PARAMS = {"image": "messages", "text": "messages", "question": "messages", "source": "messages"} | {
+    # Its other name is out of use.
+    "decoding.max_new_tokens": "max_completion_tokens"
+}
 
 
 async def chat_completions(http: HttpRequest) -> HttpResponse | HttpStream:

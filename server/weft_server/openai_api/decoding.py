@@ -88,17 +88,23 @@ DECODING_FIELDS = (
 )
 
 
-def decoding_of(asked: Any) -> common_pb2.Decoding:
-    """Return the Decoding that a request asks for. A field that its endpoint lacks is one that is not given.
+def numbers_of(asked: Any) -> common_pb2.Decoding:
+    """Return the Decoding that the fields of NUMBER_FIELDS ask for, and those of an answer's length.
 
     Where the request gives no number, the model's own holds. One of the fields of sampling asks for draws, and a
-    temperature of 0 for none. The ranges are checked where the request is answered.
+    temperature of 0 for none. A field that the endpoint lacks is one that is not given.
     """
     decoding = common_pb2.Decoding()
     _set_lengths(decoding, asked)
     _set_strategy(decoding, asked)
     for row in PENALTIES:
-        _put(decoding.penalties, row.field, asked, row.name)
+        _put_row(decoding.penalties, row, asked)
+    return decoding
+
+
+def decoding_of(asked: Any) -> common_pb2.Decoding:
+    """Return the Decoding that the fields of DECODING_FIELDS ask for."""
+    decoding = numbers_of(asked)
     stop = _given(asked, "stop")
     decoding.stop.extend([stop] if isinstance(stop, str) else stop or ())
     _put(decoding, "num_outputs", asked, "n")
@@ -107,6 +113,8 @@ def decoding_of(asked: Any) -> common_pb2.Decoding:
             decoding.stop_token_ids.ids.extend(ids)
         decoding.stop_token_ids.SetInParent()
     for token, bias in (_given(asked, "logit_bias") or {}).items():
+        if not (token.isascii() and token.isdigit()):
+            raise InvalidRequest("logit_bias", f"must have token ids as its keys, not {token[:32]!r}")
         with in_range("logit_bias"):
             decoding.bias.add(bias=bias).token_ids.ids.append(int(token))
     _set_constraint(decoding, asked)
@@ -133,6 +141,16 @@ def _put(message: Any, field: str, asked: Any, name: str) -> None:
             setattr(message, field, value)
 
 
+def _put_row(message: Any, row: DecodingField, asked: Any) -> None:
+    """Set a number of the table if the request gives it. What the message cannot hold either is left to it."""
+    value = _given(asked, row.name)
+    if value is not None and row.most is not None and not row.takes(value):
+        # The table's advice is for callers of weft.v1.
+        also = ", or 0 for no draws" if row.advice else ""
+        raise InvalidRequest(row.name, f"must be {row.range}{also}, not {value:g}")
+    _put(message, row.field, asked, row.name)
+
+
 def _set_lengths(decoding: common_pb2.Decoding, asked: Any) -> None:
     named = [each for each in ("max_tokens", "max_completion_tokens") if _given(asked, each) is not None]
     if len({_given(asked, each) for each in named}) > 1:
@@ -151,7 +169,7 @@ def _set_strategy(decoding: common_pb2.Decoding, asked: Any) -> None:
     if searches:
         decoding.beams.SetInParent()
         _put(decoding.beams, "num_beams", asked, "num_beams")
-        _put(decoding.beams, LENGTH_PENALTY.field, asked, LENGTH_PENALTY.name)
+        _put_row(decoding.beams, LENGTH_PENALTY, asked)
         if (early := _given(asked, "early_stopping")) is not None:
             decoding.beams.early_stopping = _EARLY_STOPPING[early]
     elif is_greedy:
@@ -159,7 +177,7 @@ def _set_strategy(decoding: common_pb2.Decoding, asked: Any) -> None:
     elif draws:
         decoding.sampling.SetInParent()
         for row in draws:
-            _put(decoding.sampling, row.field, asked, row.name)
+            _put_row(decoding.sampling, row, asked)
 
 
 def _set_constraint(decoding: common_pb2.Decoding, asked: Any) -> None:

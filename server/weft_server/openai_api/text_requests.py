@@ -81,7 +81,7 @@ def method_of(
     task = http.task_of(selector) or common_pb2.TASK_GENERATE
     if task not in tasks:
         wants = ", ".join(TASKS[each].name for each in tasks)
-        why = f"is for {TASKS[task].name}, and {path} takes models for {wants}"
+        why = f"{selector.name!r} is for {TASKS[task].name}, and {path} takes models for {wants}"
         raise InvalidRequest("model", why, "WRONG_INPUT_KIND")
     return METHODS_OF_TASKS[task]
 
@@ -93,7 +93,7 @@ def fill(request: Any, http: HttpRequest, asked: Any, selector: common_pb2.Model
     request.decoding.CopyFrom(decoding_of(asked))
     if num_top is not None:
         request.return_scores = True
-        with in_range("top_logprobs"):
+        with in_range("num_top_tokens"):
             request.num_top_tokens = num_top
     if asked.explain:
         request.explain.SetInParent()
