@@ -12,6 +12,8 @@ import structlog
 from weft_proto.v1 import model_pb2
 from weft_proto.v1.methods import SERVICES
 from weft_server.admission.early_admission import EarlyAdmission
+from weft_server.api.api_server import ApiServer
+from weft_server.api.connect_protocol import connect_routes, refuse_unknown
 from weft_server.auth.authorization import Authorization
 from weft_server.auth.credentials import Credentials
 from weft_server.bundle.repository import scan_repository
@@ -33,6 +35,7 @@ from weft_server.process.failpoints import POINTS
 from weft_server.rpc.grpc_server import GrpcServer
 from weft_server.rpc.health import Health
 from weft_server.rpc.interceptor import Interceptor
+from weft_server.rpc.services import behaviours
 from weft_server.runtime.cpus import cpu_quota, loading_places
 from weft_server.runtime.device import devices_of
 from weft_server.runtime.huge_pages import collapse
@@ -88,7 +91,7 @@ class App:
             config.receive_timeout_s,
             config.send_timeout_s,
             # Each port has as many.
-            config.max_connections * (2 if config.admin else 1),
+            config.max_connections * config.num_call_ports,
         )
         self.gate = CallGate(self.metrics, EarlyAdmission(self.models, config.tenant_key), self.traffic)
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
@@ -96,6 +99,7 @@ class App:
         self.metrics.traffic = lambda: self.traffic.figures() | {"health_watches": self.health.num_watches}
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self._interceptor(self.gate), self.health, self.credentials)
+        self.api = self._api_server() if config.api_port is not None else None
         self._places = loading_places(cpu_quota())
         self.lifecycle = Lifecycle(
             self.models,
@@ -150,6 +154,9 @@ class App:
         await self.grpc.start()
         at = self.config.address
         listening = {"grpc": at(self.grpc.port), "http": at(self.http.port)}
+        if self.api:
+            await self.api.start()
+            listening["api"] = at(self.api.port)
         if self.admin:
             await self.admin.start()
             listening["admin"] = at(self.admin.port, self.config.admin_host)
@@ -296,12 +303,21 @@ class App:
         # CANCELLED.
         await self.gate.quiet(LINGER_S, at_most=10 * LINGER_S)
         await self.grpc.stop(grace_s=1)
+        if self.api:
+            await self.api.stop(grace_s=1)
         if self.admin:
             await self.admin.stop(grace_s=1)
 
     def _admin_server(self) -> GrpcServer:
         interceptor = self._interceptor(self.admin_gate)
         return GrpcServer(self.models, self.config, interceptor, self.health, self.credentials, self.lifecycle)
+
+    def _api_server(self) -> ApiServer:
+        """The port of calls by HTTP, which drains with that of gRPC."""
+        config = self.config
+        routes = connect_routes(SERVICES, config.max_request_bytes)
+        answers = behaviours(self.models, config)
+        return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_unknown)
 
     def _interceptor(self, gate: CallGate) -> Interceptor:
         return Interceptor(gate, self.access, self.config.max_request_bytes)

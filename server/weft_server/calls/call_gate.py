@@ -15,12 +15,11 @@ from weft_server.transport.handlers import let_go
 from weft_server.transport.status import to_status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from weft_server.admission.early_admission import EarlyAdmission
     from weft_server.models.request_context import RequestContext
     from weft_server.telemetry.metrics import Metrics
-    from weft_server.transport.handlers import Parser
     from weft_server.transport.status import Status
     from weft_server.transport.traffic import Traffic
 
@@ -77,10 +76,11 @@ class CallGate:
             raise Draining
         self._early_admission.admit(call, method, metadata)
 
-    async def receive(self, call: RequestContext, source: Any, parser: Parser) -> Any:
+    async def receive(self, call: RequestContext, source: Any, weigh: Callable[[Any], int]) -> Any:
         """Return the bytes of a call's message, and take the call in.
 
-        `source` has `read` and `abort`, see `Incoming.read`. `parser` weighs the message before it is parsed.
+        `source` has `read` and `abort`, see `Incoming.read`. `weigh` says how much memory the message will take once it
+        is parsed.
 
         Raises:
             RequestError: the server drains, or the message does not come, or it is too much.
@@ -92,7 +92,7 @@ class CallGate:
         data = await self.traffic.incoming.read(call, source)
         if self.draining:
             raise Draining
-        self.traffic.incoming.hold(call, parser.weigh(data))
+        self.traffic.incoming.hold(call, weigh(data))
         call.begun = True
         self.num_active += 1
         self._last_call = time.monotonic()

@@ -175,7 +175,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
             call.tenant = self._access.of_peer(method, context).name
             self.traffic.claim(call)
         call.came_by(context.peer())
-        return parser.parse(await self.gate.receive(call, context, parser))
+        return parser.parse(await self.gate.receive(call, context, parser.weigh))
 
     async def _receive_probe(self, context: Any) -> Any:
         """Return the message of a call that everybody may make. Raises RequestError if it does not come at once."""
