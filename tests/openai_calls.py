@@ -7,12 +7,22 @@ import msgspec
 
 from loaded import Loaded
 from weft_proto.v1 import common_pb2, model_pb2
+from weft_server.api.http_messages import HttpStream
+from weft_server.api.refusal import Refused, refusal_of
 from weft_server.config import read_config
+from weft_server.errors import RequestError
 from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
-from weft_server.openai_api.http_messages import HttpRequest, HttpStream
-from weft_server.openai_api.routes import ROUTES
+from weft_server.openai_api.api_request import ApiRequest
+from weft_server.openai_api.errors import error_response
+from weft_server.openai_api.routes import ENDPOINTS
 from weft_server.rpc.services import behaviours
+from weft_server.transport.status import to_status
+
+
+def refused(error):
+    """What a Caller raises for an error."""
+    return Refused(refusal_of(error, to_status(error)))
 
 
 class Behaviours:
@@ -20,23 +30,26 @@ class Behaviours:
 
     def __init__(self, methods):
         self._methods = methods
-        self.asked = []
 
     async def unary(self, method, request):
         """As Caller says, in a context of its own."""
-        self.asked.append((method, request))
         return await asyncio.create_task(self._ask(method, request))
 
     async def stream(self, method, request):
         """As Caller says."""
-        self.asked.append((method, request))
-        REQUEST_CONTEXT.set(RequestContext(method))
-        async for response in self._methods[method](request, None):
-            yield response
+        REQUEST_CONTEXT.set(RequestContext(method.name))
+        try:
+            async for response in self._methods[method.name](request, None):
+                yield response
+        except RequestError as error:
+            raise refused(error) from None
 
     async def _ask(self, method, request):
-        REQUEST_CONTEXT.set(RequestContext(method))
-        return await self._methods[method](request, None)
+        REQUEST_CONTEXT.set(RequestContext(method.name))
+        try:
+            return await self._methods[method.name](request, None)
+        except RequestError as error:
+            raise refused(error) from None
 
 
 class Scripted:
@@ -47,22 +60,19 @@ class Scripted:
 
     async def unary(self, method, request):
         """The next answer."""
-        self.asked.append((method, request))
+        self.asked.append((method.name, request))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
-            raise answer
+            raise refused(answer)
         return answer
 
     async def stream(self, method, request):
-        """All answers. One that is a number is a wait of so many seconds."""
-        self.asked.append((method, request))
+        """All answers."""
+        self.asked.append((method.name, request))
         for answer in self.answers:
             if isinstance(answer, Exception):
-                raise answer
-            if isinstance(answer, float):
-                await asyncio.sleep(answer)
-            else:
-                yield answer
+                raise refused(answer)
+            yield answer
 
 
 class Client:
@@ -74,13 +84,15 @@ class Client:
 
     async def send(self, verb, path, body=b"", content_type="application/json", parameter=""):
         """The status, the headers and the body of an answer; of a stream, the data of its events."""
-        (route,) = (each for each in ROUTES if (each.verb, each.path) == (verb, path))
+        (endpoint,) = (each for each in ENDPOINTS if (each.verb, each.path) == (verb, path))
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        request = HttpRequest(self.caller, self._task_of, "r1", data, content_type, parameter)
+        request = ApiRequest(self.caller, self._task_of, "r1", data, content_type, parameter)
         try:
-            answer = await route.handler(request)
-        except Exception as error:  # noqa: BLE001 - any becomes an answer
-            answer = route.error(error).response()
+            answer = await endpoint.handler(request)
+        except Refused as told:
+            answer = error_response(told.refusal, endpoint.params)
+        except RequestError as error:
+            answer = error_response(refused(error).refusal, endpoint.params)
         if isinstance(answer, HttpStream):
             return 200, {}, await _events(answer)
         assert answer.content_type.startswith("text/plain") or answer.body.startswith(b"{")
@@ -101,12 +113,9 @@ class Client:
 
 async def _events(stream):
     data = []
-    try:
-        async for chunk in stream.chunks:
-            assert chunk.endswith(b"\n\n")
-            data.append(chunk)
-    except Exception:  # noqa: BLE001 - the client has been told
-        pass
+    async for chunk in stream.chunks:
+        assert chunk.endswith(b"\n\n")
+        data.append(chunk)
     return [each if each.startswith(b":") else _data(each) for each in data]
 
 

@@ -30,6 +30,7 @@ from weft_server.loading.loader import load_entries, load_entry
 from weft_server.models.placement import Placement
 from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.version_labels import VersionLabels
+from weft_server.openai_api.routes import openai_routes
 from weft_server.process.background_tasks import BackgroundTasks
 from weft_server.process.failpoints import POINTS
 from weft_server.rpc.grpc_server import GrpcServer
@@ -315,7 +316,8 @@ class App:
     def _api_server(self) -> ApiServer:
         """The port of calls by HTTP, which drains with that of gRPC."""
         config = self.config
-        routes = connect_routes(SERVICES, config.max_request_bytes)
+        most = config.max_request_bytes
+        routes = (*connect_routes(SERVICES, most), *openai_routes(self.models, most))
         answers = behaviours(self.models, config)
         return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_unknown)
 

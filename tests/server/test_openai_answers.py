@@ -21,6 +21,7 @@ from weft_proto.v1 import (
     transcription_pb2,
     translation_pb2,
 )
+from weft_proto.v1.methods import METHODS
 from weft_server.errors import LaneFailed, Overloaded
 from weft_server.openai_api.events import COMMENT, DONE, streamed
 
@@ -57,8 +58,7 @@ def test_a_completion_is_that_of_generate(demo_repository):
     """Text, tokens, scores, usage and end are those of the typed call, with the same seed. So is a stream."""
 
     async def talk(client):
-        typed = await client.caller.unary(
-            "Generate",
+        typed = await client.caller.unary(METHODS["Generate"],
             generation_pb2.GenerateRequest(
                 text=PROMPT, decoding=TYPED_DRAWS, return_scores=True, num_top_tokens=2,
                 model={"name": "pydocs"}, explain={},
@@ -133,9 +133,11 @@ def test_chats_of_models_that_see_and_translate(demo_repository):
     async def talk(client):
         typed = [
             await client.caller.unary(
-                "Caption", caption_pb2.CaptionRequest(image={"data": picture}, return_scores=True)
+                METHODS["Caption"], caption_pb2.CaptionRequest(image={"data": picture}, return_scores=True)
             ),
-            await client.caller.unary("Translate", translation_pb2.TranslateRequest(text="we are eating bread")),
+            await client.caller.unary(
+                METHODS["Translate"], translation_pb2.TranslateRequest(text="we are eating bread")
+            ),
         ]
         seen = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
         said = [{"role": "user", "content": "we are eating bread"}]
@@ -172,7 +174,9 @@ def test_a_chat_is_that_of_its_template(tmp_path, tiny_repository):
     turns = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "sees"}]
 
     async def talk(client):
-        typed = await client.caller.unary("Generate", generation_pb2.GenerateRequest(messages={"turns": turns}))
+        typed = await client.caller.unary(
+            METHODS["Generate"], generation_pb2.GenerateRequest(messages={"turns": turns})
+        )
         whole = await client.post(CHAT, model="tiny-gpt", messages=turns)
         return typed, whole, await client.post("/tokenize", model="tiny-gpt", messages=turns, return_token_strs=True)
 
@@ -200,7 +204,7 @@ def test_embeddings_are_those_of_embed(tiny_repository):
     async def talk(client):
         model = {"name": "tiny-embed"}
         inputs = [{"text": "a cat"}, {"text": "the big dog"}]
-        typed = await client.caller.unary("Embed", embedding_pb2.EmbedRequest(model=model, inputs=inputs))
+        typed = await client.caller.unary(METHODS["Embed"], embedding_pb2.EmbedRequest(model=model, inputs=inputs))
         ask = {"model": "tiny-embed", "input": ["a cat", "the big dog"]}
         forms = [await client.post("/v1/embeddings", **ask, encoding_format=each) for each in ("float", "base64")]
         short = await client.post("/v1/embeddings", model="tiny-embed", input="a cat", dimensions=2)
@@ -234,7 +238,7 @@ def test_transcriptions_are_those_of_transcribe(demo_repository):
         request = transcription_pb2.TranscribeRequest(
             audio={"data": file}, timestamps=True, explain={}, return_scores=True
         )
-        typed = await client.caller.unary("Transcribe", request)
+        typed = await client.caller.unary(METHODS["Transcribe"], request)
         shapes = {}
         for shape in ("json", "text", "srt", "vtt", "verbose_json"):
             more = {"timestamp_granularities[]": "word"} if shape == "verbose_json" else {}

@@ -58,7 +58,7 @@ class Dispatcher:
 
     async def answer(self, request: HttpRequest, connection: Connection) -> None:
         """Answer a request on its connection. A bug ends the connection."""
-        route = self._routes.get((request.method, request.path))
+        route = self._route_of(request)
         call = RequestContext(route.rpc.name if route else "")
         try:
             if request.method == "OPTIONS" and self._cross_origin.knows(request):
@@ -74,6 +74,11 @@ class Dispatcher:
         except Exception:  # noqa: BLE001 - a bug, and the connection may be within a response
             _log.exception("an HTTP request failed", method=call.method)
             connection.abort()
+
+    def _route_of(self, request: HttpRequest) -> Route | None:
+        """Return the route of a path, or else that which takes anything for its last part."""
+        any_last = f"{request.path.rpartition('/')[0]}/*"
+        return self._routes.get((request.method, request.path)) or self._routes.get((request.method, any_last))
 
     def _admit(self, call: RequestContext, route: Route | None, request: HttpRequest) -> None:
         """Raise RequestError for who may not call, and for what is refused before its body is read."""
@@ -98,7 +103,7 @@ class Dispatcher:
         refusal = refusal_of(error, self._gate.refused(call, error))
         if isinstance(error, Overloaded):
             await self._gate.shed(call)
-        route = self._routes.get((request.method, request.path))
+        route = self._route_of(request)
         response = (route.refuse if route else self._refuse)(request, refusal)
         methods = self._methods.get(request.path)
         if isinstance(error, MethodNotFound) and methods:

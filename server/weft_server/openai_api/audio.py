@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from weft_proto.v1 import common_pb2, model_pb2, transcription_pb2
+from weft_proto.v1.methods import METHODS
+from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.decoding import NUMBER_FIELDS, numbers_of
 from weft_server.openai_api.events import DONE, event, streamed
-from weft_server.openai_api.fields import Field, Refused, RequestFields
+from weft_server.openai_api.fields import Field, NotTaken, RequestFields
 from weft_server.openai_api.forms import read_form
-from weft_server.openai_api.http_messages import HttpResponse
 from weft_server.openai_api.log_probs import token_log_probs
 from weft_server.openai_api.model_names import selector_of
 from weft_server.openai_api.subtitles import srt, vtt
@@ -21,9 +22,10 @@ from weft_server.openai_api.text_requests import MODEL_FIELD
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from weft_server.openai_api.http_messages import HttpRequest, HttpStream
+    from weft_server.api.http_messages import Response
+    from weft_server.openai_api.api_request import ApiRequest
 
-TRANSCRIPTIONS_PATH, TRANSLATIONS_PATH = "/v1/audio/transcriptions", "/v1/audio/translations"
+HEARD_PATH, ENGLISH_PATH = "/v1/audio/transcriptions", "/v1/audio/translations"
 # Formats that say when something is said.
 _TIMED = {"srt": srt, "vtt": vtt}
 _FORMATS = Literal["json", "text", "srt", "vtt", "verbose_json"]
@@ -35,10 +37,10 @@ _BASE = (
     Field("max_tokens", int | None, "The most tokens of each part of the recording."),
 )
 _REFUSED = (
-    Refused("prompt", "the model is given no text", ("",)),
-    Refused("chunking_strategy", "a long recording is cut where it is quiet", ("auto",)),
+    NotTaken("prompt", "the model is given no text", ("",)),
+    NotTaken("chunking_strategy", "a long recording is cut where it is quiet", ("auto",)),
 )
-TRANSCRIPTION_FIELDS = RequestFields(
+HEARD_FIELDS = RequestFields(
     "TranscriptionRequest",
     (
         *_BASE,
@@ -52,29 +54,29 @@ TRANSCRIPTION_FIELDS = RequestFields(
     ),
     (
         *_REFUSED,
-        Refused("keywords", "the model is given no text"),
-        Refused("languages", "give one `language`"),
-        Refused("known_speaker_names", "speakers are not told apart"),
-        Refused("known_speaker_references", "speakers are not told apart"),
+        NotTaken("keywords", "the model is given no text"),
+        NotTaken("languages", "give one `language`"),
+        NotTaken("known_speaker_names", "speakers are not told apart"),
+        NotTaken("known_speaker_references", "speakers are not told apart"),
     ),
 )
-TRANSLATION_FIELDS = RequestFields("AudioTranslationRequest", _BASE, _REFUSED)
+ENGLISH_FIELDS = RequestFields("AudioTranslationRequest", _BASE, _REFUSED)
 # Those that come several times.
 _LISTS = {"timestamp_granularities", "include", "keywords", "languages", "known_speaker_names"}
 PARAMS = {"audio": "file"}
 
 
-async def transcriptions(http: HttpRequest) -> HttpResponse | HttpStream:
+async def transcriptions(http: ApiRequest) -> Response:
     """Answer with what is said."""
-    return await _transcribe(http, TRANSCRIPTION_FIELDS, to_english=False)
+    return await _transcribe(http, HEARD_FIELDS, to_english=False)
 
 
-async def translations(http: HttpRequest) -> HttpResponse | HttpStream:
+async def translations(http: ApiRequest) -> Response:
     """Answer with what is said, in English."""
-    return await _transcribe(http, TRANSLATION_FIELDS, to_english=True)
+    return await _transcribe(http, ENGLISH_FIELDS, to_english=True)
 
 
-async def _transcribe(http: HttpRequest, fields: RequestFields, *, to_english: bool) -> HttpResponse | HttpStream:
+async def _transcribe(http: ApiRequest, fields: RequestFields, *, to_english: bool) -> Response:
     file, asked = _read(http, fields)
     shape = asked.response_format or "json"
     granularities = set(getattr(asked, "timestamp_granularities", None) or ())
@@ -92,21 +94,23 @@ async def _transcribe(http: HttpRequest, fields: RequestFields, *, to_english: b
     if "word" in granularities:
         request.explain.SetInParent()
     if shape in _TIMED or (shape == "verbose_json" and granularities != {"word"}):
-        card = await http.caller.unary("GetModel", model_pb2.GetModelRequest(model=request.model))
+        card = await http.caller.unary(METHODS["GetModel"], model_pb2.GetModelRequest(model=request.model))
         request.timestamps = card.model.tells_timestamps
     if asked.stream:
         twin = transcription_pb2.StreamTranscribeRequest(request=request)
-        return await streamed(_events(http.caller.stream("StreamTranscribe", twin), is_scored=is_scored), PARAMS)
-    answer = await http.caller.unary("Transcribe", request)
+        return await streamed(
+            _events(http.caller.stream(METHODS["StreamTranscribe"], twin), is_scored=is_scored), PARAMS
+        )
+    answer = await http.caller.unary(METHODS["Transcribe"], request)
     if shape == "json":
         return _json({"text": answer.completion.text} | _more(answer, is_scored=is_scored))
     if shape == "verbose_json":
         return _json(_verbose(answer, granularities, to_english=to_english))
     text = _TIMED[shape](answer.segments) if shape in _TIMED else f"{answer.completion.text}\n"
-    return HttpResponse(text.encode(), content_type="text/plain; charset=utf-8")
+    return HttpResponse(200, text.encode(), content_type="text/plain; charset=utf-8")
 
 
-def _read(http: HttpRequest, fields: RequestFields) -> tuple[bytes, Any]:
+def _read(http: ApiRequest, fields: RequestFields) -> tuple[bytes, Any]:
     """Return the file of a form, and its other fields."""
     form = read_form(http.body, http.content_type)
     files = form.pop("file", [])
@@ -178,7 +182,7 @@ def _verbose(answer: Any, granularities: set[str], *, to_english: bool) -> dict[
 
 
 def _json(whole: dict[str, Any]) -> HttpResponse:
-    return HttpResponse(msgspec.json.encode(whole))
+    return HttpResponse(200, msgspec.json.encode(whole))
 
 
 def _seconds(time: float) -> float:

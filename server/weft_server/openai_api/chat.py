@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from weft_proto.v1 import answer_pb2, caption_pb2, common_pb2, generation_pb2, translation_pb2
+from weft_server.api.refusal import Refused
 from weft_server.errors import InvalidRequest
-from weft_server.openai_api.fields import REQUIRED, Field, Refused, RequestFields
+from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.model_names import selector_of
 from weft_server.openai_api.text_answers import ChatAnswers
 from weft_server.openai_api.text_requests import (
@@ -29,7 +29,8 @@ from weft_server.openai_api.text_requests import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft_server.openai_api.http_messages import HttpRequest, HttpResponse, HttpStream
+    from weft_server.api.http_messages import Response
+    from weft_server.openai_api.api_request import ApiRequest
 
 PATH = "/v1/chat/completions"
 # Templates know no other name for it.
@@ -83,17 +84,17 @@ FIELDS = RequestFields(
     ),
     (
         *TEXT_REFUSED,
-        Refused("tools", "models call no tools here", ([],)),
-        Refused("tool_choice", "models call no tools here", ("none", "auto")),
-        Refused("functions", "models call no tools here", ([],)),
-        Refused("function_call", "models call no tools here", ("none", "auto")),
-        Refused("audio", "models answer with text", ()),
-        Refused("modalities", "models answer with text", (["text"],)),
-        Refused("prediction", "there are no predicted outputs", ()),
-        Refused("reasoning_effort", "models do not reason here", ("none",)),
-        Refused("verbosity", "ask for it in the messages", ()),
-        Refused("web_search_options", "nothing is searched", ()),
-        Refused("moderation", "nothing is moderated", ()),
+        NotTaken("tools", "models call no tools here", ([],)),
+        NotTaken("tool_choice", "models call no tools here", ("none", "auto")),
+        NotTaken("functions", "models call no tools here", ([],)),
+        NotTaken("function_call", "models call no tools here", ("none", "auto")),
+        NotTaken("audio", "models answer with text", ()),
+        NotTaken("modalities", "models answer with text", (["text"],)),
+        NotTaken("prediction", "there are no predicted outputs", ()),
+        NotTaken("reasoning_effort", "models do not reason here", ("none",)),
+        NotTaken("verbosity", "ask for it in the messages", ()),
+        NotTaken("web_search_options", "nothing is searched", ()),
+        NotTaken("moderation", "nothing is moderated", ()),
     ),
     (*IGNORED, "prompt_cache_options", "parallel_tool_calls"),
 )
@@ -103,7 +104,7 @@ PARAMS = {"image": "messages", "text": "messages", "question": "messages", "sour
 }
 
 
-async def chat_completions(http: HttpRequest) -> HttpResponse | HttpStream:
+async def chat_completions(http: ApiRequest) -> Response:
     """Answer a chat by the call of its model's task."""
     asked = FIELDS.read(http.body)
     check_stream(asked)
@@ -120,10 +121,11 @@ async def chat_completions(http: HttpRequest) -> HttpResponse | HttpStream:
         if asked.stream:
             return await stream(http, method, request, answers, PARAMS)
         return await answer(http, method, [request], answers)
-    except InvalidRequest as error:
-        if error.field.endswith("messages") and error.reason == "WRONG_INPUT_KIND":
+    except Refused as refused:
+        # The advice of weft.v1 is of its own fields.
+        if refused.refusal.field.endswith("messages") and refused.refusal.reason == "WRONG_INPUT_KIND":
             why = f"are not taken by {asked.model!r}, which has no chat template: send a prompt to /v1/completions"
-            raise InvalidRequest("messages", why, error.reason) from error
+            raise InvalidRequest("messages", why, "WRONG_INPUT_KIND") from refused
         raise
 
 
@@ -198,6 +200,6 @@ def _image(url: str, param: str) -> common_pb2.Image:
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         raise InvalidRequest(param, "must be data:image/png;base64,...: the server fetches nothing", "BAD_IMAGE")
     try:
-        return common_pb2.Image(data=base64.b64decode(data, validate=True))
+        return common_pb2.Image(data=binascii.a2b_base64(data, strict_mode=True))
     except (binascii.Error, ValueError) as error:
         raise InvalidRequest(param, "is not base64", "BAD_IMAGE") from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft_proto.v1 import common_pb2, generation_pb2, translation_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.decoding import in_range
-from weft_server.openai_api.fields import REQUIRED, Field, Refused, RequestFields
+from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.model_names import selector_of
 from weft_server.openai_api.text_answers import CompletionAnswers
 from weft_server.openai_api.text_requests import (
@@ -23,7 +23,8 @@ from weft_server.openai_api.text_requests import (
 )
 
 if TYPE_CHECKING:
-    from weft_server.openai_api.http_messages import HttpRequest, HttpResponse, HttpStream
+    from weft_server.api.http_messages import Response
+    from weft_server.openai_api.api_request import ApiRequest
 
 PATH = "/v1/completions"
 MAX_PROMPTS = 256
@@ -37,9 +38,9 @@ FIELDS = RequestFields(
     ),
     (
         *TEXT_REFUSED,
-        Refused("echo", "the answer is without its prompt", (False,)),
-        Refused("best_of", "ask for `n`, or for `num_beams`", (1,)),
-        Refused("suffix", "models only continue", ("",)),
+        NotTaken("echo", "the answer is without its prompt", (False,)),
+        NotTaken("best_of", "ask for `n`, or for `num_beams`", (1,)),
+        NotTaken("suffix", "models only continue", ("",)),
     ),
     IGNORED,
 )
@@ -50,7 +51,7 @@ _REQUESTS: dict[str, Any] = {
 }
 
 
-async def completions(http: HttpRequest) -> HttpResponse | HttpStream:
+async def completions(http: ApiRequest) -> Response:
     """Answer prompts by the call of their model's task."""
     asked = FIELDS.read(http.body)
     check_stream(asked)

@@ -9,17 +9,18 @@ import msgspec
 import numpy as np
 
 from weft_proto.v1 import embedding_pb2
+from weft_proto.v1.methods import METHODS
+from weft_server.api.http_messages import HttpResponse
 from weft_server.openai_api.completions import Texts, inputs_of
 from weft_server.openai_api.decoding import in_range
 from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
-from weft_server.openai_api.http_messages import HttpResponse
 from weft_server.openai_api.model_names import name_of, selector_of
 from weft_server.openai_api.text_requests import IGNORED, MODEL_FIELD
 from weft_server.openai_api.usage import input_usage_of
 from weft_server.requests.embed import MAX_INPUTS
 
 if TYPE_CHECKING:
-    from weft_server.openai_api.http_messages import HttpRequest
+    from weft_server.openai_api.api_request import ApiRequest
 
 PATH = "/v1/embeddings"
 FIELDS = RequestFields(
@@ -37,7 +38,7 @@ FIELDS = RequestFields(
 PARAMS = {"inputs": "input"}
 
 
-async def embeddings(http: HttpRequest) -> HttpResponse:
+async def embeddings(http: ApiRequest) -> HttpResponse:
     """Answer with a vector for each input."""
     asked = FIELDS.read(http.body)
     request = embedding_pb2.EmbedRequest(request_id=http.request_id, prompt_name=asked.prompt_name)
@@ -51,7 +52,7 @@ async def embeddings(http: HttpRequest) -> HttpResponse:
     if asked.dimensions is not None:
         with in_range("dimensions"):
             request.dimensions = asked.dimensions
-    answer = await http.caller.unary("Embed", request)
+    answer = await http.caller.unary(METHODS["Embed"], request)
     shape = _as_base64 if asked.encoding_format == "base64" else list
     data = [
         {"object": "embedding", "index": index, "embedding": shape(each.values)}
@@ -64,7 +65,7 @@ async def embeddings(http: HttpRequest) -> HttpResponse:
         "usage": input_usage_of([answer.usage]),
         "system_fingerprint": name_of(answer.model),
     }
-    return HttpResponse(msgspec.json.encode(whole))
+    return HttpResponse(200, msgspec.json.encode(whole))
 
 
 def _as_base64(values: Any) -> str:

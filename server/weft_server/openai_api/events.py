@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft_server.openai_api.errors import api_error
-from weft_server.openai_api.http_messages import HttpStream
+from weft_server.api.http_messages import HttpStream
+from weft_server.api.refusal import Refused
+from weft_server.openai_api.errors import error_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
+EVENT_STREAM = "text/event-stream"
+# Proxies that buffer would hold tokens back.
+_HEADERS = (("cache-control", "no-cache"), ("x-accel-buffering", "no"))
 DONE = b"data: [DONE]\n\n"
 COMMENT = b": waiting\n\n"
 # Proxies close a connection on which nothing comes, often after a minute.
@@ -41,7 +45,7 @@ async def streamed(
     except BaseException:
         await chunks.aclose()
         raise
-    return HttpStream(_told(first, chunks, params))
+    return HttpStream(EVENT_STREAM, _told(first, chunks, params), _HEADERS)
 
 
 async def _told(first: bytes, chunks: AsyncGenerator[bytes], params: Mapping[str, str]) -> AsyncGenerator[bytes]:
@@ -50,9 +54,8 @@ async def _told(first: bytes, chunks: AsyncGenerator[bytes], params: Mapping[str
             yield first
             async for chunk in chunks:
                 yield chunk
-        except Exception as error:
-            yield b"data: " + api_error(error, params).body + b"\n\n"
-            raise
+        except Refused as refused:
+            yield b"data: " + error_body(refused.refusal, params) + b"\n\n"
 
 
 class _Commented:

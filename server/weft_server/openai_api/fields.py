@@ -27,7 +27,7 @@ class Field(NamedTuple):
     default: Any = None
 
 
-class Refused(NamedTuple):
+class NotTaken(NamedTuple):
     """A field of OpenAI's that asks for what cannot be done. None and `harmless` values ask for nothing."""
 
     name: str
@@ -39,7 +39,7 @@ class RequestFields:
     """All fields of an endpoint. Any other one is refused."""
 
     def __init__(
-        self, name: str, taken: tuple[Field, ...], refused: tuple[Refused, ...] = (), ignored: tuple[str, ...] = ()
+        self, name: str, taken: tuple[Field, ...], refused: tuple[NotTaken, ...] = (), ignored: tuple[str, ...] = ()
     ) -> None:
         self.taken, self.refused, self.ignored = taken, refused, ignored
         anything = [(each, Any, None) for each in (*(each.name for each in refused), *ignored)]

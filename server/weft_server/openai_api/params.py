@@ -9,7 +9,7 @@ from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from weft_server.errors import RequestError
+    from weft_server.api.refusal import Refusal
 
 _TABLE = {f"decoding.{row.path}": row.name for row in (*SAMPLING, *PENALTIES, LENGTH_PENALTY)}
 PARAMS: Mapping[str, str] = _TABLE | {
@@ -36,17 +36,17 @@ PARAMS: Mapping[str, str] = _TABLE | {
 _WHOLE = {"model", "logit_bias", "response_format"}
 
 
-def param_of(error: RequestError, own: Mapping[str, str]) -> tuple[str, str]:
-    """Return the message and the `param` of an error. `own` are an endpoint's names, which come before the table's.
+def param_of(refusal: Refusal, own: Mapping[str, str]) -> tuple[str, str]:
+    """Return the message and the `param` of a refusal. `own` are an endpoint's names, which come before the table's.
 
     A field that is in neither keeps its name.
     """
-    field = error.field.removeprefix("request.")
+    field = refusal.field.removeprefix("request.")
     if not field:
-        return error.message, ""
+        return refusal.message, ""
     param = _named(field, own) or _named(field, PARAMS) or field
-    rest = error.message.removeprefix(field)
-    return (f"{param}{rest}" if rest != error.message else error.message), param
+    rest = refusal.message.removeprefix(field)
+    return (f"{param}{rest}" if rest != refusal.message else refusal.message), param
 
 
 def _named(field: str, names: Mapping[str, str]) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft_proto.v1 import classification_pb2
+from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
-from weft_server.openai_api.http_messages import HttpResponse
 from weft_server.openai_api.model_names import name_of, selector_of
 from weft_server.openai_api.text_requests import IGNORED, MODEL_FIELD, all_of
 from weft_server.openai_api.usage import input_usage_of
@@ -18,7 +18,7 @@ from weft_server.openai_api.usage import input_usage_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft_server.openai_api.http_messages import HttpRequest
+    from weft_server.openai_api.api_request import ApiRequest
 
 RERANK_PATH, SCORE_PATH = "/v1/rerank", "/v1/score"
 MAX_PAIRS = 256
@@ -53,7 +53,7 @@ RERANK_PARAMS = {"text": "query", "text_pair": "documents"}
 SCORE_PARAMS = {"text": "text_1", "text_pair": "text_2"}
 
 
-async def rerank(http: HttpRequest) -> HttpResponse:
+async def rerank(http: ApiRequest) -> HttpResponse:
     """Answer with the documents, the most relevant first."""
     asked = RERANK_FIELDS.read(http.body)
     if asked.top_n is not None and asked.top_n < 1:
@@ -68,7 +68,7 @@ async def rerank(http: HttpRequest) -> HttpResponse:
     return _whole(asked, judged, {"id": f"rerank-{http.request_id}", "results": results})
 
 
-async def score(http: HttpRequest) -> HttpResponse:
+async def score(http: ApiRequest) -> HttpResponse:
     """Answer with the score of each pair."""
     asked = SCORE_FIELDS.read(http.body)
     second = [asked.text_2] if isinstance(asked.text_2, str) else asked.text_2
@@ -84,7 +84,7 @@ async def score(http: HttpRequest) -> HttpResponse:
     return _whole(asked, judged, whole)
 
 
-async def _judge(http: HttpRequest, model: str, pairs: Sequence[tuple[str, str]], param: str) -> list[Any]:
+async def _judge(http: ApiRequest, model: str, pairs: Sequence[tuple[str, str]], param: str) -> list[Any]:
     """Return what a classifier says of each pair. All run together, as any requests do."""
     if not pairs:
         raise InvalidRequest(param, "must not be empty", "EMPTY_INPUT")
@@ -111,4 +111,4 @@ def _score(answer: Any) -> float:
 def _whole(asked: Any, judged: list[Any], more: dict[str, Any]) -> HttpResponse:
     about = {"model": asked.model, "system_fingerprint": name_of(judged[0].model)}
     usage = input_usage_of(each.usage for each in judged)
-    return HttpResponse(msgspec.json.encode(more | about | {"usage": usage}))
+    return HttpResponse(200, msgspec.json.encode(more | about | {"usage": usage}))

@@ -10,18 +10,18 @@ import msgspec
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2
 from weft_proto.v1.methods import METHODS, streaming
+from weft_server.api.http_messages import HttpResponse, HttpStream
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.decoding import DECODING_FIELDS, decoding_of, in_range
 from weft_server.openai_api.events import streamed
-from weft_server.openai_api.fields import REQUIRED, Field, Refused
-from weft_server.openai_api.http_messages import HttpResponse, HttpStream
+from weft_server.openai_api.fields import REQUIRED, Field, NotTaken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from google.protobuf.message import Message
 
-    from weft_server.openai_api.http_messages import Caller, HttpRequest
+    from weft_server.openai_api.api_request import ApiRequest, Caller
     from weft_server.openai_api.text_answers import TextAnswers
 
 # By task: the call that answers with text.
@@ -64,15 +64,15 @@ TEXT_FIELDS = (
     *_SAME,
 )
 TEXT_REFUSED = (
-    Refused("priority", "send the header `weft-priority: low`, `normal` or `high` instead"),
-    Refused("service_tier", "there is one tier", ("auto", "default")),
-    Refused("store", "nothing is stored", (False,)),
+    NotTaken("priority", "send the header `weft-priority: low`, `normal` or `high` instead"),
+    NotTaken("service_tier", "there is one tier", ("auto", "default")),
+    NotTaken("store", "nothing is stored", (False,)),
 )
 IGNORED = ("user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
 
 
 def method_of(
-    http: HttpRequest, selector: common_pb2.ModelSelector, path: str, *tasks: common_pb2.Task.ValueType
+    http: ApiRequest, selector: common_pb2.ModelSelector, path: str, *tasks: common_pb2.Task.ValueType
 ) -> str:
     """Return the call that answers for a model. Of one that is not there it is Generate, which says so.
 
@@ -86,7 +86,7 @@ def method_of(
     return METHODS_OF_TASKS[task]
 
 
-def fill(request: Any, http: HttpRequest, asked: Any, selector: common_pb2.ModelSelector, num_top: int | None) -> None:
+def fill(request: Any, http: ApiRequest, asked: Any, selector: common_pb2.ModelSelector, num_top: int | None) -> None:
     """Set what the requests of all methods have. `num_top` asks for scores, and for so many others of each token."""
     request.model.CopyFrom(selector)
     request.request_id = http.request_id
@@ -120,28 +120,27 @@ def includes_usage(asked: Any) -> bool:
     return bool(asked.stream_options and asked.stream_options.include_usage)
 
 
-async def answer(http: HttpRequest, method: str, requests: Sequence[Message], answers: TextAnswers) -> HttpResponse:
+async def answer(http: ApiRequest, method: str, requests: Sequence[Message], answers: TextAnswers) -> HttpResponse:
     """Ask, and return the answer to all the requests together."""
-    return HttpResponse(answers.whole(await all_of(http.caller, method, requests)))
+    return HttpResponse(200, answers.whole(await all_of(http.caller, method, requests)))
 
 
 async def stream(
-    http: HttpRequest, method: str, request: Message, answers: TextAnswers, params: Mapping[str, str]
+    http: ApiRequest, method: str, request: Message, answers: TextAnswers, params: Mapping[str, str]
 ) -> HttpStream:
     """Ask for a stream, and return it."""
     twin = streaming(method)
-    responses = http.caller.stream(twin.name, twin.request(request=request))
+    responses = http.caller.stream(twin, twin.request(request=request))
     return await streamed(answers.events(responses), params)
 
 
 async def all_of(caller: Caller, method: str, requests: Sequence[Message]) -> list[Any]:
     """Return the responses to requests that run together. With the first that is refused, all are."""
-    assert not METHODS[method].streams, f"{method} streams. This is a bug."
     if len(requests) == 1:
-        return [await caller.unary(method, requests[0])]
+        return [await caller.unary(METHODS[method], requests[0])]
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(caller.unary(method, each)) for each in requests]
+            tasks = [group.create_task(caller.unary(METHODS[method], each)) for each in requests]
     except* Exception as errors:  # noqa: BLE001 - the first is raised again
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]

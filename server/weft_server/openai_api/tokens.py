@@ -7,25 +7,26 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from weft_proto.v1 import tokenization_pb2
+from weft_proto.v1.methods import METHODS
+from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.chat import ChatMessage, chat_of
 from weft_server.openai_api.decoding import in_range
 from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
-from weft_server.openai_api.http_messages import HttpResponse
 from weft_server.openai_api.model_names import selector_of
 from weft_server.openai_api.text_requests import MODEL_FIELD
 
 if TYPE_CHECKING:
-    from weft_server.openai_api.http_messages import HttpRequest
+    from weft_server.openai_api.api_request import ApiRequest
 
-TOKENIZE_PATH, DETOKENIZE_PATH = "/tokenize", "/detokenize"
+CUT_PATH, JOIN_PATH = "/tokenize", "/detokenize"
 _SIDES: dict[str | None, tokenization_pb2.Side.ValueType] = {
     "input": tokenization_pb2.SIDE_INPUT,
     "output": tokenization_pb2.SIDE_OUTPUT,
     None: tokenization_pb2.SIDE_UNSPECIFIED,
 }
 _SIDE = Literal["input", "output"] | None
-TOKENIZE_FIELDS = RequestFields(
+CUT_FIELDS = RequestFields(
     "TokenizeRequest",
     (
         MODEL_FIELD,
@@ -35,7 +36,7 @@ TOKENIZE_FIELDS = RequestFields(
         Field("side", _SIDE, "`output`: the text is what the model writes. Default: what it reads."),
     ),
 )
-DETOKENIZE_FIELDS = RequestFields(
+JOIN_FIELDS = RequestFields(
     "DetokenizeRequest",
     (
         MODEL_FIELD,
@@ -43,13 +44,13 @@ DETOKENIZE_FIELDS = RequestFields(
         Field("side", _SIDE, "`input`: they are of what the model reads. Default: of what it writes."),
     ),
 )
-TOKENIZE_PARAMS = {"text": "prompt", "input": "prompt"}
-DETOKENIZE_PARAMS = {"token_ids": "tokens"}
+CUT_PARAMS = {"text": "prompt", "input": "prompt"}
+JOIN_PARAMS = {"token_ids": "tokens"}
 
 
-async def tokenize(http: HttpRequest) -> HttpResponse:
+async def tokenize(http: ApiRequest) -> HttpResponse:
     """Answer with the tokens of a text."""
-    asked = TOKENIZE_FIELDS.read(http.body)
+    asked = CUT_FIELDS.read(http.body)
     if (asked.prompt is None) == (asked.messages is None):
         raise InvalidRequest("prompt", "or messages is required: one of the two", "EMPTY_INPUT")
     request = tokenization_pb2.TokenizeRequest(
@@ -59,20 +60,20 @@ async def tokenize(http: HttpRequest) -> HttpResponse:
         request.text = asked.prompt
     else:
         request.messages.CopyFrom(chat_of(asked.messages))
-    answer = await http.caller.unary("Tokenize", request)
+    answer = await http.caller.unary(METHODS["Tokenize"], request)
     whole: dict[str, Any] = {"count": answer.num_tokens, "tokens": list(answer.token_ids)}
     if asked.return_token_strs:
         whole["token_strs"] = list(answer.tokens)
-    return HttpResponse(msgspec.json.encode(whole))
+    return HttpResponse(200, msgspec.json.encode(whole))
 
 
-async def detokenize(http: HttpRequest) -> HttpResponse:
+async def detokenize(http: ApiRequest) -> HttpResponse:
     """Answer with the text of some tokens."""
-    asked = DETOKENIZE_FIELDS.read(http.body)
+    asked = JOIN_FIELDS.read(http.body)
     request = tokenization_pb2.DetokenizeRequest(
         model=selector_of(asked.model), request_id=http.request_id, side=_SIDES[asked.side]
     )
     with in_range("tokens"):
         request.token_ids.extend(asked.tokens)
-    answer = await http.caller.unary("Detokenize", request)
-    return HttpResponse(msgspec.json.encode({"prompt": answer.text}))
+    answer = await http.caller.unary(METHODS["Detokenize"], request)
+    return HttpResponse(200, msgspec.json.encode({"prompt": answer.text}))
