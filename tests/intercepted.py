@@ -17,6 +17,7 @@ from weft_proto.v1.methods import SERVICES
 from weft_server.admission.early_admission import EarlyAdmission
 from weft_server.auth.authorization import Authorization
 from weft_server.auth.credentials import Credentials
+from weft_server.calls.call_gate import CallGate
 from weft_server.config import ServerConfig
 from weft_server.engine.scheduler import Scheduler
 from weft_server.lifecycle.lifecycle import Lifecycle
@@ -25,6 +26,7 @@ from weft_server.rpc.grpc_server import GrpcServer
 from weft_server.rpc.health import Health
 from weft_server.rpc.interceptor import Interceptor
 from weft_server.telemetry.metrics import Metrics
+from weft_server.transport.traffic import Traffic
 
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
 AUTHORITY = Authority()
@@ -57,7 +59,13 @@ def look_twice(credentials):
 def interceptor_of(metrics=None, traffic=None, **settings):
     """The interceptor of a server with these settings."""
     access = Authorization(credentials_of(**settings))
-    return Interceptor(metrics or Metrics(), access, EarlyAdmission(ModelRegistry([])), MAX_REQUEST_BYTES, traffic)
+    return Interceptor(gate_of(metrics, traffic=traffic), access, MAX_REQUEST_BYTES)
+
+
+def gate_of(metrics=None, models=None, traffic=None):
+    """What the calls of a server pass."""
+    admission = EarlyAdmission(models or ModelRegistry([]))
+    return CallGate(metrics or Metrics(), admission, traffic or Traffic(max_message_bytes=MAX_REQUEST_BYTES))
 
 
 def methods():
@@ -98,7 +106,7 @@ async def served(tmp_path, *, tls=False, mutual=False, tokens=TOKENS, admin=Fals
     metrics = Metrics()
     credentials = credentials_of(metrics, **settings)
     models = ModelRegistry(list(entries))
-    interceptor = Interceptor(metrics, Authorization(credentials), EarlyAdmission(models), MAX_REQUEST_BYTES)
+    interceptor = Interceptor(gate_of(metrics, models), Authorization(credentials), MAX_REQUEST_BYTES)
     health = Health(SERVICES)
     await health.set_model("secret", serving=True)
     config = ServerConfig(repository="models", **settings)

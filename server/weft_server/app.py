@@ -12,9 +12,12 @@ import structlog
 from weft_proto.v1 import model_pb2
 from weft_proto.v1.methods import SERVICES
 from weft_server.admission.early_admission import EarlyAdmission
+from weft_server.api.api_server import ApiServer
+from weft_server.api.connect_protocol import connect_routes, refuse_unknown
 from weft_server.auth.authorization import Authorization
 from weft_server.auth.credentials import Credentials
 from weft_server.bundle.repository import scan_repository
+from weft_server.calls.call_gate import CallGate
 from weft_server.config import ConfigError
 from weft_server.errors import Draining
 from weft_server.http.endpoints import Endpoints
@@ -27,11 +30,13 @@ from weft_server.loading.loader import load_entries, load_entry
 from weft_server.models.placement import Placement
 from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.version_labels import VersionLabels
+from weft_server.openai_api.routes import openai_routes
 from weft_server.process.background_tasks import BackgroundTasks
 from weft_server.process.failpoints import POINTS
 from weft_server.rpc.grpc_server import GrpcServer
 from weft_server.rpc.health import Health
 from weft_server.rpc.interceptor import Interceptor
+from weft_server.rpc.services import behaviours
 from weft_server.runtime.cpus import cpu_quota, loading_places
 from weft_server.runtime.device import devices_of
 from weft_server.runtime.huge_pages import collapse
@@ -78,7 +83,6 @@ class App:
         self.metrics.claimed_bytes = self._placement.claimed
         self.credentials = Credentials(config, self.metrics)
         self.access = Authorization(self.credentials)
-        early_admission = EarlyAdmission(self.models, config.tenant_key)
         # Whoever lets more wait lets more be open.
         max_open_calls = max(MAX_OPEN_CALLS, 2 * config.max_queued_requests)
         self.traffic = Traffic(
@@ -88,16 +92,15 @@ class App:
             config.receive_timeout_s,
             config.send_timeout_s,
             # Each port has as many.
-            config.max_connections * (2 if config.admin else 1),
+            config.max_connections * config.num_call_ports,
         )
-        self.interceptor = Interceptor(
-            self.metrics, self.access, early_admission, config.max_request_bytes, self.traffic
-        )
+        self.gate = CallGate(self.metrics, EarlyAdmission(self.models, config.tenant_key), self.traffic)
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
         self.traffic.places.watching = lambda: self.health.watchers
         self.metrics.traffic = lambda: self.traffic.figures() | {"health_watches": self.health.num_watches}
         self.http = self._http_server()
-        self.grpc = GrpcServer(self.models, config, self.interceptor, self.health, self.credentials)
+        self.grpc = GrpcServer(self.models, config, self._interceptor(self.gate), self.health, self.credentials)
+        self.api = self._api_server() if config.api_port is not None else None
         self._places = loading_places(cpu_quota())
         self.lifecycle = Lifecycle(
             self.models,
@@ -108,10 +111,8 @@ class App:
             num_places=self._places,
             placement=self._placement,
         )
-        # An interceptor keeps the handlers of its server, so each port has its own.
-        self.admin_interceptor = Interceptor(
-            self.metrics, self.access, EarlyAdmission(self.models), config.max_request_bytes, self.traffic
-        )
+        # Nobody waits for its calls.
+        self.admin_gate = CallGate(self.metrics, EarlyAdmission(self.models), self.traffic)
         self.admin = self._admin_server() if config.admin else None
         self._draining = asyncio.Event()
         # Why the server ends by itself. The exit code is 1 then.
@@ -154,6 +155,9 @@ class App:
         await self.grpc.start()
         at = self.config.address
         listening = {"grpc": at(self.grpc.port), "http": at(self.http.port)}
+        if self.api:
+            await self.api.start()
+            listening["api"] = at(self.api.port)
         if self.admin:
             await self.admin.start()
             listening["admin"] = at(self.admin.port, self.config.admin_host)
@@ -271,7 +275,7 @@ class App:
 
     def _under_way(self) -> dict[str, int]:
         """What is under way now. At rest the tasks are always as many, and the calls none."""
-        return {"calls": self.interceptor.num_active, "tasks": len(asyncio.all_tasks())}
+        return {"calls": self.gate.num_active, "tasks": len(asyncio.all_tasks())}
 
     async def _drain(self) -> None:
         """Drain the server.
@@ -281,32 +285,44 @@ class App:
         3. Let admitted calls finish, until the timeout. End the rest.
         4. Close the listener.
         """
-        _log.info("draining", active=self.interceptor.num_active)
+        _log.info("draining", active=self.gate.num_active)
         self.metrics.set_draining()
         await self.health.drain()
         await asyncio.sleep(self.config.drain_delay_s)
         await self.health.refuse()
-        self.interceptor.refuse()
-        self.admin_interceptor.refuse()
+        self.gate.refuse()
+        self.admin_gate.refuse()
         self.lifecycle.close()
         try:
-            await asyncio.wait_for(self.interceptor.idle(), self.config.drain_timeout_s)
+            await asyncio.wait_for(self.gate.idle(), self.config.drain_timeout_s)
         except TimeoutError:
-            _log.warning("drain timeout, ending the rest", active=self.interceptor.num_active)
+            _log.warning("drain timeout, ending the rest", active=self.gate.num_active)
             for entry in self.models.entries:
                 if entry.model:
                     entry.model.cancel_all(Draining)
         # Calls that are still on their way get UNAVAILABLE from the interceptor. gRPC itself would end them with
         # CANCELLED.
-        await self.interceptor.quiet(LINGER_S, at_most=10 * LINGER_S)
+        await self.gate.quiet(LINGER_S, at_most=10 * LINGER_S)
         await self.grpc.stop(grace_s=1)
+        if self.api:
+            await self.api.stop(grace_s=1)
         if self.admin:
             await self.admin.stop(grace_s=1)
 
     def _admin_server(self) -> GrpcServer:
-        return GrpcServer(
-            self.models, self.config, self.admin_interceptor, self.health, self.credentials, self.lifecycle
-        )
+        interceptor = self._interceptor(self.admin_gate)
+        return GrpcServer(self.models, self.config, interceptor, self.health, self.credentials, self.lifecycle)
+
+    def _api_server(self) -> ApiServer:
+        """The port of calls by HTTP, which drains with that of gRPC."""
+        config = self.config
+        most = config.max_request_bytes
+        routes = (*connect_routes(SERVICES, most), *openai_routes(self.models, most))
+        answers = behaviours(self.models, config)
+        return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_unknown)
+
+    def _interceptor(self, gate: CallGate) -> Interceptor:
+        return Interceptor(gate, self.access, self.config.max_request_bytes)
 
     def _http_server(self) -> HttpServer:
         host, port = self.config.host, self.config.http_port

@@ -25,6 +25,8 @@ _DEVICE = re.compile(r"[0-9]|[1-5][0-9]|6[0-3]")
 # One tenant and its weight.
 _KEY = re.compile(r"[a-z0-9_.-]{1,64}")
 _WEIGHT = re.compile(r"[^\s,]{1,64}=(?=.*[1-9])\d{1,3}(\.\d{1,2})?")
+# As browsers send it: https://www.rfc-editor.org/rfc/rfc6454#section-6.2
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
 Seconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
 
 
@@ -48,6 +50,16 @@ class ServerConfig(BaseSettings):
     )
     port: Port = Field(7070, description="Port of gRPC. 0 takes any free port.")
     http_port: Port = Field(7071, description="Port of /metrics, /livez and /readyz. 0 takes any free port.")
+    api_port: Port | None = Field(
+        None,
+        description="Port of calls by HTTP: curl, browsers, and clients of the Connect protocol. 0 takes any free "
+        "port. By default there is none.",
+    )
+    cors_origins: str | None = Field(
+        None,
+        description="Origins whose pages may call by HTTP from a browser, for instance "
+        "`https://app.example.com,http://localhost:5173`. `*` means all. By default no page may.",
+    )
     admin: bool = Field(
         False,
         description="Answer ModelAdminService on a port of its own: load, unload, swap and label models while the "
@@ -207,7 +219,9 @@ class ServerConfig(BaseSettings):
         "Calls that run are finished, within an hour. 0 means never.",
     )
     max_connections: Count = Field(
-        1000, le=1_000_000, description="Largest number of connections to the port of gRPC. One more is closed at once."
+        1000,
+        le=1_000_000,
+        description="Largest number of connections to each port of calls. One more is closed at once.",
     )
     tls_cert: Path | None = Field(
         None,
@@ -285,6 +299,13 @@ class ServerConfig(BaseSettings):
             raise ValueError("must be a key that has no other meaning, for instance `x-tenant`")
         return key
 
+    @field_validator("cors_origins")
+    @classmethod
+    def _check_origins(cls, text: str | None) -> str | None:
+        if text is not None and text != "*" and not all(map(_ORIGIN.fullmatch, text.split(","))):
+            raise ValueError("must be `*`, or origins such as `https://app.example.com`, with commas between them")
+        return text
+
     @field_validator("tenant_weights")
     @classmethod
     def _check_weights(cls, text: str | None) -> str | None:
@@ -299,6 +320,16 @@ class ServerConfig(BaseSettings):
     def cuda_devices(self) -> list[int]:
         """The numbers of the CUDA devices, in their order."""
         return [int(number) for number in self.cuda_device.split(",")]
+
+    @property
+    def num_call_ports(self) -> int:
+        """How many ports take calls: that of gRPC, that of HTTP and the admin port."""
+        return 1 + (self.api_port is not None) + self.admin
+
+    @property
+    def allowed_origins(self) -> frozenset[str]:
+        """The origins whose pages may call."""
+        return frozenset((self.cors_origins or "").split(",")) - {""}
 
     @property
     def weights(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What can go wrong with a request or a bundle. transport/status.py says which gRPC status a caller gets."""
+"""What can go wrong with a request or a bundle. transport/status.py says which status a caller gets."""
 
 
 class RequestError(Exception):
@@ -58,6 +58,13 @@ class MethodNotFound(RequestError):
         super().__init__("METHOD_NOT_FOUND", f"there is no method {method[:128]!r} here{hint}")
 
 
+class CannotDecompress(RequestError):
+    """A message by HTTP is compressed, and this server reads none that are."""
+
+    def __init__(self) -> None:
+        super().__init__("COMPRESSED", "messages are taken uncompressed: send them with the encoding `identity`")
+
+
 class Unauthenticated(RequestError):
     """Nobody knows who calls. TOKEN_MISSING, TOKEN_UNKNOWN or CERTIFICATE_UNKNOWN."""
 
@@ -67,6 +74,13 @@ class PermissionDenied(RequestError):
 
     def __init__(self, name: str, role: str, what: str = "this") -> None:
         super().__init__("ROLE_MISSING", f"{name!r} lacks the role {role}, which {what} needs")
+
+
+class PageRefused(RequestError):
+    """A browser sends this for a page of an origin that may not call."""
+
+    def __init__(self, origin: str) -> None:
+        super().__init__("ORIGIN_REFUSED", f"pages of {origin[:128]} may not call: see --cors-origins")
 
 
 class Overloaded(RequestError):

@@ -15,6 +15,7 @@ from intercepted import (
     ask,
     credentials_of,
     entry_of,
+    gate_of,
     look_twice,
     methods,
     open_channel,
@@ -23,13 +24,10 @@ from intercepted import (
 )
 from waiting import until
 from weft_proto.v1.methods import SERVICES
-from weft_server.admission.early_admission import EarlyAdmission
 from weft_server.auth.authorization import Authorization, role_of
 from weft_server.auth.tokens import ANYONE, Role
-from weft_server.models.registry import ModelRegistry
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.rpc.interceptor import Interceptor
-from weft_server.telemetry.metrics import Metrics
 
 # The role that each service of the contracts needs. A new service stands here before it is served.
 ROLES = dict.fromkeys(SERVICES, Role.CALL) | {"weft.v1.ModelAdminService": Role.ADMIN}
@@ -316,9 +314,7 @@ def test_a_call_bears_its_callers_name(tmp_path, mutual):
 
     async def scenario():
         async with served(tmp_path, mutual=mutual) as (_, _, credentials):
-            interceptor = Interceptor(
-                Metrics(), Authorization(credentials), EarlyAdmission(ModelRegistry([])), MAX_REQUEST_BYTES
-            )
+            interceptor = Interceptor(gate_of(), Authorization(credentials), MAX_REQUEST_BYTES)
             server = grpc.aio.server(interceptors=[interceptor])
             handlers = {"Ask": grpc.unary_unary_rpc_method_handler(answer, bytes)}
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weft.v1.Test", handlers),))
@@ -329,7 +325,7 @@ def test_a_call_bears_its_callers_name(tmp_path, mutual):
             async with open_channel(f"localhost:{port}", authority=authority, pair=pair) as channel:
                 assert ("OK", "") == await ask(channel, "/weft.v1.Test/Ask", token="Bearer token-of-the-operator")
                 await ask(channel, "/weft.v1.Test/Ask")
-            await until(lambda: interceptor.num_active == 0)
+            await until(lambda: interceptor.gate.num_active == 0)
             await server.stop(0)
 
     run(scenario())

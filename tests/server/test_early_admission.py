@@ -1,7 +1,5 @@
 """Early admission: calls that are refused before their message is read."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from intercepted import entry_of
@@ -19,9 +17,9 @@ _UNJUDGED = {"Score", "Tokenize", "Detokenize"}
 
 
 def _refuses(entries, method=GENERATE, metadata=()):
-    call, details = RequestContext(method), SimpleNamespace(method=method, invocation_metadata=metadata)
+    call = RequestContext(method)
     try:
-        EarlyAdmission(ModelRegistry(entries)).admit(call, details)
+        EarlyAdmission(ModelRegistry(entries)).admit(call, method, metadata)
     except Overloaded:
         assert call.metrics in [entry.model.metrics for entry in entries]
         return True
@@ -73,9 +71,7 @@ def test_metadata_says_class_and_tenant():
 
     def standing(*metadata, key="x-tenant", **known):
         call = RequestContext(GENERATE, **known)
-        EarlyAdmission(ModelRegistry([]), key).admit(
-            call, SimpleNamespace(method=GENERATE, invocation_metadata=metadata)
-        )
+        EarlyAdmission(ModelRegistry([]), key).admit(call, GENERATE, metadata)
         return call.standing
 
     assert Standing() == standing(("x-tenant", "a"), key=None)
@@ -90,7 +86,5 @@ def test_metadata_says_class_and_tenant():
 def test_metadata_that_says_nothing_is_refused(key, value):
     """By the key's name."""
     with pytest.raises(InvalidRequest) as refused:
-        EarlyAdmission(ModelRegistry([]), "x-tenant").admit(
-            RequestContext(GENERATE), SimpleNamespace(method=GENERATE, invocation_metadata=((key, value),))
-        )
+        EarlyAdmission(ModelRegistry([]), "x-tenant").admit(RequestContext(GENERATE), GENERATE, ((key, value),))
     assert key == refused.value.field

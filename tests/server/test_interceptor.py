@@ -81,7 +81,7 @@ def test_a_caller_who_leaves_during_a_write_is_no_bug():
                         await call.read()
                         await asyncio.sleep(0.05)
                         call.cancel()
-                await asyncio.wait_for(interceptor.idle(), 20)
+                await asyncio.wait_for(interceptor.gate.idle(), 20)
         assert [] == [entry for entry in logs if entry["event"] == "bug"]
         assert {"CANCELLED": 20} == _counted(metrics, "weft_requests_total", "code")
         assert 0 == interceptor.traffic.incoming.num_bytes
@@ -104,7 +104,7 @@ def test_a_deadline_is_one_whoever_notices_it_first():
                 for _ in range(2):
                     calls = [channel.unary_unary("/weft.v1.Test/Wait")(b"", timeout=2.5) for _ in range(10)]
                     late += await asyncio.gather(*calls, return_exceptions=True)
-            await asyncio.wait_for(interceptor.idle(), 20)
+            await asyncio.wait_for(interceptor.gate.idle(), 20)
         assert [grpc.StatusCode.DEADLINE_EXCEEDED] * 20 == [error.code() for error in late]
         assert {"DEADLINE_EXCEEDED": 20} == _counted(metrics, "weft_requests_total", "code")
         assert {"DEADLINE": 20} == _counted(metrics, "weft_rejected_total", "reason")
@@ -142,7 +142,7 @@ def test_a_call_that_ends_before_its_handler_begins_is_counted():
                 await asyncio.wait_for(arrivals.came.wait(), 10)
                 call.cancel()
             await until(lambda: {"CANCELLED": 20} == _counted(metrics, "weft_requests_total", "code"))
-        assert 0 == interceptor.num_active
+        assert 0 == interceptor.gate.num_active
 
     asyncio.run(run())
 
@@ -176,7 +176,7 @@ def test_who_has_much_to_read_is_refused_before_the_message(monkeypatch):
             async with grpc.aio.insecure_channel(target, own) as other:
                 assert b"answer" == await other.unary_unary("/weft.v1.Test/Ask")(b"seen")
             flood.cancel()
-            await asyncio.wait_for(interceptor.idle(), 20)
+            await asyncio.wait_for(interceptor.gate.idle(), 20)
         assert [b"seen"] == asked
         assert {"BYTE_BUDGET": 1} == _counted(metrics, "weft_rejected_total", "reason")
 
@@ -192,14 +192,14 @@ def test_too_many_open_calls_are_refused():
         async with bounded as (interceptor, target), grpc.aio.insecure_channel(target) as channel:
             wait = channel.unary_unary("/weft.v1.Test/Wait")
             calls = [wait(b"") for _ in range(2)]
-            await until(lambda: 2 == interceptor.num_active)
+            await until(lambda: 2 == interceptor.gate.num_active)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await wait(b"")
             assert grpc.StatusCode.RESOURCE_EXHAUSTED is refused.value.code()
             calls[0].cancel()
             await until(lambda: 1 == interceptor.traffic.num_open)
             calls.append(wait(b""))
-            await until(lambda: 2 == interceptor.num_active)
+            await until(lambda: 2 == interceptor.gate.num_active)
 
     asyncio.run(run())
 
@@ -216,7 +216,7 @@ def test_a_message_is_held_until_its_call_ends():
             call = channel.unary_unary("/weft.v1.Test/Wait")(bytes(1000))
             await until(lambda: 1000 == interceptor.traffic.incoming.num_bytes)
             call.cancel()
-            await asyncio.wait_for(interceptor.idle(), 20)
+            await asyncio.wait_for(interceptor.gate.idle(), 20)
         assert 0 == interceptor.traffic.incoming.num_bytes
 
     asyncio.run(run())
@@ -257,15 +257,15 @@ def test_it_is_quiet_when_no_call_has_come_for_a_while():
             begun = time.monotonic()
             with pytest.raises(grpc.aio.AioRpcError):
                 await channel.unary_unary("/weft.v1.Test/Nothing")(b"")
-            await interceptor.quiet(0.2, 60)
+            await interceptor.gate.quiet(0.2, 60)
             assert time.monotonic() - begun >= 0.2
             call = channel.unary_unary("/weft.v1.Test/Wait")(b"")
-            await until(lambda: interceptor.num_active)
-            await interceptor.quiet(0.01, 0.05)
-            assert interceptor.num_active
+            await until(lambda: interceptor.gate.num_active)
+            await interceptor.gate.quiet(0.01, 0.05)
+            assert interceptor.gate.num_active
             call.cancel()
-            await asyncio.wait_for(interceptor.quiet(0.01, 60), 30)
-            assert not interceptor.num_active
+            await asyncio.wait_for(interceptor.gate.quiet(0.01, 60), 30)
+            assert not interceptor.gate.num_active
 
     asyncio.run(run())
 
@@ -285,7 +285,7 @@ def test_a_caller_who_went_is_told_nothing():
             caller.socket.close()
             # gRPC learns of it on threads of its own, and this loop does not before it ends the messages.
             time.sleep(0.5)  # noqa: ASYNC251
-            interceptor.refuse()
+            interceptor.gate.refuse()
             await until(lambda: 0 == interceptor.traffic.num_open and not interceptor.traffic.incoming.ending)
             gc.collect()
         assert [] == said
@@ -319,8 +319,8 @@ def test_who_is_told_later_that_there_is_no_room_holds_nothing_meanwhile(monkeyp
             call = channel.unary_unary("/weft.v1.Test/Ask")(bytes(1000))
             await until(lambda: frames and not interceptor.traffic.incoming.num_bytes)
             assert ([], None) == (held, frames[0]())
-            assert (1, False) == (interceptor.num_active, call.done())
+            assert (1, False) == (interceptor.gate.num_active, call.done())
             call.cancel()
-            await asyncio.wait_for(interceptor.idle(), 20)
+            await asyncio.wait_for(interceptor.gate.idle(), 20)
 
     asyncio.run(run())

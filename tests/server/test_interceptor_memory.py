@@ -100,7 +100,7 @@ async def _streaming(channel, **options):
 
 async def _left(requests, interceptor):
     """How many requests are still there once all calls have ended and gRPC has had its turns."""
-    await asyncio.wait_for(interceptor.idle(), 10)
+    await asyncio.wait_for(interceptor.gate.idle(), 10)
     for _ in range(100):
         if not any(request() for request in requests):
             break
@@ -144,7 +144,7 @@ def test_what_is_refused_at_the_door_is_not_read(call):
     """A server that drains parses nothing of what it refuses."""
 
     async def ask(interceptor, channel):
-        interceptor.draining = True
+        interceptor.gate.draining = True
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await call(channel)
         assert grpc.StatusCode.UNAVAILABLE is refused.value.code()

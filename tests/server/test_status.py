@@ -99,7 +99,7 @@ def test_a_bug_tells_only_an_id():
 
 async def _call_that_fails_with(error: Exception) -> grpc.aio.AioRpcError:
     async def fail(_request, context):
-        code, message, metadata, _ = statuses.to_status(error)
+        code, message, metadata, *_ = statuses.to_status(error)
         await context.abort(code, message, metadata)
 
     server = grpc.aio.server()

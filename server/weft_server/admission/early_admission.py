@@ -14,6 +14,8 @@ from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.sequence import Priority
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from weft_proto.v1 import common_pb2
     from weft_server.models.model import Model
     from weft_server.models.registry import ModelRegistry
@@ -35,21 +37,21 @@ class EarlyAdmission:
         self._models = models
         self._tenant_key = tenant_key
 
-    def admit(self, call: RequestContext, details: Any) -> None:
-        """Note where a call stands.
+    def admit(self, call: RequestContext, path: str, metadata: Iterable[tuple[str, Any]]) -> None:
+        """Note where a call of a method stands. `path` is the method's full name.
 
         Raises:
             RequestError: the call would be refused whatever its message says. It is counted under its model.
         """
         named = ""
-        for key, value in details.invocation_metadata:
+        for key, value in metadata:
             if key == MODEL_KEY:
                 named = value
             elif key == PRIORITY_KEY:
                 call.priority = _priority(value)
             elif key == self._tenant_key and call.is_known and not call.tenant:
                 call.tenant = _tenant(key, value)
-        method = METHOD_AT.get(details.method)
+        method = METHOD_AT.get(path)
         self._check_room(call, method.tasks if method else (), named)
 
     def _check_room(self, call: RequestContext, tasks: tuple[common_pb2.Task.ValueType, ...], named: str) -> None:

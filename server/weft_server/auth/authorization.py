@@ -55,6 +55,13 @@ class Authorization:
         """Return who calls a method of gRPC. Raises as `of_metadata` does."""
         return self.of_metadata(method, context.invocation_metadata() or ()) or self.of_peer(method, context)
 
+    def of_headers(
+        self, method: str, headers: Collection[tuple[str, str | bytes]], certificate: Mapping[str, Any] | None
+    ) -> Identity:
+        """Return who calls a method by HTTP, whose certificate is known with the headers. Raises as `of_metadata`."""
+        known = self.of_metadata(method, headers)
+        return known or _for_call(self._of_names(_names_in(certificate or {})), method, headers)
+
     def of_request(self, role: Role, authorization: Sequence[str], certificate: Mapping[str, Any] | None) -> Identity:
         """Return who sends a request of HTTP, by its headers and the certificate that was shown, if one was.
 

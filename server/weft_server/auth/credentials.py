@@ -16,6 +16,7 @@ from weft_server.auth.tokens import Tokens, TokensError
 from weft_server.config import LOOPBACK, ConfigError, ServerConfig, both_names
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
     from pathlib import Path
 
@@ -78,6 +79,19 @@ class Credentials:
 
         credentials = grpc.dynamic_ssl_server_credentials(given.grpc, fetch, self.shows_certificates)
         return server.add_secure_port(target, credentials)
+
+    def http_context(self) -> ssl.SSLContext | None:
+        """What a port of HTTP speaks TLS with, always with the certificate of now. None: it speaks plain text."""
+        if (given := self.certificates) is None:
+            return None
+
+        def renew(handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+            """Called in each handshake, whether or not its caller names a host."""
+            if self.certificates:
+                handshake.context = self.certificates.http
+
+        given.http.sni_callback = renew
+        return given.http
 
     def refresh(self) -> None:
         """Read again what has changed. What cannot be used is logged and counted, and the old is kept."""

@@ -21,7 +21,7 @@ def look_at_open_files(config: ServerConfig) -> Iterator[Finding]:
         return
     names = both_names("max_connections")
     says = f"{names}: {config.max_connections} need {needed} open files, and this process may have {most}"
-    fewer = (most - RESERVED) // _num_ports(config)
+    fewer = (most - RESERVED) // config.num_call_ports
     mend = "raise the limit: `ulimit -n 65536` as root, LimitNOFILE=65536 in a unit of systemd"
     yield Finding(ERROR, "connections", says, f"give {fewer} or fewer, or {mend}" if fewer > 0 else mend)
 
@@ -35,9 +35,4 @@ def raise_limit(config: ServerConfig) -> None:
 
 
 def _needed(config: ServerConfig) -> int:
-    return RESERVED + _num_ports(config) * config.max_connections
-
-
-def _num_ports(config: ServerConfig) -> int:
-    """How many ports have so many connections: that of gRPC, and the admin port."""
-    return 1 + config.admin
+    return RESERVED + config.num_call_ports * config.max_connections

@@ -66,6 +66,11 @@ class RequestContext:
     given_up: str = ""
 
     @property
+    def has_deadline(self) -> bool:
+        """Whether its caller waits for a time that was told."""
+        return self.deadline < math.inf
+
+    @property
     def standing(self) -> Standing:
         """Where it stands among others that wait."""
         return Standing(self.priority, self.tenant)

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
-import structlog
 
-from weft_server.admission.load_shedding import LoadShedding
 from weft_server.admission.message_limits import check_of, max_bytes
-from weft_server.errors import DeadlineExpired, Draining, MethodNotFound, Overloaded, RequestError
+from weft_server.calls.call_gate import CANCELLED, DEADLINE_EXCEEDED, OK
+from weft_server.errors import DeadlineExpired, MethodNotFound, Overloaded, RequestError
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.rpc.health import is_open
 from weft_server.rpc.standard_services import answering, reflecting
 from weft_server.transport.handlers import Parser, abort, behaviour_of, judging, let_go, refusing, sending
-from weft_server.transport.status import to_status
-from weft_server.transport.traffic import Traffic
 
 if TYPE_CHECKING:
-    from weft_server.admission.early_admission import EarlyAdmission
     from weft_server.auth.authorization import Authorization
-    from weft_server.telemetry.metrics import Metrics
+    from weft_server.calls.call_gate import CallGate
     from weft_server.transport.status import Status
 
-_log = structlog.get_logger(__name__)
 _OURS = "/weft.v1."
 _HEALTH = "/grpc.health.v1."
 _REFLECTION = "/grpc.reflection."
@@ -38,51 +32,14 @@ EARLY_SHARE = 0.01
 
 
 class Interceptor(grpc.aio.ServerInterceptor):
-    """One for each port. `refuse` refuses new calls. `idle` waits for the admitted ones, until their answers are out.
+    """One for each port: it keeps the handlers of its server."""
 
-    The ports of a server share one `traffic`.
-    """
-
-    def __init__(
-        self,
-        metrics: Metrics,
-        access: Authorization,
-        early_admission: EarlyAdmission,
-        max_request_bytes: int,
-        traffic: Traffic | None = None,
-    ) -> None:
+    def __init__(self, gate: CallGate, access: Authorization, max_request_bytes: int) -> None:
+        self.gate = gate
+        self.traffic = gate.traffic
         self._access = access
         self._max_request_bytes = max_request_bytes
-        self.draining = False
-        self.num_active = 0
-        self._metrics = metrics
-        self.early_admission = early_admission
-        self.traffic = traffic or Traffic(max_message_bytes=max_request_bytes)
-        self._changed = asyncio.Event()
-        self._last_call = 0.0
-        self._load_shedding = LoadShedding()
         self._handlers: dict[str, Any] = {}
-        # Bound once: asking the module's lazy logger for a disabled level costs 3 us.
-        self._log = _log.bind()
-
-    def refuse(self) -> None:
-        """Drain: refuse new calls, and those whose messages have not come whole."""
-        self.draining = True
-        self.traffic.incoming.refuse(Draining())
-
-    async def idle(self) -> None:
-        """Wait until no call is active."""
-        while self.num_active:
-            self._changed.clear()
-            await self._changed.wait()
-
-    async def quiet(self, seconds: float, at_most: float) -> None:
-        """Wait until no call is active and none has come for `seconds`. Give up after `at_most`."""
-        give_up = time.monotonic() + at_most
-        while self.num_active or time.monotonic() - self._last_call < seconds:
-            if time.monotonic() > give_up:
-                return
-            await asyncio.sleep(seconds / 4)
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """Wrap the handlers of weft.v1, of health and of reflection."""
@@ -115,18 +72,12 @@ class Interceptor(grpc.aio.ServerInterceptor):
         if caller:
             call.is_known, call.tenant = True, caller.name
         if method.startswith(_OURS):
-            self._check(call, details)
+            self.gate.admit(call, method, details.invocation_metadata)
         self.traffic.open(call)
-
-    def _check(self, call: RequestContext, details: Any) -> None:
-        """Raise RequestError if a call is refused before its message is read."""
-        if self.draining:
-            raise Draining
-        self.early_admission.admit(call, details)
 
     def _refuse(self, call: RequestContext, error: RequestError) -> Any:
         """A handler for a call that is refused before its message has come."""
-        status = self._refused(call, error)
+        status = self.gate.refused(call, error)
         if isinstance(error, Overloaded):
             return judging(lambda context: self._braked(call, context, status))
         return refusing(status)
@@ -139,8 +90,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
                 call.tenant = self._access.of_call(method, context).name or call.tenant
             except RequestError as unknown:
                 call.metrics = None
-                return self._refused(call, unknown)
-            status = self._refused(call, error)
+                return self.gate.refused(call, unknown)
+            status = self.gate.refused(call, error)
             return await self._braked(call, context, status) if isinstance(error, Overloaded) else status
 
         return judging(why)
@@ -148,19 +99,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
     async def _braked(self, call: RequestContext, context: Any, status: Status) -> Status:
         """Return the status of a call that finds no room, later if its caller floods."""
         call.came_by(context.peer())
-        self.traffic.places.use(call.peer)
-        await self.load_shedding(call)
-        return status
-
-    async def load_shedding(self, call: RequestContext) -> None:
-        """Return when a call that finds no room may be told, later if its caller floods."""
-        await self._load_shedding.refused(call.tenant or call.peer)
-
-    def _refused(self, call: RequestContext, error: RequestError) -> Status:
-        """Count a refusal, and return its status."""
-        self._last_call = time.monotonic()
-        status = to_status(error)
-        self._count(call, status.code.name, error.reason)
+        await self.gate.shed(call)
         return status
 
     def _wrap(self, method: str, handler: Any) -> Any:
@@ -203,7 +142,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
         async def unary(_: Any, context: Any) -> Any:
             call = REQUEST_CONTEXT.get()
-            async with _Watch(self, call, context):
+            async with _Watch(self.gate, call, context):
                 data = serialize(await behaviour(await self._receive(method, call, context, parser), context))
                 self.traffic.outgoing.begin(call, len(data))
                 return data
@@ -217,7 +156,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         # collected.
         async def stream(_: Any, context: Any) -> None:
             call = REQUEST_CONTEXT.get()
-            async with _Watch(self, call, context):
+            async with _Watch(self.gate, call, context):
                 responses = behaviour(await self._receive(method, call, context, parser), context)
                 async with aclosing(responses):
                     async for response in responses:
@@ -236,16 +175,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
             call.tenant = self._access.of_peer(method, context).name
             self.traffic.claim(call)
         call.came_by(context.peer())
-        self.traffic.places.use(call.peer)
-        if self.draining:
-            raise Draining
-        self.traffic.outgoing.check(call)
-        data = await self.traffic.incoming.read(call, context)
-        if self.draining:
-            raise Draining
-        self.traffic.incoming.hold(call, parser.weigh(data))
-        self._begin(call)
-        return parser.parse(data)
+        return parser.parse(await self.gate.receive(call, context, parser.weigh))
 
     async def _receive_probe(self, context: Any) -> Any:
         """Return the message of a call that everybody may make. Raises RequestError if it does not come at once."""
@@ -260,51 +190,20 @@ class Interceptor(grpc.aio.ServerInterceptor):
         call.came_by(context.peer())
         return await self.traffic.incoming.read_next(call, context)
 
-    def _begin(self, call: RequestContext) -> None:
-        """Take a call in."""
-        call.begun = True
-        self.num_active += 1
-        self._last_call = time.monotonic()
-
     def _end(self, call: RequestContext, *, is_counted: bool) -> None:
         """Let a call go and count it."""
-        self.traffic.close(call)
-        if call.begun:
-            self.num_active -= 1
-            self._changed.set()
-        if call.given_up:
-            call.code, call.reason = grpc.StatusCode.CANCELLED.name, call.given_up
-        elif call.code == grpc.StatusCode.OK.name and time.monotonic() >= call.deadline:
-            # gRPC took its answer back. If a caller cancels so late, it tells nobody: that call counts as answered.
-            call.code, call.reason = grpc.StatusCode.DEADLINE_EXCEEDED.name, DeadlineExpired().reason
+        self.gate.end(call)
         if is_counted:
-            self._count(call, call.code, call.reason)
-
-    def _count(self, call: RequestContext, code: str, reason: str) -> None:
-        seconds = time.monotonic() - call.started
-        self._metrics.count_call(call.metrics, code, reason, seconds)
-        # What is said of a call costs 2 us to put together.
-        if not self._log.is_enabled_for(logging.DEBUG):
-            return
-        self._log.debug(
-            "call",
-            method=call.method,
-            code=code,
-            reason=reason,
-            seconds=round(seconds, 6),
-            request_id=call.request_id,
-            tenant=call.tenant,
-            model=call.metrics.name if call.metrics else "",
-        )
+            self.gate.count_ended(call)
 
 
 class _Watch:
     """Around a call's handler. A class, because a generator's context manager costs each call 4 us more."""
 
-    __slots__ = ("_call", "_context", "_early_s", "_interceptor")
+    __slots__ = ("_call", "_context", "_early_s", "_gate")
 
-    def __init__(self, interceptor: Interceptor, call: RequestContext, context: Any) -> None:
-        self._interceptor = interceptor
+    def __init__(self, gate: CallGate, call: RequestContext, context: Any) -> None:
+        self._gate = gate
         self._context = context
         self._call = call
         # How much before its deadline a call that was cancelled counts as one that met it.
@@ -321,14 +220,14 @@ class _Watch:
         # Its frames hold the request, and a refusal may be told later.
         del traceback
         call = self._call
-        call.code, call.reason = grpc.StatusCode.OK.name, ""
+        call.code, call.reason = OK, ""
         try:
             if isinstance(error, asyncio.CancelledError):
                 # gRPC cancels the handler when the caller goes, and when its deadline passes. It sets the status
                 # itself.
-                call.code = grpc.StatusCode.CANCELLED.name
+                call.code = CANCELLED
                 if time.monotonic() >= call.deadline - self._early_s:
-                    call.code, call.reason = grpc.StatusCode.DEADLINE_EXCEEDED.name, DeadlineExpired().reason
+                    call.code, call.reason = DEADLINE_EXCEEDED, DeadlineExpired().reason
             elif isinstance(error, Exception):
                 await self._refuse(error)
                 return True
@@ -340,17 +239,10 @@ class _Watch:
         return False
 
     async def _refuse(self, error: Exception) -> None:
-        call, status = self._call, to_status(error)
-        call.code, call.reason = status.code.name, error.reason if isinstance(error, RequestError) else ""
-        if status.error_id:
-            _log.error("bug", error_id=status.error_id, method=call.method, request_id=call.request_id, exc_info=error)
+        status = self._gate.failed(self._call, error)
         # A message that was ended on its way has its status already.
         if self._context.done():
             return
         if isinstance(error, Overloaded):
-            # Nothing of the request waits.
-            call.let_go()
-            let_go(error)
-            self._interceptor.traffic.incoming.let_go(call)
-            await self._interceptor.load_shedding(call)
+            await self._gate.let_wait(self._call, error)
         await abort(self._context, status)

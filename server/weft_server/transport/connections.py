@@ -96,6 +96,11 @@ def peer_key(peer: str) -> str:
     return _key(host.strip("[]"), port)
 
 
+def peer_of(host: str, port: int) -> str:
+    """Return a peer as gRPC spells it, see `peer_key`."""
+    return f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
 def _key(host: str, port: int | str) -> str:
     # Where a socket speaks both, the system spells 127.0.0.1 as ::ffff:127.0.0.1.
     try:

@@ -14,6 +14,7 @@ from weft_server.errors import (
     BundleRefused,
     CannotAdapt,
     CannotConstrain,
+    CannotDecompress,
     CannotExplain,
     CannotScore,
     CannotWatch,
@@ -27,6 +28,7 @@ from weft_server.errors import (
     ModelNotFound,
     ModelNotReady,
     Overloaded,
+    PageRefused,
     PermissionDenied,
     RequestError,
     ServiceNotFound,
@@ -44,9 +46,11 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
     AdapterNotFound: grpc.StatusCode.NOT_FOUND,
     ServiceNotFound: grpc.StatusCode.NOT_FOUND,
     MethodNotFound: grpc.StatusCode.UNIMPLEMENTED,
+    CannotDecompress: grpc.StatusCode.UNIMPLEMENTED,
     CannotWatch: grpc.StatusCode.UNIMPLEMENTED,
     Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    PageRefused: grpc.StatusCode.PERMISSION_DENIED,
     Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     ModelNotReady: grpc.StatusCode.UNAVAILABLE,
     Draining: grpc.StatusCode.UNAVAILABLE,
@@ -65,11 +69,15 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
 
 
 class Status(NamedTuple):
-    """What `context.abort` takes. For a bug also the opaque id under which the caller logs the traceback."""
+    """What `context.abort` takes. For a bug also the opaque id under which the caller logs the traceback.
+
+    `details` is a google.rpc.Status, serialized. It is in the metadata too.
+    """
 
     code: grpc.StatusCode
     message: str
     trailing_metadata: tuple[tuple[str, str | bytes], ...]
+    details: bytes = b""
     error_id: str | None = None
 
 
@@ -117,11 +125,12 @@ def _status(
         packed = any_pb2.Any()
         packed.Pack(detail)
         status.details.append(packed)
-    metadata: list[tuple[str, str | bytes]] = [("grpc-status-details-bin", status.SerializeToString())]
+    packed_status = status.SerializeToString()
+    metadata: list[tuple[str, str | bytes]] = [("grpc-status-details-bin", packed_status)]
     if pushback_s is not None:
         # gRPC clients read this one themselves, and wait exactly this long before they retry.
         metadata.append(("grpc-retry-pushback-ms", str(_milliseconds(pushback_s))))
-    return Status(code, text, tuple(metadata))
+    return Status(code, text, tuple(metadata), packed_status)
 
 
 def _milliseconds(seconds: float) -> int:

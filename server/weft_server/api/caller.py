@@ -1,0 +1,114 @@
+"""Makes calls of weft.v1 for a request of HTTP, as gRPC's interceptor does for its own: timed, typed and counted."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from weft_server.api.refusal import Refused, refusal_of
+from weft_server.calls.call_gate import OK
+from weft_server.errors import DeadlineExpired, Overloaded
+from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.transport.handlers import let_go
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+    from types import TracebackType
+
+    from weft_proto.v1.methods import Method
+    from weft_server.calls.call_gate import CallGate
+
+
+class Caller:
+    """One for each request of HTTP. `calls` are those that it made."""
+
+    def __init__(
+        self, gate: CallGate, answers: Mapping[str, Callable[[Any, Any], Any]], context: RequestContext
+    ) -> None:
+        """`answers` has what answers each method, by its name. `context` is that of the request."""
+        self._gate = gate
+        self._answers = answers
+        self._context = context
+        self.calls: list[RequestContext] = []
+
+    async def unary(self, method: Method, request: Any) -> Any:
+        """Return the response of a unary method. Raises Refused."""
+        call = self._begin(method)
+        try:
+            async with _Deadline(call):
+                response = await self._answers[method.name](request, call)
+        except Exception as error:  # noqa: BLE001 - whatever it is, its caller gets a status
+            raise await self._failed(call, error) from None
+        finally:
+            call.let_go()
+        call.code, call.reason = OK, ""
+        return response
+
+    async def stream(self, method: Method, request: Any) -> AsyncGenerator[Any]:
+        """Yield the responses of a streaming method. Raises Refused. To be closed by `aclosing`.
+
+        Streams that go on at the same time each need a task of their own.
+        """
+        call = self._begin(method)
+        try:
+            async with aclosing(self._answers[method.name](request, call)) as responses:
+                while True:
+                    async with _Deadline(call):
+                        response = await anext(responses, None)
+                    if response is None:
+                        break
+                    yield response
+        except Exception as error:  # noqa: BLE001 - whatever it is, its caller gets a status
+            raise await self._failed(call, error) from None
+        finally:
+            call.let_go()
+        call.code, call.reason = OK, ""
+
+    def _begin(self, method: Method) -> RequestContext:
+        """The context of the next call. The first one is that of the request itself."""
+        call = self._context
+        if self.calls:
+            call = RequestContext(
+                method.name, deadline=call.deadline, tenant=call.tenant, priority=call.priority, peer=call.peer
+            )
+        call.method = method.name
+        self.calls.append(call)
+        REQUEST_CONTEXT.set(call)
+        return call
+
+    async def _failed(self, call: RequestContext, error: Exception) -> Refused:
+        refused = Refused(refusal_of(error, self._gate.failed(call, error)))
+        call.let_go()
+        let_go(error)
+        if isinstance(error, Overloaded):
+            # Nothing of the request waits.
+            self._gate.traffic.incoming.let_go(self._context)
+            await self._gate.load_shedding(call)
+        return refused
+
+
+class _Deadline:
+    """Around what may take until a call's deadline. Raises DeadlineExpired then."""
+
+    __slots__ = ("_call", "_timeout")
+
+    def __init__(self, call: RequestContext) -> None:
+        self._call = call
+        self._timeout: asyncio.Timeout | None = None
+
+    async def __aenter__(self) -> None:
+        if self._call.has_deadline:
+            # The loop's clock is the monotonic one.
+            self._timeout = asyncio.timeout_at(self._call.deadline)
+            await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._timeout is None:
+            return
+        try:
+            await self._timeout.__aexit__(kind, error, traceback)
+        except TimeoutError:
+            raise DeadlineExpired from None

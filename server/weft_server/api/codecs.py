@@ -1,0 +1,118 @@
+"""The two forms in which a message travels: binary protobuf, and protojson."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol
+
+from google.protobuf import json_format
+
+from weft_server.admission.message_limits import check_of
+from weft_server.errors import InvalidRequest
+from weft_server.transport.handlers import FIELD_BYTES, Parser
+
+if TYPE_CHECKING:
+    from weft_proto.v1.methods import Method
+
+# Objects, lists and their members. A list of as many token ids as any model takes has half as many.
+MAX_JSON_PARTS = 262_144
+_PARTS = (b"{", b"[", b",")
+# In the words of json_format.
+_UNKNOWN = re.compile(r'no field named "([^"]*)" at "([^"]*)"')
+# More JSON than this is read and written by a thread, so that no other request waits for it.
+_LARGE_BYTES = 32 * 1024
+_LARGE = ThreadPoolExecutor(1, "json")
+
+
+class Codec(Protocol):
+    """Reads the requests and writes the responses of one method."""
+
+    def weigh(self, data: bytes) -> int:
+        """Return about how many bytes of memory a message takes once it is parsed. Raises InvalidRequest."""
+
+    async def parse(self, data: bytes) -> Any:
+        """Return the message of bytes that were weighed. Raises InvalidRequest."""
+
+    async def serialize(self, message: Any) -> bytes:
+        """Return the bytes of a response."""
+
+
+class ProtoCodec:
+    """Binary protobuf, as gRPC has it."""
+
+    def __init__(self, method: Method, max_bytes: int) -> None:
+        deserialize = method.request.FromString
+        self._parser = Parser(deserialize, max_bytes, check_of(deserialize))
+        self.weigh = self._parser.weigh
+
+    async def parse(self, data: bytes) -> Any:
+        """Return the message of bytes that were weighed. Raises InvalidRequest."""
+        return self._parser.parse(data)
+
+    async def serialize(self, message: Any) -> bytes:
+        """Return the bytes of a response."""
+        return bytes(message.SerializeToString())
+
+
+class JsonCodec:
+    """Protojson: https://protobuf.dev/programming-guides/json/. Fields that the contract does not know are refused.
+
+    A message of it has the bounds that it has in binary.
+    """
+
+    def __init__(self, method: Method, max_bytes: int) -> None:
+        self._kind = method.request
+        self._bounds = ProtoCodec(method, max_bytes)
+
+    def weigh(self, data: bytes) -> int:
+        """Return about how many bytes of memory a message takes. Raises InvalidRequest for one of too many parts."""
+        num_parts = sum(map(data.count, _PARTS))
+        if num_parts > MAX_JSON_PARTS:
+            raise InvalidRequest(
+                "",
+                f"the JSON has {num_parts:,} braces, brackets and commas, and may have {MAX_JSON_PARTS:,}; "
+                "send it as application/proto",
+                "MESSAGE_TOO_LARGE",
+            )
+        return len(data) + FIELD_BYTES * num_parts
+
+    async def parse(self, data: bytes) -> Any:
+        """Return the message of bytes that were weighed. Raises InvalidRequest."""
+        if len(data) > _LARGE_BYTES:
+            return await asyncio.get_running_loop().run_in_executor(_LARGE, self._parse, data)
+        return self._parse(data)
+
+    async def serialize(self, message: Any) -> bytes:
+        """Return the bytes of a response."""
+        if message.ByteSize() > _LARGE_BYTES:
+            return await asyncio.get_running_loop().run_in_executor(_LARGE, to_json, message)
+        return to_json(message)
+
+    def _parse(self, data: bytes) -> Any:
+        message = self._kind()
+        try:
+            json_format.Parse(data, message)
+        except (json_format.ParseError, UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
+            raise _malformed(error) from None
+        # Its fields are counted as those of any message.
+        self._bounds.weigh(message.SerializeToString())
+        return message
+
+
+def _malformed(error: Exception) -> InvalidRequest:
+    if not isinstance(error, json_format.ParseError):
+        return InvalidRequest("", "the request is not a valid message: it is no JSON", "MALFORMED_REQUEST")
+    why = str(error).partition("\n")[0]
+    if unknown := _UNKNOWN.search(why):
+        name, place = unknown.groups()
+        path = ".".join([*place.split(".")[1:], name])
+        return InvalidRequest(path, "is no field of this message", "MALFORMED_REQUEST")
+    return InvalidRequest("", f"the request is not a valid message: {why}", "MALFORMED_REQUEST")
+
+
+def to_json(message: Any) -> bytes:
+    """Return a message as protojson, on one line."""
+    return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()

@@ -1,0 +1,291 @@
+"""One connection of HTTP/1.1: httptools reads what comes, and this says what is done with it, and for how long.
+
+One request at a time. A caller who sends the next one before the answer is told by the end of the connection to send it
+again on another (RFC 9112, section 9.3.2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import httptools
+
+from weft_server.api.http_messages import HttpRequest, HttpResponse, HttpStream
+from weft_server.api.request_body import RequestBody
+from weft_server.api.response_head import CONTINUE, head_of
+from weft_server.transport.connections import peer_of
+
+if TYPE_CHECKING:
+    from weft_server.api.connections import HttpConnections
+
+# Of a request's line and headers. gRPC's port takes as many.
+MAX_HEAD_BYTES = 16 * 1024
+MAX_HEADERS = 100
+# Beside a body, in one piece: sizes of chunks, and what may stand behind the last one.
+MAX_FRAMING_BYTES = 16 * 1024
+# For a head to come whole, or a response of no call to be read.
+HEAD_S = 10.0
+# Between two requests.
+IDLE_S = 75.0
+# For a caller to notice that a connection ends, who still sends a body that nobody reads.
+LINGER_S = 2.0
+
+
+class Connection(asyncio.Protocol):
+    """Made for each connection that is accepted. To be used on the event loop's thread.
+
+    Attributes:
+        until: monotonic seconds at which it is ended, unless something comes. Never while a request is answered: then
+            others watch the time.
+        peer: its other end, as gRPC spells it.
+    """
+
+    def __init__(self, home: HttpConnections) -> None:
+        self._home = home
+        self._parser = httptools.HttpRequestParser(self)
+        self.until = math.inf
+        self.peer = ""
+        self._certificate: Any = None
+        self._age_at = 0.0
+        self._transport: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._body: RequestBody | None = None
+        # Whether what comes is dropped: the connection ends after this response.
+        self._is_last = False
+        self._is_http_1_0 = False
+        self._method = ""
+        self._url = b""
+        self._headers: list[tuple[str, str]] = []
+        # Bytes that have come since the last part of a body, or in this head.
+        self._num_framing = 0
+        self._writable: asyncio.Future[None] | None = None
+        self._is_full = False
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: Any) -> None:
+        """Take the connection, or end it at once if there are too many."""
+        self._transport = transport
+        if not self._home.add(self):
+            transport.abort()
+            return
+        # Who writes waits until the system has all of it.
+        transport.set_write_buffer_limits(high=1, low=0)
+        self.peer = peer_of(*transport.get_extra_info("peername")[:2])
+        self._certificate = transport.get_extra_info("peercert")
+        now = time.monotonic()
+        self._age_at, self.until = now + self._home.max_age_s, now + HEAD_S
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """End what is done for it: its caller has gone."""
+        self._home.discard(self)
+        if self._task:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what has come."""
+        if self._is_last and (self._body is None or self._body.is_whole):
+            return
+        if self._body is None and not self._num_framing:
+            self.until = time.monotonic() + HEAD_S
+        self._num_framing += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._is_last = True  # it is answered as if it had not asked
+        except _Unusable as fault:
+            self._give_up(fault.status)
+        except httptools.HttpParserCallbackError as error:
+            self._give_up(error.__context__.status if isinstance(error.__context__, _Unusable) else 400)
+        except httptools.HttpParserError:
+            self._give_up(400)
+        else:
+            most = MAX_HEAD_BYTES if self._body is None else MAX_FRAMING_BYTES
+            if self._num_framing > most and not (self._body and self._body.is_whole):
+                self._give_up(431)
+
+    def pause_writing(self) -> None:
+        """Note that the system takes no more for now."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """Note that the system has all."""
+        self._is_full = False
+        if self._writable and not self._writable.done():
+            self._writable.set_result(None)
+
+    # What httptools calls.
+
+    def on_message_begin(self) -> None:
+        """Refuse to read a request before the last one is answered."""
+        if self._task:
+            self._is_last = True
+            raise _Unusable(0)
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the target."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        # Behind the last chunk of a body may come more. Nobody needs them.
+        if self._body is None:
+            self._headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer. The body may still be on its way."""
+        self._is_http_1_0 = self._parser.get_http_version() == "1.0"
+        request = self._request()
+        self._num_framing = 0
+        self._is_last = self._is_http_1_0 or not self._parser.should_keep_alive()
+        self.until = math.inf
+        self._task = asyncio.get_running_loop().create_task(self._answer(request))
+
+    def on_body(self, data: bytes) -> None:
+        """Take a piece of the body."""
+        assert self._body is not None, "a body before its head. This is a bug."
+        self._num_framing = 0
+        self._body.feed(data)
+
+    def on_message_complete(self) -> None:
+        """Note that the body is whole."""
+        assert self._body is not None, "a request's end before its head. This is a bug."
+        self._body.finish()
+
+    # What answers.
+
+    async def respond(self, response: HttpResponse) -> None:
+        """Send a whole response. Returns once the system has it."""
+        ends = self._begin_response()
+        head = head_of(response.status, response.content_type, response.headers, len(response.body), ends=ends)
+        await self._write(head if self._method == "HEAD" else head + response.body)
+
+    async def begin_stream(self, response: HttpStream) -> None:
+        """Send the head of a response that comes in chunks."""
+        # HTTP/1.0 knows no chunks: its end is the connection's.
+        length = None if self._is_http_1_0 else -1
+        head = head_of(200, response.content_type, response.headers, length, ends=self._begin_response())
+        await self._write(head)
+
+    async def write_chunk(self, data: bytes) -> None:
+        """Send a chunk. Returns once the system has it."""
+        if data:
+            await self._write(data if self._is_http_1_0 else b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def end_stream(self) -> None:
+        """Send the end of a response that came in chunks."""
+        if not self._is_http_1_0:
+            await self._write(b"0\r\n\r\n")
+
+    def abort(self) -> None:
+        """End the connection now, whatever is on its way."""
+        self._transport.abort()
+
+    def close(self) -> None:
+        """End the connection unless a request is answered. That one is the last then."""
+        self._is_last = True
+        if self._task is None:
+            self._transport.close()
+
+    # The rest is nobody else's.
+
+    def _request(self) -> HttpRequest:
+        """The request whose headers have come. Raises _Unusable."""
+        if len(self._headers) > MAX_HEADERS or self._size_of_head() > MAX_HEAD_BYTES:
+            raise _Unusable(431)
+        if self._parser.get_http_version() not in {"1.0", "1.1"}:
+            raise _Unusable(505)
+        hosts = [value for name, value in self._headers if name == "host"]
+        if len(hosts) != 1 and not (self._is_http_1_0 and not hosts):
+            raise _Unusable(400)
+        target = self._url.decode("latin-1")
+        if not target.startswith("/"):
+            # A proxy's form, or OPTIONS *: https://www.rfc-editor.org/rfc/rfc9112#section-3.2
+            raise _Unusable(400)
+        path, _, query = target.partition("?")
+        fields = dict(self._headers)
+        waits = fields.get("expect", "").lower() == "100-continue"
+        length = fields.get("content-length")
+        self._body = RequestBody(int(length) if length else None, self._proceed if waits else None)
+        self._method = self._parser.get_method().decode("latin-1")
+        return HttpRequest(
+            method=self._method,
+            path=path,
+            query=query,
+            headers=self._headers,
+            fields=fields,
+            peer=self.peer,
+            certificate=self._certificate,
+            incoming=self._body,
+        )
+
+    def _size_of_head(self) -> int:
+        return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
+
+    async def _answer(self, request: HttpRequest) -> None:
+        try:
+            await self._home.answer(request, self)
+        finally:
+            self._task = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Wait for the next request, or end the connection."""
+        assert self._body is not None, "a response to nothing. This is a bug."
+        self._url, self._headers = b"", []
+        if self._is_last:
+            self._linger() if not self._body.is_whole else self._transport.close()
+            return
+        self._body = None
+        self._num_framing = 0
+        self.until = time.monotonic() + IDLE_S
+
+    def _linger(self) -> None:
+        """End the connection of who still sends. If it ended at once, the response might not be read.
+
+        RFC 9112, section 9.6.
+        """
+        self._is_last, self._body = True, None
+        self.until = time.monotonic() + LINGER_S
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def _begin_response(self) -> bool:
+        """Whether the connection ends after the response that begins now."""
+        assert self._body is not None, "a response to nothing. This is a bug."
+        # What is left of a body is not read for the next request's sake.
+        self._is_last |= not self._body.is_whole or self._home.is_draining or time.monotonic() > self._age_at
+        return self._is_last
+
+    def _proceed(self) -> None:
+        self._transport.write(CONTINUE)
+
+    def _give_up(self, status: int) -> None:
+        """End a connection on which something unusable came. A response that is on its way is finished."""
+        if self._task and self._body and self._body.is_whole:
+            self._is_last = True
+            return
+        if self._task:
+            # Half a body came, and its rest cannot be read.
+            self._transport.abort()
+            return
+        head = head_of(status, "text/plain", (), 0, ends=True)
+        self._transport.write(head)
+        self._linger()
+
+    async def _write(self, data: bytes) -> None:
+        self._transport.write(data)
+        while self._is_full:
+            self._writable = asyncio.get_running_loop().create_future()
+            await self._writable
+
+
+class _Unusable(Exception):
+    """What came is no request that this port answers. `status` is HTTP's."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status

@@ -1,0 +1,51 @@
+"""Which pages of browsers may call: those of the origins that the settings name, and no others (CORS).
+
+A browser sends `Origin` with what a page of another site asks for. Without this check, any page that somebody opens
+could ask a server on the same machine. https://fetch.spec.whatwg.org/#http-cors-protocol
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft_server.api.http_messages import HttpResponse
+
+if TYPE_CHECKING:
+    from weft_server.api.http_messages import HttpRequest
+
+ANY = "*"
+# Seconds for which a browser need not ask again.
+_MAX_AGE = "7200"
+
+
+class CrossOrigin:
+    """Knows the origins."""
+
+    def __init__(self, origins: frozenset[str]) -> None:
+        self._origins = origins
+
+    def allows(self, request: HttpRequest) -> bool:
+        """Whether a request comes from no page, or from one that may call."""
+        return not request.header("origin") or self.knows(request)
+
+    def knows(self, request: HttpRequest) -> bool:
+        """Whether a request comes from a page that may call."""
+        origin = request.header("origin")
+        return bool(origin) and (ANY in self._origins or origin in self._origins)
+
+    def headers(self, request: HttpRequest) -> tuple[tuple[str, str], ...]:
+        """Return what a response says to the browser, for an origin that is allowed."""
+        if not self.knows(request):
+            return ()
+        origin = request.header("origin")
+        return (("access-control-allow-origin", origin), ("vary", "origin"), ("access-control-expose-headers", ANY))
+
+    def preflight(self, request: HttpRequest) -> HttpResponse:
+        """Return what a browser hears that asks whether it may send a request."""
+        allowed = (
+            ("access-control-allow-methods", "GET, POST"),
+            # The origin is trusted, so it may send what it wants. `*` would not stand for `authorization`.
+            ("access-control-allow-headers", request.header("access-control-request-headers")),
+            ("access-control-max-age", _MAX_AGE),
+        )
+        return HttpResponse(204, content_type="", headers=allowed)

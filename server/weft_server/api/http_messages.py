@@ -1,0 +1,100 @@
+"""Requests and responses of HTTP as routes see them, and the table's rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+    from weft_proto.v1.methods import Method
+    from weft_server.api.caller import Caller
+    from weft_server.api.refusal import Refusal
+    from weft_server.api.request_body import RequestBody
+
+JSON = "application/json"
+
+
+@dataclass(slots=True)
+class HttpRequest:
+    """One request, once its headers have come.
+
+    Attributes:
+        method: such as POST.
+        path: as it was sent, without the query. It begins with a slash.
+        query: what stands behind the question mark.
+        headers: as they came. Names are in lower case. A name may come twice.
+        fields: the same by name, the last one of each.
+        peer: the connection, as gRPC spells its other end.
+        certificate: that of the caller as `ssl` gives it, or None.
+        incoming: its body, until it has come whole.
+        body: its body, once it has come whole.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: list[tuple[str, str]]
+    peer: str
+    certificate: Mapping[str, Any] | None
+    incoming: RequestBody
+    fields: dict[str, str]
+    body: bytes = b""
+
+    def header(self, name: str) -> str:
+        """Return the value of a header, by its name in lower case. Of several, the last. Empty if there is none."""
+        return self.fields.get(name, "")
+
+
+@dataclass(slots=True)
+class HttpResponse:
+    """A response that is there as a whole. `headers` are those beside its type and length."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class HttpStream:
+    """A response that comes in chunks, with the status 200.
+
+    The generator renders what goes wrong by itself: its status has been sent. If it raises, the connection is ended,
+    and the caller sees a response that is not whole.
+    """
+
+    content_type: str
+    chunks: AsyncGenerator[bytes]
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+if TYPE_CHECKING:
+    Response = HttpResponse | HttpStream
+    # Takes the request with its body. Raises RequestError, or Refused of a call that it made.
+    Handler = Callable[[HttpRequest, Caller], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A row of the table.
+
+    Attributes:
+        method: of HTTP.
+        path: without a query. It is compared as it is.
+        rpc: the method of weft.v1 by which a request is judged before its body is read: which models may answer it, and
+            how it is counted if it is refused then. The caller's first call may be another one.
+        max_bytes: of the body.
+        weigh: returns about how many bytes of memory a body takes once it is parsed. Raises InvalidRequest.
+        answer: answers.
+        refuse: makes the response of what is refused, also before the body is read.
+    """
+
+    method: str
+    path: str
+    rpc: Method
+    max_bytes: int
+    weigh: Callable[[HttpRequest, bytes], int]
+    answer: Handler
+    refuse: Callable[[HttpRequest, Refusal], Response]

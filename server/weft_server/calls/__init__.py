@@ -1,0 +1,1 @@
+"""What every call has, by whichever protocol it came: it is admitted, held, counted, refused and drained."""

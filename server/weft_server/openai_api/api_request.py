@@ -1,0 +1,43 @@
+"""One request of OpenAI's API as its endpoint sees it, and who makes its calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from weft_proto.v1 import common_pb2
+    from weft_proto.v1.methods import Method
+
+
+class Caller(Protocol):
+    """Makes the calls of one request. Each raises Refused, which is counted and logged already."""
+
+    async def unary(self, method: Method, request: Any) -> Any:
+        """Return the response of a unary method of weft.v1."""
+
+    def stream(self, method: Method, request: Any) -> AsyncGenerator[Any]:
+        """Yield the responses of a streaming method."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """One request.
+
+    Attributes:
+        caller: makes its calls.
+        task_of: what the model that a selector means does; TASK_UNSPECIFIED where there is none.
+        request_id: what `x-request-id` says, or what was made here. It goes back by the same header.
+        body: what was sent, whole.
+        content_type: what the header says.
+        parameter: what stands in the place of `*` in the route's path.
+    """
+
+    caller: Caller
+    task_of: Callable[[common_pb2.ModelSelector], common_pb2.Task.ValueType]
+    request_id: str
+    body: bytes = b""
+    content_type: str = ""
+    parameter: str = ""

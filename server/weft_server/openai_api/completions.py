@@ -1,0 +1,93 @@
+"""POST /v1/completions: one prompt or several to their continuations, or a text to its translation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft_proto.v1 import common_pb2, generation_pb2, translation_pb2
+from weft_server.errors import InvalidRequest
+from weft_server.openai_api.decoding import in_range
+from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
+from weft_server.openai_api.model_names import selector_of
+from weft_server.openai_api.text_answers import CompletionAnswers
+from weft_server.openai_api.text_requests import (
+    IGNORED,
+    TEXT_FIELDS,
+    TEXT_REFUSED,
+    answer,
+    check_stream,
+    fill,
+    includes_usage,
+    method_of,
+    stream,
+)
+
+if TYPE_CHECKING:
+    from weft_server.api.http_messages import Response
+    from weft_server.openai_api.api_request import ApiRequest
+
+PATH = "/v1/completions"
+MAX_PROMPTS = 256
+Texts = str | list[str | int | list[int]]
+FIELDS = RequestFields(
+    "CompletionRequest",
+    (
+        Field("prompt", Texts, "A text, token ids, or a list of up to 256 of either.", REQUIRED),
+        *TEXT_FIELDS,
+        Field("logprobs", int | None, "So many of the most probable tokens of each step, 0 to 20, and its own."),
+    ),
+    (
+        *TEXT_REFUSED,
+        NotTaken("echo", "the answer is without its prompt", (False,)),
+        NotTaken("best_of", "ask for `n`, or for `num_beams`", (1,)),
+        NotTaken("suffix", "models only continue", ("",)),
+    ),
+    IGNORED,
+)
+PARAMS = {"text": "prompt", "token_ids": "prompt", "token_ids.ids": "prompt", "num_top_tokens": "logprobs"}
+_REQUESTS: dict[str, Any] = {
+    "Generate": generation_pb2.GenerateRequest,
+    "Translate": translation_pb2.TranslateRequest,
+}
+
+
+async def completions(http: ApiRequest) -> Response:
+    """Answer prompts by the call of their model's task."""
+    asked = FIELDS.read(http.body)
+    check_stream(asked)
+    prompts = inputs_of(asked.prompt, "prompt", MAX_PROMPTS)
+    if asked.stream and len(prompts) > 1:
+        raise InvalidRequest("prompt", "must be one prompt for a stream", "NOT_SUPPORTED")
+    selector = selector_of(asked.model)
+    method = method_of(http, selector, PATH, common_pb2.TASK_GENERATE, common_pb2.TASK_TRANSLATE)
+    requests = []
+    for prompt in prompts:
+        request = _REQUESTS[method]()
+        if isinstance(prompt, str):
+            request.text = prompt
+        else:
+            with in_range("prompt"):
+                request.token_ids.ids.extend(prompt)
+        fill(request, http, asked, selector, asked.logprobs)
+        requests.append(request)
+    scored = asked.logprobs is not None
+    answers = CompletionAnswers(http.request_id, asked.model, scored=scored, include_usage=includes_usage(asked))
+    if asked.stream:
+        return await stream(http, method, requests[0], answers, PARAMS)
+    return await answer(http, method, requests, answers)
+
+
+def inputs_of(given: Texts, param: str, most: int) -> list[str | list[int]]:
+    """Return each input of a request: a text, or token ids. Raises InvalidRequest for none, or too many."""
+    if isinstance(given, str):
+        return [given]
+    if given and all(isinstance(each, int) for each in given):
+        return [given]  # type: ignore[list-item] # integers alone are one input
+    if not given:
+        raise InvalidRequest(param, "must not be empty", "EMPTY_INPUT")
+    if len(given) > most:
+        raise InvalidRequest(param, f"must be at most {most} inputs, not {len(given)}", "INPUT_TOO_LONG")
+    for index, each in enumerate(given):
+        if type(each) is not type(given[0]):
+            raise InvalidRequest(f"{param}[{index}]", f"is of another kind than {param}[0]", "WRONG_INPUT_KIND")
+    return given  # type: ignore[return-value] # an integer among others is refused

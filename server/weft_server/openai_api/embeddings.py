@@ -1,0 +1,72 @@
+"""POST /v1/embeddings: texts to vectors, as numbers or as the bytes of numbers."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+
+from weft_proto.v1 import embedding_pb2
+from weft_proto.v1.methods import METHODS
+from weft_server.api.http_messages import HttpResponse
+from weft_server.openai_api.completions import Texts, inputs_of
+from weft_server.openai_api.decoding import in_range
+from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
+from weft_server.openai_api.model_names import name_of, selector_of
+from weft_server.openai_api.text_requests import IGNORED, MODEL_FIELD
+from weft_server.openai_api.usage import input_usage_of
+from weft_server.requests.embed import MAX_INPUTS
+
+if TYPE_CHECKING:
+    from weft_server.openai_api.api_request import ApiRequest
+
+PATH = "/v1/embeddings"
+FIELDS = RequestFields(
+    "EmbeddingRequest",
+    (
+        Field("input", Texts, f"A text, token ids, or a list of up to {MAX_INPUTS} of either.", REQUIRED),
+        MODEL_FIELD,
+        Field("dimensions", int | None, "Cuts each vector to its first numbers."),
+        Field("encoding_format", Literal["float", "base64"] | None, "`float`, or `base64`: little-endian float32."),
+        Field("prompt_name", str | None, "The prompt that stands before each text, such as `query`."),
+    ),
+    (),
+    IGNORED,
+)
+PARAMS = {"inputs": "input"}
+
+
+async def embeddings(http: ApiRequest) -> HttpResponse:
+    """Answer with a vector for each input."""
+    asked = FIELDS.read(http.body)
+    request = embedding_pb2.EmbedRequest(request_id=http.request_id, prompt_name=asked.prompt_name)
+    for each in inputs_of(asked.input, "input", MAX_INPUTS):
+        if isinstance(each, str):
+            request.inputs.add(text=each)
+        else:
+            with in_range("input"):
+                request.inputs.add().token_ids.ids.extend(each)
+    request.model.CopyFrom(selector_of(asked.model))
+    if asked.dimensions is not None:
+        with in_range("dimensions"):
+            request.dimensions = asked.dimensions
+    answer = await http.caller.unary(METHODS["Embed"], request)
+    shape = _as_base64 if asked.encoding_format == "base64" else list
+    data = [
+        {"object": "embedding", "index": index, "embedding": shape(each.values)}
+        for index, each in enumerate(answer.embeddings)
+    ]
+    whole = {
+        "object": "list",
+        "data": data,
+        "model": asked.model,
+        "usage": input_usage_of([answer.usage]),
+        "system_fingerprint": name_of(answer.model),
+    }
+    return HttpResponse(200, msgspec.json.encode(whole))
+
+
+def _as_base64(values: Any) -> str:
+    return base64.b64encode(np.array(values, "<f4").tobytes()).decode()

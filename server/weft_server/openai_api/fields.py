@@ -1,0 +1,91 @@
+"""The fields of a request: those that are taken, ignored or refused. The table is also what docs/openai.md shows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from weft_server.errors import InvalidRequest
+
+REQUIRED = msgspec.NODEFAULT
+# msgspec ends its sentence with the place: "Expected `int`, got `str` - at `$.messages[0].role`".
+_PLACE = re.compile(r"(?s)(?P<what>.*?)(?: - at `\$\.?(?P<place>.*)`)?")
+_MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
+_UNKNOWN = re.compile(r"(?s)Object contains unknown field `(?P<name>.*)`")
+# Of a field's name that nobody knows, this many characters are said again.
+_SHOWN = 64
+
+
+class Field(NamedTuple):
+    """A field that has an effect. `says` is its line in the docs."""
+
+    name: str
+    type: Any
+    says: str
+    default: Any = None
+
+
+class NotTaken(NamedTuple):
+    """A field of OpenAI's that asks for what cannot be done. None and `harmless` values ask for nothing."""
+
+    name: str
+    why: str
+    harmless: tuple[Any, ...] = ()
+
+
+class RequestFields:
+    """All fields of an endpoint. Any other one is refused."""
+
+    def __init__(
+        self, name: str, taken: tuple[Field, ...], refused: tuple[NotTaken, ...] = (), ignored: tuple[str, ...] = ()
+    ) -> None:
+        self.taken, self.refused, self.ignored = taken, refused, ignored
+        anything = [(each, Any, None) for each in (*(each.name for each in refused), *ignored)]
+        self._struct = msgspec.defstruct(
+            name, [*((each.name, each.type, each.default) for each in taken), *anything],
+            kw_only=True, forbid_unknown_fields=True,
+        )  # fmt: skip
+        self._decoder = msgspec.json.Decoder(self._struct)
+
+    def read(self, body: bytes) -> Any:
+        """Return the struct of a JSON body. Raises InvalidRequest, which names the field."""
+        try:
+            return self._checked(self._decoder.decode(body))
+        except msgspec.ValidationError as error:
+            raise _refusal(str(error)) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidRequest("", f"the body is no JSON: {str(error)[:_SHOWN]}", "BAD_JSON") from error
+
+    def convert(self, form: dict[str, Any]) -> Any:
+        """Return the struct of a form, whose values are texts. Raises InvalidRequest, which names the field."""
+        try:
+            return self._checked(msgspec.convert(form, self._struct, strict=False))
+        except msgspec.ValidationError as error:
+            raise _refusal(str(error)) from error
+
+    def _checked(self, asked: Any) -> Any:
+        for name, why, harmless in self.refused:
+            value = getattr(asked, name)
+            if value is not None and value not in harmless:
+                raise InvalidRequest(name, f"is not taken: {why}", "NOT_SUPPORTED")
+        return asked
+
+
+def _refusal(sentence: str) -> InvalidRequest:
+    found = _PLACE.fullmatch(sentence)
+    assert found, "every text matches. This is a bug."
+    what, place = found["what"], found["place"] or ""
+    if missing := _MISSING.fullmatch(what):
+        return InvalidRequest(_joined(place, missing["name"]), "is required", "EMPTY_INPUT")
+    if unknown := _UNKNOWN.fullmatch(what):
+        return InvalidRequest(_joined(place, unknown["name"][:_SHOWN]), "is no field of this request", "UNKNOWN_FIELD")
+    what = what.replace("`", "")
+    if not place:
+        return InvalidRequest("", f"the body is not what is wanted: {what}")
+    return InvalidRequest(place, f"is not what is wanted: {what}")
+
+
+def _joined(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name

@@ -1,0 +1,60 @@
+"""What a field of weft.v1 is called in a request of OpenAI's: the `param` of an error, and the name in its message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from weft_server.api.refusal import Refusal
+
+_TABLE = {f"decoding.{row.path}": row.name for row in (*SAMPLING, *PENALTIES, LENGTH_PENALTY)}
+PARAMS: Mapping[str, str] = _TABLE | {
+    "model": "model",
+    "messages.turns": "messages",
+    "num_top_tokens": "top_logprobs",
+    "decoding.max_new_tokens": "max_tokens",
+    "decoding.min_new_tokens": "min_tokens",
+    "decoding.num_outputs": "n",
+    "decoding.bias": "logit_bias",
+    "decoding.beams": "num_beams",
+    "decoding.beams.num_beams": "num_beams",
+    "decoding.beams.early_stopping": "early_stopping",
+    "decoding.constraint": "response_format",
+    "decoding.constraint.json_schema": "response_format",
+    "decoding.constraint.regex": "regex",
+    "decoding.constraint.lark": "grammar",
+    "decoding.constraint.choice": "choice",
+    "decoding.constraint.choice.texts": "choice",
+    "decoding.stop": "stop",
+    "decoding.stop_token_ids.ids": "stop_token_ids",
+}
+# What stands behind these in a field's path is nothing that the caller knows.
+_WHOLE = {"model", "logit_bias", "response_format"}
+
+
+def param_of(refusal: Refusal, own: Mapping[str, str]) -> tuple[str, str]:
+    """Return the message and the `param` of a refusal. `own` are an endpoint's names, which come before the table's.
+
+    A field that is in neither keeps its name.
+    """
+    field = refusal.field.removeprefix("request.")
+    if not field:
+        return refusal.message, ""
+    param = _named(field, own) or _named(field, PARAMS) or field
+    rest = refusal.message.removeprefix(field)
+    return (f"{param}{rest}" if rest != refusal.message else refusal.message), param
+
+
+def _named(field: str, names: Mapping[str, str]) -> str:
+    """Return the name of the longest beginning of a field's path that the table has, with what is behind it."""
+    beginning = field
+    while beginning:
+        if beginning in names:
+            name = names[beginning]
+            return name if name in _WHOLE else name + field[len(beginning) :]
+        beginning = beginning[: max(beginning.rfind("."), beginning.rfind("["), 0)]
+    return ""

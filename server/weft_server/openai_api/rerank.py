@@ -1,0 +1,114 @@
+"""POST /v1/rerank and /v1/score: a cross-encoder judges pairs of texts. The shapes are Jina's and vLLM's."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft_proto.v1 import classification_pb2
+from weft_server.api.http_messages import HttpResponse
+from weft_server.errors import InvalidRequest
+from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
+from weft_server.openai_api.model_names import name_of, selector_of
+from weft_server.openai_api.text_requests import IGNORED, MODEL_FIELD, all_of
+from weft_server.openai_api.usage import input_usage_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft_server.openai_api.api_request import ApiRequest
+
+RERANK_PATH, SCORE_PATH = "/v1/rerank", "/v1/score"
+MAX_PAIRS = 256
+RERANK_FIELDS = RequestFields(
+    "RerankRequest",
+    (
+        MODEL_FIELD,
+        Field("query", str, "What is looked for.", REQUIRED),
+        Field("documents", list[str], f"The texts to put into order, at most {MAX_PAIRS}.", REQUIRED),
+        Field("top_n", int | None, "How many of the best are returned. Default: all."),
+        Field("return_documents", bool | None, "Whether each result has its text. Default: it has."),
+    ),
+    (),
+    IGNORED,
+)
+SCORE_FIELDS = RequestFields(
+    "ScoreRequest",
+    (
+        MODEL_FIELD,
+        Field("text_1", str | list[str], "A text, or as many as `text_2` has.", REQUIRED),
+        Field(
+            "text_2",
+            str | list[str],
+            f"A text or several, at most {MAX_PAIRS}.",
+            REQUIRED,
+        ),
+    ),
+    (),
+    IGNORED,
+)
+RERANK_PARAMS = {"text": "query", "text_pair": "documents"}
+SCORE_PARAMS = {"text": "text_1", "text_pair": "text_2"}
+
+
+async def rerank(http: ApiRequest) -> HttpResponse:
+    """Answer with the documents, the most relevant first."""
+    asked = RERANK_FIELDS.read(http.body)
+    if asked.top_n is not None and asked.top_n < 1:
+        raise InvalidRequest("top_n", f"must be at least 1, not {asked.top_n}")
+    judged = await _judge(http, asked.model, [(asked.query, each) for each in asked.documents], "documents")
+    # Of equal scores the earlier document is first.
+    order = sorted(range(len(judged)), key=lambda index: -_score(judged[index]))[: asked.top_n]
+    results: list[dict[str, Any]] = [{"index": index, "relevance_score": _score(judged[index])} for index in order]
+    if asked.return_documents is not False:
+        for each in results:
+            each["document"] = {"text": asked.documents[each["index"]]}
+    return _whole(asked, judged, {"id": f"rerank-{http.request_id}", "results": results})
+
+
+async def score(http: ApiRequest) -> HttpResponse:
+    """Answer with the score of each pair."""
+    asked = SCORE_FIELDS.read(http.body)
+    second = [asked.text_2] if isinstance(asked.text_2, str) else asked.text_2
+    first = [asked.text_1] if isinstance(asked.text_1, str) else asked.text_1
+    if len(first) == 1:
+        first = first * len(second)
+    if len(first) != len(second):
+        why = f"must be one text, or as many as text_2 has, {len(second)}, not {len(first)}"
+        raise InvalidRequest("text_1", why)
+    judged = await _judge(http, asked.model, list(zip(first, second, strict=True)), "text_2")
+    data = [{"object": "score", "index": index, "score": _score(each)} for index, each in enumerate(judged)]
+    whole = {"id": f"score-{http.request_id}", "object": "list", "created": int(time.time()), "data": data}
+    return _whole(asked, judged, whole)
+
+
+async def _judge(http: ApiRequest, model: str, pairs: Sequence[tuple[str, str]], param: str) -> list[Any]:
+    """Return what a classifier says of each pair. All run together, as any requests do."""
+    if not pairs:
+        raise InvalidRequest(param, "must not be empty", "EMPTY_INPUT")
+    if len(pairs) > MAX_PAIRS:
+        raise InvalidRequest(param, f"must be at most {MAX_PAIRS} texts, not {len(pairs)}", "INPUT_TOO_LONG")
+    selector = selector_of(model)
+    requests = []
+    for index, (text, text_pair) in enumerate(pairs):
+        if not text_pair:
+            raise InvalidRequest(f"{param}[{index}]", "must not be empty", "EMPTY_INPUT")
+        requests.append(
+            classification_pb2.ClassifyRequest(
+                model=selector, request_id=http.request_id, text=text, text_pair=text_pair, top_k=1
+            )
+        )
+    return await all_of(http.caller, "Classify", requests)
+
+
+def _score(answer: Any) -> float:
+    score: float = answer.labels[0].score
+    return score
+
+
+def _whole(asked: Any, judged: list[Any], more: dict[str, Any]) -> HttpResponse:
+    about = {"model": asked.model, "system_fingerprint": name_of(judged[0].model)}
+    usage = input_usage_of(each.usage for each in judged)
+    return HttpResponse(200, msgspec.json.encode(more | about | {"usage": usage}))

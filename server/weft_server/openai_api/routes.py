@@ -1,0 +1,129 @@
+"""The table of endpoints, and the routes of HTTP that are made of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+from weft_proto.v1 import common_pb2
+from weft_proto.v1.methods import METHODS
+from weft_server.api.codecs import MAX_JSON_PARTS
+from weft_server.api.http_messages import Route
+from weft_server.errors import CannotDecompress, InvalidRequest, RequestError
+from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokens
+from weft_server.openai_api.api_request import ApiRequest
+from weft_server.openai_api.errors import error_response
+from weft_server.transport.handlers import FIELD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+    from weft_server.api.http_messages import HttpRequest, Response
+    from weft_server.api.refusal import Refusal
+    from weft_server.models.registry import ModelRegistry
+    from weft_server.openai_api.api_request import Caller
+    from weft_server.openai_api.fields import RequestFields
+
+REQUEST_ID = "x-request-id"
+_JSON_PARTS = (b"{", b"[", b",")
+
+
+class Endpoint(NamedTuple):
+    """One row.
+
+    Attributes:
+        verb: such as POST.
+        path: its last part may be `*`.
+        method: the call by which a request is judged before its body has come. None: any task may answer it, so it
+            waits for the body.
+        handler: answers. Raises RequestError, or Refused of a call that it made.
+        fields: those of the body; None: it has none.
+        params: what it calls fields of weft.v1, where that is its own.
+    """
+
+    verb: str
+    path: str
+    method: str | None
+    handler: Callable[[ApiRequest], Awaitable[Response]]
+    fields: RequestFields | None = None
+    params: Mapping[str, str] = {}
+
+
+ENDPOINTS = (
+    Endpoint("GET", models_list.PATH, "ListModels", models_list.models),
+    Endpoint("GET", f"{models_list.PATH}/*", "GetModel", models_list.model),
+    Endpoint("POST", chat.PATH, None, chat.chat_completions, chat.FIELDS, chat.PARAMS),
+    Endpoint("POST", completions.PATH, None, completions.completions, completions.FIELDS, completions.PARAMS),
+    Endpoint("POST", embeddings.PATH, "Embed", embeddings.embeddings, embeddings.FIELDS, embeddings.PARAMS),
+    Endpoint("POST", audio.HEARD_PATH, "Transcribe", audio.transcriptions, audio.HEARD_FIELDS, audio.PARAMS),
+    Endpoint("POST", audio.ENGLISH_PATH, "Transcribe", audio.translations, audio.ENGLISH_FIELDS, audio.PARAMS),
+    Endpoint("POST", rerank.RERANK_PATH, "Classify", rerank.rerank, rerank.RERANK_FIELDS, rerank.RERANK_PARAMS),
+    Endpoint("POST", rerank.SCORE_PATH, "Classify", rerank.score, rerank.SCORE_FIELDS, rerank.SCORE_PARAMS),
+    Endpoint("POST", tokens.CUT_PATH, "Tokenize", tokens.tokenize, tokens.CUT_FIELDS, tokens.CUT_PARAMS),
+    Endpoint("POST", tokens.JOIN_PATH, "Detokenize", tokens.detokenize, tokens.JOIN_FIELDS, tokens.JOIN_PARAMS),
+)
+# It is at no path of gRPC, so no task's model is asked whether it has room.
+_ANY_TASK = replace(METHODS["Generate"], name="OpenAI", tasks=())
+
+
+def openai_routes(models: ModelRegistry, max_request_bytes: int) -> Iterator[Route]:
+    """Yield the route of each endpoint. A body has at most `max_request_bytes`."""
+
+    def task_of(selector: common_pb2.ModelSelector) -> common_pb2.Task.ValueType:
+        try:
+            return models.find(selector).task
+        except RequestError:
+            # The call that is made then says so.
+            return common_pb2.TASK_UNSPECIFIED
+
+    for endpoint in ENDPOINTS:
+        rpc = METHODS[endpoint.method] if endpoint.method else _ANY_TASK
+        served = _Served(endpoint, task_of)
+        most = max_request_bytes if endpoint.fields else 0
+        yield Route(endpoint.verb, endpoint.path, rpc, most, _weigh, served.answer, served.refuse)
+
+
+class _Served:
+    """An endpoint as a route."""
+
+    def __init__(self, endpoint: Endpoint, task_of: Callable[[Any], common_pb2.Task.ValueType]) -> None:
+        self._endpoint, self._task_of = endpoint, task_of
+
+    async def answer(self, request: HttpRequest, caller: Caller) -> Response:
+        """Answer a request. Raises Refused and RequestError."""
+        # It is noted on the request, so that a refusal has it too.
+        request_id = request.fields.setdefault(REQUEST_ID, os.urandom(8).hex())
+        asked = ApiRequest(
+            caller,
+            self._task_of,
+            request_id,
+            request.body,
+            request.header("content-type"),
+            unquote(request.path.rpartition("/")[2]),
+        )
+        request.body = b""
+        response = await self._endpoint.handler(asked)
+        response.headers += ((REQUEST_ID, request_id),)
+        return response
+
+    def refuse(self, request: HttpRequest, refusal: Refusal) -> Response:
+        """Return the response of a refusal."""
+        response = error_response(refusal, self._endpoint.params)
+        if request_id := request.header(REQUEST_ID):
+            response.headers += ((REQUEST_ID, request_id),)
+        return response
+
+
+def _weigh(request: HttpRequest, data: bytes) -> int:
+    """Return about how many bytes a body takes, with what is made of it. Raises InvalidRequest and CannotDecompress."""
+    if request.header("content-encoding") not in {"", "identity"}:
+        raise CannotDecompress
+    if request.header("content-type").startswith("multipart/"):
+        return 2 * len(data)
+    num_parts = sum(map(data.count, _JSON_PARTS))
+    if num_parts > MAX_JSON_PARTS:
+        why = f"the JSON has {num_parts:,} braces, brackets and commas, and may have {MAX_JSON_PARTS:,}"
+        raise InvalidRequest("", why, "MESSAGE_TOO_LARGE")
+    return 2 * len(data) + FIELD_BYTES * num_parts

@@ -1,0 +1,159 @@
+"""How produced text goes back: as one object or as chunks, for chats and for completions, from the same messages."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from google.protobuf.json_format import MessageToDict
+
+from weft_proto.v1 import common_pb2
+from weft_server.openai_api.events import DONE, event
+from weft_server.openai_api.log_probs import chat_log_probs, completion_log_probs
+from weft_server.openai_api.model_names import name_of
+from weft_server.openai_api.usage import usage_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+
+FINISH_REASONS = {
+    common_pb2.FINISH_REASON_STOP: "stop",
+    common_pb2.FINISH_REASON_STOP_STRING: "stop",
+    common_pb2.FINISH_REASON_LENGTH: "length",
+}
+
+
+class TextAnswers(ABC):
+    """The answers of one request. What differs between a chat and a completion stands in a class of its own."""
+
+    id_prefix: str
+    object: str
+    chunk_object: str
+
+    def __init__(self, request_id: str, model: str, *, scored: bool = False, include_usage: bool = False) -> None:
+        self._scored, self._include_usage = scored, include_usage
+        self._id, self._model, self._created = f"{self.id_prefix}-{request_id}", model, int(time.time())
+
+    @abstractmethod
+    def _whole_choice(self, index: int, output: Any) -> dict[str, Any]:
+        """A choice of an answer that is sent at once."""
+
+    @abstractmethod
+    def _opening(self, index: int) -> list[dict[str, Any]]:
+        """The choices of what comes before the first text."""
+
+    @abstractmethod
+    def _delta(self, index: int, text: str) -> dict[str, Any]:
+        """The choice of a chunk with text."""
+
+    @abstractmethod
+    def _closing(self, index: int, output: Any) -> dict[str, Any]:
+        """The choice of a chunk that ends one."""
+
+    def whole(self, responses: Sequence[Any]) -> bytes:
+        """Return the answer of one or several calls, whose choices stand one behind the other."""
+        outputs = [output for response in responses for output in _outputs(response)]
+        usage = usage_of(response.completion.usage for response in responses)
+        choices = [self._whole_choice(index, output) for index, output in enumerate(outputs)]
+        answer = self._object(self.object, choices) | {"usage": usage} | _about(responses[0])
+        return msgspec.json.encode(answer)
+
+    async def events(self, responses: AsyncIterator[Any]) -> AsyncGenerator[bytes]:
+        """Yield the events of a streamed call, `[DONE]` at its end."""
+        # All chunks with text of choice 0 are the same but for the text.
+        head, _, tail = self._chunk([self._delta(0, "")]).rpartition(b'""')
+        has_text = False
+        async for response in responses:
+            if response.WhichOneof("event") == "delta":
+                if not has_text:
+                    has_text = True
+                    if opening := self._opening(0):
+                        yield self._chunk(opening)
+                yield head + msgspec.json.encode(response.delta.text) + tail
+                continue
+            for each in self._ending(response.final, has_text=has_text):
+                yield each
+        yield DONE
+
+    def _ending(self, final: Any, *, has_text: bool) -> Iterator[bytes]:
+        outputs = _outputs(final)
+        for index, output in enumerate(outputs):
+            if not (has_text and index == 0):
+                if opening := self._opening(index):
+                    yield self._chunk(opening)
+                if output.text:
+                    yield self._chunk([self._delta(index, output.text)])
+        closing = [self._closing(index, output) for index, output in enumerate(outputs)]
+        for each in closing[:-1]:
+            yield self._chunk([each])
+        yield self._chunk(closing[-1:], **_about(final))
+        if self._include_usage:
+            yield self._chunk([], usage=usage_of([final.completion.usage]))
+
+    def _chunk(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
+        usage = {"usage": None} if self._include_usage else {}
+        # The choices stand last, so that the text of a delta does.
+        return event(usage | more | self._object(self.chunk_object, choices))
+
+    def _object(self, name: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"id": self._id, "object": name, "created": self._created, "model": self._model, "choices": choices}
+
+
+class ChatAnswers(TextAnswers):
+    """`chat.completion` and its chunks."""
+
+    id_prefix, object, chunk_object = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def _whole_choice(self, index: int, output: Any) -> dict[str, Any]:
+        message = {"role": "assistant", "content": output.text, "refusal": None}
+        return {"index": index, "message": message} | self._end(output)
+
+    def _opening(self, index: int) -> list[dict[str, Any]]:
+        return [{"index": index, "finish_reason": None, "delta": {"role": "assistant", "content": ""}}]
+
+    def _delta(self, index: int, text: str) -> dict[str, Any]:
+        return {"index": index, "finish_reason": None, "delta": {"content": text}}
+
+    def _closing(self, index: int, output: Any) -> dict[str, Any]:
+        return {"index": index, "delta": {}} | self._end(output)
+
+    def _end(self, output: Any) -> dict[str, Any]:
+        log_probs = chat_log_probs(output) if self._scored else None
+        return {"finish_reason": FINISH_REASONS[output.finish_reason], "logprobs": log_probs}
+
+
+class CompletionAnswers(TextAnswers):
+    """`text_completion`, of which chunks have the same shape."""
+
+    id_prefix, object, chunk_object = "cmpl", "text_completion", "text_completion"
+
+    def _whole_choice(self, index: int, output: Any) -> dict[str, Any]:
+        return self._end(index, output) | {"text": output.text}
+
+    def _opening(self, index: int) -> list[dict[str, Any]]:  # noqa: ARG002 - a chat's names its role
+        return []
+
+    def _delta(self, index: int, text: str) -> dict[str, Any]:
+        return {"index": index, "finish_reason": None, "logprobs": None, "text": text}
+
+    def _closing(self, index: int, output: Any) -> dict[str, Any]:
+        return self._end(index, output) | {"text": ""}
+
+    def _end(self, index: int, output: Any) -> dict[str, Any]:
+        log_probs = completion_log_probs(output) if self._scored else None
+        return {"index": index, "finish_reason": FINISH_REASONS[output.finish_reason], "logprobs": log_probs}
+
+
+def _outputs(response: Any) -> list[Any]:
+    """The answers of a response, which have the fields of an Output."""
+    return [response.completion, *response.completion.others]
+
+
+def _about(response: Any) -> dict[str, Any]:
+    """What there is to say of an answer beside its choices: the version that made it, and what it attended to."""
+    about: dict[str, Any] = {"system_fingerprint": name_of(response.completion.model)}
+    if response.HasField("alignment"):
+        about["alignment"] = MessageToDict(response.alignment, preserving_proto_field_name=True)
+    return about

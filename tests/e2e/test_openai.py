@@ -1,0 +1,150 @@
+"""The `openai` client against a real server: what it asks for, what it is told, and how often it tries again."""
+
+import base64
+from pathlib import Path
+
+import openai
+import pytest
+
+import weft
+from held import Held
+
+pytestmark = pytest.mark.e2e
+EXAMPLES = Path(__file__).parents[2] / "export/checkpoints"
+PROMPT = "Return a list of"
+
+
+@pytest.fixture(scope="module")
+def server(demo_repository, tmp_path_factory):
+    """One server whose steps a test can hold."""
+    with Held(demo_repository, tmp_path_factory.mktemp("points"), api_port=0, max_restarts=100) as server:
+        server.wait_for("ready")
+        yield server
+
+
+def opened(server, **more):
+    """OpenAI's own client of that server."""
+    return openai.OpenAI(base_url=f"http://{server.wait_for('listening')['api']}/v1", api_key="none", **more)
+
+
+@pytest.fixture
+def client(server):
+    """A client that tries nothing again."""
+    with opened(server, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def typed(server):
+    """The SDK, by gRPC."""
+    with weft.Client(server.target, timeout=60) as client:
+        yield client
+
+
+def test_models_are_listed_and_found(client):
+    """By the names that requests give."""
+    names = [each.id for each in client.models.list()]
+
+    assert {"pydocs", "en-es", "scenes"} <= set(names)
+    assert ["pydocs", "pydocs@1"] == [client.models.retrieve(each).id for each in ("pydocs", "pydocs@1")]
+    with pytest.raises(openai.NotFoundError, match="there is no model 'nope'"):
+        client.models.retrieve("nope")
+
+
+def test_text_is_that_of_grpc(client, typed):
+    """A completion by HTTP has the bits of the same call by gRPC, whole, drawn and streamed."""
+    draws = {"model": "pydocs", "prompt": PROMPT, "temperature": 1.5, "seed": 7, "max_tokens": 12}
+    whole = client.completions.create(**draws, logprobs=1, extra_body={"top_k": 20})
+    same = typed.generate(
+        PROMPT,
+        return_scores=True,
+        decoding=weft.Decoding(max_new_tokens=12, strategy=weft.Sampling(temperature=1.5, seed=7, top_k=20)),
+    )
+    assert (same.text, list(same.token_log_probs)) == (whole.choices[0].text, whole.choices[0].logprobs.token_logprobs)
+    assert same.usage.output_tokens == whole.usage.completion_tokens
+    with client.completions.create(**draws, extra_body={"top_k": 20}, stream=True) as stream:
+        assert same.text == "".join(each.choices[0].text for each in stream)
+
+
+def test_a_chat_about_a_picture(client, typed):
+    """The picture travels as a data URI. Its caption streams, and usage comes last."""
+    picture = next(iter(sorted((EXAMPLES / "scenes/examples").glob("*.png")))).read_bytes()
+    url = "data:image/png;base64," + base64.b64encode(picture).decode()
+    message = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+    ask = {"model": "scenes", "messages": [message]}
+    chat = client.chat.completions.create(**ask, logprobs=True, top_logprobs=2)
+    caption = typed.caption(picture)
+
+    assert (caption.text, "stop") == (chat.choices[0].message.content, chat.choices[0].finish_reason)
+    assert all(2 == len(each.top_logprobs) for each in chat.choices[0].logprobs.content)
+    chunks = list(client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
+    assert caption.text == "".join(each.choices[0].delta.content or "" for each in chunks[:-1])
+    assert (caption.usage.input_tokens, []) == (chunks[-1].usage.prompt_tokens, chunks[-1].choices)
+    again = client.chat.completions.with_raw_response.create(**ask, extra_headers={"x-request-id": "mine"})
+    assert ("mine", "chatcmpl-mine") == (again.headers["x-request-id"], again.parse().id)
+
+
+def test_a_recording_is_transcribed(client, typed):
+    """As a form, with words and their times, and as subtitles."""
+    path = EXAMPLES / "commands/examples/eighty-eight-fifty-five.wav"
+    heard = client.audio.transcriptions.create(
+        file=path, model="commands", response_format="verbose_json", timestamp_granularities=["word", "segment"]
+    )
+    same = typed.transcribe(path, timestamps=True, explain=True)
+
+    assert ("eighty eight fifty five", same.text) == (heard.text, heard.text)
+    assert [each.text for each in same.words] == [each.word for each in heard.words]
+    assert [round(each.start_s, 3) for each in same.segments] == [each.start for each in heard.segments]
+    said = client.audio.transcriptions.create(file=path, model="commands", response_format="srt")
+    assert said.startswith("1\n00:00:00,")
+    stream = client.audio.transcriptions.create(file=path, model="commands", stream=True)
+    assert heard.text == list(stream)[-1].text
+
+
+def test_an_error_is_typed(client):
+    """The client raises the class of the status, with the field's name and a code."""
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(model="pydocs", prompt=PROMPT, temperature=11)
+    assert ("temperature", "invalid_field", "invalid_request_error") == (
+        refused.value.param, refused.value.code, refused.value.type,
+    )  # fmt: skip
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(model="pydocs", prompt=PROMPT, max_tokens=0, stream=True)
+    assert "max_tokens" == refused.value.param
+    with pytest.raises(openai.NotFoundError):
+        client.post("/chat/completion", body={}, cast_to=object)
+
+
+def test_a_step_that_fails_ends_a_stream_with_an_error(server, client):
+    """A client that has half an answer is told that the rest will not come. It does not take it for the whole."""
+    server.say("pydocs.decode", "hold 3")
+    stream = client.completions.create(model="pydocs", prompt=PROMPT, max_tokens=60, stream=True, temperature=2)
+    first = next(stream)
+    server.wait_until(lambda: server.is_held("pydocs.decode"), what="a step")
+    server.say("pydocs.decode", "raise")
+    assert first.choices[0].text
+    with pytest.raises(openai.APIError) as failed:
+        list(stream)
+    assert "step_failed" == failed.value.code
+
+
+def test_a_client_that_goes_frees_its_slot(server, client):
+    """In the middle of a stream, nothing is decoded for nobody."""
+    server.say("pydocs.decode", "hold 3")
+    stream = client.completions.create(model="pydocs", prompt=PROMPT, max_tokens=60, stream=True, temperature=2)
+    next(stream)
+    server.wait_until(lambda: server.is_held("pydocs.decode"), what="a step")
+    stream.close()
+    server.free("pydocs.decode")
+    server.wait_until(lambda: 0 == server.metric("weft_decode_slots_used"), what="an empty engine")
+    server.wait_until(lambda: server.metric("weft_requests_total", code="CANCELLED") >= 1, what="a cancelled call")
+
+
+def test_what_is_wrong_is_not_sent_again(server):
+    """A step that failed may fail because of the request: the client is told not to try again, and does not."""
+    with opened(server, max_retries=2) as client:
+        before = server.metric("weft_requests_total")
+        server.say("pydocs.decode", "raise")
+        with pytest.raises(openai.InternalServerError):
+            client.completions.create(model="pydocs", prompt=PROMPT)
+        assert before + 1 == server.metric("weft_requests_total")

@@ -1,0 +1,141 @@
+"""OpenAI's requests without HTTP: routes over models that are loaded in this process, and what a client would see."""
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import msgspec
+
+from loaded import Loaded
+from weft_proto.v1 import common_pb2, model_pb2
+from weft_server.api.http_messages import HttpStream
+from weft_server.api.refusal import Refused, refusal_of
+from weft_server.config import read_config
+from weft_server.errors import RequestError
+from weft_server.models.registry import ModelRegistry, RegistryEntry
+from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.openai_api.api_request import ApiRequest
+from weft_server.openai_api.errors import error_response
+from weft_server.openai_api.routes import ENDPOINTS
+from weft_server.rpc.services import behaviours
+from weft_server.transport.status import to_status
+
+
+def refused(error):
+    """What a Caller raises for an error."""
+    return Refused(refusal_of(error, to_status(error)))
+
+
+class Behaviours:
+    """A Caller that asks what answers gRPC's calls, and notes what was asked."""
+
+    def __init__(self, methods):
+        self._methods = methods
+
+    async def unary(self, method, request):
+        """As Caller says, in a context of its own."""
+        return await asyncio.create_task(self._ask(method, request))
+
+    async def stream(self, method, request):
+        """As Caller says."""
+        REQUEST_CONTEXT.set(RequestContext(method.name))
+        try:
+            async for response in self._methods[method.name](request, None):
+                yield response
+        except RequestError as error:
+            raise refused(error) from None
+
+    async def _ask(self, method, request):
+        REQUEST_CONTEXT.set(RequestContext(method.name))
+        try:
+            return await self._methods[method.name](request, None)
+        except RequestError as error:
+            raise refused(error) from None
+
+
+class Scripted:
+    """A Caller whose answers a test has written. A request that is an error is raised."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    async def unary(self, method, request):
+        """The next answer."""
+        self.asked.append((method.name, request))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise refused(answer)
+        return answer
+
+    async def stream(self, method, request):
+        """All answers."""
+        self.asked.append((method.name, request))
+        for answer in self.answers:
+            if isinstance(answer, Exception):
+                raise refused(answer)
+            yield answer
+
+
+class Client:
+    """Sends requests to the routes, and reads what comes back."""
+
+    def __init__(self, caller, task=common_pb2.TASK_GENERATE):
+        self.caller = caller
+        self._task_of = task if callable(task) else lambda _: task
+
+    async def send(self, verb, path, body=b"", content_type="application/json", parameter=""):
+        """The status, the headers and the body of an answer; of a stream, the data of its events."""
+        (endpoint,) = (each for each in ENDPOINTS if (each.verb, each.path) == (verb, path))
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        request = ApiRequest(self.caller, self._task_of, "r1", data, content_type, parameter)
+        try:
+            answer = await endpoint.handler(request)
+        except Refused as told:
+            answer = error_response(told.refusal, endpoint.params)
+        except RequestError as error:
+            answer = error_response(refused(error).refusal, endpoint.params)
+        if isinstance(answer, HttpStream):
+            return 200, {}, await _events(answer)
+        assert answer.content_type.startswith("text/plain") or answer.body.startswith(b"{")
+        shown = msgspec.json.decode(answer.body) if answer.content_type == "application/json" else answer.body.decode()
+        return answer.status, dict(answer.headers), shown
+
+    async def post(self, path, /, **body):
+        """What is answered to a POST that must not be refused."""
+        status, _, answer = await self.send("POST", path, body)
+        assert 200 == status, answer
+        return answer
+
+    async def refusal(self, path, /, **body):
+        """(status, param, code) of a POST that is refused."""
+        status, _, answer = await self.send("POST", path, body)
+        return status, answer["error"]["param"], answer["error"]["code"]
+
+
+async def _events(stream):
+    data = []
+    async for chunk in stream.chunks:
+        assert chunk.endswith(b"\n\n")
+        data.append(chunk)
+    return [each if each.startswith(b":") else _data(each) for each in data]
+
+
+def _data(chunk):
+    assert chunk.startswith(b"data: ")
+    assert 1 == chunk.count(b"\n\n")
+    text = chunk[len(b"data: ") : -2]
+    return text.decode() if text == b"[DONE]" else msgspec.json.decode(text)
+
+
+@asynccontextmanager
+async def serving(repository, *names, **settings):
+    """A Client of some models of a repository."""
+    async with AsyncExitStack() as stack:
+        entries = []
+        for name in names:
+            model = await stack.enter_async_context(
+                Loaded(repository / name / "1", **{"slots": 4, "lanes": 1} | settings)
+            )
+            entries.append(RegistryEntry(name, 1, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model))
+        registry = ModelRegistry(entries)
+        caller = Behaviours(behaviours(registry, read_config(repository=entries[0].directory)))
+        yield Client(caller, lambda selector: registry.find(selector).task)

@@ -1,0 +1,411 @@
+"""What OpenAI's clients are answered is what the same call by weft.v1 is answered, in their shapes."""
+
+import asyncio
+import base64
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openai_calls import Client, Scripted, serving
+from weft_proto.v1 import (
+    caption_pb2,
+    classification_pb2,
+    common_pb2,
+    embedding_pb2,
+    generation_pb2,
+    model_pb2,
+    transcription_pb2,
+    translation_pb2,
+)
+from weft_proto.v1.methods import METHODS
+from weft_server.errors import LaneFailed, Overloaded
+from weft_server.openai_api.events import COMMENT, DONE, streamed
+
+EXAMPLES = Path(__file__).parents[2] / "export/checkpoints"
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+PROMPT = "Return a list of"
+DRAWS = {"temperature": 1.5, "seed": 7, "top_k": 20, "max_tokens": 12}
+TYPED_DRAWS = {"max_new_tokens": 12, "sampling": {"temperature": 1.5, "seed": 7, "top_k": 20}}
+
+
+def run(repository, names, talk):
+    """Serve some models, and return what somebody hears who talks to them."""
+
+    async def served():
+        async with serving(repository, *names) as client:
+            return await talk(client)
+
+    return asyncio.run(served())
+
+
+def texts(events):
+    """The text of each choice of a stream, joined, and why each ended."""
+    joined, ends = {}, {}
+    for each in events:
+        for choice in [] if isinstance(each, str | bytes) else each["choices"]:
+            text = choice["delta"].get("content", "") if "delta" in choice else choice["text"]
+            joined[choice["index"]] = joined.get(choice["index"], "") + text
+            if choice["finish_reason"]:
+                ends[choice["index"]] = choice["finish_reason"]
+    return joined, ends
+
+
+def test_a_completion_is_that_of_generate(demo_repository):
+    """Text, tokens, scores, usage and end are those of the typed call, with the same seed. So is a stream."""
+
+    async def talk(client):
+        typed = await client.caller.unary(METHODS["Generate"],
+            generation_pb2.GenerateRequest(
+                text=PROMPT, decoding=TYPED_DRAWS, return_scores=True, num_top_tokens=2,
+                model={"name": "pydocs"}, explain={},
+            ),
+        )  # fmt: skip
+        body = {"model": "pydocs@1", "prompt": PROMPT, **DRAWS, "logprobs": 2, "explain": True}
+        whole = await client.post(COMPLETIONS, **body)
+        events = await client.post(COMPLETIONS, **body, stream=True, stream_options={"include_usage": True})
+        return typed, whole, events
+
+    typed, whole, events = run(demo_repository, ["pydocs"], talk)
+    said, (choice,) = typed.completion, whole["choices"]
+    assert ("cmpl-r1", "text_completion", "pydocs@1") == (whole["id"], whole["object"], whole["system_fingerprint"])
+    assert (said.text, "length") == (choice["text"], choice["finish_reason"])
+    log_probs = choice["logprobs"]
+    assert (list(said.tokens), list(said.token_log_probs)) == (log_probs["tokens"], log_probs["token_logprobs"])
+    tops = [dict(zip(each.tokens, each.log_probs, strict=True)) for each in said.top_tokens]
+    assert tops == log_probs["top_logprobs"]
+    usage = said.usage.input_tokens, said.usage.output_tokens
+    assert (*usage, sum(usage)) == tuple(whole["usage"].values())[:3]
+    assert list(typed.alignment.source_tokens) == whole["alignment"]["source_tokens"]
+    assert ({0: said.text}, {0: "length"}) == texts(events)
+    assert len(events) > 4, "a stream comes in pieces"
+    *pieces, end, last, done = events
+    assert [None] * len(pieces) == [each["usage"] for each in pieces]
+    assert (log_probs, whole["alignment"]) == (end["choices"][0]["logprobs"], end["alignment"])
+    assert ([], whole["usage"], "[DONE]") == (last["choices"], last["usage"], done)
+
+
+def test_several_prompts_and_several_answers(demo_repository):
+    """Choices stand prompt by prompt, each as it is alone. Draws are those of the typed call."""
+
+    async def talk(client):
+        asked = {"model": "pydocs", "n": 2, **DRAWS}
+        prompts = [PROMPT, "Open the file"]
+        many = await client.post(COMPLETIONS, **asked, prompt=prompts)
+        alone = [await client.post(COMPLETIONS, **asked, prompt=each) for each in prompts]
+        events = await client.post(COMPLETIONS, **asked, prompt=PROMPT, stream=True)
+        refused = await client.refusal(COMPLETIONS, model="pydocs", prompt=[PROMPT, ""])
+        return many, alone, events, refused
+
+    many, alone, events, refused = run(demo_repository, ["pydocs"], talk)
+    expected = [choice["text"] for each in alone for choice in each["choices"]]
+    assert expected == [each["text"] for each in many["choices"]]
+    assert [0, 1, 2, 3] == [each["index"] for each in many["choices"]]
+    assert len(set(expected)) == 4
+    assert sum(each["usage"]["total_tokens"] for each in alone) == many["usage"]["total_tokens"]
+    assert dict(enumerate(expected[:2])) == texts(events)[0]
+    assert (400, "prompt", "empty_input") == refused
+
+
+def test_a_constraint_and_a_stop_hold(demo_repository):
+    """An answer fits what it was asked to fit, and ends before a stop string, which is a stop."""
+
+    async def talk(client):
+        ask = {"model": "pydocs", "prompt": PROMPT, "max_tokens": 40}
+        chosen = await client.post(COMPLETIONS, **ask, choice=["tomatoes", "potatoes"])
+        stopped = await client.post(COMPLETIONS, **ask, stop=["s"])
+        return chosen["choices"][0], stopped["choices"][0]
+
+    chosen, stopped = run(demo_repository, ["pydocs"], talk)
+    assert chosen["text"] in {"tomatoes", "potatoes"}
+    assert "stop" == stopped["finish_reason"]
+    assert "s" not in stopped["text"]
+
+
+def test_chats_of_models_that_see_and_translate(demo_repository):
+    """A picture's caption and a text's translation are those of the typed calls, whole and streamed."""
+    picture = next(iter(sorted((EXAMPLES / "scenes/examples").glob("*.png")))).read_bytes()
+    url = "data:image/png;base64," + base64.b64encode(picture).decode()
+
+    async def talk(client):
+        typed = [
+            await client.caller.unary(
+                METHODS["Caption"], caption_pb2.CaptionRequest(image={"data": picture}, return_scores=True)
+            ),
+            await client.caller.unary(
+                METHODS["Translate"], translation_pb2.TranslateRequest(text="we are eating bread")
+            ),
+        ]
+        seen = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
+        said = [{"role": "user", "content": "we are eating bread"}]
+        bodies = [
+            {"model": "scenes", "messages": seen, "logprobs": True, "top_logprobs": 1},
+            {"model": "en-es", "messages": said, "source_language": "en"},
+        ]
+        whole = [await client.post(CHAT, **each) for each in bodies]
+        return typed, whole, [await client.post(CHAT, **each, stream=True) for each in bodies]
+
+    typed, whole, streams = run(demo_repository, ["scenes", "en-es"], talk)
+    for answer, chat, events in zip(typed, whole, streams, strict=True):
+        (choice,) = chat["choices"]
+        assert {"role": "assistant", "content": answer.completion.text, "refusal": None} == choice["message"]
+        assert ({0: answer.completion.text}, {0: "stop"}) == texts(events)
+        assert {"role": "assistant", "content": ""} == events[0]["choices"][0]["delta"]
+        assert ("chatcmpl-r1", "chat.completion.chunk") == (events[0]["id"], events[0]["object"])
+    content = whole[0]["choices"][0]["logprobs"]["content"]
+    assert list(typed[0].completion.token_log_probs) == [each["logprob"] for each in content]
+    assert all(each["token"] == each["top_logprobs"][0]["token"] for each in content)
+
+
+def test_a_chat_is_that_of_its_template(tmp_path, tiny_repository):
+    """Messages are answered as by Generate, and their tokens are told. Without a template, the way out is told."""
+    directory = tmp_path / "tiny-gpt" / "1"
+    shutil.copytree(tiny_repository / "tiny-gpt" / "1", directory)
+    template = b"{% for message in messages %}{{ message.content }} {% endfor %}"
+    (directory / "chat.jinja").write_bytes(template)
+    manifest = json.loads((directory / "bundle.json").read_text())
+    manifest["text"]["chat"] = {"template": "chat.jinja"}
+    digest = hashlib.sha256(template).hexdigest()
+    manifest["files"].append({"path": "chat.jinja", "sha256": digest, "sizeBytes": str(len(template))})
+    (directory / "bundle.json").write_text(json.dumps(manifest))
+    turns = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "sees"}]
+
+    async def talk(client):
+        typed = await client.caller.unary(
+            METHODS["Generate"], generation_pb2.GenerateRequest(messages={"turns": turns})
+        )
+        whole = await client.post(CHAT, model="tiny-gpt", messages=turns)
+        return typed, whole, await client.post("/tokenize", model="tiny-gpt", messages=turns, return_token_strs=True)
+
+    typed, whole, cut = run(tmp_path, ["tiny-gpt"], talk)
+    assert typed.completion.text == whole["choices"][0]["message"]["content"]
+    assert typed.completion.usage.input_tokens == whole["usage"]["prompt_tokens"] == cut["count"]
+    assert len(cut["tokens"]) == len(cut["token_strs"]) == cut["count"]
+
+
+def test_a_chat_without_a_template_is_refused_with_a_way_out(demo_repository):
+    """The advice of the error is something that the server then takes."""
+
+    async def talk(client):
+        body = {"model": "pydocs", "messages": [{"role": "user", "content": "hi"}]}
+        return await client.send("POST", CHAT, body), await client.send("POST", CHAT, body | {"stream": True})
+
+    for status, _, answer in run(demo_repository, ["pydocs"], talk):
+        assert (400, "messages") == (status, answer["error"]["param"])
+        assert "send a prompt to /v1/completions" in answer["error"]["message"]
+
+
+def test_embeddings_are_those_of_embed(tiny_repository):
+    """As numbers and as bytes they are the bits of the typed call, in the order of the inputs, cut if asked."""
+
+    async def talk(client):
+        model = {"name": "tiny-embed"}
+        inputs = [{"text": "a cat"}, {"text": "the big dog"}]
+        typed = await client.caller.unary(METHODS["Embed"], embedding_pb2.EmbedRequest(model=model, inputs=inputs))
+        ask = {"model": "tiny-embed", "input": ["a cat", "the big dog"]}
+        forms = [await client.post("/v1/embeddings", **ask, encoding_format=each) for each in ("float", "base64")]
+        short = await client.post("/v1/embeddings", model="tiny-embed", input="a cat", dimensions=2)
+        return typed, forms, short
+
+    typed, (numbers, encoded), short = run(tiny_repository, ["tiny-embed"], talk)
+    expected = [list(each.values) for each in typed.embeddings]
+    assert expected == [each["embedding"] for each in numbers["data"]]
+    assert expected == [np.frombuffer(base64.b64decode(each["embedding"]), "<f4").tolist() for each in encoded["data"]]
+    assert {"prompt_tokens": typed.usage.input_tokens, "total_tokens": typed.usage.input_tokens} == numbers["usage"]
+    assert 2 == len(short["data"][0]["embedding"])
+
+
+def form(file, **fields):
+    """The arguments that send a form."""
+    parts = [(f'name="{name}"', value.encode()) for name, value in fields.items()]
+    parts.append(('name="file"; filename="a.wav"', file))
+    said = b"".join(b"--B\r\nContent-Disposition: form-data; %s\r\n\r\n%s\r\n" % (h.encode(), v) for h, v in parts)
+    return said + b"--B--\r\n", "multipart/form-data; boundary=B"
+
+
+TRANSCRIPTIONS = "/v1/audio/transcriptions"
+
+
+def test_transcriptions_are_those_of_transcribe(demo_repository):
+    """In each format: the text, its segments and words, and when they are said. A stream has the text too."""
+    recording = EXAMPLES / "commands/examples/eighty-eight-fifty-five.wav"
+    file = recording.read_bytes()
+
+    async def talk(client):
+        request = transcription_pb2.TranscribeRequest(
+            audio={"data": file}, timestamps=True, explain={}, return_scores=True
+        )
+        typed = await client.caller.unary(METHODS["Transcribe"], request)
+        shapes = {}
+        for shape in ("json", "text", "srt", "vtt", "verbose_json"):
+            more = {"timestamp_granularities[]": "word"} if shape == "verbose_json" else {}
+            _, _, shapes[shape] = await client.send(
+                "POST", TRANSCRIPTIONS, *form(file, model="commands", response_format=shape, **more)
+            )
+        _, _, events = await client.send("POST", TRANSCRIPTIONS, *form(file, model="commands", stream="true"))
+        return typed, shapes, events
+
+    typed, shapes, events = run(demo_repository, ["commands"], talk)
+    text, first = typed.completion.text, typed.segments[0]
+    assert (text, f"{text}\n") == (shapes["json"]["text"], shapes["text"])
+    assert f"1\n{clock(first.start_s, ',')} --> {clock(first.end_s, ',')}\n{first.text}\n\n" in shapes["srt"]
+    assert f"WEBVTT\n\n{clock(first.start_s, '.')} --> {clock(first.end_s, '.')}\n{first.text}\n\n" in shapes["vtt"]
+    words = [each["word"] for each in shapes["verbose_json"]["words"]]
+    assert (text.split(), "segments" in shapes["verbose_json"]) == (words, False)
+    deltas = [each["delta"] for each in events[:-2]]
+    assert (text, text, "[DONE]") == ("".join(deltas), events[-2]["text"], events[-1])
+
+
+def clock(seconds, point):
+    """A time as subtitles have it."""
+    return f"00:00:{int(seconds):02}{point}{round(seconds * 1000) % 1000:03}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": "xml"}, "response_format"),
+        ({"stream": "true", "response_format": "srt"}, "response_format"),
+        ({"timestamp_granularities[]": "word"}, "timestamp_granularities"),
+        ({"include[]": "logprobs", "response_format": "text"}, "include"),
+        ({"prompt": "names: Ada"}, "prompt"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": "11"}, "temperature"),
+        ({"color": "red"}, "color"),
+    ],
+)
+def test_what_a_form_cannot_ask_for_is_refused_by_name(fields, param):
+    """As of JSON: nothing is left out silently."""
+    sent = Client(Scripted(), common_pb2.TASK_TRANSCRIBE).send("POST", TRANSCRIPTIONS, *form(b"x", model="m", **fields))
+    status, _, answer = asyncio.run(sent)
+
+    assert (400, param) == (status, answer["error"]["param"])
+
+
+def test_what_is_no_form_is_refused():
+    """JSON, half a form, no file and two files."""
+    body, kind = form(b"x", model="m")
+    twice = body.replace(b"--B--\r\n", b"") + body
+    for sent in ((b"{}", "application/json"), (body[:-20], kind), (b"", kind), (b"--B--\r\n", kind), (twice, kind)):
+        status, _, answer = asyncio.run(Client(Scripted()).send("POST", TRANSCRIPTIONS, *sent))
+        assert (400, "invalid_request_error") == (status, answer["error"]["type"]), sent
+
+
+def test_a_translation_asks_for_english():
+    """The one path writes down what is spoken, the other one says it in English, whatever the model's default is."""
+    done = transcription_pb2.TranscribeResponse(completion={"text": "t", "finish_reason": 1})
+    for path, to_english in ((TRANSCRIPTIONS, False), ("/v1/audio/translations", True)):
+        caller = Scripted(done)
+        asyncio.run(Client(caller).send("POST", path, *form(b"x", model="m")))
+        request = caller.asked[0][1]
+        assert (True, to_english) == (request.HasField("to_english"), request.to_english)
+
+
+def judged(*scores):
+    """What a cross-encoder answers to each of some pairs."""
+    return [
+        classification_pb2.ClassifyResponse(labels=[{"label": "l", "score": each}], usage={"input_tokens": 3})
+        for each in scores
+    ]
+
+
+def test_rerank_puts_documents_into_order():
+    """The most relevant is first, of equal ones the earlier one, and each document is judged beside the query."""
+    caller = Scripted(*judged(0.25, -1.5, 7.5, 0.25))
+    client, documents = Client(caller, common_pb2.TASK_CLASSIFY_TEXT), ["a", "b", "c", "d"]
+    answer = asyncio.run(client.post("/v1/rerank", model="m", query="q", documents=documents, top_n=3))
+
+    assert [("q", each) for each in documents] == [(each.text, each.text_pair) for _, each in caller.asked]
+    results = [(each["index"], each["relevance_score"], each["document"]["text"]) for each in answer["results"]]
+    assert [(2, 7.5, "c"), (0, 0.25, "a"), (3, 0.25, "d")] == results
+    assert {"prompt_tokens": 12, "total_tokens": 12} == answer["usage"]
+
+
+def test_score_judges_pairs():
+    """One text beside each of several, or pair by pair."""
+    for first, pairs in (("q", [("q", "a"), ("q", "b")]), (["p", "q"], [("p", "a"), ("q", "b")])):
+        caller = Scripted(*judged(0.5, 0.75))
+        answer = asyncio.run(Client(caller).post("/v1/score", model="m", text_1=first, text_2=["a", "b"]))
+        assert [0.5, 0.75] == [each["score"] for each in answer["data"]]
+        assert pairs == [(each.text, each.text_pair) for _, each in caller.asked]
+    refused = Client(Scripted()).refusal("/v1/score", model="m", text_1=["a", "b"], text_2=["c"])
+    assert (400, "text_1", "invalid_field") == asyncio.run(refused)
+
+
+def test_the_models_are_those_that_answer():
+    """By each name that a request may give: versions where there are several, and adapters."""
+    ready, failed = model_pb2.MODEL_STATE_READY, model_pb2.MODEL_STATE_FAILED
+    listed = [("a", 1, ready, ["x"]), ("b", 1, ready, []), ("b", 2, ready, []), ("c", 1, failed, [])]
+    models = [{"name": n, "version": v, "state": s, "task": 5, "adapters": a} for n, v, s, a in listed]
+    client = Client(Scripted(model_pb2.ListModelsResponse(models=models)))
+    _, _, answer = asyncio.run(client.send("GET", "/v1/models"))
+
+    assert ["a", "a:x", "b", "b@1", "b@2"] == [each["id"] for each in answer["data"]]
+    assert all({"model", "weft"} == {each["object"], each["owned_by"]} for each in answer["data"])
+
+
+DELTA = generation_pb2.StreamGenerateResponse(delta={"text": "a"})
+FINAL = generation_pb2.StreamGenerateResponse(final={"completion": {"text": "a", "finish_reason": 1}})
+
+
+def stream(*answers):
+    """What a client gets of a stream of these answers: a status, and events or an error."""
+    sent = Client(Scripted(*answers)).send("POST", COMPLETIONS, {"model": "m", "prompt": "p", "stream": True})
+    status, _, answer = asyncio.run(sent)
+    return status, answer
+
+
+def test_what_ends_a_stream_is_told():
+    """Before the first text an error is a status, behind it an event. A stream that failed has no [DONE]."""
+    assert 429 == stream(Overloaded("QUEUE_FULL", "full"), FINAL)[0]
+    status, events = stream(DELTA, LaneFailed("STEP_FAILED", "a step failed"))
+    assert (200, 2, "step_failed") == (status, len(events), events[-1]["error"]["code"])
+    status, events = stream(DELTA, ValueError("secret"))
+    assert (200, "bug") == (status, events[-1]["error"]["code"])
+    assert "secret" not in str(events)
+    assert "[DONE]" == stream(DELTA, FINAL)[1][-1]
+
+
+def test_a_silent_stream_says_that_it_is_there():
+    """A comment comes while no text does, before the first text too, and none between texts that follow each other."""
+
+    async def silent(wait):
+        async def events():
+            await wait.wait()
+            yield b"data: 1\n\n"
+            yield DONE
+
+        answer = await streamed(events(), {}, silence_s=0.03)
+        said = [await anext(answer.chunks) for _ in range(2)]
+        wait.set()
+        return said, [each async for each in answer.chunks if each != COMMENT]
+
+    async def talk():
+        return await silent(asyncio.Event())
+
+    assert ([COMMENT, COMMENT], [b"data: 1\n\n", DONE]) == asyncio.run(talk())
+    assert COMMENT not in stream(DELTA, DELTA, FINAL)[1]
+
+
+def test_a_stream_that_nobody_reads_any_more_is_ended():
+    """Whoever closes the chunks ends the call, although a task awaits it."""
+
+    async def talk():
+        ended = asyncio.Event()
+
+        async def events():
+            try:
+                yield b"data: 1\n\n"
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        answer = await streamed(events(), {})
+        await anext(answer.chunks)
+        await answer.chunks.aclose()
+        return ended.is_set()
+
+    assert asyncio.run(talk())

@@ -1,0 +1,284 @@
+"""OpenAI's requests become those of weft.v1, field by field, or are refused by the field's own name."""
+
+import asyncio
+import base64
+
+import msgspec
+import pytest
+from google.protobuf.text_format import MessageToString
+
+from openai_calls import Client, Scripted, refused
+from weft_proto.decoding import PENALTIES, SAMPLING
+from weft_proto.v1 import common_pb2, generation_pb2
+from weft_server.errors import (
+    DeadlineExpired,
+    Draining,
+    InvalidRequest,
+    LaneFailed,
+    MessageTooSlow,
+    ModelNotReady,
+    Overloaded,
+    Unauthenticated,
+)
+from weft_server.openai_api.decoding import DECODING_FIELDS
+from weft_server.openai_api.errors import TYPES, error_body, error_response
+from weft_server.openai_api.model_names import selector_of
+from weft_server.openai_api.routes import ENDPOINTS
+from weft_server.transport.status import _CODES
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+ROWS = {row.name: row for row in (*SAMPLING, *PENALTIES)}
+# A value of each field of the decoding, and what stands in the Decoding then.
+GIVEN = {
+    "num_beams": (3, "beams { num_beams: 3 }"),
+    "length_penalty": (-1.5, "beams { length_penalty: -1.5 }"),
+    "early_stopping": ("never", "beams { early_stopping: EARLY_STOPPING_NEVER }"),
+    "max_tokens": (7, "max_new_tokens: 7"),
+    "min_tokens": (2, "min_new_tokens: 2"),
+    "stop": ("end", 'stop: "end"'),
+    "stop_token_ids": ([4, 5], "stop_token_ids { ids: 4 ids: 5 }"),
+    "n": (2, "num_outputs: 2"),
+    "logit_bias": ({"9": -100}, "bias { token_ids { ids: 9 } bias: -100.0 }"),
+    "response_format": ({"type": "json_object"}, 'constraint { json_schema: "{\\"type\\": \\"object\\"}" }'),
+    "regex": ("a+", 'constraint { regex: "a+" }'),
+    "grammar": ("start: /a/", 'constraint { lark: "start: /a/" }'),
+    "choice": (["yes", "no"], 'constraint { choice { texts: "yes" texts: "no" } }'),
+}
+
+
+def asked(path=COMPLETIONS, task=common_pb2.TASK_GENERATE, **body):
+    """The one request that a POST makes."""
+    done = generation_pb2.GenerateResponse(completion={"text": "t", "finish_reason": 1})
+    caller = Scripted(done)
+    asyncio.run(Client(caller, task).post(path, **{"model": "m"} | body))
+    ((method, request),) = caller.asked
+    return method, request
+
+
+def refusal(path=COMPLETIONS, task=common_pb2.TASK_GENERATE, **body):
+    """(status, param, code) of a POST that nothing is asked for."""
+    caller = Scripted()
+    refused = asyncio.run(Client(caller, task).refusal(path, **{"model": "m"} | body))
+    assert [] == caller.asked
+    return refused
+
+
+def decoding(**fields):
+    """What a completion's fields become, on one line."""
+    return MessageToString(asked(prompt="p", **fields)[1].decoding, as_one_line=True)
+
+
+@pytest.mark.parametrize("name", [each.name for each in DECODING_FIELDS])
+def test_a_field_reaches_the_decoding(name):
+    """Each field of the table stands where weft.v1 has it, and nothing else is set. The numbers are the table's."""
+    if row := ROWS.get(name):
+        value = {int: 2, float: 0.5}[row.kind]
+        message, field = row.path.split(".")
+        assert f"{message} {{ {field}: {value} }}" == decoding(**{name: value})
+    else:
+        value, expected = GIVEN[name]
+        assert expected == decoding(**{name: value})
+    assert "" == decoding(**{name: None})
+
+
+def test_a_schema_reaches_the_server_as_it_stands():
+    """The order of its keys is the order of the answer's."""
+    schema = '{"type":"object","properties":{"z":{"type":"string"},"a":{"type":"integer"}}}'
+    format_ = {
+        "type": "json_schema",
+        "json_schema": {"name": "n", "strict": True, "schema": msgspec.Raw(schema.encode())},
+    }
+
+    assert schema == asked(prompt="p", response_format=format_)[1].decoding.constraint.json_schema
+    assert "" == decoding(response_format={"type": "text"})
+
+
+def test_a_temperature_of_0_draws_nothing():
+    """It asks for greedy decoding whatever else is said of draws, and beside a search it changes nothing."""
+    assert "greedy { }" == decoding(temperature=0, top_p=0.5, seed=3)
+    assert "beams { num_beams: 2 }" == decoding(temperature=0, num_beams=2)
+    assert (400, "num_beams", "invalid_field") == refusal(prompt="p", temperature=1, num_beams=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"temperature": 11}, "temperature", "invalid_field"),
+        ({"frequency_penalty": -10.5}, "frequency_penalty", "invalid_field"),
+        ({"length_penalty": 11}, "length_penalty", "invalid_field"),
+        ({"top_k": -1}, "top_k", "invalid_field"),
+        ({"seed": 1 << 64}, "seed", "invalid_field"),
+        ({"max_tokens": 1 << 32}, "max_tokens", "invalid_field"),
+        ({"n": -1}, "n", "invalid_field"),
+        ({"logprobs": -1}, "logprobs", "invalid_field"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids", "invalid_field"),
+        ({"logit_bias": {"a": 1}}, "logit_bias", "invalid_field"),
+        ({"logit_bias": {str(1 << 40): 1}}, "logit_bias", "invalid_field"),
+        ({"regex": "a", "choice": ["b"]}, "choice", "invalid_field"),
+        ({"max_tokens": "7"}, "max_tokens", "invalid_field"),
+        ({"tempurature": 1}, "tempurature", "unknown_field"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_field"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}},
+         "response_format.json_schema.schema", "empty_input"),
+        ({"echo": True}, "echo", "not_supported"),
+        ({"best_of": 2}, "best_of", "not_supported"),
+        ({"priority": 1}, "priority", "not_supported"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "invalid_field"),
+        ({"source_language": "en"}, "source_language", "not_supported"),
+        ({"explain": {"layer": -1}}, "explain", "invalid_field"),
+        ({"prompt": []}, "prompt", "empty_input"),
+        ({"prompt": ["a", 5]}, "prompt[1]", "wrong_input_kind"),
+        ({"prompt": ["a"] * 257}, "prompt", "input_too_long"),
+        ({"prompt": ["a", "b"], "stream": True}, "prompt", "not_supported"),
+        ({"prompt": [-1]}, "prompt", "invalid_field"),
+        ({"model": ""}, "model", "model_required"),
+        ({"model": "m@"}, "model", "invalid_field"),
+        ({"model": "m:"}, "model", "invalid_field"),
+        ({"model": "m@12345678901"}, "model", "invalid_field"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_refused_by_name(fields, param, code):
+    """A field that is unknown, of another type, out of range or not followed is 400, and the error names it."""
+    assert (400, param, code) == refusal(**{"prompt": "p"} | fields)
+
+
+def test_a_field_that_asks_for_nothing_is_taken():
+    """Clients send their defaults. Those that change nothing are no reason to refuse."""
+    asked(prompt="p", echo=False, best_of=1, suffix="", user="u", store=False, service_tier="auto", metadata={"a": "b"})
+    message = {"role": "user", "content": "hi"}
+    asked(CHAT, messages=[message], tools=[], tool_choice="none", modalities=["text"], parallel_tool_calls=True)
+    assert (400, "tools", "not_supported") == refusal(CHAT, messages=[message], tools=[{"type": "function"}])
+
+
+def test_a_body_that_is_no_json_is_refused():
+    """Whatever the bytes are, the client hears what is wrong with them."""
+    for body in (b"", b"{", b"\xff", b"[]", b'{"model":"\\ud800"}', b'{"model":' + b"[" * 100_000):
+        status, _, answer = asyncio.run(Client(Scripted()).send("POST", COMPLETIONS, body))
+        assert (400, "invalid_request_error") == (status, answer["error"]["type"])
+
+
+def test_names_of_models():
+    """A name may have a version or a label, and an adapter."""
+    told = {name: selector_of(name) for name in ("m", "m@2", "m@canary", "m:a", "m@2:a", "m@stable:a")}
+
+    assert ["m"] * 6 == [each.name for each in told.values()]
+    assert [0, 2, 0, 0, 2, 0] == [each.version for each in told.values()]
+    assert ["", "", "canary", "", "", "stable"] == [each.version_label for each in told.values()]
+    assert ["", "", "", "a", "a", "a"] == [each.adapter for each in told.values()]
+
+
+def test_messages_become_a_chat():
+    """Parts are joined, a developer is the system, and an answer of ours is a message as it stands."""
+    method, request = asked(
+        CHAT,
+        messages=[
+            {"role": "developer", "content": "be kind"},
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+            {"role": "assistant", "content": "c", "refusal": None},
+        ],
+    )
+
+    turns = [(each.role, each.content) for each in request.messages.turns]
+    assert ("Generate", [("system", "be kind"), ("user", "a\nb"), ("assistant", "c")]) == (method, turns)
+
+
+PICTURE = b"\x89PNG"
+URL = "data:image/png;base64," + base64.b64encode(PICTURE).decode()
+IMAGE = {"type": "image_url", "image_url": {"url": URL}}
+TEXT = {"type": "text", "text": "what is it?"}
+
+
+def user(*parts):
+    """A chat of one message."""
+    return [{"role": "user", "content": list(parts)}]
+
+
+def test_a_picture_is_asked_of_a_model_that_sees():
+    """A captioning model takes the picture alone, and one that answers a question beside it."""
+    method, request = asked(CHAT, common_pb2.TASK_CAPTION, messages=user(IMAGE))
+    assert ("Caption", PICTURE) == (method, request.image.data)
+    method, request = asked(CHAT, common_pb2.TASK_ANSWER, messages=user(IMAGE, TEXT))
+    assert ("Answer", PICTURE, "what is it?") == (method, request.image.data, request.text)
+
+
+@pytest.mark.parametrize(
+    ("task", "messages", "param"),
+    [
+        (common_pb2.TASK_CAPTION, user(IMAGE, TEXT), "messages[0].content"),
+        (common_pb2.TASK_CAPTION, user(IMAGE, IMAGE), "messages[0].content"),
+        (common_pb2.TASK_ANSWER, user(IMAGE), "messages[0].content"),
+        (common_pb2.TASK_ANSWER, user(TEXT), "messages[0].content"),
+        (common_pb2.TASK_ANSWER, [*user(IMAGE, TEXT), *user(IMAGE, TEXT)], "messages"),
+        (common_pb2.TASK_TRANSLATE, [{"role": "system", "content": "a"}], "messages"),
+        (common_pb2.TASK_GENERATE, user(TEXT, IMAGE), "messages[0].content"),
+        (common_pb2.TASK_CLASSIFY_TEXT, user(TEXT), "model"),
+        (common_pb2.TASK_GENERATE, user({"type": "input_audio"}), "messages[0].content[0].type"),
+        (common_pb2.TASK_GENERATE, [{"role": "tool", "content": "a"}], "messages[0].role"),
+        (common_pb2.TASK_CAPTION, user({"type": "image_url", "image_url": {"url": "http://a/b.png"}}),
+         "messages[0].content[0].image_url.url"),
+        (common_pb2.TASK_CAPTION, user({"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}),
+         "messages[0].content[0].image_url.url"),
+    ],
+)  # fmt: skip
+def test_messages_that_a_model_does_not_take(task, messages, param):
+    """What a model would have to leave out is refused, and the error says where it stands."""
+    assert (400, param) == refusal(CHAT, task, messages=messages)[:2]
+
+
+def test_every_error_has_a_status():
+    """The table has each code that gRPC's has. Only what may succeed later is tried again by SDKs."""
+    assert TYPES.keys() == {code.name for code in _CODES.values()}
+    shown = {
+        error.reason: (response.status, dict(response.headers))
+        for error in (
+            Overloaded("QUEUE_FULL", "full", 0.05),
+            InvalidRequest("f", "is wrong"),
+            InvalidRequest("", "is large", "MESSAGE_TOO_LARGE"),
+            Draining(),
+            ModelNotReady("refused"),
+            LaneFailed("STEP_FAILED", "failed"),
+            DeadlineExpired(),
+            MessageTooSlow(),
+            Unauthenticated("TOKEN_MISSING", "who?"),
+        )
+        for response in (error_response(refused(error).refusal, {}),)
+    }
+    never = {"x-should-retry": "false"}
+    assert {
+        "QUEUE_FULL": (429, {"retry-after-ms": "50", "retry-after": "1"}),
+        "INVALID_FIELD": (400, never),
+        "MESSAGE_TOO_LARGE": (413, never),
+        "DRAINING": (503, {}),
+        "MODEL_NOT_READY": (503, never),
+        "STEP_FAILED": (500, never),
+        "DEADLINE": (504, never),
+        "MESSAGE_TOO_SLOW": (408, {}),
+        "TOKEN_MISSING": (401, never | {"www-authenticate": "Bearer"}),
+    } == shown
+
+
+def test_an_error_names_the_field_as_the_client_does():
+    """In its `param` and at the beginning of its message. A bug tells an id, and nothing else."""
+
+    def told(error, **own):
+        shown = msgspec.json.decode(error_body(refused(error).refusal, own))["error"]
+        return shown["param"], shown["message"]
+
+    assert ("stop[1]", "stop[1] is bad") == told(InvalidRequest("decoding.stop[1]", "is bad"))
+    assert ("logit_bias", "logit_bias is bad") == told(InvalidRequest("decoding.bias[0].token_ids[2]", "is bad"))
+    assert ("input[3]", "input[3] is bad") == told(InvalidRequest("inputs[3]", "is bad"), inputs="input")
+    assert ("model", "model is bad") == told(InvalidRequest("model.name", "is bad"))
+    streamed = InvalidRequest("decoding.num_outputs", "is bad")
+    streamed.field = f"request.{streamed.field}"
+    assert ("n", "n is bad") == told(streamed)
+    assert "secret" not in str(told(ZeroDivisionError("secret")))
+
+
+def test_no_field_is_in_two_lists():
+    """Of an endpoint, each field is either taken, refused or ignored, once."""
+    for endpoint in ENDPOINTS:
+        if endpoint.fields:
+            names = [each.name for each in (*endpoint.fields.taken, *endpoint.fields.refused)] + [
+                *endpoint.fields.ignored
+            ]
+            assert len(set(names)) == len(names)
