@@ -3,6 +3,7 @@
 import fcntl
 import gc
 import hashlib
+import os
 import shutil
 import signal
 import sys
@@ -123,8 +124,9 @@ def tiny_bundles_of():
     from quick_tracing import read_operators_once
 
     # In processes of their own: torch's tracing keeps the interpreter to itself. They begin with the first bundle.
-    spawn = get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=spawn, initializer=read_operators_once) as processes:
+    # Each needs seconds until it knows torch. xdist's workers are several already.
+    spawn, num_processes = get_context("spawn"), 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
+    with ProcessPoolExecutor(num_processes, mp_context=spawn, initializer=read_operators_once) as processes:
         digest = _digest()
         yield lambda precision: TinyBundles(precision, digest, processes)
 

