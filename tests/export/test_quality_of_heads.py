@@ -244,3 +244,16 @@ def test_what_changes_no_answer_has_no_gradient(name):
         assert abs(float(head.grad.sum())) < 1e-5 < float(head.grad.abs().max())
     else:
         assert abs(float(head.grad.sum())) > 1e-3
+
+
+@pytest.mark.parametrize("raised", [0, 20, -20])
+def test_a_value_moves_alike_however_large_it_is(raised):
+    """Of a regression, the gradient is that of a normal distribution around each value: of no chance to be right."""
+    checkpoint = CHECKPOINTS["tiny-convnext"]()
+    head = torch.full((len(checkpoint.labels),), float(raised), requires_grad=True)
+    model, image = checkpoint.model, checkpoint.image
+    forward = model.forward
+    model.forward = lambda *source: forward(*source) + head
+    source = (torch.zeros(1, image.channels, image.height, image.width),)
+    there_and_back(model, (source, []), torch.Generator().manual_seed(0), TASKS[checkpoint.task])
+    assert torch.randn(head.shape, generator=torch.Generator().manual_seed(0)).equal(head.grad)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.sharing import sharing
-from weft_export.families.classifier import SOFTMAX
+from weft_export.families.classifier import IDENTITY, SOFTMAX
 from weft_export.families.writer import Writer
 from weft_export.layers.block_linear import in_blocks
 from weft_export.layers.quantized_linear import LEVELS, quantise
@@ -224,6 +224,8 @@ def there_and_back(model: nn.Module, request: Request, generator: torch.Generato
     """Sample answers, and find the gradients of their log-probability; returns how many there were."""
     if task.embeds:
         return _vector_and_back(model, request, generator)
+    if task.has_labels and not task.takes_context and getattr(model, "scoring", SOFTMAX) == IDENTITY:
+        return _values_and_back(model, request, generator)
     with torch.enable_grad():
         logits = _choices(_logits(model, request), model, task).log_softmax(dim=-1)
         sampled = torch.multinomial(logits.detach().exp(), 1, generator=generator)
@@ -254,6 +256,19 @@ def _vector_and_back(model: nn.Module, request: Request, generator: torch.Genera
         if vector.requires_grad:
             (SHARPNESS**0.5 * vector @ sampled).backward()
     return 1
+
+
+def _values_and_back(model: nn.Module, request: Request, generator: torch.Generator) -> int:
+    """Do the same for values, each taken to mean a normal distribution around it.
+
+    A value that moves by d is then d * d / 2 nats away, however large it is: by 0.14 at MAX_EFFECT.
+    """
+    with torch.enable_grad():
+        values = _logits(model, request)
+        sampled = torch.randn(values.shape, generator=generator)
+        if values.requires_grad:
+            (values * sampled).sum().backward()  # type: ignore[no-untyped-call]
+    return values.numel()
 
 
 def _logits(model: nn.Module, request: Request) -> Tensor:

@@ -18,7 +18,7 @@ name_or_path tokenizer_file vocab_file merges_file special_tokens_map_file files
 source_spm target_spm spm_file backend use_fast verbose processor_class auto_map image_processor_class
 transformers_version tokenizer_type
 src_lang tgt_lang language task predict_timestamps num_madeup_words vocab_type remove_space
-do_basic_tokenize never_split use_default_system_prompt spaces_between_special_tokens init_inputs
+do_basic_tokenize never_split use_default_system_prompt spaces_between_special_tokens
 clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output
 response_template response_schema chat_control_tokens
 """
@@ -26,6 +26,8 @@ OPTION_KEYS: Table = {
     **dict.fromkeys(_USED.split(), USED),
     **dict.fromkeys(_NEUTRAL.split(), NEUTRAL),
     "split_special_tokens": Only((False,)),
+    # What a class is called with besides its keys: of CamemBERT, the vocabulary.
+    "init_inputs": Only(),
     # They may ask for pieces that are drawn at random.
     "sp_model_kwargs": Only(),
     "errors": Noted(("replace",), "bytes that are no UTF-8 are written as U+FFFD"),
