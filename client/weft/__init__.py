@@ -40,45 +40,33 @@ from weft._sync.admin import AdminClient
 from weft._sync.client import Client
 from weft._sync.many import Many
 from weft._sync.streams import Stream
-from weft._tokenization import Detokenization, DetokenizeOptions, Token, Tokenization, TokenizeOptions
 from weft._types import (
     Alignment,
-    Classification,
-    Embeddings,
     Explain,
-    ExtractedAnswer,
-    Extraction,
-    FilledMask,
-    FilledMasks,
-    Filling,
     FinishReason,
     Health,
-    LabelScore,
     LabelScoring,
     Messages,
     Picture,
     Recording,
     ResolvedModel,
-    Score,
-    Span,
-    Tagging,
     Task,
     Text,
     Timings,
-    TokenLabel,
     TopToken,
     Usage,
 )
-from weft._verb_options import (
+from weft._verbs.classify import Classification, ClassifyOptions, LabelScore
+from weft._verbs.embed import Embeddings, EmbedOptions
+from weft._verbs.extract import ExtractedAnswer, Extraction, ExtractOptions
+from weft._verbs.fill_mask import FilledMask, FilledMasks, Filling, FillMaskOptions
+from weft._verbs.score import Score, ScoreOptions
+from weft._verbs.tag import Span, Tagging, TagOptions, TokenLabel
+from weft._verbs.tokenization import Detokenization, DetokenizeOptions, Token, Tokenization, TokenizeOptions
+from weft._verbs.writing import (
     AnswerOptions,
     CaptionOptions,
-    ClassifyOptions,
-    EmbedOptions,
-    ExtractOptions,
-    FillMaskOptions,
     GenerateOptions,
-    ScoreOptions,
-    TagOptions,
     TranscribeOptions,
     TranslateOptions,
 )
@@ -190,3 +178,8 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "Unsupported",
     "__version__",
 ]
+
+# A name says where it is imported from, and not the file that it stands in.
+for _name in __all__:
+    if getattr(globals()[_name], "__module__", "").startswith("weft._"):
+        globals()[_name].__module__ = __name__

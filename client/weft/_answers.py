@@ -1,4 +1,4 @@
-"""From the messages of the wire to the dataclasses of `_types`."""
+"""From the messages of the wire to the dataclasses of the SDK."""
 
 from collections.abc import Callable
 from dataclasses import is_dataclass
@@ -14,14 +14,13 @@ from weft._completions import Completion
 from weft._decoding import Decoding
 from weft._decoding_message import read_decoding
 from weft._model import Model, Prompt
-from weft._tokenization import Token, Tokenization
-from weft._types import Alignment, Embeddings, Timings, TopToken
-from weft_proto.v1 import common_pb2, embedding_pb2, tokenization_pb2
+from weft._types import Alignment, Timings, TopToken
+from weft_proto.v1 import common_pb2
 
 Kind = TypeVar("Kind")
 
 
-def _read(kind: type[Kind], *messages: Any, **more: Any) -> Kind:
+def read(kind: type[Kind], *messages: Any, **more: Any) -> Kind:
     """Make a dataclass of messages, by the names and types of its fields.
 
     Each is read from the first message that has one of that name, but for those in `more`.
@@ -63,7 +62,7 @@ def _maker(kind: Any) -> Callable[[Any], Any]:
     """Return what makes a value of the wire's."""
     if kind in _MADE:
         return _MADE[kind]
-    return partial(_read, cast("Any", kind)) if is_dataclass(kind) else _same
+    return partial(read, cast("Any", kind)) if is_dataclass(kind) else _same
 
 
 def _same(value: Any) -> Any:
@@ -88,7 +87,7 @@ def _alignment(message: common_pb2.Alignment) -> Alignment:
     if message.HasField("image_region"):
         given = message.image_region
         region = (given.left, given.top, given.right, given.bottom)
-    return _read(Alignment, message, weights=rows, region=region)
+    return read(Alignment, message, weights=rows, region=region)
 
 
 def _seconds(duration: Duration) -> float:
@@ -117,24 +116,12 @@ Answer = TypeVar("Answer", bound=Completion)
 
 def completion(kind: type[Answer]) -> Callable[[Any], Answer]:
     """Return what reads an answer that is text."""
-    return lambda message: _read(kind, message, message.completion)
+    return lambda message: read(kind, message, message.completion)
 
 
 def reader(kind: type[Kind]) -> Callable[[Any], Kind]:
     """Return what reads any other answer."""
-    return partial(_read, kind)
+    return partial(read, kind)
 
 
 model = reader(Model)
-
-
-def embeddings(message: embedding_pb2.EmbedResponse) -> Embeddings:
-    """Read the vectors of all inputs."""
-    vectors = tuple(tuple(each.values) for each in message.embeddings)
-    return _read(Embeddings, message, vectors=vectors, input_tokens=tuple(e.input_tokens for e in message.embeddings))
-
-
-def tokenization(message: tokenization_pb2.TokenizeResponse) -> Tokenization:
-    """Read the tokens of a text."""
-    lists = (message.token_ids, message.tokens, message.starts, message.ends, message.added)
-    return _read(Tokenization, message, tokens=tuple(map(Token, *lists)))

@@ -14,7 +14,7 @@ from weft._fields import fill
 from weft._patience import Patience
 from weft._target import checked_proxy, checked_target, is_local
 from weft._types import Health
-from weft._verbs import STREAM_PATHS
+from weft._verbs.table import STREAM_PATHS
 from weft.exceptions import InvalidRequest
 
 

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from weft._fields import refusal
 from weft._status import Reach
-from weft._verbs import Verb
+from weft._verbs.verb import Verb
 from weft._window import Asked
 from weft.exceptions import InvalidRequest
 

@@ -18,7 +18,7 @@ from weft._types import Alignment, Explain
 from weft.exceptions import Error, InvalidRequest, Unavailable
 
 if TYPE_CHECKING:
-    from weft._verb_options import Options, WritingOptions
+    from weft._verbs.options import Options, WritingOptions
 
 
 PICTURES = (".png", ".pdf", ".svg")

@@ -1,49 +1,17 @@
-"""From the arguments of the verbs to the messages of the wire; what can't be sent is refused here."""
+"""What the requests of the verbs are made of; what can't be sent is refused here."""
 
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from os import PathLike
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from google.protobuf.message import Message
 
 from weft._decoding_message import decoding_message
 from weft._fields import fill, refusal
-from weft._types import (
-    Explain,
-    Messages,
-    Picture,
-    Recording,
-    Text,
-)
-from weft._verb_options import (
-    AnswerOptions,
-    CaptionOptions,
-    ClassifyOptions,
-    EmbedOptions,
-    ExtractOptions,
-    FillMaskOptions,
-    GenerateOptions,
-    ScoreOptions,
-    TagOptions,
-    TranscribeOptions,
-    TranslateOptions,
-)
-from weft.exceptions import InvalidRequest
+from weft._types import Explain, Messages, Picture, Recording, Text
 from weft_proto.recordings import is_recording
-from weft_proto.v1 import (
-    answer_pb2,
-    caption_pb2,
-    classification_pb2,
-    common_pb2,
-    embedding_pb2,
-    generation_pb2,
-    score_pb2,
-    transcription_pb2,
-    translation_pb2,
-)
+from weft_proto.v1 import common_pb2, generation_pb2
 
 # What the largest limit that a server can be given allows.
 MAX_FILE_BYTES = 1 << 30
@@ -60,7 +28,8 @@ def selector(
     return message
 
 
-def _fill_text(message: Message, text: Text, field: str = "text", ids_field: str = "token_ids") -> None:
+def fill_text(message: Message, text: Text, field: str = "text", ids_field: str = "token_ids") -> None:
+    """Put a text, or the ids of its tokens, into the field of a request that is for it."""
     if isinstance(text, str):
         fill(message, **{field: text})
     elif isinstance(text, bytes | bytearray):  # a sequence of integers too, but never meant as token ids
@@ -90,23 +59,25 @@ def messages_of(messages: Messages) -> generation_pb2.Messages:
     return chat
 
 
-def _image(picture: Picture) -> common_pb2.Image:
-    return common_pb2.Image(data=_bytes("image", picture))
+def image_of(picture: Picture) -> common_pb2.Image:
+    """Return a picture as the wire has it."""
+    return common_pb2.Image(data=bytes_of("image", picture))
 
 
-def _audio(recording: Recording) -> common_pb2.Audio:
-    return common_pb2.Audio(data=_bytes("audio", recording))
+def audio_of(recording: Recording) -> common_pb2.Audio:
+    """Return a recording as the wire has it."""
+    return common_pb2.Audio(data=bytes_of("audio", recording))
 
 
 def recording_of(path: Path) -> bytes:
     """Return the bytes of a file that has to be a recording."""
-    data = _bytes("audio", path)
+    data = bytes_of("audio", path)
     if not is_recording(data):
         raise refusal("audio", f"{path} is not a WAV or FLAC file", "BAD_AUDIO")
     return data
 
 
-def _bytes(field: str, given: Picture | Recording, kind: str = "") -> bytes:
+def bytes_of(field: str, given: Picture | Recording, kind: str = "") -> bytes:
     """Return the bytes of a file, or those given. `kind` is "image" or "audio", by default the field."""
     kind = (kind or field).upper()
     bad, too_large = f"BAD_{kind}", f"{kind}_TOO_LARGE"
@@ -143,7 +114,7 @@ def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # no
     return message
 
 
-def _two(given: Any, field: str, what: str) -> tuple[Any, Any]:
+def two_of(given: Any, field: str, what: str) -> tuple[Any, Any]:
     """Return what stands together in one of several inputs, which are all in `field`."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise refusal(field, f"must each be a tuple of {what}")
@@ -158,7 +129,8 @@ _INPUTS = {
 }
 
 
-def _fill_options(message: Message, options: dict[str, Any]) -> None:
+def fill_options(message: Message, options: dict[str, Any]) -> None:
+    """Put the options of a verb into its request. Raises TypeError for one that it does not know."""
     known = {*message.DESCRIPTOR.fields_by_name, "model_version", "version_label", "adapter"} - _INPUTS
     if unknown := options.keys() - known:
         raise TypeError(f"unknown option {min(unknown)!r}")
@@ -169,200 +141,8 @@ def _fill_options(message: Message, options: dict[str, Any]) -> None:
     fill(message, model=model, decoding=decoding, explain=explain, **options)
 
 
-def translate_request(text: Text, **options: Unpack[TranslateOptions]) -> translation_pb2.TranslateRequest:
-    """Ask for a translation."""
-    message = translation_pb2.TranslateRequest()
-    _fill_text(message, text)
-    _fill_options(message, {**options})
-    return message
-
-
-def caption_request(image: Picture, **options: Unpack[CaptionOptions]) -> caption_pb2.CaptionRequest:
-    """Ask for a caption."""
-    message = caption_pb2.CaptionRequest(image=_image(image))
-    _fill_options(message, {**options})
-    return message
-
-
-def answer_request(image: Picture, question: Text, **options: Unpack[AnswerOptions]) -> answer_pb2.AnswerRequest:
-    """Ask a question about a picture."""
-    message = answer_pb2.AnswerRequest(image=_image(image))
-    _fill_text(message, question)
-    _fill_options(message, {**options})
-    return message
-
-
-def answer_pair_request(asked: tuple[Picture, Text], **options: Unpack[AnswerOptions]) -> answer_pb2.AnswerRequest:
-    """Do as `answer_request` with a picture and a question about it in one."""
-    image, question = _two(asked, "questions", "a picture and a question")
-    return answer_request(image, question, **options)
-
-
-def transcribe_request(audio: Recording, **options: Unpack[TranscribeOptions]) -> transcription_pb2.TranscribeRequest:
-    """Ask what is said in a recording."""
-    message = transcription_pb2.TranscribeRequest(audio=_audio(audio))
-    _fill_options(message, {**options})
-    return message
-
-
-def generate_request(
-    prompt: Text | None, messages: Messages | None = None, **options: Unpack[GenerateOptions]
-) -> generation_pb2.GenerateRequest:
-    """Ask for the continuation of a prompt or of a chat."""
-    message = generation_pb2.GenerateRequest()
-    if (prompt is None) == (messages is None):
-        raise InvalidRequest("give either a prompt or messages to go on with", reason="WRONG_INPUT_KIND")
-    if messages is not None:
-        message.messages.CopyFrom(messages_of(messages))
-    elif prompt is not None:
-        _fill_text(message, prompt)
-    _fill_options(message, {**options})
-    return message
-
-
-def classify_request(
-    text: Text | None, image: Picture | None = None, **options: Unpack[ClassifyOptions]
-) -> classification_pb2.ClassifyRequest:
-    """Ask for the labels of a text or of a picture."""
-    message = classification_pb2.ClassifyRequest()
-    if (text is None) == (image is None):
-        raise InvalidRequest("give either a text or an image to classify", reason="WRONG_INPUT_KIND")
-    if image is not None:
-        message.image.CopyFrom(_image(image))
-    elif text is not None:
-        _fill_text(message, text)
-    given = {**options}
-    if given.get("text_pair") == "":
-        # On the wire it would be none, and the one text would be judged alone.
-        raise refusal("text_pair", "must not be empty: leave it out where there is one text", "EMPTY_INPUT")
-    if "labels" in given:
-        given["labels"] = _texts("labels", given["labels"])
-    _fill_options(message, given)
-    return message
-
-
-def classify_one_request(
-    text: Text | None, image: Picture | None = None, pair: Any = None, **options: Unpack[ClassifyOptions]
-) -> classification_pb2.ClassifyRequest:
-    """Do as `classify_request` for one text, one picture, or two texts in one."""
-    if pair is None:
-        return classify_request(text, image, **options)
-    first, second = _two(pair, "pairs", "two texts")
-    if options.get("text_pair") is not None:
-        raise refusal("text_pair", "is in each of pairs")
-    if not isinstance(second, str):
-        raise refusal("text_pair", f"must be a str, not {type(second).__name__}")
-    judged: ClassifyOptions = {**options, "text_pair": second}
-    return classify_request(first, **judged)
-
-
-def _texts(field: str, given: Any) -> tuple[str, ...]:
+def texts_of(field: str, given: Any) -> tuple[str, ...]:
+    """Return the texts of an option that takes several."""
     if isinstance(given, str | bytes | bytearray | Mapping) or not isinstance(given, Iterable):
         raise refusal(field, f"must be a list of texts, not {type(given).__name__}")
     return tuple(given)
-
-
-def tag_request(text: Text, **options: Unpack[TagOptions]) -> classification_pb2.TagRequest:
-    """Ask for the label of each token of a text."""
-    message = classification_pb2.TagRequest()
-    _fill_text(message, text)
-    _fill_options(message, {**options})
-    return message
-
-
-def extract_request(
-    context: str, question: str, **options: Unpack[ExtractOptions]
-) -> classification_pb2.ExtractRequest:
-    """Ask a question whose answer stands in a context."""
-    message = classification_pb2.ExtractRequest()
-    fill(message, context=context, question=question)
-    _fill_options(message, {**options})
-    return message
-
-
-def extract_pair_request(
-    asked: tuple[str, str], **options: Unpack[ExtractOptions]
-) -> classification_pb2.ExtractRequest:
-    """Do as `extract_request` with a context and a question about it in one."""
-    context, question = _two(asked, "questions", "a context and a question")
-    return extract_request(context, question, **options)
-
-
-def fill_mask_request(text: str, **options: Unpack[FillMaskOptions]) -> classification_pb2.FillMaskRequest:
-    """Ask which tokens fit in the places of a text's masks."""
-    message = classification_pb2.FillMaskRequest()
-    fill(message, text=text)
-    given: dict[str, Any] = {**options}
-    if "targets" in given:
-        given["targets"] = _texts("targets", given["targets"])
-    _fill_options(message, given)
-    return message
-
-
-def embed_request(
-    texts: str | Iterable[Text] | None,
-    images: Picture | Iterable[Picture] | None = None,
-    **options: Unpack[EmbedOptions],
-) -> embedding_pb2.EmbedRequest:
-    """Ask for the vectors of some texts or of some pictures. One of them may stand alone."""
-    message = embedding_pb2.EmbedRequest()
-    if (texts is None) == (images is None):
-        raise InvalidRequest("give either texts or images to embed", reason="WRONG_INPUT_KIND")
-    if texts is not None:
-        for index, text in enumerate(_each("texts", [texts] if isinstance(texts, str) else texts)):
-            with _within(f"inputs[{index}]."):
-                _fill_text(message.inputs.add(), text)
-    elif images is not None:
-        is_one = isinstance(images, bytes | bytearray | memoryview | str | PathLike)
-        for index, image in enumerate(_each("images", [images] if is_one else images)):
-            with _within(f"inputs[{index}]."):
-                message.inputs.add().image.CopyFrom(_image(image))
-    _fill_options(message, {**options})
-    return message
-
-
-@contextmanager
-def _within(place: str) -> Iterator[None]:
-    """Name what is refused by its place in the request."""
-    try:
-        yield
-    except InvalidRequest as error:
-        (violation,) = error.field_violations
-        raise refusal(place + violation.field, violation.description, error.reason) from None
-
-
-def embed_one_request(
-    text: Text | None, image: Picture | None = None, **options: Unpack[EmbedOptions]
-) -> embedding_pb2.EmbedRequest:
-    """Do as `embed_request` for one text or one picture."""
-    return embed_request(None if text is None else [text], None if image is None else [image], **options)
-
-
-def _each(field: str, inputs: Any) -> Iterable[Any]:
-    if isinstance(inputs, bytes | bytearray | Mapping) or not isinstance(inputs, Iterable):
-        raise refusal(field, f"must be a list of inputs, not {type(inputs).__name__}")
-    return inputs
-
-
-def score_request(source: Text | bytes | Path, target: Text, **options: Unpack[ScoreOptions]) -> score_pb2.ScoreRequest:
-    """Ask how probable a target is behind a source: a text, token ids, or a file as its path or its bytes.
-
-    The file is a recording if it begins as one, else a picture.
-    """
-    message = score_pb2.ScoreRequest()
-    if isinstance(source, bytes | Path):
-        data = _bytes("source", source, "image")
-        (message.audio if is_recording(data) else message.image).data = data
-    else:
-        _fill_text(message, source)
-    _fill_text(message, target, "target_text", "target_ids")
-    _fill_options(message, {**options})
-    return message
-
-
-def score_pair_request(
-    pair: tuple[Text | bytes | Path, Text], **options: Unpack[ScoreOptions]
-) -> score_pb2.ScoreRequest:
-    """Do as `score_request` with a source and its target in one."""
-    source, target = _two(pair, "pairs", "a source and a target")
-    return score_request(source, target, **options)

@@ -5,10 +5,9 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import combinations
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -17,19 +16,8 @@ from rich.status import Status
 from weft._completions import Completion, Transcription
 from weft._decoding_json import plain_decoding
 from weft._sync.streams import Stream
-from weft._tables import about, every_output, prompt_line, score_table, token_tables
+from weft._tables import Answered, about, every_output, prompt_line, token_tables
 from weft._terminal import steerless
-from weft._tokenization import Tokenization
-from weft._types import (
-    Classification,
-    Embeddings,
-    Extraction,
-    FilledMasks,
-    LabelScore,
-    LabelScoring,
-    Score,
-    Tagging,
-)
 from weft.exceptions import Error
 
 Answer = TypeVar("Answer", bound=Completion)
@@ -156,118 +144,7 @@ def timed(answer: Transcription) -> None:
         emit(f"{segment.start_s:.2f}\t{segment.end_s:.2f}\t{from_word(segment.text, heard=True)}")
 
 
-def held(answer: Classification) -> tuple[LabelScore, ...]:
-    """Return the labels that hold: the first one, or all where labels do not exclude each other."""
-    return answer.labels[:1] if answer.scoring is LabelScoring.UNSPECIFIED else answer.labels
-
-
-def label_texts(answer: Classification) -> list[str]:
-    """Return what a person reads of each label that holds: its name, or the value of a regression."""
-    if answer.scoring is not LabelScoring.IDENTITY:
-        return [each.label for each in held(answer)]
-    if len(answer.labels) == 1:  # its name says nothing
-        return [f"{answer.labels[0].score:.4f}"]
-    return [f"{each.score:.4f}  {each.label}" for each in answer.labels]
-
-
-def label_title(answer: Classification) -> str:
-    """Return the labels that hold with their scores, as one line above a picture."""
-    figure = ".4f" if answer.scoring is LabelScoring.IDENTITY else ".1%"
-    return ", ".join(f"{each.label} ({each.score:{figure}})" for each in held(answer))
-
-
-def labels(answer: Classification, *, scores: bool, as_json: bool) -> None:
-    """Print the labels that hold, a line each; with scores all that came, and of a regression its values."""
-    if as_json:
-        emit_json(answer)
-        return
-    lines = [f"{each.score:.4f}  {each.label}" for each in answer.labels] if scores else label_texts(answer)
-    if lines:
-        emit("\n".join(lines))
-
-
-def tags(answer: Tagging, *, tokens: bool, scores: bool, as_json: bool) -> None:
-    """Print a line for each span or token: label, start, end and text, between tabs."""
-    if as_json:
-        emit_json(answer)
-        return
-    found = [(each, each.token) for each in answer.tokens] if tokens else [(each, each.text) for each in answer.spans]
-    for each, text in found:
-        score = [f"{each.score:.4f}"] if scores else []
-        emit("\t".join((*score, " ".join(each.label.split()), str(each.start), str(each.end), " ".join(text.split()))))
-
-
-def extracted(answer: Extraction, *, scores: bool, as_json: bool) -> None:
-    """Print a line for each answer: its text; with scores its score, start, end and text, between tabs."""
-    if as_json:
-        emit_json(answer)
-        return
-    for each in answer.answers:
-        text = " ".join(each.text.split())
-        emit("\t".join((f"{each.score:.4f}", str(each.start), str(each.end), text)) if scores else text)
-
-
-def filled(answer: FilledMasks, *, scores: bool, as_json: bool) -> None:
-    """Print a line for each filling: its text; with scores its score, the mask's start and end, and text."""
-    if as_json:
-        emit_json(answer)
-        return
-    for index, mask in enumerate(answer.masks):
-        if index and not scores:
-            emit("")
-        for each in mask.fillings:
-            text = " ".join(each.text.split())
-            emit("\t".join((f"{each.score:.4f}", str(mask.start), str(mask.end), text)) if scores else text)
-
-
-def tokens(answer: Tokenization, *, counts: bool, as_json: bool) -> None:
-    """Print a line for each token: id, start, end and text, between tabs. Or print how many there are."""
-    if as_json:
-        emit_json(answer)
-    elif counts:
-        emit(str(answer.num_tokens))
-    else:
-        lines = ("\t".join((str(each.id), str(each.start), str(each.end), repr(each.token))) for each in answer.tokens)
-        emit("\n".join(lines))
-
-
-def numbers(vector: Sequence[float]) -> str:
-    """Return a vector as a line of numbers with spaces between them."""
-    return " ".join(f"{value:.7g}" for value in vector)
-
-
-def embedded(answer: Embeddings, names: Sequence[str], *, cosines: bool, as_json: bool) -> None:
-    """Print a line of numbers for each input; or a line for each pair, most alike first: cosine and both, with tabs."""
-    if as_json:
-        emit_json(answer)
-        return
-    if not cosines:
-        for vector in answer.vectors:
-            emit(numbers(vector))
-        return
-    pairs = [(answer.cosine(*pair), *pair) for pair in combinations(range(len(names)), 2)]
-    for cosine, *pair in sorted(pairs, key=lambda each: -each[0]):
-        emit("\t".join((f"{cosine:.4f}", *(" ".join(names[place].split()) for place in pair))))
-
-
-def scored(answer: Score, *, tokens: bool, verbose: bool, as_json: bool) -> None:
-    """Print the sum of log-probabilities, and on stderr what was asked for besides."""
-    if as_json:
-        emit_json(answer)
-    else:
-        emit(f"{answer.total:.4f}")
-        if tokens:
-            score_table(answer)
-    if verbose:
-        about(answer)
-
-
-def more(
-    answer: Completion | Classification | Embeddings | Extraction | FilledMasks | Tagging,
-    *,
-    verbose: bool,
-    tokens: bool = False,
-) -> None:
+def more(answer: Answered, *, verbose: bool, tokens: bool = False) -> None:
     """Print on stderr what was asked for besides the answer."""
     if isinstance(answer, Completion):
         if tokens:

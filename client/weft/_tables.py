@@ -4,6 +4,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,16 +15,8 @@ from weft._completions import Completion, Output
 from weft._decoding import Sampling
 from weft._model import Model, TruncationSide
 from weft._terminal import words
-from weft._types import (
-    Classification,
-    Embeddings,
-    Extraction,
-    FilledMasks,
-    Score,
-    Tagging,
-    Task,
-    TopToken,
-)
+from weft._types import ResolvedModel, Task, Timings, TopToken, Usage
+from weft._verbs.score import Score
 
 
 def every_output(answer: Completion) -> list[Completion | Output]:
@@ -80,7 +73,23 @@ def prompt_line(answer: Completion) -> None:
     )
 
 
-def about(answer: Completion | Classification | Embeddings | Extraction | FilledMasks | Score | Tagging) -> None:
+class Answered(Protocol):
+    """What every answer of a model says besides."""
+
+    @property
+    def usage(self) -> Usage: ...
+
+    @property
+    def timings(self) -> Timings: ...
+
+    @property
+    def model(self) -> ResolvedModel: ...
+
+    @property
+    def request_id(self) -> str: ...
+
+
+def about(answer: Answered) -> None:
     """Print on stderr the model, the tokens, the times and the request."""
     timings, usage = answer.timings, answer.usage
     cached = f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""

@@ -12,7 +12,9 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from weft import __version__, _commands, _models_commands, _token_commands, _writing_commands
+from weft import __version__
+from weft._commands import models as _models_commands
+from weft._commands.table import ABOUT, COMMANDS, TAKE_TEXTS
 from weft._flags import names_flags
 from weft._options import SectionedCommand, flat
 from weft.exceptions import Error, InvalidRequest, Unavailable
@@ -29,29 +31,13 @@ _PLUGINS = {
     "train": ("Train a demo checkpoint by its recipe.", "train"),
 }
 
-# They take texts, which a shell splits at their spaces.
-_TEXT_VERBS = ("translate", "answer", "tag", "extract", "fill-mask", "generate", "score", "tokenize")
-
 # Typer has carried click inside itself or beside itself, by version; the bases of BadParameter are the same in both.
 _UsageError, _ClickError = cast("tuple[Any, Any]", typer.BadParameter.__mro__[1:3])
 
+_TEXT_VERBS = frozenset(verb.__name__.replace("_", "-") for verb in TAKE_TEXTS)
+
 app = typer.Typer(name="weft", add_completion=False, invoke_without_command=True, rich_markup_mode=None)
-for _verb in (
-    _writing_commands.translate,
-    _writing_commands.caption,
-    _writing_commands.answer,
-    _writing_commands.transcribe,
-    _commands.classify,
-    _commands.tag,
-    _commands.extract,
-    _commands.fill_mask,
-    _writing_commands.generate,
-    _commands.embed,
-    _commands.score,
-    _token_commands.tokenize,
-    _token_commands.detokenize,
-    _commands.health,
-):
+for _verb in COMMANDS:
     app.command(cls=SectionedCommand)(flat(names_flags(_verb)))
 
 _models = typer.Typer(rich_markup_mode=None)
@@ -89,13 +75,13 @@ for _entry in entry_points(group="weft.commands"):
     )(_plugin(_entry))
 
 
-@app.callback()
+@app.callback(help=ABOUT)
 def root(
     ctx: typer.Context,
     *,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Translate, caption, answer, transcribe, classify, tag, extract, fill masks, generate, embed and score."""
+    """Do what no subcommand does."""
     if version:
         print(f"weft {__version__}", flush=True)  # noqa: T201 - the answer to what was asked
     elif ctx.invoked_subcommand is None:

@@ -6,7 +6,8 @@ from typing import Any
 
 from weft._model import Model, ModelState
 from weft._types import Task
-from weft._verbs import VERBS, Verb, WritingVerb
+from weft._verbs.table import VERBS
+from weft._verbs.verb import Verb, WritingVerb
 from weft.exceptions import InternalError, InvalidRequest
 from weft_bench.inputs import Kind, kind_of
 from weft_bench.lengths import Lengths
@@ -18,8 +19,8 @@ _VERBS = {task: verb for verb in VERBS for task in verb.tasks}
 
 TASKS = frozenset(_VERBS)
 _ROWS = {Task(row.name): row for row in tasks.TASKS.values()}
-# Of verbs that take two kinds of input, texts are the first argument.
-PICTURES_SECOND = frozenset({Task.CLASSIFY_IMAGE, Task.EMBED_IMAGE, Task.MATCH})
+# Their verbs take two kinds of input, and texts are the first argument.
+PICTURES_SECOND = frozenset(task for task, row in _ROWS.items() if row.takes_image and not row.writes_text)
 WRITES_TEXT = frozenset(task for task, verb in _VERBS.items() if isinstance(verb, WritingVerb))
 
 
@@ -70,9 +71,9 @@ class Method:
 
 
 # Their models are asked something about each input.
-_ASKED = frozenset({Task.ANSWER, Task.EXTRACT})
+_ASKED = frozenset(task for task, row in _ROWS.items() if row.takes_question or row.takes_context)
 # They are asked about texts alone: random tokens would be no question, and have no mask.
-TAKE_NO_IDS = frozenset({Task.EXTRACT, Task.FILL_MASK})
+TAKE_NO_IDS = frozenset(task for task, row in _ROWS.items() if row.takes_context or row.fills_masks)
 
 
 @dataclass(frozen=True, slots=True)

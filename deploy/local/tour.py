@@ -16,7 +16,8 @@ from weft._completions import Completion
 from weft._decoding import Decoding, Sampling
 from weft._sync.client import Client
 from weft._terminal import words
-from weft._types import Classification, Tagging
+from weft._verbs.classify import Classification
+from weft._verbs.tag import Tagging
 from weft.exceptions import Error, InvalidRequest
 from weft.plot import plot_alignment
 

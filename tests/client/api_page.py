@@ -5,13 +5,16 @@ import enum
 import inspect
 import re
 import textwrap
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 import weft
-from weft import _decoding, _types, _verb_options, plot
+from weft import _decoding, _types, plot
+from weft._verbs import options
 
-PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "api.md"
 HEAD = """\
 # The API of `weft`
 
@@ -64,9 +67,9 @@ def page():
 def _entry(name):
     if name in ALIASES:
         return _alias(name, ALIASES[name])
-    kind = getattr(weft, name, None) or getattr(_verb_options, name)
+    kind = getattr(weft, name, None) or getattr(options, name)
     parts = [f"### `{name}`", _prose(kind.__doc__)]
-    node = _parsed(kind)
+    node = _classes()[name]
     bases = [base.id for base in node.bases if isinstance(base, ast.Name) and base.id in _NAMES]
     if bases:
         parts.append(f"Base: `{bases[0]}`.")
@@ -99,8 +102,15 @@ def is_error(kind):
 _NAMES = [name for names in GROUPS.values() for name in names]
 
 
-def _parsed(member):
-    return ast.parse(textwrap.dedent(inspect.getsource(member))).body[0]
+@cache
+def _classes():
+    """Return each class of the client as it stands in its file, which its `__module__` does not name."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in (ROOT / "client" / "weft").rglob("*.py")]
+    return {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _parsed(function):
+    return ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
 
 
 def _alias(name, module):

@@ -4,7 +4,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 from weft import _answers
-from weft._verbs import VERBS
+from weft._verbs.table import VERBS
 from weft_proto.v1 import model_pb2
 
 READERS = {verb.path: (verb.response, verb.read) for verb in VERBS} | {"Model": (model_pb2.Model, _answers.model)}

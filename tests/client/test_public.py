@@ -41,6 +41,14 @@ def test_every_public_name_is_documented():
     ]
 
 
+def test_a_class_says_where_it_is_imported_from():
+    """What Python prints of a public class names no private module: it is `weft.Client`, wherever it stands."""
+    classes = [getattr(weft, name) for name in weft.__all__ if isinstance(getattr(weft, name), type)]
+
+    assert "<class 'weft.Client'>" == repr(weft.Client)
+    assert set() == {each.__module__ for each in classes} - {"weft", "weft.exceptions"}
+
+
 def test_importing_the_sdk_is_light():
     """`import weft` loads gRPC and protobuf, and neither arrays nor models nor the command line's needs."""
     assert set() == HEAVY & loaded_by("import weft")

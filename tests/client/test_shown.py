@@ -48,9 +48,9 @@ def test_what_is_heard_is_printed_from_its_first_word(capsys):
     _show.written(HEARD, scores=False, as_json=False)
     _show.timed(HEARD)
     assert "Hello you.\nYes\n0.00\t1.00\tHello\n1.00\t2.00\tyou.\n" == capsys.readouterr().out
-    assert "Hello you.\tYes" == text_line(HEARD)
+    assert "Hello you.\tYes" == text_line(_show.texts_of(HEARD))
     written = Generation(text=" a", **PARTS)
-    assert " a" == text_line(written), "a prompt is gone on with as it is"
+    assert " a" == text_line(_show.texts_of(written)), "a prompt is gone on with as it is"
 
 
 class Deltas:

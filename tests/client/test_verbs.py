@@ -12,7 +12,7 @@ import pytest
 
 import weft
 from fakes import fake_server
-from weft._verbs import methods_on
+from weft._verbs.table import methods_on
 from weft_proto.v1 import common_pb2 as common
 from weft_proto.v1 import model_pb2 as model
 from weft_proto.v1 import tokenization_pb2

@@ -7,26 +7,39 @@ from typing import Self, Unpack
 
 import grpc
 
-from weft import _verb_options
-from weft import _verbs as verbs
 from weft._async.many import AsyncManyCalls
 from weft._async.streams import AsyncStream
 from weft._channel import CallSettings, health_check, open_channels
 from weft._completions import Answer, Caption, Generation, Transcription, Translation
 from weft._home import LoopHome
 from weft._status import Reach
-from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
-from weft._types import (
-    Classification,
-    Embeddings,
-    Extraction,
-    FilledMasks,
-    Messages,
-    Picture,
-    Recording,
-    Score,
-    Tagging,
-    Text,
+from weft._types import Messages, Picture, Recording, Text
+from weft._verbs.classify import CLASSIFY, Classification, ClassifyOptions
+from weft._verbs.embed import EMBED, Embeddings, EmbedOptions
+from weft._verbs.extract import EXTRACT, Extraction, ExtractOptions
+from weft._verbs.fill_mask import FILL_MASK, FilledMasks, FillMaskOptions
+from weft._verbs.score import SCORE, Score, ScoreOptions
+from weft._verbs.table import methods_on
+from weft._verbs.tag import TAG, Tagging, TagOptions
+from weft._verbs.tokenization import (
+    DETOKENIZE,
+    TOKENIZE,
+    Detokenization,
+    DetokenizeOptions,
+    Tokenization,
+    TokenizeOptions,
+)
+from weft._verbs.writing import (
+    ANSWER,
+    CAPTION,
+    GENERATE,
+    TRANSCRIBE,
+    TRANSLATE,
+    AnswerOptions,
+    CaptionOptions,
+    GenerateOptions,
+    TranscribeOptions,
+    TranslateOptions,
 )
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 
@@ -87,33 +100,33 @@ class AsyncClient(AsyncManyCalls):
     def _connect(self) -> None:
         """Open the channels. They connect at the first call."""
         self._channel, self._control = open_channels(self._settings, grpc.aio.insecure_channel, grpc.aio.secure_channel)
-        self._methods, self._methods_of_all = verbs.methods_on(self._channel), verbs.methods_on(self._control)
+        self._methods, self._methods_of_all = methods_on(self._channel), methods_on(self._control)
         self._model = model_grpc.ModelServiceStub(self._control)
         self._check = health_check(self._control)
 
     async def translate(
-        self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TranslateOptions]
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
     ) -> Translation:
         """Translate a text; `TranslateOptions` lists the options."""
-        return await self._ask(verbs.TRANSLATE, timeout, text, **options)
+        return await self._ask(TRANSLATE, timeout, text, **options)
 
     def stream_translate(
-        self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TranslateOptions]
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
     ) -> AsyncStream[Translation]:
         """Translate a text piece by piece; `TranslateOptions` lists the options."""
-        return self._stream(verbs.TRANSLATE, timeout, text, **options)
+        return self._stream(TRANSLATE, timeout, text, **options)
 
     async def caption(
-        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_verb_options.CaptionOptions]
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
     ) -> Caption:
         """Describe a picture; `CaptionOptions` lists the options."""
-        return await self._ask(verbs.CAPTION, timeout, image, **options)
+        return await self._ask(CAPTION, timeout, image, **options)
 
     def stream_caption(
-        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_verb_options.CaptionOptions]
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
     ) -> AsyncStream[Caption]:
         """Describe a picture piece by piece; `CaptionOptions` lists the options."""
-        return self._stream(verbs.CAPTION, timeout, image, **options)
+        return self._stream(CAPTION, timeout, image, **options)
 
     async def classify(
         self,
@@ -121,16 +134,14 @@ class AsyncClient(AsyncManyCalls):
         *,
         image: Picture | None = None,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.ClassifyOptions],
+        **options: Unpack[ClassifyOptions],
     ) -> Classification:
         """Put a text or a picture, one of them, into a model's labels; `ClassifyOptions` lists the options."""
-        return await self._ask(verbs.CLASSIFY, timeout, text, image, **options)
+        return await self._ask(CLASSIFY, timeout, text, image, **options)
 
-    async def tag(
-        self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TagOptions]
-    ) -> Tagging:
+    async def tag(self, text: Text, *, timeout: float | None = None, **options: Unpack[TagOptions]) -> Tagging:
         """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
-        return await self._ask(verbs.TAG, timeout, text, **options)
+        return await self._ask(TAG, timeout, text, **options)
 
     async def extract(
         self,
@@ -138,16 +149,16 @@ class AsyncClient(AsyncManyCalls):
         question: str,
         *,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.ExtractOptions],
+        **options: Unpack[ExtractOptions],
     ) -> Extraction:
         """Answer a question with spans of a context, best first; `ExtractOptions` lists the options."""
-        return await self._ask(verbs.EXTRACT, timeout, context, question, **options)
+        return await self._ask(EXTRACT, timeout, context, question, **options)
 
     async def fill_mask(
-        self, text: str, *, timeout: float | None = None, **options: Unpack[_verb_options.FillMaskOptions]
+        self, text: str, *, timeout: float | None = None, **options: Unpack[FillMaskOptions]
     ) -> FilledMasks:
         """Tell which tokens fit in the places of a text's masks, best first; `FillMaskOptions` lists the options."""
-        return await self._ask(verbs.FILL_MASK, timeout, text, **options)
+        return await self._ask(FILL_MASK, timeout, text, **options)
 
     async def generate(
         self,
@@ -155,10 +166,10 @@ class AsyncClient(AsyncManyCalls):
         *,
         messages: Messages | None = None,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.GenerateOptions],
+        **options: Unpack[GenerateOptions],
     ) -> Generation:
         """Continue a prompt, or go on with a chat, one of them; `GenerateOptions` lists the options."""
-        return await self._ask(verbs.GENERATE, timeout, prompt, messages, **options)
+        return await self._ask(GENERATE, timeout, prompt, messages, **options)
 
     def stream_generate(
         self,
@@ -166,10 +177,10 @@ class AsyncClient(AsyncManyCalls):
         *,
         messages: Messages | None = None,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.GenerateOptions],
+        **options: Unpack[GenerateOptions],
     ) -> AsyncStream[Generation]:
         """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
-        return self._stream(verbs.GENERATE, timeout, prompt, messages, **options)
+        return self._stream(GENERATE, timeout, prompt, messages, **options)
 
     async def embed(
         self,
@@ -177,10 +188,10 @@ class AsyncClient(AsyncManyCalls):
         *,
         images: Picture | Iterable[Picture] | None = None,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.EmbedOptions],
+        **options: Unpack[EmbedOptions],
     ) -> Embeddings:
         """Turn a text or several, or pictures, into vectors by one request; `EmbedOptions` lists the options."""
-        return await self._ask(verbs.EMBED, timeout, texts, images, **options)
+        return await self._ask(EMBED, timeout, texts, images, **options)
 
     async def score(
         self,
@@ -188,14 +199,14 @@ class AsyncClient(AsyncManyCalls):
         target: Text,
         *,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.ScoreOptions],
+        **options: Unpack[ScoreOptions],
     ) -> Score:
         """Tell how probable a model finds a target; `ScoreOptions` lists the options.
 
         The source is a text or prompt, for a captioning model a picture, or for a transcribing one a recording. Of a
         picture or a recording it is the path as a `Path`, or the bytes.
         """
-        return await self._ask(verbs.SCORE, timeout, source, target, **options)
+        return await self._ask(SCORE, timeout, source, target, **options)
 
     async def tokenize(
         self,
@@ -206,25 +217,25 @@ class AsyncClient(AsyncManyCalls):
         **options: Unpack[TokenizeOptions],
     ) -> Tokenization:
         """Cut a text, or a chat's prompt, one of them, into a model's tokens; `TokenizeOptions` lists the options."""
-        return await self._ask(verbs.TOKENIZE, timeout, text, messages, **options)
+        return await self._ask(TOKENIZE, timeout, text, messages, **options)
 
     async def detokenize(
         self, token_ids: Sequence[int], *, timeout: float | None = None, **options: Unpack[DetokenizeOptions]
     ) -> Detokenization:
         """Make the text that tokens of a model stand for; `DetokenizeOptions` lists the options."""
-        return await self._ask(verbs.DETOKENIZE, timeout, token_ids, **options)
+        return await self._ask(DETOKENIZE, timeout, token_ids, **options)
 
     async def transcribe(
-        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_verb_options.TranscribeOptions]
+        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[TranscribeOptions]
     ) -> Transcription:
         """Write down what is said in a recording; `TranscribeOptions` lists the options."""
-        return await self._ask(verbs.TRANSCRIBE, timeout, audio, **options)
+        return await self._ask(TRANSCRIBE, timeout, audio, **options)
 
     def stream_transcribe(
-        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_verb_options.TranscribeOptions]
+        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[TranscribeOptions]
     ) -> AsyncStream[Transcription]:
         """Write down what is said piece by piece; `TranscribeOptions` lists the options."""
-        return self._stream(verbs.TRANSCRIBE, timeout, audio, **options)
+        return self._stream(TRANSCRIBE, timeout, audio, **options)
 
     async def answer(
         self,
@@ -232,10 +243,10 @@ class AsyncClient(AsyncManyCalls):
         question: Text,
         *,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.AnswerOptions],
+        **options: Unpack[AnswerOptions],
     ) -> Answer:
         """Answer a question about a picture; `AnswerOptions` lists the options."""
-        return await self._ask(verbs.ANSWER, timeout, image, question, **options)
+        return await self._ask(ANSWER, timeout, image, question, **options)
 
     def stream_answer(
         self,
@@ -243,10 +254,10 @@ class AsyncClient(AsyncManyCalls):
         question: Text,
         *,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.AnswerOptions],
+        **options: Unpack[AnswerOptions],
     ) -> AsyncStream[Answer]:
         """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
-        return self._stream(verbs.ANSWER, timeout, image, question, **options)
+        return self._stream(ANSWER, timeout, image, question, **options)
 
     async def close(self) -> None:
         """Cancel what is running and hang up."""

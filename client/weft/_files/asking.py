@@ -8,24 +8,10 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from weft import _verb_options
 from weft._decoding import Decoding
 from weft._decoding_json import decoding_from, over
+from weft._files.kind import Kind
 from weft._files.lines import Line
-from weft._verbs import (
-    ANSWER,
-    CAPTION,
-    CLASSIFY,
-    EMBED_ONE,
-    EXTRACT,
-    FILL_MASK,
-    GENERATE,
-    SCORE,
-    TAG,
-    TRANSCRIBE,
-    TRANSLATE,
-    Verb,
-)
 from weft.exceptions import Error, InvalidRequest
 
 
@@ -33,40 +19,8 @@ class Blank(Error):
     """A line that holds nothing: nothing is asked, and its answer is an empty line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What lines of JSON hold for a verb: the names of its inputs, and of its options.
-
-    `beside` names what goes with each input, its `target` or `question`.
-    """
-
-    verb: Verb[..., Any]
-    inputs: tuple[str, ...]
-    options: frozenset[str]
-    beside: str = ""
-
-
-def _kind(verb: Verb[..., Any], inputs: tuple[str, ...], options: Any, beside: str = "") -> Kind:
-    names = frozenset(options.__annotations__)
-    return Kind(verb, inputs, names | {beside} if beside else names, beside)
-
-
-_TEXT = ("text", "token_ids")
 # What is named by its path.
 _PATHS = frozenset({"image", "audio"})
-KINDS = {
-    "translate": _kind(TRANSLATE, _TEXT, _verb_options.TranslateOptions),
-    "caption": _kind(CAPTION, ("image",), _verb_options.CaptionOptions),
-    "answer": _kind(ANSWER, ("image",), _verb_options.AnswerOptions, "question"),
-    "transcribe": _kind(TRANSCRIBE, ("audio",), _verb_options.TranscribeOptions),
-    "classify": _kind(CLASSIFY, (*_TEXT, "image"), _verb_options.ClassifyOptions),
-    "tag": _kind(TAG, _TEXT, _verb_options.TagOptions),
-    "extract": _kind(EXTRACT, ("context",), _verb_options.ExtractOptions, "question"),
-    "fill-mask": _kind(FILL_MASK, ("text",), _verb_options.FillMaskOptions),
-    "embed": _kind(EMBED_ONE, (*_TEXT, "image"), _verb_options.EmbedOptions),
-    "generate": _kind(GENERATE, (*_TEXT, "messages"), _verb_options.GenerateOptions),
-    "score": _kind(SCORE, (*_TEXT, "image", "audio"), _verb_options.ScoreOptions, "target"),
-}
 
 
 @dataclass(frozen=True, slots=True)

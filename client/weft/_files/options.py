@@ -10,6 +10,7 @@ import typer
 from weft.exceptions import InvalidRequest
 
 if TYPE_CHECKING:
+    from weft._files.kind import Kind
     from weft._server import Server
 
 
@@ -63,8 +64,7 @@ class Files:
 
     def run(
         self,
-        verb: str,
-        title: str,
+        kind: "Kind",
         server: "Server",
         options: Mapping[str, Any],
         *,
@@ -76,8 +76,7 @@ class Files:
         """Ask about each line; exits with 1 if one failed.
 
         Args:
-            verb: What is asked.
-            title: What is being done, for the bar.
+            kind: What each line asks.
             server: Which is asked.
             options: What the verb takes besides its input.
             as_json: Whether answers are JSON, whatever the name of their file.
@@ -85,7 +84,7 @@ class Files:
             wants_json: Options, by name, whose answers only JSON can hold.
             never: Options, by name, that are for one input.
         """
-        from weft._files.asking import KINDS, Asking  # noqa: PLC0415 - `weft translate TEXT` stays light
+        from weft._files.asking import Asking  # noqa: PLC0415 - `weft translate TEXT` stays light
         from weft._files.lines import Source  # noqa: PLC0415
         from weft._files.out import Out  # noqa: PLC0415
         from weft._files.run import Run, is_jsonl  # noqa: PLC0415
@@ -97,9 +96,9 @@ class Files:
         writes_json = writes_json or as_json
         for name in (name for name, value in wants_json.items() if value and not writes_json):
             raise InvalidRequest(f"{name} with --file needs lines of JSON: --json, or --out with a name in .jsonl")
-        asking = Asking(KINDS[verb], options, reads_json, are_pictures)
+        asking = Asking(kind, options, reads_json, are_pictures)
         asking.check()
         source = Source(path)
         with Out(out_path, source, resume=self.resume, force=self.force) as out:
-            code = Run(server.async_client, asking, source, out, writes_json, self.concurrency or 16, title).go()
+            code = Run(server.async_client, asking, source, out, writes_json, self.concurrency or 16).go()
         raise typer.Exit(code)

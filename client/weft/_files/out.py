@@ -4,22 +4,14 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from weft import _show as show
-from weft._completions import Completion
 from weft._files.lines import Source
 from weft._status import code_of
-from weft._types import (
-    Classification,
-    Embeddings,
-    Extraction,
-    FilledMasks,
-    Score,
-    Tagging,
-)
 from weft.exceptions import Error, InvalidRequest
 
 _LINE_ENDS = re.compile(r"\r\n|[\n\r\t\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -36,26 +28,8 @@ def json_line(outcome: Any, id_: Any, *, ascii_only: bool) -> str:
     return show.json_text(own, ascii_only=ascii_only)
 
 
-def text_line(answer: Completion | Classification | Embeddings | Extraction | FilledMasks | Tagging | Score) -> str:
-    """Return the text of an answer as one line: labels, spans, outputs, masks with tabs between, numbers, a sum.
-
-    Line ends and tabs within a text are spaces.
-    """
-    match answer:
-        case Completion():
-            fields = show.texts_of(answer)
-        case Classification():
-            fields = show.label_texts(answer)
-        case Tagging():
-            fields = [f"{each.label} {each.start} {each.end} {each.text}" for each in answer.spans]
-        case Extraction():
-            fields = [each.text for each in answer.answers]
-        case FilledMasks():
-            fields = [" ".join(each.text.strip() for each in mask.fillings) for mask in answer.masks]
-        case Embeddings():
-            fields = [show.numbers(vector) for vector in answer.vectors]
-        case Score():
-            fields = [f"{answer.total:.4f}"]
+def text_line(fields: Iterable[str]) -> str:
+    """Return the texts of an answer as one line, with tabs between. Line ends and tabs within a text are spaces."""
     return "\t".join(_LINE_ENDS.sub(" ", each) for each in fields)
 
 

@@ -116,7 +116,6 @@ class Run:
         out: Where the answers go.
         writes_json: Whether they are JSON.
         concurrency: How many lines are asked at once.
-        title: What is being done, for the bar.
     """
 
     make_client: Callable[[], AsyncClient]
@@ -125,7 +124,6 @@ class Run:
     out: Out
     writes_json: bool
     concurrency: int
-    title: str
     tally: Tally = field(default_factory=Tally)
 
     def go(self) -> int:
@@ -150,7 +148,7 @@ class Run:
         lines = _noted(self.source.lines(behind=self.out.num_there), waiting)
         # A bar between answers on the same terminal would be no bar.
         shown = not (self.out.is_stdout and sys.stdout.isatty())
-        with bar(self.title, self.source.num_bytes, shown=shown) as shows:
+        with bar(self.asking.kind.title, self.source.num_bytes, shown=shown) as shows:
             async with self.make_client() as client:
                 asked = Questions(self.asking.kind.verb, lines, self.asking.request)
                 many = client._many(asked, self.concurrency, None)  # noqa: SLF001 - our own
@@ -185,7 +183,7 @@ class Run:
             message = outcome.message if self.asking.is_json else in_flags(outcome.message)
             shows.say(f"weft: line {line.number}: {message}")
             return ""
-        return text_line(outcome)
+        return text_line(self.asking.kind.fields(outcome))
 
     def _say(self, line: str) -> None:
         print(f"weft: {line}", file=sys.stderr, flush=True)  # noqa: T201 - about the answers, not one of them

@@ -18,7 +18,7 @@ from weft._requests import selector
 from weft._status import Reach, is_passed_by
 from weft._sync.streams import Stream
 from weft._types import Health
-from weft._verbs import Verb, WritingVerb
+from weft._verbs.verb import Verb, WritingVerb
 from weft.exceptions import DeadlineExceeded, Error, Unavailable
 from weft_proto.v1.model_pb2 import GetModelRequest, ListModelsRequest
 

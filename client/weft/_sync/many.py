@@ -12,23 +12,29 @@ from typing import Any, Self, TypeVar, Unpack
 import grpc
 from google.protobuf.message import Message
 
-from weft import _completions, _verb_options
-from weft import _verbs as verbs
+from weft import _completions
 from weft._completions import Caption, Generation, Transcription, Translation
 from weft._home import Home
 from weft._many import Questions, Reader, Sending, asking, note
 from weft._sync.calls import Calls
-from weft._types import (
-    Classification,
-    Embeddings,
-    Extraction,
-    FilledMasks,
-    Messages,
-    Picture,
-    Recording,
-    Score,
-    Tagging,
-    Text,
+from weft._types import Messages, Picture, Recording, Text
+from weft._verbs.classify import CLASSIFY_ONE, Classification, ClassifyOptions
+from weft._verbs.embed import EMBED_ONE, Embeddings, EmbedOptions
+from weft._verbs.extract import EXTRACT_PAIR, Extraction, ExtractOptions
+from weft._verbs.fill_mask import FILL_MASK, FilledMasks, FillMaskOptions
+from weft._verbs.score import SCORE_PAIR, Score, ScoreOptions
+from weft._verbs.tag import TAG, Tagging, TagOptions
+from weft._verbs.writing import (
+    ANSWER_PAIR,
+    CAPTION,
+    GENERATE,
+    TRANSCRIBE,
+    TRANSLATE,
+    AnswerOptions,
+    CaptionOptions,
+    GenerateOptions,
+    TranscribeOptions,
+    TranslateOptions,
 )
 from weft._window import Asked, Window, checked_concurrency
 from weft.exceptions import Error
@@ -171,10 +177,10 @@ class ManyCalls(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.AnswerOptions],
+        **options: Unpack[AnswerOptions],
     ) -> Many[_completions.Answer]:
         """Answer many questions, each about its picture, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.ANSWER_PAIR, options, questions=questions), concurrency, timeout)
+        return self._many(asking(ANSWER_PAIR, options, questions=questions), concurrency, timeout)
 
     def transcribe_many(
         self,
@@ -182,10 +188,10 @@ class ManyCalls(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.TranscribeOptions],
+        **options: Unpack[TranscribeOptions],
     ) -> Many[Transcription]:
         """Write down many recordings, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.TRANSCRIBE, options, recordings=recordings), concurrency, timeout)
+        return self._many(asking(TRANSCRIBE, options, recordings=recordings), concurrency, timeout)
 
     def translate_many(
         self,
@@ -193,10 +199,10 @@ class ManyCalls(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.TranslateOptions],
+        **options: Unpack[TranslateOptions],
     ) -> Many[Translation]:
         """Translate many texts, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.TRANSLATE, options, texts=texts), concurrency, timeout)
+        return self._many(asking(TRANSLATE, options, texts=texts), concurrency, timeout)
 
     def caption_many(
         self,
@@ -204,10 +210,10 @@ class ManyCalls(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.CaptionOptions],
+        **options: Unpack[CaptionOptions],
     ) -> Many[Caption]:
         """Describe many pictures, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.CAPTION, options, images=images), concurrency, timeout)
+        return self._many(asking(CAPTION, options, images=images), concurrency, timeout)
 
     def classify_many(
         self,
@@ -217,10 +223,10 @@ class ManyCalls(Calls):
         pairs: Iterable[tuple[str, str]] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.ClassifyOptions],
+        **options: Unpack[ClassifyOptions],
     ) -> Many[Classification]:
         """Put many texts, pictures or pairs of texts, one of them, into a model's labels; see `Many`."""
-        asked = asking(verbs.CLASSIFY_ONE, options, texts=texts, images=images, pairs=pairs)
+        asked = asking(CLASSIFY_ONE, options, texts=texts, images=images, pairs=pairs)
         return self._many(asked, concurrency, timeout)
 
     def tag_many(
@@ -229,10 +235,10 @@ class ManyCalls(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.TagOptions],
+        **options: Unpack[TagOptions],
     ) -> Many[Tagging]:
         """Tag many texts, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.TAG, options, texts=texts), concurrency, timeout)
+        return self._many(asking(TAG, options, texts=texts), concurrency, timeout)
 
     def extract_many(
         self,
@@ -240,10 +246,10 @@ class ManyCalls(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.ExtractOptions],
+        **options: Unpack[ExtractOptions],
     ) -> Many[Extraction]:
         """Answer each of many pairs of a context and a question about it, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.EXTRACT_PAIR, options, questions=questions), concurrency, timeout)
+        return self._many(asking(EXTRACT_PAIR, options, questions=questions), concurrency, timeout)
 
     def fill_mask_many(
         self,
@@ -251,10 +257,10 @@ class ManyCalls(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.FillMaskOptions],
+        **options: Unpack[FillMaskOptions],
     ) -> Many[FilledMasks]:
         """Fill the masks of many texts, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.FILL_MASK, options, texts=texts), concurrency, timeout)
+        return self._many(asking(FILL_MASK, options, texts=texts), concurrency, timeout)
 
     def generate_many(
         self,
@@ -263,10 +269,10 @@ class ManyCalls(Calls):
         messages: Iterable[Messages] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.GenerateOptions],
+        **options: Unpack[GenerateOptions],
     ) -> Many[Generation]:
         """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.GENERATE, options, prompts=prompts, messages=messages), concurrency, timeout)
+        return self._many(asking(GENERATE, options, prompts=prompts, messages=messages), concurrency, timeout)
 
     def embed_many(
         self,
@@ -275,10 +281,10 @@ class ManyCalls(Calls):
         images: Iterable[Picture] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.EmbedOptions],
+        **options: Unpack[EmbedOptions],
     ) -> Many[Embeddings]:
         """Turn many texts or pictures, one of them, into vectors, a request for each; see `Many`."""
-        return self._many(asking(verbs.EMBED_ONE, options, texts=texts, images=images), concurrency, timeout)
+        return self._many(asking(EMBED_ONE, options, texts=texts, images=images), concurrency, timeout)
 
     def score_many(
         self,
@@ -286,7 +292,7 @@ class ManyCalls(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_verb_options.ScoreOptions],
+        **options: Unpack[ScoreOptions],
     ) -> Many[Score]:
         """Tell how probable each target is behind its source, `concurrency` at a time; see `Many`."""
-        return self._many(asking(verbs.SCORE_PAIR, options, pairs=pairs), concurrency, timeout)
+        return self._many(asking(SCORE_PAIR, options, pairs=pairs), concurrency, timeout)

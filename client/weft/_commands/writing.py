@@ -1,4 +1,4 @@
-"""The subcommands that ask for new text: each one call of the SDK, as a whole or as a stream."""
+"""`weft translate`, `caption`, `answer`, `transcribe` and `generate`: new text, as a whole or as a stream."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,17 +7,30 @@ from typing import Annotated, Any
 import typer
 
 from weft import _show as show
+from weft._files.kind import TEXT, Kind
 from weft._files.options import Files
-from weft._options import (
-    CacheSalt,
-    Language,
-    PicturePath,
-    RecordingPath,
-    SourceText,
-    TextRequest,
-    read_argument,
+from weft._options import CacheSalt, Language, PicturePath, RecordingPath, SourceText, TextRequest, read_argument
+from weft._verbs.writing import (
+    ANSWER,
+    CAPTION,
+    GENERATE,
+    TRANSCRIBE,
+    TRANSLATE,
+    AnswerOptions,
+    CaptionOptions,
+    GenerateOptions,
+    TranscribeOptions,
+    TranslateOptions,
 )
 from weft.exceptions import InvalidRequest
+
+LINES = {
+    "translate": Kind(TRANSLATE, TEXT, TranslateOptions, "translating", show.texts_of),
+    "caption": Kind(CAPTION, ("image",), CaptionOptions, "looking", show.texts_of),
+    "answer": Kind(ANSWER, ("image",), AnswerOptions, "looking", show.texts_of, "question"),
+    "transcribe": Kind(TRANSCRIBE, ("audio",), TranscribeOptions, "listening", show.texts_of),
+    "generate": Kind(GENERATE, (*TEXT, "messages"), GenerateOptions, "generating", show.texts_of),
+}
 
 
 def translate(
@@ -36,18 +49,18 @@ def translate(
     asked = {**request.options(), "source_language": source_language, "target_language": target_language}
     asked |= {"split_sentences": split, "cache_salt": cache_salt}
     if files.is_asked({"a text": text}):
-        _write_lines(files, request, "translate", "translating", asked)
+        _write_lines(files, request, "translate", asked)
     elif text is not None:
-        _write("translate", read_argument(text), asked, request, "translating")
+        _write("translate", read_argument(text), asked, request)
 
 
 def caption(picture: PicturePath = None, *, files: Files, request: TextRequest) -> None:
     """Describe a picture."""
     asked = request.options()
     if files.is_asked({"a picture": picture}):
-        _write_lines(files, request, "caption", "looking", asked)
+        _write_lines(files, request, "caption", asked)
     else:
-        _write("caption", picture, asked, request, "looking")
+        _write("caption", picture, asked, request)
 
 
 def answer(
@@ -66,9 +79,9 @@ def answer(
     asked = request.options()
     is_whole = question is not None or files.file is not None
     if files.is_asked({"a picture and a question": picture if is_whole else None}):
-        _write_lines(files, request, "answer", "looking", asked)
+        _write_lines(files, request, "answer", asked)
     elif question is not None:
-        _write("answer", picture, asked, request, "looking", read_argument(question))
+        _write("answer", picture, asked, request, read_argument(question))
 
 
 def transcribe(
@@ -93,11 +106,11 @@ def transcribe(
         **{name: each for name, each in said.items() if each is not None},
     }
     if files.is_asked({"a recording": recording}):
-        _write_lines(files, request, "transcribe", "listening", asked, **{"--timestamps": bool(timestamps)})
+        _write_lines(files, request, "transcribe", asked, **{"--timestamps": bool(timestamps)})
     elif timestamps and request.stream and not request.as_json:
         raise InvalidRequest("--timestamps are told at the end: leave --stream out, or give --json too")
     else:
-        _write("transcribe", recording, asked, request, "listening", times=bool(timestamps))
+        _write("transcribe", recording, asked, request, times=bool(timestamps))
 
 
 def generate(
@@ -126,21 +139,19 @@ def generate(
     if system is not None and chat is None:
         raise InvalidRequest("--system needs --chat")
     if files.is_asked({"a text to continue": prompt, "--chat with a message": chat}):
-        _write_lines(files, request, "generate", "generating", asked, **{"--prompt-scores": prompt_scores})
+        _write_lines(files, request, "generate", asked, **{"--prompt-scores": prompt_scores})
         return
     if chat is not None:
         told = [] if system is None else [{"role": "system", "content": system}]
         asked["messages"] = [*told, {"role": "user", "content": read_argument(chat)}]
-    _write("generate", None if prompt is None else read_argument(prompt), asked, request, "generating")
+    _write("generate", None if prompt is None else read_argument(prompt), asked, request)
 
 
-def _write_lines(
-    files: Files, request: TextRequest, verb: str, title: str, asked: Mapping[str, Any], **more: object
-) -> None:
+def _write_lines(files: Files, request: TextRequest, verb: str, asked: Mapping[str, Any], **more: object) -> None:
     """Ask for new text for each line of a file."""
     wants_json = {"--scores": request.scores, "--top-logprobs": request.top_logprobs, **more}
     never = {**request.for_one(), "--stream": request.stream}
-    files.run(verb, title, request, asked, as_json=request.as_json, wants_json=wants_json, never=never)
+    files.run(LINES[verb], request, asked, as_json=request.as_json, wants_json=wants_json, never=never)
 
 
 def _write(
@@ -148,7 +159,6 @@ def _write(
     source: str | Path | None,
     asked: Mapping[str, Any],
     request: TextRequest,
-    doing: str,
     *more: str,
     times: bool = False,
 ) -> None:
@@ -162,7 +172,7 @@ def _write(
             heard = verb == "transcribe"
             answer = show.streamed(stream, scores=request.scores, as_json=request.as_json, heard=heard)
         else:
-            with show.patience(doing):
+            with show.patience(LINES[verb].title):
                 answer = getattr(client, verb)(source, *more, **asked)
             if times and not request.as_json:
                 show.timed(answer)

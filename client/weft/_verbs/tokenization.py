@@ -1,4 +1,4 @@
-"""Tokens of texts and texts of tokens: what goes in, what is sent, and what comes out."""
+"""`tokenize` and `detokenize`: tokens of texts, and texts of tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,9 +6,11 @@ from typing import Any, TypedDict, Unpack
 
 from google.protobuf.message import Message
 
+from weft._answers import read, reader
 from weft._fields import fill, refusal
 from weft._requests import messages_of, selector
 from weft._types import Messages, ResolvedModel
+from weft._verbs.verb import Verb
 from weft.exceptions import InvalidRequest
 from weft_proto.v1 import tokenization_pb2
 
@@ -124,3 +126,13 @@ def _fill(message: Message, options: dict[str, Any], **given: Any) -> None:
     if not isinstance(side, str) or side not in SIDES:
         raise refusal("side", f'must be "input" or "output", not {side!r}')
     fill(message, model=selector(*which), side=SIDES[side], **given, **options)
+
+
+def _tokenization(message: tokenization_pb2.TokenizeResponse) -> Tokenization:
+    """Read the tokens of a text."""
+    lists = (message.token_ids, message.tokens, message.starts, message.ends, message.added)
+    return read(Tokenization, message, tokens=tuple(map(Token, *lists)))
+
+
+TOKENIZE = Verb("Tokenize", tokenize_request, _tokenization)
+DETOKENIZE = Verb("Detokenize", detokenize_request, reader(Detokenization))

@@ -1,15 +1,13 @@
-"""The subcommands about a model's tokens."""
+"""`weft tokenize` and `weft detokenize`: a model's tokens."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from weft import _show as show
 from weft._options import AsJson, Language, ModelName, ModelVersion, SideName, VersionLabel, read_argument
 from weft._server import PatientServer
-
-if TYPE_CHECKING:
-    from weft._tokenization import TokenizeOptions
+from weft._verbs.tokenization import Tokenization, TokenizeOptions
 
 
 def tokenize(
@@ -43,7 +41,7 @@ def tokenize(
     }
     with server.client() as client, show.patience("cutting"):
         answer = client.tokenize(read_argument(text), **asked)
-    show.tokens(answer, counts=count, as_json=as_json)
+    _print(answer, counts=count, as_json=as_json)
 
 
 def detokenize(
@@ -65,3 +63,14 @@ def detokenize(
         show.emit_json(answer)
     else:
         show.emit(answer.text)
+
+
+def _print(answer: Tokenization, *, counts: bool, as_json: bool) -> None:
+    """Print a line for each token: id, start, end and text, between tabs. Or print how many there are."""
+    if as_json:
+        show.emit_json(answer)
+    elif counts:
+        show.emit(str(answer.num_tokens))
+    else:
+        lines = ("\t".join((str(each.id), str(each.start), str(each.end), repr(each.token))) for each in answer.tokens)
+        show.emit("\n".join(lines))

@@ -1,0 +1,1 @@
+"""The subcommands of the client: each one call of the SDK, printed."""
