@@ -104,7 +104,7 @@ def test_several_prompts_and_several_answers(demo_repository):
     expected = [choice["text"] for each in alone for choice in each["choices"]]
     assert expected == [each["text"] for each in many["choices"]]
     assert [0, 1, 2, 3] == [each["index"] for each in many["choices"]]
-    assert len(set(expected)) == 4
+    assert 4 == len(set(expected))
     assert sum(each["usage"]["total_tokens"] for each in alone) == many["usage"]["total_tokens"]
     assert dict(enumerate(expected[:2])) == texts(events)[0]
     assert (400, "prompt", "empty_input") == refused
