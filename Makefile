@@ -77,14 +77,14 @@ build/models/%/1/bundle.json build/families/%/1/bundle.json: $$(wildcard export/
 demo: models ## one request of each kind to a server of its own
 	@$(BIN)/python deploy/local/demo.py
 
-serve: models ## keep the demo models served on localhost:7070
-	@exec $(BIN)/weft serve --repository build/models
+serve: models ## keep the demo models served on localhost:7070, and by HTTP on localhost:8000
+	@exec $(BIN)/weft serve --repository build/models --api-port 8000
 
 # One repository of links: the server follows them.
 serve-all: models families ## the same for every family; a request names its model
 	@rm -rf build/all && mkdir -p build/all
 	@cd build/all && ln -s ../models/* ../families/* .
-	@exec $(BIN)/weft serve --repository build/all
+	@exec $(BIN)/weft serve --repository build/all --api-port 8000
 
 # Lint, exports and downloads two at a time: some use one core, some wait for the network. Then three workers for two cores: a
 # worker waits a quarter of its time, for servers and for clocks. Each has whole files: most tests of a file share what they

@@ -17,6 +17,7 @@ from weft_server.openai_api.api_request import ApiRequest
 from weft_server.openai_api.errors import error_response
 from weft_server.openai_api.routes import ENDPOINTS
 from weft_server.rpc.services import behaviours
+from weft_server.structured_output.token_bytes import spelling_of
 from weft_server.transport.status import to_status
 
 
@@ -78,15 +79,16 @@ class Scripted:
 class Client:
     """Sends requests to the routes, and reads what comes back."""
 
-    def __init__(self, caller, task=common_pb2.TASK_GENERATE):
+    def __init__(self, caller, task=common_pb2.TASK_GENERATE, spelling_of=lambda _: None):
         self.caller = caller
         self._task_of = task if callable(task) else lambda _: task
+        self._spelling_of = spelling_of
 
     async def send(self, verb, path, body=b"", content_type="application/json", parameter=""):
         """The status, the headers and the body of an answer; of a stream, the data of its events."""
         (endpoint,) = (each for each in ENDPOINTS if (each.verb, each.path) == (verb, path))
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        request = ApiRequest(self.caller, self._task_of, "r1", data, content_type, parameter)
+        request = ApiRequest(self.caller, self._task_of, self._spelling_of, "r1", data, content_type, parameter)
         try:
             answer = await endpoint.handler(request)
         except Refused as told:
@@ -138,4 +140,11 @@ async def serving(repository, *names, **settings):
             entries.append(RegistryEntry(name, 1, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model))
         registry = ModelRegistry(entries)
         caller = Behaviours(behaviours(registry, read_config(repository=entries[0].directory)))
-        yield Client(caller, lambda selector: registry.find(selector).task)
+        vocabularies = {
+            entry.name: entry.model.target_tokenizer.vocabulary for entry in entries if entry.model.target_tokenizer
+        }
+        yield Client(
+            caller,
+            lambda selector: registry.find(selector).task,
+            lambda resolved: spelling_of(vocabularies[resolved.name]),
+        )

@@ -58,7 +58,7 @@ class ServerConfig(BaseSettings):
     cors_origins: str | None = Field(
         None,
         description="Origins whose pages may call by HTTP from a browser, for instance "
-        "`https://app.example.com,http://localhost:5173`. `*` means all. By default no page may.",
+        "`https://a.org,http://localhost:5173`. `*` means all. By default no page may.",
     )
     admin: bool = Field(
         False,
@@ -196,7 +196,7 @@ class ServerConfig(BaseSettings):
     max_request_bytes: Count = Field(
         16 * MEBIBYTE,
         le=1024 * MEBIBYTE,
-        description="Largest number of bytes of one gRPC message that the server takes.",
+        description="Largest number of bytes of one message that the server takes, by gRPC or by HTTP.",
     )
     max_held_bytes: Count = Field(
         256 * MEBIBYTE,
@@ -206,7 +206,7 @@ class ServerConfig(BaseSettings):
     )
     receive_timeout_s: Annotated[float, Field(ge=0.1, le=3600, allow_inf_nan=False)] = Field(
         30.0,
-        description="Seconds in which a gRPC message has to come whole. Later ones are refused with MESSAGE_TOO_SLOW.",
+        description="Seconds in which a message has to come whole. Later ones are refused with MESSAGE_TOO_SLOW.",
     )
     send_timeout_s: Annotated[float, Field(ge=0.1, le=3600, allow_inf_nan=False)] = Field(
         30.0,
@@ -226,7 +226,7 @@ class ServerConfig(BaseSettings):
     tls_cert: Path | None = Field(
         None,
         description="File with the server's certificate, and with those between it and its authority, as PEM. With it "
-        "and `--tls-key`, both ports speak TLS. These files are read again when they change.",
+        "and `--tls-key`, all ports speak TLS. These files are read again when they change.",
     )
     tls_key: Path | None = Field(
         None, description="File with the private key of that certificate, as PEM, without a passphrase."

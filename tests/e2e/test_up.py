@@ -28,7 +28,7 @@ HUB |= {"modeling.py": b"1 / 0", "pytorch_model.bin": b"", "onnx/config.json": b
 def up(checkpoint, keep):
     """Start `weft up`; its lines until it is ready, and the process."""
     command = [*WEFT, str(checkpoint), "--keep", str(keep), "--no-explain"]
-    command += ["--port", "0", "--http-port", "0", "--log-format", "json"]
+    command += ["--port", "0", "--http-port", "0", "--api-port", "0", "--log-format", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         lines = []
         for line in process.stdout:

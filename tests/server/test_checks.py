@@ -15,7 +15,8 @@ from weft_server.checks import bundles, settings
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, show
 from weft_server.checks.listening import (
     look_at_admin_port,
-    look_at_both_ports,
+    look_at_all_ports,
+    look_at_api_port,
     look_at_grpc_port,
     look_at_host,
     look_at_http_port,
@@ -141,7 +142,14 @@ def config(**changed):
         (look_at_host, {"host": "no-such-host.invalid"}, ERROR, r"--host \(WEFT_HOST\): 'no-such-.*' is not known: "),
         (look_at_host, {"host": "a" * 300}, ERROR, r"--host \(WEFT_HOST\): 'a+' is no name of a host"),
         (look_at_host, {"host": "192.0.2.1"}, ERROR, r"--host \(WEFT_HOST\): 192.0.2.1 is no address of this machine"),
-        (look_at_both_ports, {"port": 9, "http_port": 9}, ERROR, r"--http-port \(WEFT_HTTP_PORT\): 9 is the port of"),
+        (look_at_all_ports, {"port": 9, "http_port": 9}, ERROR, r"--http-port \(WEFT_HTTP_PORT\): 9 is the port of"),
+        (
+            look_at_all_ports,
+            {"port": 9, "api_port": 9},
+            ERROR,
+            r"--api-port .* 9 is the port of gRPC too",
+        ),
+        (look_at_api_port, {"cors_origins": "*"}, WARNING, r"--cors-origins .*there is no --api-port to call"),
         (look_at_grpc_port, {"host": "0.0.0.0"}, OK, r"any free port of 0\.0\.0\.0 for gRPC"),
         (look_at_http_port, {"host": "localhost"}, OK, r"any free port of localhost for HTTP"),
     ],
@@ -153,7 +161,7 @@ def test_places_to_listen(look, changed, state, says):
     assert re.match(says, finding.says)
 
 
-@pytest.mark.parametrize("look", [look_at_grpc_port, look_at_http_port, look_at_both_ports])
+@pytest.mark.parametrize("look", [look_at_grpc_port, look_at_http_port, look_at_all_ports])
 def test_a_fault_of_the_host_is_said_once(look):
     """Its ports say nothing then."""
     assert [] == list(look(config(host="192.0.2.1")))

@@ -10,10 +10,11 @@ from typing import get_args
 import pydantic
 import pytest
 
-from weft_server.config import ConfigError, ServerConfig, env_name, flag_name, read_config
+from weft_server.config import ConfigError, Port, ServerConfig, env_name, flag_name, read_config
 
 WEFT = Path(sys.executable).with_name("weft")
-TYPES = {str | None: "TEXT", Path | None: "PATH", int: "INTEGER", float: "FLOAT", Path: "PATH", str: "TEXT", bool: ""}
+TYPES = {str | None: "TEXT", Path | None: "PATH", Port | None: "INTEGER"}
+TYPES |= {int: "INTEGER", float: "FLOAT", Path: "PATH", str: "TEXT", bool: ""}
 README = Path(__file__).parents[2] / "server" / "README.md"
 
 

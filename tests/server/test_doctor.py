@@ -108,8 +108,8 @@ def installed(monkeypatch):
     return look
 
 
-_HAVE = """googleapis_common_protos grpcio protobuf rich typer grpcio_health_checking grpcio_reflection jinja2 numpy
-onnx onnxruntime pillow prometheus_client pydantic_settings pydantic soundfile soxr structlog tokenizers"""
+_HAVE = """googleapis_common_protos grpcio protobuf rich typer grpcio_health_checking grpcio_reflection httptools jinja2
+numpy onnx onnxruntime pillow prometheus_client pydantic_settings pydantic soundfile soxr structlog tokenizers"""
 HAVE = dict.fromkeys(_HAVE.split(), "999.0")
 
 

@@ -74,9 +74,12 @@ def test_a_completion_is_that_of_generate(demo_repository):
     assert ("cmpl-r1", "text_completion", "pydocs@1") == (whole["id"], whole["object"], whole["system_fingerprint"])
     assert (said.text, "length") == (choice["text"], choice["finish_reason"])
     log_probs = choice["logprobs"]
-    assert (list(said.tokens), list(said.token_log_probs)) == (log_probs["tokens"], log_probs["token_logprobs"])
-    tops = [dict(zip(each.tokens, each.log_probs, strict=True)) for each in said.top_tokens]
-    assert tops == log_probs["top_logprobs"]
+    assert list(said.token_log_probs) == log_probs["token_logprobs"]
+    assert said.text == "".join(log_probs["tokens"])
+    assert said.text[log_probs["text_offset"][3] :] == "".join(log_probs["tokens"][3:])
+    assert [list(each.log_probs) for each in said.top_tokens] == [
+        [*each.values()] for each in log_probs["top_logprobs"]
+    ]
     usage = said.usage.input_tokens, said.usage.output_tokens
     assert (*usage, sum(usage)) == tuple(whole["usage"].values())[:3]
     assert list(typed.alignment.source_tokens) == whole["alignment"]["source_tokens"]
@@ -104,7 +107,7 @@ def test_several_prompts_and_several_answers(demo_repository):
     expected = [choice["text"] for each in alone for choice in each["choices"]]
     assert expected == [each["text"] for each in many["choices"]]
     assert [0, 1, 2, 3] == [each["index"] for each in many["choices"]]
-    assert len(set(expected)) == 4
+    assert 4 == len(set(expected))
     assert sum(each["usage"]["total_tokens"] for each in alone) == many["usage"]["total_tokens"]
     assert dict(enumerate(expected[:2])) == texts(events)[0]
     assert (400, "prompt", "empty_input") == refused
@@ -158,6 +161,10 @@ def test_chats_of_models_that_see_and_translate(demo_repository):
     content = whole[0]["choices"][0]["logprobs"]["content"]
     assert list(typed[0].completion.token_log_probs) == [each["logprob"] for each in content]
     assert all(each["token"] == each["top_logprobs"][0]["token"] for each in content)
+    *said, end = content
+    assert typed[0].completion.text == "".join(each["token"] for each in said)
+    assert typed[0].completion.text.encode() == bytes(byte for each in said for byte in each["bytes"])
+    assert (typed[0].completion.tokens[-1], None) == (end["token"], end["bytes"])
 
 
 def test_a_chat_is_that_of_its_template(tmp_path, tiny_repository):

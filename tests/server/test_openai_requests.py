@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from google.protobuf.text_format import MessageToString
 
+import openai_page
 from openai_calls import Client, Scripted, refused
 from weft_proto.decoding import PENALTIES, SAMPLING
 from weft_proto.v1 import common_pb2, generation_pb2
@@ -20,6 +21,7 @@ from weft_server.errors import (
     Overloaded,
     Unauthenticated,
 )
+from weft_server.openai_api import audio
 from weft_server.openai_api.decoding import DECODING_FIELDS
 from weft_server.openai_api.errors import TYPES, error_body, error_response
 from weft_server.openai_api.model_names import selector_of
@@ -272,6 +274,14 @@ def test_an_error_names_the_field_as_the_client_does():
     streamed.field = f"request.{streamed.field}"
     assert ("n", "n is bad") == told(streamed)
     assert "secret" not in str(told(ZeroDivisionError("secret")))
+
+
+def test_the_page_has_every_field():
+    """docs/openai.md is made of the endpoints' fields: `python tests/openai_page.py` writes it."""
+    shown, same = openai_page.paths(), audio.ENGLISH_PATH
+
+    assert openai_page.page() == openai_page.PAGE.read_text("utf-8")
+    assert sorted(each.path for each in ENDPOINTS if each.fields and each.path != same) == sorted(shown)
 
 
 def test_no_field_is_in_two_lists():

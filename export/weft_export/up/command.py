@@ -22,6 +22,9 @@ from weft_export.up.hub import download, is_hub_name
 from weft_export.up.kept import alone, default_home, key_of, model_name
 from weft_proto.bundle_rules import MANIFEST_FILE
 
+# Who tries a model has curl, and may have no client of gRPC.
+API_PORT = 8000
+API_PORT_FLAG, API_PORT_VARIABLE = "--api-port", "WEFT_API_PORT"
 up_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -38,20 +41,27 @@ def up(
     """Export a checkpoint if that was not done yet, and serve it.
 
     The options of weft export that say what a bundle has are taken here too. All others are those of weft serve.
-    They follow the checkpoint. For example: weft up my-gpt --port 8000
+    They follow the checkpoint. For example: weft up my-gpt --port 7100
     """
     with plain_errors("up", extra="export"):
         options = ExportOptions(**flags)
         path, name = _found(checkpoint)
         check_options(path, options)
-        ask_server(ctx.args, least_bytes(path, options.precision))
+        serving = with_api_port(ctx.args)
+        ask_server(serving, least_bytes(path, options.precision))
         repository = (keep or default_home()) / key_of(path, name, contents_of(options))
         bundle = repository / name / "1"
         with alone(repository):
             if not (bundle / MANIFEST_FILE).is_file():
                 _export(path, bundle, options, quiet=quiet)
     typer.echo(f"weft up: {name} is {bundle}", err=True)
-    _become([sys.executable, "-m", "weft_command", "serve", str(repository), *ctx.args])
+    _become([sys.executable, "-m", "weft_command", "serve", str(repository), *serving])
+
+
+def with_api_port(flags: list[str]) -> list[str]:
+    """Return the flags of weft serve, with a port of calls by HTTP unless they or the environment name one."""
+    given = API_PORT_VARIABLE in os.environ or any(flag.partition("=")[0] == API_PORT_FLAG for flag in flags)
+    return flags if given else [*flags, API_PORT_FLAG, str(API_PORT)]
 
 
 def _become(command: list[str]) -> None:

@@ -90,7 +90,11 @@ class _Unary:
 
     def refuse(self, request: HttpRequest, refusal: Refusal) -> Response:  # noqa: ARG002 - a stream's differs
         """Return the response of a refusal."""
-        return refuse_unary(refusal)
+        response = refuse_unary(refusal)
+        if refusal.reason == _WRONG_TYPE:
+            response.status = 415
+            response.headers += (("accept-post", ", ".join(self._codecs)),)
+        return response
 
     async def _respond(self, codec: Codec, media_type: str, message: Any, caller: Caller) -> Response:
         response = await caller.unary(self._method, message)

@@ -53,8 +53,8 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
         self._task: asyncio.Task[None] | None = None
         self._body: RequestBody | None = None
-        # Whether what comes is dropped: the connection ends after this response.
-        self._is_last = False
+        # Whether the connection ends after this response, and whether what comes is dropped.
+        self._is_last = self._is_deaf = False
         self._is_http_1_0 = False
         self._method = ""
         self._url = b""
@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read what has come."""
-        if self._is_last and (self._body is None or self._body.is_whole):
+        if self._is_deaf:
             return
         if self._body is None and not self._num_framing:
             self.until = time.monotonic() + HEAD_S
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._is_last = True  # it is answered as if it had not asked
+            self._is_last = self._is_deaf = True  # it is answered as if it had not asked
         except _Unusable as fault:
             self._give_up(fault.status)
         except httptools.HttpParserCallbackError as error:
@@ -121,8 +121,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """Refuse to read a request before the last one is answered."""
-        if self._task:
-            self._is_last = True
+        if self._task or self._is_last:
             raise _Unusable(0)
 
     def on_url(self, url: bytes) -> None:
@@ -160,7 +159,9 @@ class Connection(asyncio.Protocol):
     async def respond(self, response: HttpResponse) -> None:
         """Send a whole response. Returns once the system has it."""
         ends = self._begin_response()
-        head = head_of(response.status, response.content_type, response.headers, len(response.body), ends=ends)
+        # The status 204 says itself that there is no body.
+        length = None if response.status == 204 else len(response.body)
+        head = head_of(response.status, response.content_type, response.headers, length, ends=ends)
         await self._write(head if self._method == "HEAD" else head + response.body)
 
     async def begin_stream(self, response: HttpStream) -> None:
@@ -201,12 +202,14 @@ class Connection(asyncio.Protocol):
         hosts = [value for name, value in self._headers if name == "host"]
         if len(hosts) != 1 and not (self._is_http_1_0 and not hosts):
             raise _Unusable(400)
+        fields = dict(self._headers)
+        if self._parser.should_upgrade() and ("content-length" in fields or "transfer-encoding" in fields):
+            raise _Unusable(501)  # what stands behind its head is not read as its body
         target = self._url.decode("latin-1")
         if not target.startswith("/"):
             # A proxy's form, or OPTIONS *: https://www.rfc-editor.org/rfc/rfc9112#section-3.2
             raise _Unusable(400)
         path, _, query = target.partition("?")
-        fields = dict(self._headers)
         waits = fields.get("expect", "").lower() == "100-continue"
         length = fields.get("content-length")
         self._body = RequestBody(int(length) if length else None, self._proceed if waits else None)
@@ -248,7 +251,7 @@ class Connection(asyncio.Protocol):
 
         RFC 9112, section 9.6.
         """
-        self._is_last, self._body = True, None
+        self._is_deaf = True
         self.until = time.monotonic() + LINGER_S
         if self._transport.can_write_eof():
             self._transport.write_eof()
@@ -264,17 +267,13 @@ class Connection(asyncio.Protocol):
         self._transport.write(CONTINUE)
 
     def _give_up(self, status: int) -> None:
-        """End a connection on which something unusable came. A response that is on its way is finished."""
-        if self._task and self._body and self._body.is_whole:
-            self._is_last = True
-            return
-        if self._task:
-            # Half a body came, and its rest cannot be read.
-            self._transport.abort()
-            return
-        head = head_of(status, "text/plain", (), 0, ends=True)
-        self._transport.write(head)
-        self._linger()
+        """End a connection on which something unusable came. A request that was read before is answered."""
+        self._is_last = self._is_deaf = True
+        if self._task is None:
+            self._transport.write(head_of(status, "", (), 0, ends=True))
+            self._linger()
+        elif self._body and not self._body.is_whole:
+            self._body.break_off()
 
     async def _write(self, data: bytes) -> None:
         self._transport.write(data)

@@ -22,6 +22,7 @@ class _Connection(Protocol):
     """See `Connection`."""
 
     until: float
+    peer: str
 
     def close(self) -> None: ...
 
@@ -56,6 +57,11 @@ class HttpConnections:
     def is_draining(self) -> bool:
         """Whether each response is the last one of its connection."""
         return self._gate.draining
+
+    @property
+    def peers(self) -> list[str]:
+        """The other ends of those that are open."""
+        return [connection.peer for connection in self._open]
 
     def add(self, connection: _Connection) -> bool:
         """Take a connection. Returns whether there is a place."""

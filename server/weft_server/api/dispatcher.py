@@ -116,6 +116,8 @@ class Dispatcher:
         try:
             response = await self._response(call, route, request, caller)
             await self._send(call, response, request, connection)
+            if not (caller.calls or call.reason):
+                call.code = OK
         finally:
             self._gate.end(call)
             for each in caller.calls or [call]:
@@ -125,7 +127,7 @@ class Dispatcher:
     async def _response(self, call: RequestContext, route: Route, request: HttpRequest, caller: Caller) -> Response:
         try:
             request.body = await self._gate.receive(call, request.incoming, lambda data: route.weigh(request, data))
-            response = await route.answer(request, caller)
+            return await route.answer(request, caller)
         except Refused as refused:
             return route.refuse(request, refused.refusal)
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller gets a status
@@ -133,9 +135,6 @@ class Dispatcher:
             if isinstance(error, Overloaded):
                 await self._gate.let_wait(call, error)
             return route.refuse(request, refusal)
-        if not caller.calls:
-            call.code = OK
-        return response
 
     async def _send_at_once(
         self, call: RequestContext, response: Response, request: HttpRequest, connection: Connection

@@ -17,7 +17,7 @@ class RequestBody:
     `expected` is the length that was announced, or None. `proceed` tells a caller who waits for that to send it.
     """
 
-    __slots__ = ("_data", "_expected", "_is_wanted", "_most", "_proceed", "_waiting", "is_whole")
+    __slots__ = ("_data", "_error", "_expected", "_is_wanted", "_most", "_proceed", "_waiting", "is_whole")
 
     def __init__(self, expected: int | None, proceed: Callable[[], None] | None) -> None:
         self._expected = expected
@@ -26,6 +26,7 @@ class RequestBody:
         self._most = 0
         self._is_wanted = True
         self._waiting: asyncio.Future[None] | None = None
+        self._error: InvalidRequest | None = None
         self.is_whole = False
 
     def bound(self, most: int) -> None:
@@ -51,15 +52,22 @@ class RequestBody:
         self._is_wanted = False
         self._data = bytearray()
 
+    def break_off(self) -> None:
+        """Note that its rest cannot be read."""
+        self._error = InvalidRequest("", "the request's body ends in what is no HTTP", "MALFORMED_REQUEST")
+        self._wake()
+
     async def read(self) -> bytes:
-        """Return the body once it is whole. Raises InvalidRequest if it is too large."""
-        if not self.is_whole and len(self._data) <= self._most:
+        """Return the body once it is whole. Raises InvalidRequest if it is too large, or never can be whole."""
+        if not self.is_whole and self._error is None and len(self._data) <= self._most:
             if self._proceed:
                 self._proceed()
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
         data = bytes(self._data)
         self.drop()
+        if self._error:
+            raise self._error
         if len(data) > self._most:
             raise _too_large(len(data), self._most)
         return data

@@ -27,6 +27,14 @@ def look_at_http_port(config: ServerConfig) -> Iterator[Finding]:
     yield from _look_at(config, "http_port", "HTTP")
 
 
+def look_at_api_port(config: ServerConfig) -> Iterator[Finding]:
+    """Refuse a port of HTTP calls that is taken or forbidden, and origins without such a port."""
+    if config.api_port is not None:
+        yield from _look_at(config, "api_port", "calls by HTTP")
+    elif config.cors_origins:
+        yield Finding(WARNING, "ports", f"{both_names('cors_origins')}: there is no {flag_name('api_port')} to call")
+
+
 def look_at_admin_port(config: ServerConfig) -> Iterator[Finding]:
     """Refuse an admin port that is taken or forbidden, or an address that is not this machine's."""
     if not config.admin:
@@ -42,13 +50,16 @@ def look_at_admin_port(config: ServerConfig) -> Iterator[Finding]:
     yield from _look_at(config, "admin_port", "admin", config.admin_host)
 
 
-def look_at_both_ports(config: ServerConfig) -> Iterator[Finding]:
+def look_at_all_ports(config: ServerConfig) -> Iterator[Finding]:
     """Refuse one port for two servers."""
-    if config.port and config.port == config.http_port:
-        yield Finding(ERROR, "ports", f"{both_names('http_port')}: {config.port} is the port of gRPC too")
-    if config.admin and config.admin_port and config.admin_port in {config.port, config.http_port}:
-        what = "gRPC" if config.admin_port == config.port else "HTTP"
-        yield Finding(ERROR, "ports", f"{both_names('admin_port')}: {config.admin_port} is the port of {what} too")
+    taken = {config.port: "gRPC"}
+    ports = {"http_port": "HTTP", "api_port": "calls by HTTP"} | ({"admin_port": "admin"} if config.admin else {})
+    for field, what in ports.items():
+        if not (port := getattr(config, field)):
+            continue
+        if port in taken:
+            yield Finding(ERROR, "ports", f"{both_names(field)}: {port} is the port of {taken[port]} too")
+        taken.setdefault(port, what)
 
 
 def _look_at(config: ServerConfig, field: str, what: str, host: str | None = None) -> Iterator[Finding]:

@@ -10,7 +10,8 @@ from weft_server.bundle.repository import RepositoryError, scan_repository
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, gigabytes
 from weft_server.checks.listening import (
     look_at_admin_port,
-    look_at_both_ports,
+    look_at_all_ports,
+    look_at_api_port,
     look_at_grpc_port,
     look_at_host,
     look_at_http_port,
@@ -111,7 +112,8 @@ CHECKS = (
     Check(("host",), look_at_host),
     Check(("host", "port"), look_at_grpc_port),
     Check(("host", "http_port"), look_at_http_port),
-    Check(("port", "http_port"), look_at_both_ports),
+    Check(("host", "api_port", "cors_origins"), look_at_api_port),
+    Check(("port", "http_port", "api_port", "admin_port"), look_at_all_ports),
     Check(
         ("host", "tls_cert", "tls_key", "tls_client_ca", "tokens", "tenant_key", "tenant_weights"), look_at_credentials
     ),

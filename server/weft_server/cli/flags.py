@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 from typer.core import TyperCommand
 
-from weft_server.config import Reading, ServerConfig, env_name, flag_name, try_config
+from weft_server.config import Port, Reading, ServerConfig, env_name, flag_name, try_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,4 +83,6 @@ def _type(field: FieldInfo) -> str:
         return "|".join(get_args(field.annotation))
     if field.annotation == Path | None:
         return "PATH"
+    if field.annotation == Port | None:
+        return "INTEGER"
     return {"int": "INTEGER", "float": "FLOAT", "Path": "PATH"}.get(getattr(field.annotation, "__name__", ""), "TEXT")

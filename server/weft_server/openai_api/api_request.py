@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
 
     from weft_proto.v1 import common_pb2
     from weft_proto.v1.methods import Method
+
+
+# Takes a token's id, and whether the token begins its text. See structured_output/token_bytes.py.
+Spelling = Callable[[int, bool], bytes | None]
 
 
 class Caller(Protocol):
@@ -29,6 +34,7 @@ class ApiRequest:
     Attributes:
         caller: makes its calls.
         task_of: what the model that a selector means does; TASK_UNSPECIFIED where there is none.
+        spelling_of: what gives the bytes of a model's tokens, see there. None where the model is there no more.
         request_id: what `x-request-id` says, or what was made here. It goes back by the same header.
         body: what was sent, whole.
         content_type: what the header says.
@@ -37,6 +43,7 @@ class ApiRequest:
 
     caller: Caller
     task_of: Callable[[common_pb2.ModelSelector], common_pb2.Task.ValueType]
+    spelling_of: Callable[[common_pb2.ResolvedModel], Spelling | None]
     request_id: str
     body: bytes = b""
     content_type: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -10,6 +11,7 @@ from weft_proto.v1 import common_pb2, model_pb2, transcription_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api.aside import aside
 from weft_server.openai_api.decoding import NUMBER_FIELDS, numbers_of
 from weft_server.openai_api.events import DONE, event, streamed
 from weft_server.openai_api.fields import Field, NotTaken, RequestFields
@@ -77,7 +79,8 @@ async def translations(http: ApiRequest) -> Response:
 
 
 async def _transcribe(http: ApiRequest, fields: RequestFields, *, to_english: bool) -> Response:
-    file, asked = _read(http, fields)
+    form = await aside(len(http.body), partial(read_form, http.body, http.content_type))
+    file, asked = _read(form, fields)
     shape = asked.response_format or "json"
     granularities = set(getattr(asked, "timestamp_granularities", None) or ())
     is_scored = "logprobs" in (getattr(asked, "include", None) or ())
@@ -99,20 +102,19 @@ async def _transcribe(http: ApiRequest, fields: RequestFields, *, to_english: bo
     if asked.stream:
         twin = transcription_pb2.StreamTranscribeRequest(request=request)
         return await streamed(
-            _events(http.caller.stream(METHODS["StreamTranscribe"], twin), is_scored=is_scored), PARAMS
+            _events(http, http.caller.stream(METHODS["StreamTranscribe"], twin), is_scored=is_scored), PARAMS
         )
     answer = await http.caller.unary(METHODS["Transcribe"], request)
     if shape == "json":
-        return _json({"text": answer.completion.text} | _more(answer, is_scored=is_scored))
+        return _json({"text": answer.completion.text} | _more(http, answer, is_scored=is_scored))
     if shape == "verbose_json":
         return _json(_verbose(answer, granularities, to_english=to_english))
     text = _TIMED[shape](answer.segments) if shape in _TIMED else f"{answer.completion.text}\n"
     return HttpResponse(200, text.encode(), content_type="text/plain; charset=utf-8")
 
 
-def _read(http: ApiRequest, fields: RequestFields) -> tuple[bytes, Any]:
+def _read(form: dict[str, list[bytes]], fields: RequestFields) -> tuple[bytes, Any]:
     """Return the file of a form, and its other fields."""
-    form = read_form(http.body, http.content_type)
     files = form.pop("file", [])
     if len(files) != 1:
         raise InvalidRequest("file", "is required, once", "EMPTY_INPUT")
@@ -142,22 +144,22 @@ def _check(asked: Any, shape: str, granularities: set[str], *, is_scored: bool) 
         raise InvalidRequest("include", "needs the response_format json")
 
 
-async def _events(responses: AsyncIterator[Any], *, is_scored: bool) -> AsyncGenerator[bytes]:
+async def _events(http: ApiRequest, responses: AsyncIterator[Any], *, is_scored: bool) -> AsyncGenerator[bytes]:
     async for response in responses:
         if response.WhichOneof("event") == "delta":
             yield event({"type": "transcript.text.delta", "delta": response.delta.text})
         else:
             done = {"type": "transcript.text.done", "text": response.final.completion.text}
-            yield event(done | _more(response.final, is_scored=is_scored))
+            yield event(done | _more(http, response.final, is_scored=is_scored))
     yield DONE
 
 
-def _more(answer: Any, *, is_scored: bool) -> dict[str, Any]:
+def _more(http: ApiRequest, answer: Any, *, is_scored: bool) -> dict[str, Any]:
     usage = answer.completion.usage
     counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
     more: dict[str, Any] = {"usage": {"type": "tokens", **counts, "total_tokens": sum(counts.values())}}
     if is_scored:
-        more["logprobs"] = token_log_probs(answer.completion)
+        more["logprobs"] = token_log_probs(answer.completion, http.spelling_of(answer.completion.model))
     return more
 
 

@@ -21,7 +21,6 @@ from weft_server.openai_api.text_requests import (
     answer,
     check_stream,
     fill,
-    includes_usage,
     method_of,
     stream,
 )
@@ -114,9 +113,7 @@ async def chat_completions(http: ApiRequest) -> Response:
     method = method_of(http, selector, PATH, *METHODS_OF_TASKS)
     request = _REQUESTS[method](asked.messages)
     fill(request, http, asked, selector, (asked.top_logprobs or 0) if asked.logprobs else None)
-    answers = ChatAnswers(
-        http.request_id, asked.model, scored=bool(asked.logprobs), include_usage=includes_usage(asked)
-    )
+    answers = ChatAnswers(http, asked, scored=bool(asked.logprobs))
     try:
         if asked.stream:
             return await stream(http, method, request, answers, PARAMS)

@@ -17,7 +17,6 @@ from weft_server.openai_api.text_requests import (
     answer,
     check_stream,
     fill,
-    includes_usage,
     method_of,
     stream,
 )
@@ -70,8 +69,7 @@ async def completions(http: ApiRequest) -> Response:
                 request.token_ids.ids.extend(prompt)
         fill(request, http, asked, selector, asked.logprobs)
         requests.append(request)
-    scored = asked.logprobs is not None
-    answers = CompletionAnswers(http.request_id, asked.model, scored=scored, include_usage=includes_usage(asked))
+    answers = CompletionAnswers(http, asked, scored=asked.logprobs is not None)
     if asked.stream:
         return await stream(http, method, requests[0], answers, PARAMS)
     return await answer(http, method, requests, answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -11,6 +12,7 @@ import numpy as np
 from weft_proto.v1 import embedding_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import HttpResponse
+from weft_server.openai_api.aside import aside
 from weft_server.openai_api.completions import Texts, inputs_of
 from weft_server.openai_api.decoding import in_range
 from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
@@ -53,6 +55,12 @@ async def embeddings(http: ApiRequest) -> HttpResponse:
         with in_range("dimensions"):
             request.dimensions = asked.dimensions
     answer = await http.caller.unary(METHODS["Embed"], request)
+    # A number has up to 20 characters as JSON.
+    num_bytes = 20 * sum(len(each.values) for each in answer.embeddings)
+    return HttpResponse(200, await aside(num_bytes, partial(_whole, answer, asked)))
+
+
+def _whole(answer: Any, asked: Any) -> bytes:
     shape = _as_base64 if asked.encoding_format == "base64" else list
     data = [
         {"object": "embedding", "index": index, "embedding": shape(each.values)}
@@ -65,7 +73,7 @@ async def embeddings(http: ApiRequest) -> HttpResponse:
         "usage": input_usage_of([answer.usage]),
         "system_fingerprint": name_of(answer.model),
     }
-    return HttpResponse(200, msgspec.json.encode(whole))
+    return msgspec.json.encode(whole)
 
 
 def _as_base64(values: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,11 +10,10 @@ from weft_server.errors import InvalidRequest
 
 REQUIRED = msgspec.NODEFAULT
 # msgspec ends its sentence with the place: "Expected `int`, got `str` - at `$.messages[0].role`".
-_PLACE = re.compile(r"(?s)(?P<what>.*?)(?: - at `\$\.?(?P<place>.*)`)?")
-_MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
-_UNKNOWN = re.compile(r"(?s)Object contains unknown field `(?P<name>.*)`")
+_PLACE = " - at `$"
+_MISSING, _UNKNOWN = "Object missing required field `", "Object contains unknown field `"
 # Of a field's name that nobody knows, this many characters are said again.
-_SHOWN = 64
+_SHOWN = 128
 
 
 class Field(NamedTuple):
@@ -74,13 +72,15 @@ class RequestFields:
 
 
 def _refusal(sentence: str) -> InvalidRequest:
-    found = _PLACE.fullmatch(sentence)
-    assert found, "every text matches. This is a bug."
-    what, place = found["what"], found["place"] or ""
-    if missing := _MISSING.fullmatch(what):
-        return InvalidRequest(_joined(place, missing["name"]), "is required", "EMPTY_INPUT")
-    if unknown := _UNKNOWN.fullmatch(what):
-        return InvalidRequest(_joined(place, unknown["name"][:_SHOWN]), "is no field of this request", "UNKNOWN_FIELD")
+    what, _, place = (
+        sentence.rpartition(_PLACE) if sentence.endswith("`") and _PLACE in sentence else (sentence, "", "")
+    )
+    place = place.removesuffix("`").removeprefix(".")[:_SHOWN]
+    name = what.partition("`")[2][:_SHOWN].removesuffix("`")
+    if what.startswith(_MISSING):
+        return InvalidRequest(_joined(place, name), "is required", "EMPTY_INPUT")
+    if what.startswith(_UNKNOWN):
+        return InvalidRequest(_joined(place, name), "is no field of this request", "UNKNOWN_FIELD")
     what = what.replace("`", "")
     if not place:
         return InvalidRequest("", f"the body is not what is wanted: {what}")

@@ -1,48 +1,83 @@
-"""The log-probabilities of an answer's tokens, in the two shapes that OpenAI has for them."""
+"""The log-probabilities of an answer's tokens, in the shapes that OpenAI has for them."""
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weft_server.openai_api.api_request import Spelling
 
 # JSON has no infinity. OpenAI says this of a token that is very improbable.
 _LEAST = -9999.0
 
 
-def chat_log_probs(output: Any) -> dict[str, Any]:
+class _Token(NamedTuple):
+    """One token. `text` is what it adds to the answer, with its space; of a special token it is the name."""
+
+    text: str
+    data: bytes | None
+    log_prob: float
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What a chat says of it."""
+        data = None if self.data is None else list(self.data)
+        return {"token": self.text, "logprob": self.log_prob, "bytes": data}
+
+
+def chat_log_probs(output: Any, spelling: Spelling | None) -> dict[str, Any]:
     """Return `logprobs` of a chat's choice: an entry for each token of a Completion or an Output."""
-    tops = output.top_tokens or [None] * len(output.tokens)
+    tops = _tops(output, spelling) or [[] for _ in output.tokens]
+    content = [
+        token.entry | {"top_logprobs": [each.entry for each in top]}
+        for token, top in zip(_tokens(output, spelling), tops, strict=True)
+    ]
+    return {"content": content, "refusal": None}
+
+
+def completion_log_probs(output: Any, spelling: Spelling | None) -> dict[str, Any]:
+    """Return `logprobs` of a completion's choice: parallel lists. Offsets count characters of the answer."""
+    tokens = list(_tokens(output, spelling))
+    lengths = [len((each.data or b"").decode(errors="ignore")) for each in tokens]
+    tops = _tops(output, spelling)
     return {
-        "content": [
-            _entry(token, log_prob) | {"top_logprobs": [_entry(*each) for each in _of(top)]}
-            for token, log_prob, top in zip(output.tokens, output.token_log_probs, tops, strict=True)
-        ],
-        "refusal": None,
+        "tokens": [each.text for each in tokens],
+        "token_logprobs": [each.log_prob for each in tokens],
+        "top_logprobs": [{each.text: each.log_prob for each in top} for top in tops] or None,
+        "text_offset": None if spelling is None else list(accumulate(lengths[:-1], initial=0)),
     }
 
 
-def completion_log_probs(output: Any) -> dict[str, Any]:
-    """Return `logprobs` of a completion's choice: parallel lists. `text_offset` is null: see docs/openai.md."""
-    return {
-        "tokens": list(output.tokens),
-        "token_logprobs": [_finite(each) for each in output.token_log_probs],
-        "top_logprobs": [{token: _finite(each) for token, each in _of(top)} for top in output.top_tokens] or None,
-        "text_offset": None,
-    }
-
-
-def token_log_probs(output: Any) -> list[dict[str, Any]]:
+def token_log_probs(output: Any, spelling: Spelling | None) -> list[dict[str, Any]]:
     """Return `logprobs` of a transcription: each token's own."""
-    return [_entry(*each) for each in zip(output.tokens, output.token_log_probs, strict=True)]
+    return [each.entry for each in _tokens(output, spelling)]
 
 
-def _of(top: Any) -> list[tuple[str, float]]:
-    return list(zip(top.tokens, top.log_probs, strict=True)) if top else []
+def _tokens(output: Any, spelling: Spelling | None) -> Iterator[_Token]:
+    for index, each in enumerate(zip(output.token_ids, output.tokens, output.token_log_probs, strict=True)):
+        yield _token(*each, spelling, begins=not index)
 
 
-def _entry(token: str, log_prob: float) -> dict[str, Any]:
-    # The bytes of a token are not told: its text is that piece which is shown.
-    return {"token": token, "logprob": _finite(log_prob), "bytes": None}
+def _tops(output: Any, spelling: Spelling | None) -> list[list[_Token]]:
+    return [
+        [
+            _token(*each, spelling, begins=not index)
+            for each in zip(top.token_ids, top.tokens, top.log_probs, strict=True)
+        ]
+        for index, top in enumerate(output.top_tokens)
+    ]
 
 
-def _finite(log_prob: float) -> float:
-    return max(log_prob, _LEAST)
+def _token(id_: int, piece: str, log_prob: float, spelling: Spelling | None, *, begins: bool) -> _Token:
+    log_prob = max(log_prob, _LEAST)
+    data = spelling(id_, begins) if spelling else None
+    if data is None:
+        return _Token(piece, None, log_prob)
+    try:
+        return _Token(data.decode(), data, log_prob)
+    except UnicodeDecodeError:
+        # A part of a character. OpenAI writes it so, too.
+        return _Token("bytes:" + "".join(f"\\x{byte:02x}" for byte in data), data, log_prob)

@@ -15,6 +15,7 @@ from weft_server.errors import CannotDecompress, InvalidRequest, RequestError
 from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokens
 from weft_server.openai_api.api_request import ApiRequest
 from weft_server.openai_api.errors import error_response
+from weft_server.structured_output.token_bytes import spelling_of
 from weft_server.transport.handlers import FIELD_BYTES
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from weft_server.api.http_messages import HttpRequest, Response
     from weft_server.api.refusal import Refusal
     from weft_server.models.registry import ModelRegistry
-    from weft_server.openai_api.api_request import Caller
+    from weft_server.openai_api.api_request import Caller, Spelling
     from weft_server.openai_api.fields import RequestFields
 
 REQUEST_ID = "x-request-id"
@@ -78,9 +79,14 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int) -> Iterator[Rou
             # The call that is made then says so.
             return common_pb2.TASK_UNSPECIFIED
 
+    def spelling(resolved: common_pb2.ResolvedModel) -> Spelling | None:
+        entry = models.at(resolved.name, resolved.version)
+        tokenizer = entry.model.target_tokenizer if entry and entry.model else None
+        return spelling_of(tokenizer.vocabulary) if tokenizer else None
+
     for endpoint in ENDPOINTS:
         rpc = METHODS[endpoint.method] if endpoint.method else _ANY_TASK
-        served = _Served(endpoint, task_of)
+        served = _Served(endpoint, task_of, spelling)
         most = max_request_bytes if endpoint.fields else 0
         yield Route(endpoint.verb, endpoint.path, rpc, most, _weigh, served.answer, served.refuse)
 
@@ -88,8 +94,13 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int) -> Iterator[Rou
 class _Served:
     """An endpoint as a route."""
 
-    def __init__(self, endpoint: Endpoint, task_of: Callable[[Any], common_pb2.Task.ValueType]) -> None:
-        self._endpoint, self._task_of = endpoint, task_of
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        task_of: Callable[[Any], common_pb2.Task.ValueType],
+        spelling: Callable[[common_pb2.ResolvedModel], Spelling | None],
+    ) -> None:
+        self._endpoint, self._task_of, self._spelling_of = endpoint, task_of, spelling
 
     async def answer(self, request: HttpRequest, caller: Caller) -> Response:
         """Answer a request. Raises Refused and RequestError."""
@@ -98,6 +109,7 @@ class _Served:
         asked = ApiRequest(
             caller,
             self._task_of,
+            self._spelling_of,
             request_id,
             request.body,
             request.header("content-type"),

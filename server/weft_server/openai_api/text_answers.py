@@ -18,6 +18,8 @@ from weft_server.openai_api.usage import usage_of
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 
+    from weft_server.openai_api.api_request import ApiRequest, Spelling
+
 FINISH_REASONS = {
     common_pb2.FINISH_REASON_STOP: "stop",
     common_pb2.FINISH_REASON_STOP_STRING: "stop",
@@ -32,9 +34,13 @@ class TextAnswers(ABC):
     object: str
     chunk_object: str
 
-    def __init__(self, request_id: str, model: str, *, scored: bool = False, include_usage: bool = False) -> None:
-        self._scored, self._include_usage = scored, include_usage
-        self._id, self._model, self._created = f"{self.id_prefix}-{request_id}", model, int(time.time())
+    def __init__(self, http: ApiRequest, asked: Any, *, scored: bool) -> None:
+        """`asked` are the fields of the request. `scored` answers have log-probabilities."""
+        self._http, self._scored, self._model = http, scored, asked.model
+        self._include_usage = bool(asked.stream_options and asked.stream_options.include_usage)
+        self._id, self._created = f"{self.id_prefix}-{http.request_id}", int(time.time())
+        # Of the model that answered, once it is known.
+        self._spelling: Spelling | None = None
 
     @abstractmethod
     def _whole_choice(self, index: int, output: Any) -> dict[str, Any]:
@@ -54,7 +60,7 @@ class TextAnswers(ABC):
 
     def whole(self, responses: Sequence[Any]) -> bytes:
         """Return the answer of one or several calls, whose choices stand one behind the other."""
-        outputs = [output for response in responses for output in _outputs(response)]
+        outputs = [output for response in responses for output in self._outputs(response)]
         usage = usage_of(response.completion.usage for response in responses)
         choices = [self._whole_choice(index, output) for index, output in enumerate(outputs)]
         answer = self._object(self.object, choices) | {"usage": usage} | _about(responses[0])
@@ -78,7 +84,7 @@ class TextAnswers(ABC):
         yield DONE
 
     def _ending(self, final: Any, *, has_text: bool) -> Iterator[bytes]:
-        outputs = _outputs(final)
+        outputs = self._outputs(final)
         for index, output in enumerate(outputs):
             if not (has_text and index == 0):
                 if opening := self._opening(index):
@@ -91,6 +97,12 @@ class TextAnswers(ABC):
         yield self._chunk(closing[-1:], **_about(final))
         if self._include_usage:
             yield self._chunk([], usage=usage_of([final.completion.usage]))
+
+    def _outputs(self, response: Any) -> list[Any]:
+        """The answers of a response, which have the fields of an Output."""
+        if self._scored:
+            self._spelling = self._http.spelling_of(response.completion.model)
+        return [response.completion, *response.completion.others]
 
     def _chunk(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
         usage = {"usage": None} if self._include_usage else {}
@@ -120,7 +132,7 @@ class ChatAnswers(TextAnswers):
         return {"index": index, "delta": {}} | self._end(output)
 
     def _end(self, output: Any) -> dict[str, Any]:
-        log_probs = chat_log_probs(output) if self._scored else None
+        log_probs = chat_log_probs(output, self._spelling) if self._scored else None
         return {"finish_reason": FINISH_REASONS[output.finish_reason], "logprobs": log_probs}
 
 
@@ -142,13 +154,8 @@ class CompletionAnswers(TextAnswers):
         return self._end(index, output) | {"text": ""}
 
     def _end(self, index: int, output: Any) -> dict[str, Any]:
-        log_probs = completion_log_probs(output) if self._scored else None
+        log_probs = completion_log_probs(output, self._spelling) if self._scored else None
         return {"index": index, "finish_reason": FINISH_REASONS[output.finish_reason], "logprobs": log_probs}
-
-
-def _outputs(response: Any) -> list[Any]:
-    """The answers of a response, which have the fields of an Output."""
-    return [response.completion, *response.completion.others]
 
 
 def _about(response: Any) -> dict[str, Any]:

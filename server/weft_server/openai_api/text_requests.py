@@ -115,11 +115,6 @@ def check_stream(asked: Any) -> None:
         raise InvalidRequest("stream_options", "needs stream: true")
 
 
-def includes_usage(asked: Any) -> bool:
-    """Whether a stream ends with a chunk of usage."""
-    return bool(asked.stream_options and asked.stream_options.include_usage)
-
-
 async def answer(http: ApiRequest, method: str, requests: Sequence[Message], answers: TextAnswers) -> HttpResponse:
     """Ask, and return the answer to all the requests together."""
     return HttpResponse(200, answers.whole(await all_of(http.caller, method, requests)))

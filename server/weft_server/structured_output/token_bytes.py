@@ -45,6 +45,26 @@ def is_told(vocabulary: Vocabulary) -> bool:
     return _speller(vocabulary.decoder) is not None
 
 
+def spelling_of(vocabulary: Vocabulary) -> Callable[[int, bool], bytes | None] | None:
+    """Return what gives the bytes that one id adds to a text, which it may begin.
+
+    It gives None for an id that is no text. None instead of it: see `token_bytes`.
+    """
+    spell = _speller(vocabulary.decoder)
+    if spell is None:
+        return None
+
+    def added(id_: int, begins: bool) -> bytes | None:  # noqa: FBT001 - it is called for each token
+        if not vocabulary.is_text(id_):
+            return None
+        given, token = vocabulary.raw.get(id_), vocabulary.tokens[id_]
+        if given is not None:
+            return given
+        return (spell.strip(spell.tidy(spell.start(token))) if begins else spell.tidy(spell.behind(token))).encode()
+
+    return added
+
+
 def token_bytes(vocabulary: Vocabulary, vocab_size: int) -> TokenBytes | None:
     """Return what each id of a vocabulary adds. None: its decoder does something that single tokens do not tell."""
     spell = _speller(vocabulary.decoder)

@@ -1,0 +1,76 @@
+"""TLS on the HTTP port of calls: who is let in, and certificates that change under open connections."""
+
+import json
+import ssl
+
+import pytest
+
+from certificates import Authority
+from http_calls import CLASSIFY, ask, asked, connected, reason, response, served
+from intercepted import AUTHORITY, TOKENS, look_twice, run
+
+
+def trusting(authority=AUTHORITY, paths=None):
+    """What a caller trusts and shows. Its host is an address, so no name is sent in the handshake."""
+    context = ssl.create_default_context(cadata=authority.certificate.decode())
+    context.check_hostname = False
+    if paths:
+        context.load_cert_chain(*paths)
+    return {"ssl": context}
+
+
+def test_certificates_rotate_under_an_open_connection(tmp_path):
+    """It goes on. New connections get the new certificate, of another authority. A broken one changes nothing."""
+
+    async def scenario():
+        async with served(tmp_path, tls=True) as server, connected(server, **trusting()) as (reader, writer):
+            writer.write(asked())
+            assert 200 == (await response(reader))[0]
+            other = Authority("another")
+            other.issue().write(tmp_path)
+            look_twice(server.credentials)
+            assert 200 == (await ask(server, asked(), **trusting(other)))[0]
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await ask(server, asked(), **trusting())
+            (tmp_path / "tls.key").write_bytes(b"broken")
+            look_twice(server.credentials)
+            assert 200 == (await ask(server, asked(), **trusting(other)))[0]
+            writer.write(asked())
+            assert 200 == (await response(reader))[0]
+
+    run(scenario())
+
+
+def test_certificates_say_who_calls(tmp_path):
+    """None, and one that has no role, may not call. One of another authority does not come in. A token counts first."""
+    (tmp_path / "callers").mkdir()
+
+    def shown(*names, by=AUTHORITY):
+        return trusting(paths=by.issue("x", hosts=names).write(tmp_path / "callers", names[0]))
+
+    async def scenario():
+        async with served(tmp_path, mutual=True, tokens=TOKENS) as server:
+            assert (401, "CERTIFICATE_UNKNOWN") == await reason(server, asked(), **trusting())
+            assert (401, "CERTIFICATE_UNKNOWN") == await reason(server, asked(), **shown("other.example.com"))
+            assert 200 == (await ask(server, asked(), **shown("signed.example.com")))[0]
+            urgent = asked(b"{}", CLASSIFY, "weft-priority: high")
+            assert (403, "ROLE_MISSING") == await reason(server, urgent, **shown("signed.example.com"))
+            assert 200 == (await ask(server, urgent, **shown("urgent.example.com")))[0]
+            token = asked(b"{}", CLASSIFY, "authorization: Bearer token-of-the-caller")
+            assert 200 == (await ask(server, token, **trusting()))[0]
+            with pytest.raises((OSError, EOFError)):  # which one depends on who is faster
+                await ask(server, asked(), **shown("signed.example.com", by=Authority()))
+
+    run(scenario())
+
+
+def test_a_large_answer_by_tls_comes_whole(tmp_path):
+    """Also where it is more than the buffers on the way."""
+    text = "x" * 3_000_000
+
+    async def scenario():
+        async with served(tmp_path, tls=True) as server:
+            _, _, body = await ask(server, asked(json.dumps({"text": text}).encode()), **trusting())
+            assert text == json.loads(body)["labels"][0]["label"]
+
+    run(scenario())

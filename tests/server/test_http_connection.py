@@ -1,0 +1,281 @@
+"""Connections of the HTTP port of calls, by callers that speak HTTP/1.1 themselves: well, half, slowly and wrongly."""
+
+import asyncio
+
+import pytest
+
+from http_calls import (
+    CLASSIFY,
+    STREAM,
+    STREAMS,
+    ask,
+    asked,
+    connected,
+    counted,
+    enveloped,
+    envelopes,
+    head,
+    rejected,
+    response,
+    served,
+)
+from intercepted import run
+from waiting import until
+from weft_proto.v1.generation_pb2 import StreamGenerateResponse
+from weft_server.api import connection as connections
+from weft_server.api.connection import MAX_HEAD_BYTES, MAX_HEADERS
+from weft_server.transport.traffic import Traffic
+
+CHUNKED = "transfer-encoding: chunked"
+
+
+async def _ended(reader):
+    """Return once the server has ended a connection."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                if not await reader.read(1 << 16):
+                    return
+            except ConnectionResetError:
+                return
+
+
+def test_a_connection_is_used_again():
+    """Requests one behind the other, in pieces of a byte, with a length and in chunks, get their answers."""
+
+    async def scenario():
+        async with served() as server, connected(server) as (reader, writer):
+            for byte in asked():
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+            assert 200 == (await response(reader))[0]
+            writer.write(head(CLASSIFY, CHUNKED) + b'5\r\n{"tex\r\n9\r\nt": "hi"}\r\n0\r\nx-more: 1\r\n\r\n')
+            status, headers, body = await response(reader)
+            assert (200, None, True) == (status, headers.get("connection"), b'"label": "hi"' in body)
+            writer.write(asked())
+            assert 200 == (await response(reader))[0]
+
+    run(scenario())
+
+
+def test_http_1_0_gets_no_chunks():
+    """Its stream ends with the connection. A host is not needed."""
+
+    async def scenario():
+        async with served() as server:
+            body = enveloped(b'{"request": {"text": "ab"}}')
+            data = asked(body, STREAM, version="1.0", kind=STREAMS).replace(b"host: localhost\r\n", b"")
+            status, headers, body = await ask(server, data)
+            assert (200, "close", False) == (status, headers["connection"], "transfer-encoding" in headers)
+            assert [0, 0, 0, 2] == [flags for flags, _ in envelopes(body)]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        pytest.param(asked().replace(b"host: localhost\r\n", b""), 400, id="no host"),
+        pytest.param(asked(b"", CLASSIFY, "host: other"), 400, id="two hosts"),
+        pytest.param(head(CLASSIFY, "content-length: 5", CHUNKED) + b"0\r\n\r\n", 400, id="length and chunks"),
+        pytest.param(head(CLASSIFY, "content-length: 5", "content-length: 6"), 400, id="two lengths"),
+        pytest.param(head(CLASSIFY, "content-length: -5"), 400, id="a length below zero"),
+        pytest.param(head(CLASSIFY, "transfer-encoding: xchunked"), 400, id="no such encoding"),
+        pytest.param(head(CLASSIFY, "transfer-encoding : chunked"), 400, id="a space before the colon"),
+        pytest.param(head(CLASSIFY, "x: a\n b"), 400, id="a folded header"),
+        pytest.param(head(CLASSIFY, "x: \0"), 400, id="a zero byte"),
+        pytest.param(asked(version="2.0"), 505, id="another version"),
+        pytest.param(asked(path="http://other/x"), 400, id="a proxy's target"),
+        pytest.param(asked(path="/" + "x" * MAX_HEAD_BYTES), 431, id="a long target"),
+        pytest.param(asked(b"", CLASSIFY, *["x: y"] * MAX_HEADERS), 431, id="many headers"),
+        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, id="HTTP/2"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(90), 400, id="TLS"),
+    ],
+)
+def test_what_is_no_request_ends_the_connection(data, status):
+    """Whatever it is, also where two servers could read it differently. Others are answered."""
+
+    async def scenario():
+        async with served() as server:
+            async with connected(server) as (reader, writer):
+                writer.write(data)
+                assert status == (await response(reader))[0]
+                writer.write(asked())  # nobody reads it
+                await _ended(reader)
+            assert 200 == (await ask(server, asked()))[0]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("body", [b"zz\r\n", b"-1\r\n", b"5\r\nabcdefgh", b"1\r\na\r\n" + b"0\r\nx: " + b"y" * 400_000])
+def test_chunks_that_are_none_end_the_connection(body):
+    """A size that is no number, one that is wrong, and trailers without end. Nothing is held afterwards."""
+
+    async def scenario():
+        async with served() as server:
+            async with connected(server) as (reader, writer):
+                writer.write(head(CLASSIFY, CHUNKED) + body)
+                await _ended(reader)
+            await until(lambda: 0 == server.gate.traffic.num_open)
+            assert 0 == server.gate.traffic.incoming.num_receiving
+
+    run(scenario())
+
+
+def test_what_comes_before_the_answer_is_not_read():
+    """Of requests sent at once, the first is answered, and the connection ends: its caller sends the others again."""
+    calls = []
+
+    async def count(request, call):
+        calls.append(request)
+        raise AssertionError
+
+    async def scenario():
+        async with served(Classify=count) as server, connected(server) as (reader, writer):
+            writer.write(asked() * 3)
+            assert 500 == (await response(reader))[0]
+            await _ended(reader)
+            assert 1 == len(calls)
+
+    run(scenario())
+
+
+def test_a_body_that_is_too_large_is_not_awaited():
+    """One that says so is refused before a byte of it has come, one in chunks as soon as it is too large."""
+
+    async def scenario():
+        async with served(max_request_bytes=1000) as server:
+            for start in (head(CLASSIFY, "content-length: 2000"), head(CLASSIFY, CHUNKED) + b"7d0\r\n" + bytes(1500)):
+                async with connected(server) as (reader, writer):
+                    writer.write(start)
+                    status, headers, body = await asyncio.wait_for(response(reader), 60)
+                    assert (400, "close", True) == (status, headers["connection"], b"MESSAGE_TOO_LARGE" in body)
+                    await _ended(reader)
+            assert 0 == server.gate.traffic.incoming.num_bytes
+
+    run(scenario())
+
+
+def test_who_asks_first_is_told_to_go_on():
+    """Curl waits for that with a large body. Whoever is refused is not told."""
+
+    async def scenario():
+        async with served() as server, connected(server) as (reader, writer):
+            writer.write(head(CLASSIFY, "content-length: 14", "expect: 100-continue"))
+            assert b"HTTP/1.1 100 Continue\r\n\r\n" == await reader.readuntil(b"\r\n\r\n")
+            writer.write(b'{"text": "hi"}')
+            assert 200 == (await response(reader))[0]
+            writer.write(head("/nothing", "content-length: 14", "expect: 100-continue"))
+            assert 404 == (await response(reader))[0]
+
+    run(scenario())
+
+
+def test_an_upgrade_is_declined():
+    """As if it had not been asked for, on a connection that ends. With a body it is refused: that cannot be read."""
+
+    async def scenario():
+        async with served() as server:
+            upgrade = ("connection: upgrade", "upgrade: h2c")
+            status, headers, _ = await ask(server, head("/nothing", *upgrade, method="GET"))
+            assert (404, "close") == (status, headers["connection"])
+            assert 501 == (await ask(server, asked(b'{"text": "a"}', CLASSIFY, *upgrade)))[0]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST / HT", head()[:-2], asked() + b"POST"], ids=["none", "line", "head", "next"]
+)
+def test_a_head_has_its_time(sent, monkeypatch):
+    """Who connects and says nothing, or half a head, is hung up on, between two requests too."""
+    monkeypatch.setattr(connections, "HEAD_S", 0.01)
+    monkeypatch.setattr(connections, "IDLE_S", 0.01)
+
+    async def scenario():
+        async with served() as server, connected(server) as (reader, writer):
+            writer.write(sent)
+            await _ended(reader)
+
+    run(scenario())
+
+
+def test_a_body_has_its_time():
+    """As a message of gRPC has: one that does not come whole is refused with MESSAGE_TOO_SLOW."""
+
+    async def scenario():
+        async with served(traffic=Traffic(receive_timeout_s=0.1)) as server:
+            status, headers, body = await ask(server, head(CLASSIFY, "content-length: 5") + b"{")
+            assert (504, "close", True) == (status, headers["connection"], b"MESSAGE_TOO_SLOW" in body)
+            assert {"MESSAGE_TOO_SLOW": 1} == rejected(server)
+
+    run(scenario())
+
+
+def test_who_does_not_read_is_hung_up_on():
+    """As on gRPC's port, in the middle of a stream. The call counts as ended for that."""
+    ended = []
+
+    async def flood(request, call):
+        try:
+            while True:
+                yield StreamGenerateResponse(delta={"text": "x" * 5000})
+        finally:
+            ended.append(call.code)
+
+    async def scenario():
+        async with served(traffic=Traffic(send_timeout_s=0.1), StreamGenerate=flood) as server:
+            async with connected(server) as (reader, writer):
+                writer.write(asked(enveloped(b'{"request": {}}'), STREAM, kind=STREAMS))
+                await reader.readuntil(b"\r\n\r\n")
+                await until(lambda: ended)
+            await until(lambda: 0 == server.gate.num_active)
+            assert {"ANSWER_UNREAD": 1} == rejected(server)
+            assert 0 == server.gate.traffic.outgoing.num_bytes
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("path", [CLASSIFY, STREAM])
+def test_a_caller_who_goes_is_noticed_at_once(path):
+    """Unary or streamed: what answers is cancelled, and the call counts as that."""
+    state = []
+
+    async def wait(request, call):
+        state.append("asked")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            state.append("ended")
+
+    async def wait_in_stream(request, call):
+        await wait(request, call)
+        yield
+
+    async def scenario():
+        async with served(Classify=wait, StreamGenerate=wait_in_stream) as server:
+            async with connected(server) as (_, writer):
+                kind = "application/json" if path == CLASSIFY else STREAMS
+                writer.write(asked(b"{}" if path == CLASSIFY else enveloped(b"{}"), path, kind=kind))
+                await until(lambda: ["asked"] == state)
+            await until(lambda: ["asked", "ended"] == state)
+            await until(lambda: 0 == server.gate.num_active + server.gate.traffic.num_open)
+            assert {"CANCELLED": 1} == counted(server)
+
+    run(scenario())
+
+
+def test_one_connection_too_many_is_closed():
+    """At once, and the others are answered. A place is free again when one has gone."""
+
+    async def scenario():
+        async with served(max_connections=2) as server:
+            async with connected(server) as (first, writer), connected(server):
+                writer.write(asked())
+                assert 200 == (await response(first))[0]
+                async with connected(server) as (reader, _):
+                    await _ended(reader)
+            await until(lambda: not server.server.connections.peers)
+            assert 200 == (await ask(server, asked()))[0]
+
+    run(scenario())
