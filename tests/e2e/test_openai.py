@@ -111,8 +111,9 @@ def test_an_error_is_typed(client):
     with pytest.raises(openai.BadRequestError) as refused:
         client.completions.create(model="pydocs", prompt=PROMPT, max_tokens=0, stream=True)
     assert "max_tokens" == refused.value.param
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError) as refused:
         client.post("/chat/completion", body={}, cast_to=object)
+    assert "method_not_found" == refused.value.code
 
 
 def test_a_step_that_fails_ends_a_stream_with_an_error(server, client):
