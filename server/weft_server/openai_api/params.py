@@ -35,12 +35,13 @@ PARAMS: Mapping[str, str] = _TABLE | {
 }
 _DECODING = "decoding."
 # How a message of weft.v1 speaks of other fields. The longer ones come first, because they begin with shorter ones.
-_SPOKEN = {
+_SPOKEN = {name: param for name, param in PARAMS.items() if name.startswith(_DECODING)} | {
+    "decoding.constraint": "a constraint",
     "decoding.greedy": "greedy decoding",
     "decoding.sampling": "draws",
     "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
-} | {name: param for name, param in PARAMS.items() if name.startswith(_DECODING)}
+}
 _LONGEST_FIRST = sorted(_SPOKEN.items(), key=lambda each: -len(each[0]))
 # What stands behind these in a field's path is nothing that the caller knows.
 _WHOLE = {"model", "logit_bias", "response_format"}
