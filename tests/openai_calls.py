@@ -86,20 +86,24 @@ class Client:
 
     async def send(self, verb, path, body=b"", content_type="application/json", parameter=""):
         """The status, the headers and the body of an answer; of a stream, the data of its events."""
-        (endpoint,) = (each for each in ENDPOINTS if (each.verb, each.path) == (verb, path))
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        request = ApiRequest(self.caller, self._task_of, self._spelling_of, "r1", data, content_type, parameter)
-        try:
-            answer = await endpoint.handler(request)
-        except Refused as told:
-            answer = error_response(told.refusal, endpoint.params)
-        except RequestError as error:
-            answer = error_response(refused(error).refusal, endpoint.params)
+        answer = await self.answer(verb, path, data, content_type, parameter)
         if isinstance(answer, HttpStream):
             return 200, {}, await _events(answer)
         assert answer.content_type.startswith("text/plain") or answer.body.startswith(b"{")
         shown = msgspec.json.decode(answer.body) if answer.content_type == "application/json" else answer.body.decode()
         return answer.status, dict(answer.headers), shown
+
+    async def answer(self, verb, path, data, content_type, parameter=""):
+        """What a route returns."""
+        (endpoint,) = (each for each in ENDPOINTS if (each.verb, each.path) == (verb, path))
+        request = ApiRequest(self.caller, self._task_of, self._spelling_of, "r1", data, content_type, parameter)
+        try:
+            return await endpoint.handler(request)
+        except Refused as told:
+            return error_response(told.refusal, endpoint.params)
+        except RequestError as error:
+            return error_response(refused(error).refusal, endpoint.params)
 
     async def post(self, path, /, **body):
         """What is answered to a POST that must not be refused."""

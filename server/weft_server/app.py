@@ -13,7 +13,7 @@ from weft_proto.v1 import model_pb2
 from weft_proto.v1.methods import SERVICES
 from weft_server.admission.early_admission import EarlyAdmission
 from weft_server.api.api_server import ApiServer
-from weft_server.api.connect_protocol import connect_routes, refuse_unknown
+from weft_server.api.connect_protocol import connect_routes
 from weft_server.auth.authorization import Authorization
 from weft_server.auth.credentials import Credentials
 from weft_server.bundle.repository import scan_repository
@@ -30,7 +30,7 @@ from weft_server.loading.loader import load_entries, load_entry
 from weft_server.models.placement import Placement
 from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.version_labels import VersionLabels
-from weft_server.openai_api.routes import openai_routes
+from weft_server.openai_api.routes import openai_routes, refuse_path
 from weft_server.process.background_tasks import BackgroundTasks
 from weft_server.process.failpoints import POINTS
 from weft_server.rpc.grpc_server import GrpcServer
@@ -319,7 +319,7 @@ class App:
         most = config.max_request_bytes
         routes = (*connect_routes(SERVICES, most), *openai_routes(self.models, most))
         answers = behaviours(self.models, config)
-        return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_unknown)
+        return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_path)
 
     def _interceptor(self, gate: CallGate) -> Interceptor:
         return Interceptor(gate, self.access, self.config.max_request_bytes)

@@ -108,11 +108,15 @@ def test_an_error_is_typed(client):
     assert ("temperature", "invalid_field", "invalid_request_error") == (
         refused.value.param, refused.value.code, refused.value.type,
     )  # fmt: skip
+    assert refused.value.request_id
     with pytest.raises(openai.BadRequestError) as refused:
-        client.completions.create(model="pydocs", prompt=PROMPT, max_tokens=0, stream=True)
-    assert "max_tokens" == refused.value.param
-    with pytest.raises(openai.NotFoundError):
+        client.completions.create(
+            model="pydocs", prompt=PROMPT, max_tokens=0, stream=True, extra_headers={"x-request-id": "mine"}
+        )
+    assert ("max_tokens", "mine") == (refused.value.param, refused.value.request_id)
+    with pytest.raises(openai.NotFoundError) as refused:
         client.post("/chat/completion", body={}, cast_to=object)
+    assert "method_not_found" == refused.value.code
 
 
 def test_a_step_that_fails_ends_a_stream_with_an_error(server, client):

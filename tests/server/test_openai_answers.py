@@ -312,10 +312,13 @@ def test_a_translation_asks_for_english():
 
 
 def judged(*scores):
-    """What a cross-encoder answers to each of some pairs."""
+    """What a cross-encoder says of itself, and answers to each of some pairs."""
     return [
-        classification_pb2.ClassifyResponse(labels=[{"label": "l", "score": each}], usage={"input_tokens": 3})
-        for each in scores
+        model_pb2.GetModelResponse(model={"takes_pairs": True, "labels": ["l"]}),
+        *(
+            classification_pb2.ClassifyResponse(labels=[{"label": "l", "score": each}], usage={"input_tokens": 3})
+            for each in scores
+        ),
     ]
 
 
@@ -325,7 +328,7 @@ def test_rerank_puts_documents_into_order():
     client, documents = Client(caller, common_pb2.TASK_CLASSIFY_TEXT), ["a", "b", "c", "d"]
     answer = asyncio.run(client.post("/v1/rerank", model="m", query="q", documents=documents, top_n=3))
 
-    assert [("q", each) for each in documents] == [(each.text, each.text_pair) for _, each in caller.asked]
+    assert [("q", each) for each in documents] == [(each.text, each.text_pair) for _, each in caller.asked[1:]]
     results = [(each["index"], each["relevance_score"], each["document"]["text"]) for each in answer["results"]]
     assert [(2, 7.5, "c"), (0, 0.25, "a"), (3, 0.25, "d")] == results
     assert {"prompt_tokens": 12, "total_tokens": 12} == answer["usage"]
@@ -337,9 +340,17 @@ def test_score_judges_pairs():
         caller = Scripted(*judged(0.5, 0.75))
         answer = asyncio.run(Client(caller).post("/v1/score", model="m", text_1=first, text_2=["a", "b"]))
         assert [0.5, 0.75] == [each["score"] for each in answer["data"]]
-        assert pairs == [(each.text, each.text_pair) for _, each in caller.asked]
+        assert pairs == [(each.text, each.text_pair) for _, each in caller.asked[1:]]
     refused = Client(Scripted()).refusal("/v1/score", model="m", text_1=["a", "b"], text_2=["c"])
     assert (400, "text_1", "invalid_field") == asyncio.run(refused)
+
+
+def test_only_a_cross_encoder_ranks():
+    """Of several labels the best one's probability says nothing of how relevant a text is."""
+    for card in ({"takes_pairs": True, "labels": ["a", "b"]}, {"takes_pairs": False, "labels": ["a"]}):
+        client = Client(Scripted(model_pb2.GetModelResponse(model=card)))
+        refused = asyncio.run(client.refusal("/v1/rerank", model="m", query="q", documents=["a"]))
+        assert (400, "model", "wrong_input_kind") == refused
 
 
 def test_the_models_are_those_that_answer():
@@ -397,22 +408,44 @@ def test_a_silent_stream_says_that_it_is_there():
     assert COMMENT not in stream(DELTA, DELTA, FINAL)[1]
 
 
-def test_a_stream_that_nobody_reads_any_more_is_ended():
-    """Whoever closes the chunks ends the call, although a task awaits it."""
+class Endless(Scripted):
+    """A Caller whose one stream is held by it, and ends when it is closed."""
+
+    is_ended = False
+
+    def stream(self, *_):
+        """Deltas without an end."""
+        self.held = self._deltas()
+        return self.held
+
+    async def _deltas(self):
+        try:
+            while True:
+                yield self.answers[0]
+        finally:
+            self.is_ended = True
+
+
+HEARD = transcription_pb2.StreamTranscribeResponse(delta={"text": "a"})
+
+
+@pytest.mark.parametrize(
+    ("path", "delta", "sent"),
+    [
+        (COMPLETIONS, DELTA, (b'{"model": "m", "prompt": "p", "stream": true}', "application/json")),
+        (TRANSCRIPTIONS, HEARD, form(b"x", model="m", stream="true")),
+    ],
+)
+def test_a_stream_that_nobody_reads_any_more_is_ended(path, delta, sent):
+    """Whoever closes the chunks ends the call, although a task awaits it, and somebody still holds it."""
 
     async def talk():
-        ended = asyncio.Event()
-
-        async def events():
-            try:
-                yield b"data: 1\n\n"
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
-
-        answer = await streamed(events(), {})
+        caller = Endless(delta)
+        answer = await Client(caller).answer("POST", path, *sent)
         await anext(answer.chunks)
+        for _ in range(10):
+            await asyncio.sleep(0)
         await answer.chunks.aclose()
-        return ended.is_set()
+        return caller.is_ended
 
     assert asyncio.run(talk())

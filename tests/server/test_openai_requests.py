@@ -269,6 +269,14 @@ def test_an_error_names_the_field_as_the_client_does():
     assert ("stop[1]", "stop[1] is bad") == told(InvalidRequest("decoding.stop[1]", "is bad"))
     assert ("logit_bias", "logit_bias is bad") == told(InvalidRequest("decoding.bias[0].token_ids[2]", "is bad"))
     assert ("input[3]", "input[3] is bad") == told(InvalidRequest("inputs[3]", "is bad"), inputs="input")
+    assert ("stop_token_ids", "stop_token_ids is bad with n and min_tokens") == told(
+        InvalidRequest("decoding.stop_token_ids", "is bad with decoding.num_outputs and min_new_tokens")
+    )
+    assert (
+        "n must be 1 with greedy decoding"
+        == told(InvalidRequest("decoding.num_outputs", "must be 1 with decoding.greedy"))[1]
+    )
+    assert ("prefix", "prefix is bad") == told(InvalidRequest("decoding.prefix", "is bad"))
     assert ("model", "model is bad") == told(InvalidRequest("model.name", "is bad"))
     streamed = InvalidRequest("decoding.num_outputs", "is bad")
     streamed.field = f"request.{streamed.field}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +23,7 @@ from weft_server.openai_api.subtitles import srt, vtt
 from weft_server.openai_api.text_requests import MODEL_FIELD
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from weft_server.api.http_messages import Response
     from weft_server.openai_api.api_request import ApiRequest
@@ -144,13 +145,14 @@ def _check(asked: Any, shape: str, granularities: set[str], *, is_scored: bool) 
         raise InvalidRequest("include", "needs the response_format json")
 
 
-async def _events(http: ApiRequest, responses: AsyncIterator[Any], *, is_scored: bool) -> AsyncGenerator[bytes]:
-    async for response in responses:
-        if response.WhichOneof("event") == "delta":
-            yield event({"type": "transcript.text.delta", "delta": response.delta.text})
-        else:
-            done = {"type": "transcript.text.done", "text": response.final.completion.text}
-            yield event(done | _more(http, response.final, is_scored=is_scored))
+async def _events(http: ApiRequest, responses: AsyncGenerator[Any], *, is_scored: bool) -> AsyncGenerator[bytes]:
+    async with aclosing(responses):
+        async for response in responses:
+            if response.WhichOneof("event") == "delta":
+                yield event({"type": "transcript.text.delta", "delta": response.delta.text})
+            else:
+                done = {"type": "transcript.text.done", "text": response.final.completion.text}
+                yield event(done | _more(http, response.final, is_scored=is_scored))
     yield DONE
 
 

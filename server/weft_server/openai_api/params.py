@@ -30,8 +30,19 @@ PARAMS: Mapping[str, str] = _TABLE | {
     "decoding.constraint.choice": "choice",
     "decoding.constraint.choice.texts": "choice",
     "decoding.stop": "stop",
+    "decoding.stop_token_ids": "stop_token_ids",
     "decoding.stop_token_ids.ids": "stop_token_ids",
 }
+_DECODING = "decoding."
+# How a message of weft.v1 speaks of other fields. The longer ones come first, because they begin with shorter ones.
+_SPOKEN = {name: param for name, param in PARAMS.items() if name.startswith(_DECODING)} | {
+    "decoding.constraint": "a constraint",
+    "decoding.greedy": "greedy decoding",
+    "decoding.sampling": "draws",
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+}
+_LONGEST_FIRST = sorted(_SPOKEN.items(), key=lambda each: -len(each[0]))
 # What stands behind these in a field's path is nothing that the caller knows.
 _WHOLE = {"model", "logit_bias", "response_format"}
 
@@ -44,9 +55,16 @@ def param_of(refusal: Refusal, own: Mapping[str, str]) -> tuple[str, str]:
     field = refusal.field.removeprefix("request.")
     if not field:
         return refusal.message, ""
-    param = _named(field, own) or _named(field, PARAMS) or field
+    param = _named(field, own) or _named(field, PARAMS) or field.removeprefix(_DECODING)
     rest = refusal.message.removeprefix(field)
-    return (f"{param}{rest}" if rest != refusal.message else refusal.message), param
+    said = _renamed(rest)
+    return (f"{param}{said}" if rest != refusal.message else said), param
+
+
+def _renamed(message: str) -> str:
+    for name, param in _LONGEST_FIRST:
+        message = message.replace(name, param)
+    return message
 
 
 def _named(field: str, names: Mapping[str, str]) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft_proto.v1 import classification_pb2
+from weft_proto.v1 import classification_pb2, model_pb2
+from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
@@ -97,9 +98,13 @@ async def _judge(http: ApiRequest, model: str, pairs: Sequence[tuple[str, str]],
             raise InvalidRequest(f"{param}[{index}]", "must not be empty", "EMPTY_INPUT")
         requests.append(
             classification_pb2.ClassifyRequest(
-                model=selector, request_id=http.request_id, text=text, text_pair=text_pair, top_k=1
+                model=selector, request_id=http.request_id, text=text, text_pair=text_pair
             )
         )
+    card = (await http.caller.unary(METHODS["GetModel"], model_pb2.GetModelRequest(model=selector))).model
+    if not card.takes_pairs or len(card.labels) != 1:
+        why = f"{selector.name!r} is no cross-encoder: such a model takes two texts, and has one label"
+        raise InvalidRequest("model", why, "WRONG_INPUT_KIND")
     return await all_of(http.caller, "Classify", requests)
 
 

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from weft_proto.v1 import common_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.api.codecs import MAX_JSON_PARTS
+from weft_server.api.connect_protocol import refuse_unknown
 from weft_server.api.http_messages import Route
 from weft_server.errors import CannotDecompress, InvalidRequest, RequestError
 from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokens
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from weft_server.openai_api.fields import RequestFields
 
 REQUEST_ID = "x-request-id"
+_OURS = "/v1/"
 _JSON_PARTS = (b"{", b"[", b",")
 
 
@@ -89,6 +91,12 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int) -> Iterator[Rou
         served = _Served(endpoint, task_of, spelling)
         most = max_request_bytes if endpoint.fields else 0
         yield Route(endpoint.verb, endpoint.path, rpc, most, _weigh, served.answer, served.refuse)
+
+
+def refuse_path(request: HttpRequest, refusal: Refusal) -> Response:
+    """Return the response of a path that has no route, in the shape of those beside it."""
+    is_ours = request.path.startswith(_OURS)
+    return error_response(refusal, {}) if is_ours else refuse_unknown(request, refusal)
 
 
 class _Served:

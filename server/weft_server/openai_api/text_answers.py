@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +17,7 @@ from weft_server.openai_api.model_names import name_of
 from weft_server.openai_api.usage import usage_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
     from weft_server.openai_api.api_request import ApiRequest, Spelling
 
@@ -66,21 +67,21 @@ class TextAnswers(ABC):
         answer = self._object(self.object, choices) | {"usage": usage} | _about(responses[0])
         return msgspec.json.encode(answer)
 
-    async def events(self, responses: AsyncIterator[Any]) -> AsyncGenerator[bytes]:
+    async def events(self, responses: AsyncGenerator[Any]) -> AsyncGenerator[bytes]:
         """Yield the events of a streamed call, `[DONE]` at its end."""
         # All chunks with text of choice 0 are the same but for the text.
         head, _, tail = self._chunk([self._delta(0, "")]).rpartition(b'""')
         has_text = False
-        async for response in responses:
-            if response.WhichOneof("event") == "delta":
-                if not has_text:
-                    has_text = True
-                    if opening := self._opening(0):
+        async with aclosing(responses):
+            async for response in responses:
+                if response.WhichOneof("event") == "delta":
+                    if not has_text and (opening := self._opening(0)):
                         yield self._chunk(opening)
-                yield head + msgspec.json.encode(response.delta.text) + tail
-                continue
-            for each in self._ending(response.final, has_text=has_text):
-                yield each
+                    has_text = True
+                    yield head + msgspec.json.encode(response.delta.text) + tail
+                    continue
+                for each in self._ending(response.final, has_text=has_text):
+                    yield each
         yield DONE
 
     def _ending(self, final: Any, *, has_text: bool) -> Iterator[bytes]:
