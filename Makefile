@@ -77,7 +77,7 @@ build/models/%/1/bundle.json build/families/%/1/bundle.json: $$(wildcard export/
 demo: models ## one request of each kind to a server of its own
 	@$(BIN)/python deploy/local/demo.py
 
-serve: models ## keep the demo models served on localhost:7070, and by HTTP on localhost:8000
+serve: models ## keep the demo models served, at 7070 and by HTTP at 8000
 	@exec $(BIN)/weft serve --repository build/models --api-port 8000
 
 # One repository of links: the server follows them.

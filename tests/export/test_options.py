@@ -93,7 +93,7 @@ def test_up_takes_every_option_of_export(home, made):
     assert SAID.keys() == given
     options = {field.name for field in fields(ExportOptions)}
     assert {"paged", "labels"} == options - SAID.keys(), "they contradict others: the next tests say them"
-    assert ["serve", str(next((home / "kept").glob("*/"))), "--slots", "7", "--port", "0"] == [
+    assert ["serve", str(next((home / "kept").glob("*/"))), "--slots", "7", "--port", "0", "--api-port", "8000"] == [
         serving[0],
         str(home / serving[1]),
         *serving[2:],
