@@ -47,9 +47,10 @@ class Item:
 def table(tmp_path, monkeypatch):
     """A table of its own."""
     monkeypatch.setattr(nightly, "FILE", tmp_path / "nightly.tsv")
-    lines = ["tests/a.py::test_some\t[one] [two-*]", "tests/a.py::test_all\ttests/b.py::test_holder"]
-    lines += ["tests/c.py\ttests/b.py::test_holder", "[*tiny-t5-int8*]\ttests/b.py::test_holder"]
-    nightly.FILE.write_text("\n".join(lines))
+    held = "b.py::test_holder"
+    rows = [("a.py::test_some", "[one] [two-*]"), ("a.py::test_all", f"tests/{held}"), ("c.py", f"tests/{held}")]
+    lines = [f"tests/{tests}\t{who}" for tests, who in rows]
+    nightly.FILE.write_text("\n".join([*lines, f"[*tiny-t5-int8*]\ttests/{held}"]))
 
 
 def test_cases_that_are_not_named_stay_away(table):
@@ -67,7 +68,7 @@ def test_cases_that_are_not_named_stay_away(table):
 
 def test_a_case_that_is_named_and_not_there_is_an_error(table):
     """Unless some cases alone are asked for: then it may be another."""
-    items = [Item("tests/a.py::test_some[one]")]
+    items = [Item(f"tests/{'a.py'}::test_some[one]")]
     nightly.mark(items, is_part=True)
     with pytest.raises(pytest.UsageError, match=r"cases that there are not: .*two-"):
         nightly.mark(items, is_part=False)
