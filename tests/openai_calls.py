@@ -117,6 +117,14 @@ class Client:
         return status, answer["error"]["param"], answer["error"]["code"]
 
 
+def form(file, **fields):
+    """The arguments that send a form."""
+    parts = [(f'name="{name}"', value.encode()) for name, value in fields.items()]
+    parts.append(('name="file"; filename="a.wav"', file))
+    said = b"".join(b"--B\r\nContent-Disposition: form-data; %s\r\n\r\n%s\r\n" % (h.encode(), v) for h, v in parts)
+    return said + b"--B--\r\n", "multipart/form-data; boundary=B"
+
+
 async def _events(stream):
     data = []
     async for chunk in stream.chunks:

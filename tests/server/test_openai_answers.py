@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from openai_calls import Client, Scripted, serving
+from openai_calls import Client, Scripted, form, serving
 from weft_proto.v1 import (
     caption_pb2,
     classification_pb2,
@@ -22,8 +22,6 @@ from weft_proto.v1 import (
     translation_pb2,
 )
 from weft_proto.v1.methods import METHODS
-from weft_server.errors import LaneFailed, Overloaded
-from weft_server.openai_api.events import COMMENT, DONE, streamed
 
 EXAMPLES = Path(__file__).parents[2] / "export/checkpoints"
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -225,14 +223,6 @@ def test_embeddings_are_those_of_embed(tiny_repository):
     assert 2 == len(short["data"][0]["embedding"])
 
 
-def form(file, **fields):
-    """The arguments that send a form."""
-    parts = [(f'name="{name}"', value.encode()) for name, value in fields.items()]
-    parts.append(('name="file"; filename="a.wav"', file))
-    said = b"".join(b"--B\r\nContent-Disposition: form-data; %s\r\n\r\n%s\r\n" % (h.encode(), v) for h, v in parts)
-    return said + b"--B--\r\n", "multipart/form-data; boundary=B"
-
-
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 
 
@@ -363,89 +353,3 @@ def test_the_models_are_those_that_answer():
 
     assert ["a", "a:x", "b", "b@1", "b@2"] == [each["id"] for each in answer["data"]]
     assert all({"model", "weft"} == {each["object"], each["owned_by"]} for each in answer["data"])
-
-
-DELTA = generation_pb2.StreamGenerateResponse(delta={"text": "a"})
-FINAL = generation_pb2.StreamGenerateResponse(final={"completion": {"text": "a", "finish_reason": 1}})
-
-
-def stream(*answers):
-    """What a client gets of a stream of these answers: a status, and events or an error."""
-    sent = Client(Scripted(*answers)).send("POST", COMPLETIONS, {"model": "m", "prompt": "p", "stream": True})
-    status, _, answer = asyncio.run(sent)
-    return status, answer
-
-
-def test_what_ends_a_stream_is_told():
-    """Before the first text an error is a status, behind it an event. A stream that failed has no [DONE]."""
-    assert 429 == stream(Overloaded("QUEUE_FULL", "full"), FINAL)[0]
-    status, events = stream(DELTA, LaneFailed("STEP_FAILED", "a step failed"))
-    assert (200, 2, "step_failed") == (status, len(events), events[-1]["error"]["code"])
-    status, events = stream(DELTA, ValueError("secret"))
-    assert (200, "bug") == (status, events[-1]["error"]["code"])
-    assert "secret" not in str(events)
-    assert "[DONE]" == stream(DELTA, FINAL)[1][-1]
-
-
-def test_a_silent_stream_says_that_it_is_there():
-    """A comment comes while no text does, before the first text too, and none between texts that follow each other."""
-
-    async def silent(wait):
-        async def events():
-            await wait.wait()
-            yield b"data: 1\n\n"
-            yield DONE
-
-        answer = await streamed(events(), {}, silence_s=0.03)
-        said = [await anext(answer.chunks) for _ in range(2)]
-        wait.set()
-        return said, [each async for each in answer.chunks if each != COMMENT]
-
-    async def talk():
-        return await silent(asyncio.Event())
-
-    assert ([COMMENT, COMMENT], [b"data: 1\n\n", DONE]) == asyncio.run(talk())
-    assert COMMENT not in stream(DELTA, DELTA, FINAL)[1]
-
-
-class Endless(Scripted):
-    """A Caller whose one stream is held by it, and ends when it is closed."""
-
-    is_ended = False
-
-    def stream(self, *_):
-        """Deltas without an end."""
-        self.held = self._deltas()
-        return self.held
-
-    async def _deltas(self):
-        try:
-            while True:
-                yield self.answers[0]
-        finally:
-            self.is_ended = True
-
-
-HEARD = transcription_pb2.StreamTranscribeResponse(delta={"text": "a"})
-
-
-@pytest.mark.parametrize(
-    ("path", "delta", "sent"),
-    [
-        (COMPLETIONS, DELTA, (b'{"model": "m", "prompt": "p", "stream": true}', "application/json")),
-        (TRANSCRIPTIONS, HEARD, form(b"x", model="m", stream="true")),
-    ],
-)
-def test_a_stream_that_nobody_reads_any_more_is_ended(path, delta, sent):
-    """Whoever closes the chunks ends the call, although a task awaits it, and somebody still holds it."""
-
-    async def talk():
-        caller = Endless(delta)
-        answer = await Client(caller).answer("POST", path, *sent)
-        await anext(answer.chunks)
-        for _ in range(10):
-            await asyncio.sleep(0)
-        await answer.chunks.aclose()
-        return caller.is_ended
-
-    assert asyncio.run(talk())

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -10,8 +11,10 @@ from google.protobuf.text_format import MessageToString
 import openai_page
 from openai_calls import Client, Scripted, refused
 from weft_proto.decoding import PENALTIES, SAMPLING
-from weft_proto.v1 import common_pb2, generation_pb2
+from weft_proto.v1 import common_pb2, embedding_pb2, generation_pb2, tokenization_pb2
+from weft_proto.v1.methods import METHOD_AT, METHODS
 from weft_server.errors import (
+    CannotDecompress,
     DeadlineExpired,
     Draining,
     InvalidRequest,
@@ -21,11 +24,12 @@ from weft_server.errors import (
     Overloaded,
     Unauthenticated,
 )
+from weft_server.models.registry import ModelRegistry
 from weft_server.openai_api import audio
 from weft_server.openai_api.decoding import DECODING_FIELDS
 from weft_server.openai_api.errors import TYPES, error_body, error_response
 from weft_server.openai_api.model_names import selector_of
-from weft_server.openai_api.routes import ENDPOINTS
+from weft_server.openai_api.routes import ENDPOINTS, openai_routes
 from weft_server.transport.status import _CODES
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -300,3 +304,62 @@ def test_no_field_is_in_two_lists():
                 *endpoint.fields.ignored
             ]
             assert len(set(names)) == len(names)
+
+
+def test_an_embedding_asks_for_each_input():
+    """Texts, and token ids as one input or as several, with a prompt by its name. An empty name is none."""
+    done = embedding_pb2.EmbedResponse()
+    for given in ("a", ["a", "b"], [1, 2], [[1], [2, 3]]):
+        caller = Scripted(done)
+        asyncio.run(Client(caller).post("/v1/embeddings", model="m", input=given, prompt_name="", dimensions=3))
+        ((method, request),) = caller.asked
+        assert ("Embed", True, "", 3) == (
+            method, request.HasField("prompt_name"), request.prompt_name, request.dimensions,
+        )  # fmt: skip
+        read = [each.text or list(each.token_ids.ids) for each in request.inputs]
+        assert ([given] if isinstance(given, str) or isinstance(given[0], int) else given) == read
+    caller = Scripted(done)
+    asyncio.run(Client(caller).post("/v1/embeddings", model="m", input="a"))
+    assert (False, False) == tuple(map(caller.asked[0][1].HasField, ("prompt_name", "dimensions")))
+
+
+def test_tokens_are_of_the_side_that_is_asked_for():
+    """Default: the model's own. Ids become a text, and a text or a chat ids."""
+    cut, text = tokenization_pb2.TokenizeResponse(), tokenization_pb2.DetokenizeResponse(text="t")
+    for side, number in ((None, 0), ("input", 1), ("output", 2)):
+        caller = Scripted(cut, text)
+        client = Client(caller)
+        asyncio.run(client.post("/tokenize", model="m", prompt="p", side=side))
+        assert {"prompt": "t"} == asyncio.run(client.post("/detokenize", model="m", tokens=[1, 2], side=side))
+        (_, tokenize), (_, detokenize) = caller.asked
+        assert (number, number, "p", [1, 2]) == (tokenize.side, detokenize.side, tokenize.text, detokenize.token_ids)
+    neither = asyncio.run(Client(Scripted()).refusal("/tokenize", model="m"))
+    both = Client(Scripted()).refusal("/tokenize", model="m", prompt="p", messages=[])
+    assert (400, "prompt", "empty_input") == neither == asyncio.run(both)
+
+
+def test_a_body_is_weighed_before_it_is_read():
+    """It is refused if it is compressed, or of too many parts; and what it becomes counts with it."""
+    route = next(each for each in openai_routes(ModelRegistry([]), 1000) if each.path == CHAT)
+
+    def weight(data, **headers):
+        return route.weigh(SimpleNamespace(header=lambda name: headers.get(name.replace("-", "_"), "")), data)
+
+    assert (1000, 400) == (route.max_bytes, weight(b"x" * 200, content_type="multipart/form-data"))
+    assert weight(b"[" * 200) > weight(b"x" * 200) == 400
+    with pytest.raises(CannotDecompress):
+        weight(b"", content_encoding="gzip")
+    with pytest.raises(InvalidRequest, match="braces, brackets and commas"):
+        weight(b"," * 300_000)
+
+
+def test_every_route_takes_what_its_table_says():
+    """Bodies have a bound, requests without one have none. A model's room is asked for where one task answers."""
+    routes = {(each.method, each.path): each for each in openai_routes(ModelRegistry([]), 1000)}
+
+    assert [(each.verb, each.path) for each in ENDPOINTS] == list(routes)
+    assert {"GET": {0}, "POST": {1000}} == {
+        verb: {each.max_bytes for each in routes.values() if each.method == verb} for verb in ("GET", "POST")
+    }
+    assert routes["POST", CHAT].rpc.path not in METHOD_AT, "a model of any task may answer a chat"
+    assert METHODS["Embed"] is routes["POST", "/v1/embeddings"].rpc
