@@ -30,7 +30,7 @@ from weft_proto.v1.methods import METHODS
 from weft_server.admission import load_shedding
 from weft_server.api.codecs import MAX_JSON_PARTS
 from weft_server.api.connect_protocol import refuse_unknown
-from weft_server.api.http_messages import HttpResponse, Route
+from weft_server.api.http_messages import HttpResponse, HttpStream, Route
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.transport.traffic import Traffic
 
@@ -278,6 +278,8 @@ def test_a_full_model_is_refused_by_the_headers(monkeypatch):
                     writer.write(asked())
                     status, headers, _ = await response(reader)
                     assert (429, "1") == (status, headers["retry-after"])
+            # Four callers, each a connection, had refusals of their own to wait for.
+            assert 4 == len(server.gate._load_shedding.buckets)
             assert 0 == server.gate.traffic.num_open
 
     run(scenario())
@@ -344,6 +346,30 @@ def test_a_route_may_make_calls():
             assert 200 == (await ask(server, asked(b"", "/none")))[0]
             assert {"OK": 3, "INVALID_ARGUMENT": 1} == counted(server)
             assert 400 == (await ask(server, asked(bytes(100), "/none")))[0]
+
+    run(scenario())
+
+
+def test_who_does_not_read_gives_up_every_call():
+    """All calls that a request made end with its response."""
+
+    async def flood():
+        while True:
+            yield bytes(5000)
+
+    async def answer(request, caller):
+        for _ in range(2):
+            await caller.unary(METHODS["Classify"], METHODS["Classify"].request())
+        return HttpStream("text/plain", flood())
+
+    async def scenario():
+        row = Route("POST", "/flood", METHODS["Classify"], 99, lambda _, data: len(data), answer, refuse_unknown)
+        async with served(routes=[row], traffic=Traffic(send_timeout_s=0.1)) as server:
+            async with connected(server) as (reader, writer):
+                writer.write(asked(b"", "/flood"))
+                await reader.readuntil(b"\r\n\r\n")
+                await until(lambda: rejected(server))
+            assert {"ANSWER_UNREAD": 2} == rejected(server)
 
     run(scenario())
 
