@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ from weft_proto.v1 import (
     translation_pb2,
 )
 from weft_proto.v1.methods import METHODS
+from weft_server.openai_api.log_probs import chat_log_probs, completion_log_probs
+from weft_server.openai_api.subtitles import srt, vtt
 
 EXAMPLES = Path(__file__).parents[2] / "export/checkpoints"
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -286,9 +289,19 @@ def test_what_is_no_form_is_refused():
     """JSON, half a form, no file and two files."""
     body, kind = form(b"x", model="m")
     twice = body.replace(b"--B--\r\n", b"") + body
-    for sent in ((b"{}", "application/json"), (body[:-20], kind), (b"", kind), (b"--B--\r\n", kind), (twice, kind)):
+    many = body.replace(b"--B--\r\n", b"--B\r\n\r\n\r\n" * 100 + b"--B--\r\n")
+    for sent in (
+        (many, kind),
+        (b"{}", "application/json"),
+        (body[:-20], kind),
+        (b"", kind),
+        (b"--B--\r\n", kind),
+        (twice, kind),
+    ):
         status, _, answer = asyncio.run(Client(Scripted()).send("POST", TRANSCRIPTIONS, *sent))
         assert (400, "invalid_request_error") == (status, answer["error"]["type"]), sent
+    _, _, answer = asyncio.run(Client(Scripted()).send("POST", TRANSCRIPTIONS, many, kind))
+    assert "bad_form" == answer["error"]["code"]
 
 
 def test_a_translation_asks_for_english():
@@ -353,3 +366,27 @@ def test_the_models_are_those_that_answer():
 
     assert ["a", "a:x", "b", "b@1", "b@2"] == [each["id"] for each in answer["data"]]
     assert all({"model", "weft"} == {each["object"], each["owned_by"]} for each in answer["data"])
+
+
+def test_tokens_are_told_as_they_stand_in_the_text():
+    """The first one without its space, half a character as bytes, a special one by its name; nothing is infinite."""
+    spelt = {(1, True): b"a", (1, False): b" a", (2, False): b"\xe2\x80", (3, False): None}
+    output = common_pb2.Output(
+        token_ids=[1, 1, 2, 3], tokens=["a", "a", "<0xE2>", "<end>"], token_log_probs=[-1, -2, -3, float("-inf")]
+    )
+    told = completion_log_probs(output, lambda id_, begins: spelt[id_, begins])
+    chat = chat_log_probs(output, lambda id_, begins: spelt[id_, begins])["content"]
+
+    assert ["a", " a", "bytes:\\xe2\\x80", "<end>"] == told["tokens"] == [each["token"] for each in chat]
+    assert [[97], [32, 97], [0xE2, 0x80], None] == [each["bytes"] for each in chat]
+    assert ([-1, -2, -3, -9999], [0, 1, 3, 3]) == (told["token_logprobs"], told["text_offset"])
+    gone = chat_log_probs(output, None)["content"]
+    assert [("a", None), ("a", None)] == [(each["token"], each["bytes"]) for each in gone[:2]]
+
+
+def test_subtitles_are_what_players_read():
+    """Hours, and a text that has no line break and no arrow of its own."""
+    segments = [SimpleNamespace(start_s=3661.5, end_s=3662.0004, text=" a -->\nb ")]
+
+    assert "1\n01:01:01,500 --> 01:01:02,000\na -> b\n\n" == srt(segments)
+    assert "WEBVTT\n\n01:01:01.500 --> 01:01:02.000\na -> b\n\n" == vtt(segments)

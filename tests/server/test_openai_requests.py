@@ -222,6 +222,8 @@ def test_a_picture_is_asked_of_a_model_that_sees():
         (common_pb2.TASK_GENERATE, [{"role": "tool", "content": "a"}], "messages[0].role"),
         (common_pb2.TASK_CAPTION, user({"type": "image_url", "image_url": {"url": "http://a/b.png"}}),
          "messages[0].content[0].image_url.url"),
+        (common_pb2.TASK_CAPTION, user({"type": "image_url", "image_url": {"url": "http://a;base64,AAAA"}}),
+         "messages[0].content[0].image_url.url"),
         (common_pb2.TASK_CAPTION, user({"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}),
          "messages[0].content[0].image_url.url"),
     ],
