@@ -123,7 +123,7 @@ def test_a_tokenizer_of_languages_whose_files_have_none_is_refused(tmp_path):
     options = json.loads((saved / "tokenizer_config.json").read_text())
     del options["extra_special_tokens"]
     (saved / "tokenizer_config.json").write_text(json.dumps(options))
-    with pytest.raises(CheckpointError, match="of this NllbTokenizer have no language's token.*save_pretrained"):
+    with pytest.raises(CheckpointError, match=r"of this NllbTokenizer have no language's token.*save_pretrained"):
         our_ids(saved)
 
     reference(saved).save_pretrained(saved)
