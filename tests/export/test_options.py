@@ -155,7 +155,7 @@ OF_EXPORT = {
     "labels.txt": "labels.txt: a bundle's path ends in <name>/<version>",
 }
 OF_UP = {
-    "--prot 1": "No such option: --prot (Possible options: --host, --port, --slots). Try weft up --help, and",
+    "--prot 1": "No such option: --prot (Possible options: --api-port, --host, --port). Try weft up --help, and",
     "--port 70000 --device cuda": "--port (WEFT_PORT): input should be less than or equal to 65535, not '70000'; "
     "--device (WEFT_DEVICE): cuda needs another ONNX Runtime",
 }

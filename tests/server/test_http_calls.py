@@ -264,9 +264,12 @@ def test_a_drain_waits_for_answers_and_refuses_the_rest():
 
 def test_a_full_model_is_refused_by_the_headers(monkeypatch):
     """Before the body has come. A flood is told later, and counted under the model."""
-    monkeypatch.setattr(load_shedding, "BURST", 1.0)
-    monkeypatch.setattr(load_shedding, "RATE", 0.0)
-    monkeypatch.setattr(load_shedding, "HOLD_S", 0.01)
+    callers = []
+
+    async def refused(_, caller):
+        callers.append(caller)
+
+    monkeypatch.setattr(load_shedding.LoadShedding, "refused", refused)
     entries = [entry_of("full", full=True, task=common_pb2.TASK_CLASSIFY_TEXT)]
 
     async def scenario():
@@ -278,8 +281,8 @@ def test_a_full_model_is_refused_by_the_headers(monkeypatch):
                     writer.write(asked())
                     status, headers, _ = await response(reader)
                     assert (429, "1") == (status, headers["retry-after"])
-            # Four callers, each a connection, had refusals of their own to wait for.
-            assert 4 == len(server.gate._load_shedding.buckets)
+            # A stranger is a connection.
+            assert (6, 4) == (len(callers), len(set(callers)))
             assert 0 == server.gate.traffic.num_open
 
     run(scenario())
