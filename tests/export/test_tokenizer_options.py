@@ -113,7 +113,7 @@ def test_further_special_tokens_are_found_beside_a_vocab_json(kind, key, tmp_pat
 
 
 def test_a_tokenizer_of_languages_whose_files_have_none_is_refused(tmp_path):
-    """transformers adds its own list. The advice makes a directory that is read as it reads it."""
+    """The library adds its own list. The advice makes a directory that is read as it reads it."""
     saved = write(tmp_path / "older", *OLDER["nllb"]())
     reference(saved).save_pretrained(saved)
     path = saved / "tokenizer.json"
