@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from weft_proto.v1 import answer_pb2, caption_pb2, common_pb2, generation_pb2, translation_pb2
+from weft_proto.v1.methods import METHODS
+from weft_server.admission.message_limits import MAX_TEXT_BYTES
+from weft_server.api.http_messages import HttpResponse
 from weft_server.api.refusal import Refused
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
@@ -18,7 +21,6 @@ from weft_server.openai_api.text_requests import (
     METHODS_OF_TASKS,
     TEXT_FIELDS,
     TEXT_REFUSED,
-    answer,
     check_stream,
     fill,
     method_of,
@@ -111,13 +113,16 @@ async def chat_completions(http: ApiRequest) -> Response:
         raise InvalidRequest("top_logprobs", "needs logprobs: true")
     selector = selector_of(asked.model)
     method = method_of(http, selector, PATH, *METHODS_OF_TASKS)
+    if not METHODS[method].takes_file and len(http.body) > MAX_TEXT_BYTES:
+        why = f"are more than {MAX_TEXT_BYTES:,} bytes, and the model takes no pictures"
+        raise InvalidRequest("messages", why, "MESSAGE_TOO_LARGE")
     request = _REQUESTS[method](asked.messages)
     fill(request, http, asked, selector, (asked.top_logprobs or 0) if asked.logprobs else None)
     answers = ChatAnswers(http, asked, scored=bool(asked.logprobs))
     try:
         if asked.stream:
             return await stream(http, method, request, answers, PARAMS)
-        return await answer(http, method, [request], answers)
+        return HttpResponse(200, answers.whole([await http.caller.unary(METHODS[method], request)]))
     except Refused as refused:
         # The advice of weft.v1 is of its own fields.
         if refused.refusal.field.endswith("messages") and refused.refusal.reason == "WRONG_INPUT_KIND":

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import common_pb2, generation_pb2, translation_pb2
+from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api.batch import all_of, check_shared, joined
 from weft_server.openai_api.decoding import in_range
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.model_names import selector_of
@@ -14,7 +16,6 @@ from weft_server.openai_api.text_requests import (
     IGNORED,
     TEXT_FIELDS,
     TEXT_REFUSED,
-    answer,
     check_stream,
     fill,
     method_of,
@@ -59,20 +60,22 @@ async def completions(http: ApiRequest) -> Response:
         raise InvalidRequest("prompt", "must be one prompt for a stream", "NOT_SUPPORTED")
     selector = selector_of(asked.model)
     method = method_of(http, selector, PATH, common_pb2.TASK_GENERATE, common_pb2.TASK_TRANSLATE)
-    requests = []
+    kind = _REQUESTS[method]
+    shared, own = kind(), []
+    fill(shared, http, asked, selector, asked.logprobs)
+    check_shared(shared, len(prompts), "prompt")
     for prompt in prompts:
-        request = _REQUESTS[method]()
+        request = kind()
         if isinstance(prompt, str):
             request.text = prompt
         else:
             with in_range("prompt"):
                 request.token_ids.ids.extend(prompt)
-        fill(request, http, asked, selector, asked.logprobs)
-        requests.append(request)
+        own.append(request)
     answers = CompletionAnswers(http, asked, scored=asked.logprobs is not None)
     if asked.stream:
-        return await stream(http, method, requests[0], answers, PARAMS)
-    return await answer(http, method, requests, answers)
+        return await stream(http, method, joined(shared, own[0]), answers, PARAMS)
+    return HttpResponse(200, answers.whole(await all_of(http, method, shared, own)))
 
 
 def inputs_of(given: Texts, param: str, most: int) -> list[str | list[int]]:

@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING, DecodingField
+from weft_proto.decoding import (
+    LENGTH_PENALTY,
+    MAX_PHRASES,
+    MAX_STOP_STRINGS,
+    MAX_TOKENS,
+    PENALTIES,
+    SAMPLING,
+    DecodingField,
+)
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.fields import Field
+from weft_server.structured_output.grammars import MAX_BYTES, MAX_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -23,6 +32,12 @@ _EARLY_STOPPING = {
 # Each is a constraint. At most one may be given.
 _CONSTRAINTS = ("response_format", "regex", "grammar", "choice")
 _BEAMS = ("num_beams", "length_penalty", "early_stopping")
+_MOST_ENTRIES = {
+    "stop": MAX_STOP_STRINGS,
+    "stop_token_ids": MAX_TOKENS,
+    "logit_bias": MAX_PHRASES,
+    "choice": MAX_TEXTS,
+}
 _ANY_OBJECT = '{"type": "object"}'
 
 
@@ -104,6 +119,7 @@ def numbers_of(asked: Any) -> common_pb2.Decoding:
 
 def decoding_of(asked: Any) -> common_pb2.Decoding:
     """Return the Decoding that the fields of DECODING_FIELDS ask for."""
+    _check_sizes(asked)
     decoding = numbers_of(asked)
     stop = _given(asked, "stop")
     decoding.stop.extend([stop] if isinstance(stop, str) else stop or ())
@@ -119,6 +135,21 @@ def decoding_of(asked: Any) -> common_pb2.Decoding:
             decoding.bias.add(bias=bias).token_ids.ids.append(int(token))
     _set_constraint(decoding, asked)
     return decoding
+
+
+def _check_sizes(asked: Any) -> None:
+    """Raise InvalidRequest for more than any request of weft.v1 may have, before something is made of it."""
+    for name, most in _MOST_ENTRIES.items():
+        given = _given(asked, name)
+        if given is not None and not isinstance(given, str) and len(given) > most:
+            raise InvalidRequest(name, f"must have at most {most:,} entries, not {len(given):,}")
+    for name in ("regex", "grammar"):
+        if len(_given(asked, name) or "") > MAX_BYTES:
+            raise InvalidRequest(name, f"must be at most {MAX_BYTES:,} bytes of UTF-8", "CONSTRAINT_REFUSED")
+    schema = _given(asked, "response_format")
+    if isinstance(schema, JsonSchemaFormat) and len(bytes(schema.json_schema.schema)) > MAX_BYTES:
+        why = f"has a schema of more than {MAX_BYTES:,} bytes of UTF-8"
+        raise InvalidRequest("response_format", why, "CONSTRAINT_REFUSED")
 
 
 @contextmanager

@@ -1,0 +1,119 @@
+"""What a small body of OpenAI's API may become is bounded: what its inputs share, and how many run at once."""
+
+import asyncio
+
+import pytest
+
+from openai_calls import Client, Scripted
+from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_pb2
+from weft_server.admission.message_limits import MAX_TEXT_BYTES
+from weft_server.models.registry import ModelRegistry
+from weft_server.openai_api import batch, text_requests
+from weft_server.openai_api.routes import ENDPOINTS, openai_routes
+
+CHAT, COMPLETIONS, RERANK, SCORE = "/v1/chat/completions", "/v1/completions", "/v1/rerank", "/v1/score"
+DONE = generation_pb2.GenerateResponse(completion={"text": "t", "finish_reason": 1})
+
+
+def refusal(path=COMPLETIONS, task=common_pb2.TASK_GENERATE, **body):
+    """(status, param, code) of a POST that nothing is asked for."""
+    caller = Scripted()
+    refused = asyncio.run(Client(caller, task).refusal(path, **{"model": "m"} | body))
+    assert [] == caller.asked
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"logit_bias": {str(id_): 1 for id_ in range(1025)}}, "logit_bias", "invalid_field"),
+        ({"stop": ["a"] * 5}, "stop", "invalid_field"),
+        ({"stop_token_ids": [1] * 1025}, "stop_token_ids", "invalid_field"),
+        ({"choice": ["a"] * 1025}, "choice", "invalid_field"),
+        ({"regex": "x" * 65_537}, "regex", "constraint_refused"),
+        ({"grammar": "x" * 65_537}, "grammar", "constraint_refused"),
+    ],
+)
+def test_a_decoding_has_the_bounds_of_weft(fields, param, code):
+    """Before anything is made of it: lists have as many entries as gRPC takes, and constraints as many bytes."""
+    assert (400, param, code) == refusal(prompt=["a", "b"], **fields)
+
+
+def test_a_decoding_is_made_once(monkeypatch):
+    """However many prompts share it, and each has it."""
+    made = []
+    decoding_of = text_requests.decoding_of
+    monkeypatch.setattr(text_requests, "decoding_of", lambda asked: made.append(1) or decoding_of(asked))
+    caller = Scripted(*[DONE] * 5)
+
+    asyncio.run(Client(caller).post(COMPLETIONS, model="m", prompt=list("abcde"), stop="z"))
+
+    assert [1] == made
+    assert [(each, ["z"], "m") for each in "abcde"] == [
+        (each.text, list(each.decoding.stop), each.model.name) for _, each in caller.asked
+    ]
+
+
+def test_what_inputs_share_is_bounded():
+    """Times their number, by all of its bytes. One alone has the bound of its body."""
+    large = "x" * 65_536
+    assert (413, "prompt", "message_too_large") == refusal(prompt=["a"] * 256, regex=large)
+    assert (413, "prompt", "message_too_large") == refusal(prompt=["a"] * 256, cache_salt=large)
+    assert (413, "documents", "message_too_large") == refusal(RERANK, query=large, documents=["a"] * 256)
+    assert (413, "text_2", "message_too_large") == refusal(SCORE, text_1=large, text_2=["a"] * 256)
+    caller = Scripted(DONE)
+    asyncio.run(Client(caller).post(COMPLETIONS, model="m", prompt="a", cache_salt="x" * (batch.MAX_SHARED_BYTES + 1)))
+    assert 1 == len(caller.asked)
+
+
+def test_a_judged_text_is_shared():
+    """The query is in each call, and so is a `text_1` that is the only one."""
+    card = model_pb2.GetModelResponse(model={"takes_pairs": True, "labels": ["l"]})
+    judged = classification_pb2.ClassifyResponse(labels=[{"label": "l", "score": 0.5}])
+    for path, body, expected in (
+        (RERANK, {"query": "q", "documents": ["a", "b"]}, [("q", "a"), ("q", "b")]),
+        (SCORE, {"text_1": "q", "text_2": ["a", "b"]}, [("q", "a"), ("q", "b")]),
+        (SCORE, {"text_1": ["q", "r"], "text_2": ["a", "b"]}, [("q", "a"), ("r", "b")]),
+    ):
+        caller = Scripted(card, judged, judged)
+        asyncio.run(Client(caller).post(path, model="m", **body))
+        assert expected == [(each.text, each.text_pair) for _, each in caller.asked[1:]]
+        assert {("m", "r1")} == {(each.model.name, each.request_id) for _, each in caller.asked[1:]}
+
+
+class Counting(Scripted):
+    """A Caller that notes how many calls were open at once."""
+
+    num_open = most_open = 0
+
+    async def unary(self, method, request):
+        """DONE, after the others have begun."""
+        self.num_open += 1
+        self.most_open = max(self.most_open, self.num_open)
+        await asyncio.sleep(0)
+        self.num_open -= 1
+        return DONE
+
+
+def test_so_many_prompts_run_at_once():
+    """A batch of 256 leaves room for others, and fits into the places that constraints have. All are answered."""
+    caller = Counting()
+    whole = asyncio.run(Client(caller).post(COMPLETIONS, model="m", prompt=["a"] * 256, regex="a+"))
+    assert (256, 32) == (len(whole["choices"]), caller.most_open)
+
+
+def test_a_small_queue_is_not_flooded_by_a_batch():
+    """An eighth of the queue's places is for one batch, and one at least."""
+    assert [1, 1, 2, 32, 32] == [batch.most_together(each) for each in (1, 8, 16, 256, 1000)]
+
+
+def test_texts_have_the_bound_of_grpc():
+    """Only a route that takes pictures or recordings has a larger body. A chat without pictures is no such one."""
+    bounds = {each.path: each.max_bytes for each in openai_routes(ModelRegistry([]), 16 << 20) if each.method == "POST"}
+    files = {CHAT, "/v1/audio/transcriptions", "/v1/audio/translations"}
+    assert files == {path for path, most in bounds.items() if most == 16 << 20}
+    assert {MAX_TEXT_BYTES} == {most for path, most in bounds.items() if path not in files}
+    assert len(bounds) == sum(each.verb == "POST" for each in ENDPOINTS)
+    large = [{"role": "user", "content": "x" * MAX_TEXT_BYTES}]
+    assert (413, "messages", "message_too_large") == refusal(CHAT, messages=large)
+    assert (413, "messages", "message_too_large") == refusal(CHAT, common_pb2.TASK_TRANSLATE, messages=large)
