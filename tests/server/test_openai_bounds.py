@@ -1,6 +1,7 @@
 """What a small body of OpenAI's API may become is bounded: what its inputs share, and how many run at once."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -8,7 +9,7 @@ from openai_calls import Client, Scripted
 from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_pb2
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.models.registry import ModelRegistry
-from weft_server.openai_api import batch, text_requests
+from weft_server.openai_api import aside, batch, text_answers, text_requests
 from weft_server.openai_api.routes import ENDPOINTS, openai_routes
 
 CHAT, COMPLETIONS, RERANK, SCORE = "/v1/chat/completions", "/v1/completions", "/v1/rerank", "/v1/score"
@@ -117,3 +118,59 @@ def test_texts_have_the_bound_of_grpc():
     large = [{"role": "user", "content": "x" * MAX_TEXT_BYTES}]
     assert (413, "messages", "message_too_large") == refusal(CHAT, messages=large)
     assert (413, "messages", "message_too_large") == refusal(CHAT, common_pb2.TASK_TRANSLATE, messages=large)
+
+
+def scored(num_tokens, num_top=20, text="", num_answers=1):
+    """An answer with log-probabilities."""
+    ids = list(range(num_tokens))
+    top = {"token_ids": list(range(num_top)), "tokens": ["a"] * num_top, "log_probs": [-1.0] * num_top}
+    output = {
+        "text": text, "finish_reason": 1, "token_ids": ids, "tokens": ["a"] * num_tokens,
+        "token_log_probs": [-1.0] * num_tokens, "top_tokens": [top] * num_tokens,
+    }  # fmt: skip
+    return {"completion": output | {"others": [output] * (num_answers - 1)}}
+
+
+def threads(monkeypatch, *names):
+    """The threads in which these functions of text_answers.py run from now on."""
+    seen = []
+    for name in names:
+        made = getattr(text_answers, name)
+        monkeypatch.setattr(
+            text_answers, name, lambda *given, made=made: seen.append(threading.current_thread()) or made(*given)
+        )
+    return seen
+
+
+def test_a_large_answer_is_written_aside(monkeypatch):
+    """Choice by choice, so that no other request waits for it, and with the same bytes. So are a stream's ends."""
+    seen = threads(monkeypatch, "completion_log_probs", "chat_log_probs", "_about")
+    done = generation_pb2.GenerateResponse(**scored(200))
+    final = generation_pb2.StreamGenerateResponse(final=scored(200, text="t", num_answers=2))
+    said = [{"role": "user", "content": "a"}]
+
+    def talk(answers, path=COMPLETIONS, **body):
+        seen.clear()
+        answer = asyncio.run(Client(Scripted(*answers)).post(path, model="m", **body))
+        return answer, {thread is threading.main_thread() for thread in seen}
+
+    large = {"prompt": ["a", "b"], "logprobs": 20, "max_tokens": 200}
+    aside_whole, where = talk([done] * 2, **large)
+    assert {False} == where
+    assert {False} == talk([final], prompt="a", logprobs=20, stream=True)[1]
+    assert {False} == talk([done], CHAT, messages=said, logprobs=True, top_logprobs=20)[1]
+    assert {True} == talk([generation_pb2.GenerateResponse(**scored(5, 1))], prompt="a", logprobs=1)[1]
+    monkeypatch.setattr(aside, "SMALL_BYTES", 1 << 30)
+    whole, where = talk([done] * 2, **large)
+    assert {True} == where
+    assert whole | {"created": 0} == aside_whole | {"created": 0}
+
+
+def test_the_scores_of_an_answer_are_bounded():
+    """Of all prompts together, before one of them runs. A model that gives fewer tokens may be asked for more tops."""
+    many = {"prompt": ["a"] * 256, "logprobs": 20}
+    assert (400, "logprobs", "invalid_field") == refusal(**many)
+    assert (400, "logprobs", "invalid_field") == refusal(**many, max_tokens=100, n=2, temperature=1)
+    caller = Scripted(*[DONE] * 256)
+    asyncio.run(Client(caller).post(COMPLETIONS, model="m", **many, max_tokens=100))
+    assert 256 == len(caller.asked)

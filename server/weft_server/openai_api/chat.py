@@ -122,7 +122,7 @@ async def chat_completions(http: ApiRequest) -> Response:
     try:
         if asked.stream:
             return await stream(http, method, request, answers, PARAMS)
-        return HttpResponse(200, answers.whole([await http.caller.unary(METHODS[method], request)]))
+        return HttpResponse(200, await answers.whole([await http.caller.unary(METHODS[method], request)]))
     except Refused as refused:
         # The advice of weft.v1 is of its own fields.
         if refused.refusal.field.endswith("messages") and refused.refusal.reason == "WRONG_INPUT_KIND":

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 PATH = "/v1/completions"
 MAX_PROMPTS = 256
+# Of one answer: some 30 MB of JSON.
+MAX_SCORES = 1 << 20
+# Of an answer whose request gives no number, where the sum is made before the model is known.
+_USUAL_TOKENS = 256
 Texts = str | list[str | int | list[int]]
 FIELDS = RequestFields(
     "CompletionRequest",
@@ -64,6 +68,7 @@ async def completions(http: ApiRequest) -> Response:
     shared, own = kind(), []
     fill(shared, http, asked, selector, asked.logprobs)
     check_shared(shared, len(prompts), "prompt")
+    _check_scores(asked, len(prompts))
     for prompt in prompts:
         request = kind()
         if isinstance(prompt, str):
@@ -75,7 +80,17 @@ async def completions(http: ApiRequest) -> Response:
     answers = CompletionAnswers(http, asked, scored=asked.logprobs is not None)
     if asked.stream:
         return await stream(http, method, joined(shared, own[0]), answers, PARAMS)
-    return HttpResponse(200, answers.whole(await all_of(http, method, shared, own)))
+    return HttpResponse(200, await answers.whole(await all_of(http, method, shared, own)))
+
+
+def _check_scores(asked: Any, num_prompts: int) -> None:
+    """Raise InvalidRequest for several prompts whose answers would have too many log-probabilities together."""
+    if num_prompts == 1 or asked.logprobs is None:
+        return
+    num_scores = num_prompts * (asked.n or 1) * (asked.max_tokens or _USUAL_TOKENS) * (1 + asked.logprobs)
+    if num_scores > MAX_SCORES:
+        why = f"must be less: {num_scores:,} log-probabilities of all prompts together, more than {MAX_SCORES:,}"
+        raise InvalidRequest("logprobs", why)
 
 
 def inputs_of(given: Texts, param: str, most: int) -> list[str | list[int]]:
