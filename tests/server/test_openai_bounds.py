@@ -1,6 +1,7 @@
 """What a small body of OpenAI's API may become is bounded: what its inputs share, and how many run at once."""
 
 import asyncio
+import base64
 import threading
 
 import pytest
@@ -8,11 +9,15 @@ import pytest
 from openai_calls import Client, Scripted
 from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_pb2
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
+from weft_server.errors import Overloaded
 from weft_server.models.registry import ModelRegistry
-from weft_server.openai_api import aside, batch, text_answers, text_requests
+from weft_server.openai_api import aside, batch, chat, completions, embeddings, text_answers, text_requests
+from weft_server.openai_api.fields import RequestFields
 from weft_server.openai_api.routes import ENDPOINTS, openai_routes
 
 CHAT, COMPLETIONS, RERANK, SCORE = "/v1/chat/completions", "/v1/completions", "/v1/rerank", "/v1/score"
+EMBEDDINGS = "/v1/embeddings"
+LARGE = "x" * 200_000
 DONE = generation_pb2.GenerateResponse(completion={"text": "t", "finish_reason": 1})
 
 
@@ -174,3 +179,79 @@ def test_the_scores_of_an_answer_are_bounded():
     caller = Scripted(*[DONE] * 256)
     asyncio.run(Client(caller).post(COMPLETIONS, model="m", **many, max_tokens=100))
     assert 256 == len(caller.asked)
+
+
+@pytest.mark.parametrize(
+    ("path", "task", "body"),
+    [
+        (CHAT, common_pb2.TASK_GENERATE, {"messages": [{"role": "user", "content": LARGE}]}),
+        (COMPLETIONS, common_pb2.TASK_GENERATE, {"prompt": LARGE}),
+        (EMBEDDINGS, common_pb2.TASK_UNSPECIFIED, {"input": LARGE}),
+        (RERANK, common_pb2.TASK_UNSPECIFIED, {"query": LARGE, "documents": ["a"]}),
+        (SCORE, common_pb2.TASK_UNSPECIFIED, {"text_1": LARGE, "text_2": "a"}),
+        ("/tokenize", common_pb2.TASK_UNSPECIFIED, {"prompt": LARGE}),
+        ("/detokenize", common_pb2.TASK_UNSPECIFIED, {"tokens": [12345] * 30_000}),
+    ],
+)
+def test_a_large_body_is_read_aside(monkeypatch, path, task, body):
+    """No other request waits until its JSON is read. A small one is read at once."""
+    seen, read = [], RequestFields.read
+    monkeypatch.setattr(
+        RequestFields, "read", lambda fields, data: seen.append(threading.current_thread()) or read(fields, data)
+    )
+    for small in (aside.SMALL_BYTES, 1 << 30):
+        monkeypatch.setattr(aside, "SMALL_BYTES", small)
+        answered = Client(Scripted(Overloaded("QUEUE_FULL", "full")), task).send("POST", path, {"model": "m"} | body)
+        assert 429 == asyncio.run(answered)[0]
+    assert [False, True] == [thread is threading.main_thread() for thread in seen]
+
+
+def test_what_a_large_body_becomes_is_made_aside(monkeypatch):
+    """A picture, prompts, inputs and chats."""
+    seen = []
+    for module, name in ((chat, "base64_bytes"), (chat, "_parts"), (completions, "inputs_of"), (completions, "_own"),
+                         (embeddings, "inputs_of")):  # fmt: skip
+        made = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *given, made=made: seen.append(threading.current_thread()) or made(*given)
+        )
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * (1 << 20)}}
+    for path, task, body in (
+        (CHAT, common_pb2.TASK_CAPTION, {"messages": [{"role": "user", "content": [picture]}]}),
+        (COMPLETIONS, common_pb2.TASK_GENERATE, {"prompt": ["a", LARGE]}),
+        (EMBEDDINGS, common_pb2.TASK_UNSPECIFIED, {"input": ["a", LARGE]}),
+        ("/tokenize", common_pb2.TASK_UNSPECIFIED, {"messages": [{"role": "user", "content": LARGE}]}),
+    ):
+        caller = Scripted(*[Overloaded("QUEUE_FULL", "full")] * 2)
+        asyncio.run(Client(caller, task).send("POST", path, {"model": "m"} | body))
+        assert caller.asked
+    assert [False] * 6 == [thread is threading.main_thread() for thread in seen]
+
+
+def test_lists_are_counted_before_they_are_walked():
+    """Messages and texts too many are refused by their number, whatever they are."""
+    many = [{"role": "user", "content": "a"}] * 1025
+    assert (400, "messages", "invalid_field") == refusal(CHAT, messages=many)
+    assert (400, "messages", "invalid_field") == refusal("/tokenize", messages=many)
+    assert (400, "text_2", "input_too_long") == refusal(SCORE, text_1="a", text_2=[""] * 257)
+    assert (400, "documents", "input_too_long") == refusal(RERANK, query="a", documents=[""] * 257)
+
+
+def test_pictures_too_many_are_not_read(monkeypatch):
+    """Nor is one that the model does not take."""
+    monkeypatch.setattr(chat, "_image", None)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    for task, count in ((common_pb2.TASK_CAPTION, 2), (common_pb2.TASK_GENERATE, 1), (common_pb2.TASK_TRANSLATE, 1)):
+        messages = [{"role": "user", "content": [picture] * count}]
+        assert (400, "messages[0].content", "wrong_input_kind") == refusal(CHAT, task, messages=messages)
+
+
+def test_base64_is_read_in_pieces(monkeypatch):
+    """With the bytes that it has as a whole. It does not end at the seam of two pieces."""
+    monkeypatch.setattr(chat, "_PIECE", 8)
+    for size in range(40):
+        data = bytes(range(size))
+        assert data == chat.base64_bytes(base64.b64encode(data).decode())
+    for wrong in ("AAAAAAA=AAAA", "AAAA====AAAA", "AAA", "AAAAAAAAA", "AAAAAA==AAAAAAAA", "\xe9AAA"):
+        with pytest.raises(ValueError, match=r"padding|data|string|middle"):
+            chat.base64_bytes(wrong)

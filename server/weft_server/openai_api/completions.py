@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import common_pb2, generation_pb2, translation_pb2
 from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api.aside import aside
 from weft_server.openai_api.batch import all_of, check_shared, joined
 from weft_server.openai_api.decoding import in_range
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
@@ -57,18 +59,29 @@ _REQUESTS: dict[str, Any] = {
 
 async def completions(http: ApiRequest) -> Response:
     """Answer prompts by the call of their model's task."""
-    asked = FIELDS.read(http.body)
+    size = len(http.body)
+    asked = await aside(size, partial(FIELDS.read, http.body))
     check_stream(asked)
-    prompts = inputs_of(asked.prompt, "prompt", MAX_PROMPTS)
+    prompts = await aside(size, partial(inputs_of, asked.prompt, "prompt", MAX_PROMPTS))
     if asked.stream and len(prompts) > 1:
         raise InvalidRequest("prompt", "must be one prompt for a stream", "NOT_SUPPORTED")
     selector = selector_of(asked.model)
     method = method_of(http, selector, PATH, common_pb2.TASK_GENERATE, common_pb2.TASK_TRANSLATE)
     kind = _REQUESTS[method]
-    shared, own = kind(), []
+    shared = kind()
     fill(shared, http, asked, selector, asked.logprobs)
     check_shared(shared, len(prompts), "prompt")
     _check_scores(asked, len(prompts))
+    own = await aside(size, partial(_own, kind, prompts))
+    answers = CompletionAnswers(http, asked, scored=asked.logprobs is not None)
+    if asked.stream:
+        return await stream(http, method, joined(shared, own[0]), answers, PARAMS)
+    return HttpResponse(200, await answers.whole(await all_of(http, method, shared, own)))
+
+
+def _own(kind: Any, prompts: list[str | list[int]]) -> list[Any]:
+    """Return a request for each prompt, with nothing but the prompt."""
+    own = []
     for prompt in prompts:
         request = kind()
         if isinstance(prompt, str):
@@ -77,10 +90,7 @@ async def completions(http: ApiRequest) -> Response:
             with in_range("prompt"):
                 request.token_ids.ids.extend(prompt)
         own.append(request)
-    answers = CompletionAnswers(http, asked, scored=asked.logprobs is not None)
-    if asked.stream:
-        return await stream(http, method, joined(shared, own[0]), answers, PARAMS)
-    return HttpResponse(200, await answers.whole(await all_of(http, method, shared, own)))
+    return own
 
 
 def _check_scores(asked: Any, num_prompts: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,6 +12,7 @@ from weft_proto.v1 import classification_pb2, model_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api.aside import aside
 from weft_server.openai_api.batch import all_of, check_shared
 from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
 from weft_server.openai_api.model_names import name_of, selector_of
@@ -57,7 +59,7 @@ SCORE_PARAMS = {"text": "text_1", "text_pair": "text_2"}
 
 async def rerank(http: ApiRequest) -> HttpResponse:
     """Answer with the documents, the most relevant first."""
-    asked = RERANK_FIELDS.read(http.body)
+    asked = await aside(len(http.body), partial(RERANK_FIELDS.read, http.body))
     if asked.top_n is not None and asked.top_n < 1:
         raise InvalidRequest("top_n", f"must be at least 1, not {asked.top_n}")
     judged = await _judge(http, asked.model, [asked.query], asked.documents, RERANK_PARAMS)
@@ -67,12 +69,13 @@ async def rerank(http: ApiRequest) -> HttpResponse:
     if asked.return_documents is not False:
         for each in results:
             each["document"] = {"text": asked.documents[each["index"]]}
-    return _whole(asked, judged, {"id": f"rerank-{http.request_id}", "results": results})
+    whole = partial(_whole, asked, judged, {"id": f"rerank-{http.request_id}", "results": results})
+    return await aside(len(http.body), whole)
 
 
 async def score(http: ApiRequest) -> HttpResponse:
     """Answer with the score of each pair."""
-    asked = SCORE_FIELDS.read(http.body)
+    asked = await aside(len(http.body), partial(SCORE_FIELDS.read, http.body))
     second = [asked.text_2] if isinstance(asked.text_2, str) else asked.text_2
     first = [asked.text_1] if isinstance(asked.text_1, str) else asked.text_1
     if len(first) not in {1, len(second)}:

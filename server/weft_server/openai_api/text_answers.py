@@ -138,7 +138,7 @@ class TextAnswers(ABC):
         # The choices stand last, so that the text of a delta does.
         return event(usage | more | self._object(self.chunk_object, choices))
 
-    def _object(self, name: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    def _object(self, name: str, choices: Sequence[Any]) -> dict[str, Any]:
         return {"id": self._id, "object": name, "created": self._created, "model": self._model, "choices": choices}
 
 
