@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from openai_calls import Client, Scripted
+from weft_proto.decoding import PENALTIES, SAMPLING
 from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_pb2
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.errors import Overloaded
@@ -255,3 +256,21 @@ def test_base64_is_read_in_pieces(monkeypatch):
     for wrong in ("AAAAAAA=AAAA", "AAAA====AAAA", "AAA", "AAAAAAAAA", "AAAAAA==AAAAAAAA", "\xe9AAA"):
         with pytest.raises(ValueError, match=r"padding|data|string|middle"):
             chat.base64_bytes(wrong)
+
+
+@pytest.mark.parametrize("name", [row.name for row in (*SAMPLING, *PENALTIES)])
+def test_a_number_of_any_length_is_refused_by_name(name):
+    """Of 401 digits, of either sign, and one that is a float. Nothing of it is a fault of ours."""
+    for digits in ("1" + "0" * 400, "-1" + "0" * 400, "1e400", "1" + "0" * 5000):
+        body = f'{{"model": "m", "prompt": "p", "{name}": {digits}}}'.encode()
+        status, _, answer = asyncio.run(Client(Scripted()).send("POST", COMPLETIONS, body))
+        assert (400, name) == (status, answer["error"]["param"])
+        assert len(answer["error"]["message"]) < 200
+
+
+def test_greedy_decoding_has_the_ranges_of_draws():
+    """A temperature of 0 gives other numbers of sampling no effect, and does not make wrong ones right."""
+    for wrong in ({"top_p": 7}, {"top_k": -5}, {"min_p": 2}):
+        ((name, _),) = wrong.items()
+        assert (400, name, "invalid_field") == refusal(prompt="p", temperature=0, **wrong)
+        assert (400, name, "invalid_field") == refusal(prompt="p", temperature=0, num_beams=2, **wrong)

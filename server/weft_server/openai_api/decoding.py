@@ -38,6 +38,8 @@ _MOST_ENTRIES = {
     "logit_bias": MAX_PHRASES,
     "choice": MAX_TEXTS,
 }
+# Of a number that is wrong.
+_SHOWN_DIGITS = 32
 _ANY_OBJECT = '{"type": "object"}'
 
 
@@ -178,7 +180,9 @@ def _put_row(message: Any, row: DecodingField, asked: Any) -> None:
     if value is not None and row.most is not None and not row.takes(value):
         # The table's advice is for callers of weft.v1.
         also = ", or 0 for no draws" if row.advice else ""
-        raise InvalidRequest(row.name, f"must be {row.range}{also}, not {value:g}")
+        # An integer may be too large for a float.
+        shown = f"{value:g}" if isinstance(value, float) else str(value)[:_SHOWN_DIGITS]
+        raise InvalidRequest(row.name, f"must be {row.range}{also}, not {shown}")
     _put(message, row.field, asked, row.name)
 
 
@@ -195,6 +199,11 @@ def _set_strategy(decoding: common_pb2.Decoding, asked: Any) -> None:
     is_greedy = _given(asked, "temperature") == 0
     draws = [row for row in SAMPLING if _given(asked, row.name) is not None]
     searches = [name for name in _BEAMS if _given(asked, name) is not None]
+    sampling = common_pb2.Sampling()
+    for row in draws:
+        # Beside a temperature of 0 the others have no effect, but are not right because of it.
+        if not (is_greedy and row.name == "temperature"):
+            _put_row(sampling, row, asked)
     if searches and draws and not is_greedy:
         raise InvalidRequest(searches[0], f"does not go with {draws[0].name}: a search draws nothing")
     if searches:
@@ -206,9 +215,7 @@ def _set_strategy(decoding: common_pb2.Decoding, asked: Any) -> None:
     elif is_greedy:
         decoding.greedy.SetInParent()
     elif draws:
-        decoding.sampling.SetInParent()
-        for row in draws:
-            _put_row(decoding.sampling, row, asked)
+        decoding.sampling.CopyFrom(sampling)
 
 
 def _set_constraint(decoding: common_pb2.Decoding, asked: Any) -> None:
