@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -76,7 +76,7 @@ class _Picture(NamedTuple):
 
 
 class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
-    """A message. An answer of this server is one, as it stands."""
+    """A message. An answer of this server is one, as it stands and as the SDK gives it back."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart | ImagePart]
@@ -84,6 +84,7 @@ class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
     tool_calls: None = None
     function_call: None = None
     audio: None = None
+    annotations: Annotated[list[Any], msgspec.Meta(max_length=0)] | None = None
 
 
 FIELDS = RequestFields(
@@ -111,7 +112,13 @@ FIELDS = RequestFields(
     ),
     (*IGNORED, "prompt_cache_options", "parallel_tool_calls"),
 )
-PARAMS = {"image": "messages", "text": "messages", "question": "messages", "source": "messages"} | {
+PARAMS = {
+    "image": "messages",
+    "image.data": "messages",
+    "text": "messages",
+    "question": "messages",
+    "source": "messages",
+} | {
     # Its other name is out of use.
     "decoding.max_new_tokens": "max_completion_tokens"
 }

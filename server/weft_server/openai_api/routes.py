@@ -120,7 +120,7 @@ class _Served:
     async def answer(self, request: HttpRequest, caller: Caller) -> Response:
         """Answer a request. Raises Refused and RequestError."""
         # It is noted on the request, so that a refusal has it too.
-        request_id = request.fields.setdefault(REQUEST_ID, os.urandom(8).hex())
+        request_id = request.fields[REQUEST_ID] = request.header(REQUEST_ID) or os.urandom(8).hex()
         asked = ApiRequest(
             caller,
             self._task_of,
