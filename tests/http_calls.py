@@ -41,7 +41,7 @@ async def generate(request, call):
 
 
 @asynccontextmanager
-async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(), traffic=None, **more):
+async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(), traffic=None, routes=(), **more):
     """A server of HTTP calls: its port, gate, metrics, credentials. `more`: settings, and answers by method."""
     answers = {"Classify": classify, "StreamGenerate": generate}
     answers |= {name: more.pop(name) for name in list(more) if name in METHODS}
@@ -60,7 +60,7 @@ async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(
     traffic = traffic or Traffic(max_message_bytes=MAX_REQUEST_BYTES, max_connections=config.max_connections)
     gate = gate_of(metrics, ModelRegistry(list(entries)), traffic)
     access = Authorization(credentials)
-    routes = connect_routes(SERVICES, config.max_request_bytes)
+    routes = [*connect_routes(SERVICES, config.max_request_bytes), *routes]
     server = ApiServer(config, gate, access, credentials, answers, routes, refuse_unknown)
     await server.start()
     try:

@@ -1,15 +1,15 @@
 """The server's settings: each field of ServerConfig is a flag, an environment variable and a line of the manual."""
 
 import os
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from weft_proto.bundle_rules import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
 from weft_proto.sound import MAX_AUDIO_BYTES, MAX_AUDIO_S
+from weft_server.setting_types import Count, Devices, Origins, Port, Seconds, TenantKey, TenantWeights
 
 ENV_PREFIX = "WEFT_"
 MEBIBYTE = 1024 * 1024
@@ -18,16 +18,6 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 # What protects the server. An empty one is a mistake, such as a variable that is not set: `--tokens "$TOKENS"`.
 _PROTECTING = ("tls_cert", "tls_key", "tls_client_ca", "tokens")
-
-Port = Annotated[int, Field(ge=0, le=65535)]
-Count = Annotated[int, Field(ge=1)]
-_DEVICE = re.compile(r"[0-9]|[1-5][0-9]|6[0-3]")
-# One tenant and its weight.
-_KEY = re.compile(r"[a-z0-9_.-]{1,64}")
-_WEIGHT = re.compile(r"[^\s,]{1,64}=(?=.*[1-9])\d{1,3}(\.\d{1,2})?")
-# As browsers send it: https://www.rfc-editor.org/rfc/rfc6454#section-6.2
-_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
-Seconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
 
 
 class ConfigError(Exception):
@@ -55,7 +45,7 @@ class ServerConfig(BaseSettings):
         description="Port of calls by HTTP: curl, browsers, and clients of the Connect protocol. 0 takes any free "
         "port. By default there is none.",
     )
-    cors_origins: str | None = Field(
+    cors_origins: Origins | None = Field(
         None,
         description="Origins whose pages may call by HTTP from a browser, for instance "
         "`https://a.org,http://localhost:5173`. `*` means all. By default no page may.",
@@ -113,7 +103,7 @@ class ServerConfig(BaseSettings):
         description="Where models run. `cuda` needs the extra `gpu` in place of `server`. "
         "On it, a model with attention needs an fp16 or bf16 bundle.",
     )
-    cuda_device: str = Field(
+    cuda_device: Devices = Field(
         "0",
         description="Numbers of the CUDA devices that the server may use, counted from 0, for instance `0,1`. "
         "A model goes to the one that has the most memory left. With `--lanes 2` it goes to two of them.",
@@ -163,12 +153,12 @@ class ServerConfig(BaseSettings):
         description="Largest number of input tokens of each model that may wait. A request beyond them is refused with "
         "TOKEN_BUDGET, unless no other request waits.",
     )
-    tenant_key: str | None = Field(
+    tenant_key: TenantKey | None = Field(
         None,
         description="Metadata key whose value names the tenant of a call, for instance `x-tenant`. "
         "Believe it only behind a gateway that sets it. By default nobody is believed.",
     )
-    tenant_weights: str | None = Field(
+    tenant_weights: TenantWeights | None = Field(
         None,
         description="Shares of tenants, for instance `search=4,nightly=0.5`. Who is not named has a weight of 1. "
         "Of those who wait, the tenant goes on that has had the fewest tokens for its weight.",
@@ -277,44 +267,6 @@ class ServerConfig(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Log events of this level and of higher ones."
     )
-
-    @field_validator("cuda_device")
-    @classmethod
-    def _check_devices(cls, text: str) -> str:
-        numbers = text.split(",")
-        if not all(map(_DEVICE.fullmatch, numbers)):
-            raise ValueError("must be numbers from 0 to 63, such as `0` or `0,1`")
-        if len(set(numbers)) < len(numbers):
-            raise ValueError("must name each device once")
-        return text
-
-    @field_validator("tenant_key")
-    @classmethod
-    def _check_key(cls, key: str | None) -> str | None:
-        if key is None:
-            return None
-        if not _KEY.fullmatch(key):
-            raise ValueError("must be 1 to 64 of a-z, 0-9, `_`, `.` and `-`")
-        if key == "authorization" or key.startswith(("grpc-", "weft-")) or key.endswith("-bin"):
-            raise ValueError("must be a key that has no other meaning, for instance `x-tenant`")
-        return key
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _check_origins(cls, text: str | None) -> str | None:
-        if text is not None and text != "*" and not all(map(_ORIGIN.fullmatch, text.split(","))):
-            raise ValueError("must be `*`, or origins such as `https://app.example.com`, with commas between them")
-        return text
-
-    @field_validator("tenant_weights")
-    @classmethod
-    def _check_weights(cls, text: str | None) -> str | None:
-        if text is not None and not all(map(_WEIGHT.fullmatch, text.split(","))):
-            raise ValueError("must be like `search=4,nightly=0.5`, with weights from 0.01 to 999")
-        tenants = [each.rpartition("=")[0] for each in (text or "").split(",")]
-        if len(set(tenants)) < len(tenants):
-            raise ValueError("must name each tenant once")
-        return text
 
     @property
     def cuda_devices(self) -> list[int]:

@@ -246,10 +246,10 @@ def test_a_load_without_any_answer_fails(bench, server, status, code):
 
 def test_goodput_needs_every_bound(bench, server):
     """Where each answer begins too late, none is good; where none does, all are."""
-    server.servicer.step_s = 0.02
-    _, (report,), _ = bench("--requests", 5, "--slo-ttft", 0.001, "--slo-tpot", 10)
+    server.servicer.step_s = 0.002
+    _, (report,), _ = bench("--requests", 5, "--input-tokens", 8, "--slo-ttft", 0.0001, "--slo-tpot", 10)
     assert (0.0, 0.0) == (report["per_s"]["good"], report["good_share"])
-    _, (report,), _ = bench("--requests", 5, "--slo-ttft", 50, "--slo-tpot", 10, "--slo-e2e", 50)
+    _, (report,), _ = bench("--requests", 5, "--input-tokens", 8, "--slo-ttft", 50, "--slo-tpot", 10, "--slo-e2e", 50)
     assert (report["per_s"]["requests"], 1.0) == (report["per_s"]["good"], report["good_share"])
 
 

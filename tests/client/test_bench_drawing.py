@@ -17,7 +17,16 @@ from weft_bench.asking import make_requests
 from weft_bench.inputs import Kind, kind_of, read_files, read_texts
 from weft_bench.lengths import LogNormal, Uniform, parse_lengths
 from weft_bench.workload import Workload
-from weft_proto.v1 import answer_pb2, common_pb2, generation_pb2, model_pb2, transcription_pb2, translation_pb2
+from weft_proto.v1 import (
+    answer_pb2,
+    classification_pb2,
+    common_pb2,
+    embedding_pb2,
+    generation_pb2,
+    model_pb2,
+    transcription_pb2,
+    translation_pb2,
+)
 
 EN_ES = _answers.model(MODELS[0])
 PROSE = _answers.model(
@@ -165,11 +174,16 @@ def test_what_is_no_file_is_not_read(tmp_path):
             read((tmp_path / name,))
 
 
-def asked(model, stream, **options):
-    """The requests that a workload makes, as messages."""
+def sent(model, kind, **options):
+    """What a workload sends, as messages."""
     workload = Workload(**options)
     method = workload.method(model)
-    return [stream.FromString(each.payload).request for each in make_requests(workload, model, method)]
+    return [kind.FromString(each.payload) for each in make_requests(workload, model, method)]
+
+
+def asked(model, stream, **options):
+    """The requests in the messages of a workload whose answers are streams."""
+    return [each.request for each in sent(model, stream, **options)]
 
 
 def test_forced_answers_have_the_length_that_was_drawn():
@@ -257,6 +271,38 @@ def test_a_question_is_asked_about_each_picture(tmp_path):
     for model, question, complaint in ((seer, "", "give one"), (looker, "how many?", "answers none")):
         with pytest.raises(weft.InvalidRequest, match=f"--question: .*{complaint}"):
             Workload(paths=(picture,), question=question).method(model)
+
+
+def test_a_text_is_asked_about_where_ids_are_no_text(tmp_path):
+    """Of a model that extracts, a question about each text. Nothing is drawn for it, nor for one that fills masks."""
+    extractor = replace(PROSE, name="extractor", task=weft.Task.EXTRACT)
+    path = tmp_path / "a.txt"
+    path.write_text("Ann is here.\n")
+    what = {"paths": (path,), "question": "who?"}
+    made = sent(extractor, classification_pb2.ExtractRequest, **what)
+
+    assert {("Ann is here.", "who?")} == {(each.context, each.question) for each in made}
+    with pytest.raises(weft.InvalidRequest, match="--question: extractor answers questions"):
+        Workload(paths=(path,)).method(extractor)
+    filler = replace(extractor, task=weft.Task.FILL_MASK)
+    for model, kind, question in (
+        (extractor, classification_pb2.ExtractRequest, "who?"),
+        (filler, classification_pb2.FillMaskRequest, ""),
+    ):
+        with pytest.raises(weft.InvalidRequest, match="--input: extractor takes texts; give files"):
+            sent(model, kind, question=question)
+
+
+def test_a_picture_stands_in_its_own_field(tmp_path):
+    """Where a text would be the first argument. A model that matches is asked for the vector of it."""
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"12345")
+    looker, matcher = (replace(PROSE, task=task) for task in (weft.Task.CLASSIFY_IMAGE, weft.Task.MATCH))
+    classified = sent(looker, classification_pb2.ClassifyRequest, paths=(picture,))
+    embedded = sent(matcher, embedding_pb2.EmbedRequest, paths=(picture,))
+
+    assert {b"12345"} == {each.image.data for each in classified}
+    assert {b"12345"} == {each.inputs[0].image.data for each in embedded}
 
 
 def test_the_model_is_the_one_that_fits(tmp_path):

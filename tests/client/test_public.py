@@ -1,6 +1,7 @@
 """What `import weft` gives, and what it does not drag along."""
 
 import json
+import re
 import subprocess
 import sys
 import types
@@ -8,6 +9,8 @@ import types
 import pytest
 
 import weft
+from weft._commands.table import COMMANDS
+from weft._verbs.table import VERBS
 
 HEAVY = {"numpy", "torch", "onnxruntime", "onnx", "matplotlib", "PIL", "typer", "rich", "pydantic", "tokenizers"}
 
@@ -47,6 +50,15 @@ def test_a_class_says_where_it_is_imported_from():
 
     assert "<class 'weft.Client'>" == repr(weft.Client)
     assert set() == {each.__module__ for each in classes} - {"weft", "weft.exceptions"}
+
+
+def test_a_verb_stands_everywhere():
+    """Each is a method of the client, a method for many inputs unless it is about tokens, and a subcommand."""
+    names = [re.sub(r"(?<!^)(?=[A-Z])", "_", verb.name).lower() for verb in VERBS]
+    of_many = [f"{name}_many" for name in names if name not in {"tokenize", "detokenize"}]
+
+    assert [] == [name for name in names + of_many if not hasattr(weft.Client, name)]
+    assert set() == set(names) - {command.__name__ for command in COMMANDS}
 
 
 def test_importing_the_sdk_is_light():

@@ -69,7 +69,7 @@ def test_the_readme_shows_what_comes(demo_repository, checkout):
 
 def test_the_readme_s_python_runs(server, checkout):
     """The Python of the README runs as it stands, but for the server's address, and prints answers."""
-    (source,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    _, source = blocks("python")
     assert "localhost:7070" in source
     program = [sys.executable, "-c", source.replace("localhost:7070", server.target)]
     done = subprocess.run(program, cwd=checkout, check=False, capture_output=True, text=True)
@@ -77,6 +77,25 @@ def test_the_readme_s_python_runs(server, checkout):
     assert (0, "") == (done.returncode, done.stderr)
     assert "estamos comiendo pan" == done.stdout.splitlines()[0]
     assert 3 <= len(done.stdout.splitlines())
+
+
+def test_the_readme_s_http_runs(demo_repository, checkout):
+    """Curl and OpenAI's client get what the README says, as they stand but for the server's address."""
+    source, _ = blocks("python")
+    (commands,) = [block for block in blocks("sh") if block.startswith("curl ")]
+    with ServerProcess(demo_repository, host="127.0.0.1", api_port=0) as server:
+        at = server.wait_for("listening")["api"]
+        server.wait_for("ready")
+        for program in ([sys.executable, "-c", source], ["bash", "-e", "-c", commands]):
+            program[-1] = program[-1].replace("localhost:8000", at)
+            done = subprocess.run(program, cwd=checkout, check=False, capture_output=True, text=True)
+            assert (0, True) == (done.returncode, "estamos comiendo pan" in done.stdout), done.stderr
+        assert '"finish_reason":"stop"' in done.stdout
+
+
+def blocks(language):
+    """The README's blocks of code in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.slow

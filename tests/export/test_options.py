@@ -93,7 +93,7 @@ def test_up_takes_every_option_of_export(home, made):
     assert SAID.keys() == given
     options = {field.name for field in fields(ExportOptions)}
     assert {"paged", "labels"} == options - SAID.keys(), "they contradict others: the next tests say them"
-    assert ["serve", str(next((home / "kept").glob("*/"))), "--slots", "7", "--port", "0"] == [
+    assert ["serve", str(next((home / "kept").glob("*/"))), "--slots", "7", "--port", "0", "--api-port", "8000"] == [
         serving[0],
         str(home / serving[1]),
         *serving[2:],
@@ -155,7 +155,7 @@ OF_EXPORT = {
     "labels.txt": "labels.txt: a bundle's path ends in <name>/<version>",
 }
 OF_UP = {
-    "--prot 1": "No such option: --prot (Possible options: --host, --port, --slots). Try weft up --help, and",
+    "--prot 1": "No such option: --prot (Possible options: --api-port, --host, --port). Try weft up --help, and",
     "--port 70000 --device cuda": "--port (WEFT_PORT): input should be less than or equal to 65535, not '70000'; "
     "--device (WEFT_DEVICE): cuda needs another ONNX Runtime",
 }

@@ -110,3 +110,21 @@ def test_further_special_tokens_are_found_beside_a_vocab_json(kind, key, tmp_pat
     write(tmp_path, model_type, {**(options or {}), key: ["<new>"]}, files)
     with pytest.raises(CheckpointError, match=f"{key} has '<new>'"):
         our_ids(tmp_path)
+
+
+def test_a_tokenizer_of_languages_whose_files_have_none_is_refused(tmp_path):
+    """The library adds its own list. The advice makes a directory that is read as it reads it."""
+    saved = write(tmp_path / "older", *OLDER["nllb"]())
+    reference(saved).save_pretrained(saved)
+    path = saved / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["added_tokens"] = [each for each in content["added_tokens"] if each["content"].startswith("<")]
+    path.write_text(json.dumps(content))
+    options = json.loads((saved / "tokenizer_config.json").read_text())
+    del options["extra_special_tokens"]
+    (saved / "tokenizer_config.json").write_text(json.dumps(options))
+    with pytest.raises(CheckpointError, match=r"of this NllbTokenizer have no language's token.*save_pretrained"):
+        our_ids(saved)
+
+    reference(saved).save_pretrained(saved)
+    assert their_ids(saved) == our_ids(saved)[0]

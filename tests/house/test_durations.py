@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 import nightly
 
 ROOT = Path(__file__).parents[2]
-# Seconds of all tests of `make test` together that durations.tsv has: three at a time.
-MOST_S = 1750
+# Seconds of all tests of `make test` together that durations.tsv has: four at a time.
+MOST_S = 1700
 
 
 def test_each_line_names_a_test():
@@ -31,6 +33,43 @@ def test_what_make_test_leaves_out_is_held_by_another():
     assert [] == [test for test in {*table, *holders} if test[0] != "[" and not is_test(test)]
     assert [] == [tests for tests, (patterns, others) in table.items() if not patterns and not others]
     assert set() == {holder for holder in holders if {holder, holder.partition("::")[0]} & left}
+
+
+class Item:
+    """A case of a test, as far as marking asks it."""
+
+    def __init__(self, nodeid):
+        self.nodeid, self.marks = nodeid, []
+        self.add_marker = self.marks.append
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """A table of its own."""
+    monkeypatch.setattr(nightly, "FILE", tmp_path / "nightly.tsv")
+    lines = ["a::test_some\t[one] [two-*]", "a::test_all\tb::test_holder"]
+    lines += ["c\tb::test_holder", "[*tiny-t5-int8*]\tb::test_holder"]
+    nightly.FILE.write_text("\n".join(lines))
+
+
+def test_cases_that_are_not_named_stay_away(table):
+    """Of a function with cases all others, of one without all, all of a file, and cases of a bundle in any file."""
+    stays = ["a::test_some[one]", "a::test_some[two-3]", "a::test_other", "b::test_holder[tiny-t5]"]
+    goes = ["a::test_some[three]", "a::test_some[one-more]", "a::test_all", "a::test_all[x]"]
+    goes += ["c::test_any", "b::test_holder[tiny-t5-int8-40]"]
+    items = [Item(name) for name in (*stays, *goes)]
+    nightly.mark(items, is_part=False)
+    assert {"": stays, "whole": goes} == {
+        mark: [item.nodeid for item in items if mark == "".join(item.marks)] for mark in ("", "whole")
+    }
+
+
+def test_a_case_that_is_named_and_not_there_is_an_error(table):
+    """Unless some cases alone are asked for: then it may be another."""
+    items = [Item("a::test_some[one]")]
+    nightly.mark(items, is_part=True)
+    with pytest.raises(pytest.UsageError, match=r"cases that there are not: .*two-"):
+        nightly.mark(items, is_part=False)
 
 
 def durations():

@@ -44,9 +44,12 @@ SERVER = {
         "findall", run("a"), run("a: b\n", "1-1 rw-p 0 0 0 \n"), run("1-1 rw-p 0 0 0 \na: \n")),
     "bundle/files.py _SHA256": ("fullmatch", run("a")),
     "bundle/graphs.py _NUMBER": ("fullmatch", run("1")),
-    "config.py _DEVICE": ("fullmatch", run("1")),
-    "config.py _KEY": ("fullmatch", run("a")),
-    "config.py _WEIGHT": ("fullmatch", run("0", "a="), run("=")),
+    "api/codecs.py _UNKNOWN": (
+        "search", run('no field named "'), run("a", 'no field named "'), run('"', 'no field named "')),
+    "setting_types.py _DEVICE": ("fullmatch", run("1")),
+    "setting_types.py _KEY": ("fullmatch", run("a")),
+    "setting_types.py _ORIGIN": ("fullmatch", run("a", "http://"), run("1", "http://a:"), run(":", "http://[")),
+    "setting_types.py _WEIGHT": ("fullmatch", run("0", "a="), run("=")),
     "structured_output/grammars.py _LITERALS": (
         "sub", run("\\/", "/"), run("\\/", '"'), run('\\"', '"'), run('\\"'), run("/\\"), run('"\n'), run("#"),
         run("/"),

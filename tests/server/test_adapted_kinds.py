@@ -16,7 +16,7 @@ from weft_server.bundle.adapter import load_adapter
 from weft_server.bundle.load import load_bundle
 
 RANK = 3
-# CI has one that reads prompts in decode runs, and one that runs whole batches.
+# One that reads prompts in decode runs, and one that runs whole batches. CI has the latter.
 QUICK = {"tiny-gpt", "tiny-tags"}
 
 

@@ -10,11 +10,20 @@ from typing import get_args
 import pydantic
 import pytest
 
-from weft_server.config import ConfigError, Port, ServerConfig, env_name, flag_name, read_config
+from weft_server.config import ConfigError, ServerConfig, env_name, flag_name, read_config
+from weft_server.setting_types import Origins, Port, TenantKey, TenantWeights
 
 WEFT = Path(sys.executable).with_name("weft")
-TYPES = {str | None: "TEXT", Path | None: "PATH", Port | None: "INTEGER"}
-TYPES |= {int: "INTEGER", float: "FLOAT", Path: "PATH", str: "TEXT", bool: ""}
+TYPES = dict.fromkeys((str | None, Origins | None, TenantKey | None, TenantWeights | None), "TEXT")
+TYPES |= {
+    Path | None: "PATH",
+    Port | None: "INTEGER",
+    int: "INTEGER",
+    float: "FLOAT",
+    Path: "PATH",
+    str: "TEXT",
+    bool: "",
+}
 README = Path(__file__).parents[2] / "server" / "README.md"
 
 
@@ -70,6 +79,9 @@ def test_config_is_frozen():
         ({"cuda_device": "64"}, "must be numbers from 0 to 63"),
         ({"cuda_device": "0,"}, "must be numbers from 0 to 63"),
         ({"cuda_device": "0, 1"}, "must be numbers from 0 to 63"),
+        ({"cors_origins": "a.org"}, "must be `*`, or origins such as"),
+        ({"cors_origins": "https://a.org/"}, "must be `*`, or origins such as"),
+        ({"cors_origins": "*,https://a.org"}, "must be `*`, or origins such as"),
         ({"cuda_device": "all"}, "must be numbers from 0 to 63"),
         ({"verify_golden": False}, "--verify-golden"),
     ],

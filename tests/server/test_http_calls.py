@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import aclosing
 
 import pytest
 from structlog.testing import capture_logs
@@ -25,8 +26,11 @@ from http_calls import (
 from intercepted import TOKENS, entry_of, run
 from waiting import until
 from weft_proto.v1 import classification_pb2, common_pb2
+from weft_proto.v1.methods import METHODS
 from weft_server.admission import load_shedding
 from weft_server.api.codecs import MAX_JSON_PARTS
+from weft_server.api.connect_protocol import refuse_unknown
+from weft_server.api.http_messages import HttpResponse, HttpStream, Route
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.transport.traffic import Traffic
 
@@ -260,9 +264,12 @@ def test_a_drain_waits_for_answers_and_refuses_the_rest():
 
 def test_a_full_model_is_refused_by_the_headers(monkeypatch):
     """Before the body has come. A flood is told later, and counted under the model."""
-    monkeypatch.setattr(load_shedding, "BURST", 1.0)
-    monkeypatch.setattr(load_shedding, "RATE", 0.0)
-    monkeypatch.setattr(load_shedding, "HOLD_S", 0.01)
+    callers = []
+
+    async def refused(_, caller):
+        callers.append(caller)
+
+    monkeypatch.setattr(load_shedding.LoadShedding, "refused", refused)
     entries = [entry_of("full", full=True, task=common_pb2.TASK_CLASSIFY_TEXT)]
 
     async def scenario():
@@ -274,6 +281,8 @@ def test_a_full_model_is_refused_by_the_headers(monkeypatch):
                     writer.write(asked())
                     status, headers, _ = await response(reader)
                     assert (429, "1") == (status, headers["retry-after"])
+            # A stranger is a connection.
+            assert (6, 4) == (len(callers), len(set(callers)))
             assert 0 == server.gate.traffic.num_open
 
     run(scenario())
@@ -296,6 +305,74 @@ def test_memory_of_bodies_is_counted_with_those_of_grpc():
             going.set()
             assert 200 == (await response(first[0]))[0]
             await until(lambda: 0 == server.gate.traffic.incoming.num_bytes)
+
+    run(scenario())
+
+
+async def _several(request, caller):
+    """Two texts, of which the second is refused, side by side with a stream."""
+    method, streaming = METHODS["Classify"], METHODS["StreamGenerate"]
+    asked = [method.request(text=text) for text in ("a", "wrong")]
+
+    async def streamed():
+        message = streaming.request(request={"text": "ab"})
+        async with aclosing(caller.stream(streaming, message)) as responses:
+            return [response async for response in responses]
+
+    calls = [*(caller.unary(method, each) for each in asked), streamed()]
+    first, second, third = await asyncio.gather(*calls, return_exceptions=True)
+    said = {"first": first.labels[0].label, "second": second.refusal.field, "third": len(third)}
+    return HttpResponse(200, json.dumps(said).encode())
+
+
+async def _none(request, caller):
+    return HttpResponse(200, b"[]")
+
+
+def test_a_route_may_make_calls():
+    """Each of them is counted with its status. A request that makes none is counted as one."""
+
+    async def classify(request, call):
+        if request.text == "wrong":
+            raise InvalidRequest("text", "is wrong")
+        return classification_pb2.ClassifyResponse(labels=[{"label": request.text}])
+
+    def row(path, answer):
+        return Route("POST", path, METHODS["Classify"], 99, lambda _, data: len(data), answer, refuse_unknown)
+
+    async def scenario():
+        rows = [row("/several", _several), row("/none", _none)]
+        async with served(routes=rows, Classify=classify) as server:
+            _, _, body = await ask(server, asked(b"", "/several"))
+            assert {"first": "a", "second": "text", "third": 3} == json.loads(body)
+            assert {"OK": 2, "INVALID_ARGUMENT": 1} == counted(server)
+            assert 200 == (await ask(server, asked(b"", "/none")))[0]
+            assert {"OK": 3, "INVALID_ARGUMENT": 1} == counted(server)
+            assert 400 == (await ask(server, asked(bytes(100), "/none")))[0]
+
+    run(scenario())
+
+
+def test_who_does_not_read_gives_up_every_call():
+    """All calls that a request made end with its response."""
+
+    async def flood():
+        while True:
+            yield bytes(5000)
+
+    async def answer(request, caller):
+        for _ in range(2):
+            await caller.unary(METHODS["Classify"], METHODS["Classify"].request())
+        return HttpStream("text/plain", flood())
+
+    async def scenario():
+        row = Route("POST", "/flood", METHODS["Classify"], 99, lambda _, data: len(data), answer, refuse_unknown)
+        async with served(routes=[row], traffic=Traffic(send_timeout_s=0.1)) as server:
+            async with connected(server) as (reader, writer):
+                writer.write(asked(b"", "/flood"))
+                await reader.readuntil(b"\r\n\r\n")
+                await until(lambda: rejected(server))
+            assert {"ANSWER_UNREAD": 2} == rejected(server)
 
     run(scenario())
 

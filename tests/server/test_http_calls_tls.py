@@ -58,7 +58,7 @@ def test_certificates_say_who_calls(tmp_path):
             assert 200 == (await ask(server, urgent, **shown("urgent.example.com")))[0]
             token = asked(b"{}", CLASSIFY, "authorization: Bearer token-of-the-caller")
             assert 200 == (await ask(server, token, **trusting()))[0]
-            with pytest.raises((OSError, EOFError)):  # which one depends on who is faster
+            with pytest.raises((OSError, EOFError)):
                 await ask(server, asked(), **shown("signed.example.com", by=Authority()))
 
     run(scenario())

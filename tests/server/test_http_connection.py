@@ -145,8 +145,11 @@ def test_a_body_that_is_too_large_is_not_awaited():
 
     async def scenario():
         async with served(max_request_bytes=1000) as server:
-            for start in (head(CLASSIFY, "content-length: 2000"), head(CLASSIFY, CHUNKED) + b"7d0\r\n" + bytes(1500)):
+            for length, start in (("content-length: 2000", b""), (CHUNKED, b"7d0\r\n" + bytes(1500))):
                 async with connected(server) as (reader, writer):
+                    writer.write(head(CLASSIFY, length))
+                    if start:
+                        await until(lambda: server.gate.traffic.incoming.num_receiving)
                     writer.write(start)
                     status, headers, body = await asyncio.wait_for(response(reader), 60)
                     assert (400, "close", True) == (status, headers["connection"], b"MESSAGE_TOO_LARGE" in body)
@@ -265,8 +268,9 @@ def test_a_caller_who_goes_is_noticed_at_once(path):
     run(scenario())
 
 
-def test_one_connection_too_many_is_closed():
+def test_one_connection_too_many_is_closed(monkeypatch):
     """At once, and the others are answered. A place is free again when one has gone."""
+    monkeypatch.setattr(connections, "HEAD_S", 3600.0)
 
     async def scenario():
         async with served(max_connections=2) as server:

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import read_file
+from weft_export.checkpoints.framing import frame_of
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.sound import read_recording, wav_of
+from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
@@ -51,6 +53,30 @@ def with_golden(checkpoint: Checkpoint, given: str) -> Checkpoint:
         read_recording(given, content, checkpoint.audio)
         golden.audio_path = name
     return replace(checkpoint, golden=golden, files={**files, name: content})
+
+
+def fitting(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint whose golden text is the longest beginning of it, by words, that the model takes.
+
+    For a text of the exporter's own: nobody gave it, so nobody can be told that it is too long. It stays as it is if
+    no beginning can be asked.
+    """
+    row, golden, text = TASKS[checkpoint.task], bundle_pb2.Golden(), checkpoint.text
+    if not row.takes_text or text is None:
+        return checkpoint
+    golden.CopyFrom(checkpoint.golden)
+    tokenizer = read_tokenizer(checkpoint, text.source_tokenizer)
+    frame = frame_of(checkpoint, golden.source_language, golden.target_language)
+    words = golden.text.split(" ")
+    for count in range(len(words), 0, -1):
+        golden.text = " ".join(words[:count])
+        try:
+            ids = encode_source(checkpoint, tokenizer, golden.text, frame)
+        except CheckpointError:
+            continue
+        if not row.fills_masks or text.mask_id in ids:
+            return checkpoint if count == len(words) else replace(checkpoint, golden=golden)
+    return checkpoint
 
 
 def _text_of(path: Path) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.golden_requests import made_picture, made_sound
+from weft_export.checkpoints.golden_requests import fitting, made_picture, made_sound
 from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.converters.audio_processor import read_audio_spec, without_timestamps
 from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Converter, HfCheckpoint
@@ -96,9 +96,9 @@ def checkpoint_of(
             attention_layer=len(shell.attention_heads) - 1 if attends else None,
             files=files,
         )
+        return fitting(checkpoint), notes
     except CheckpointError as error:
         raise CheckpointError(f"{hf.directory}: {error}") from error
-    return checkpoint, notes
 
 
 def _vocab_size(sizes: Any) -> int:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 from typer.core import TyperCommand
 
-from weft_server.config import Port, Reading, ServerConfig, env_name, flag_name, try_config
+from weft_server.config import Reading, ServerConfig, env_name, flag_name, try_config
+from weft_server.setting_types import Port
 
 if TYPE_CHECKING:
     from collections.abc import Callable

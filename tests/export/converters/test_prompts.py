@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 import torch
 from decoder_kinds import DECODERS
-from encoder_kinds import CLASSIFIERS, EMBEDDERS, TAGGERS
+from encoder_kinds import CLASSIFIERS, EMBEDDERS, FILLERS, MASK, TAGGERS, masking
 from hf_models import LOGITS, Kind, converted, furthest, made
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
@@ -19,11 +19,13 @@ from test_sentence_files import padded
 from transformers import AutoTokenizer, pipeline
 
 from loaded import Loaded, ask
+from weft_export.checkpoints.golden_requests import with_golden
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.converters.convert import convert
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.options import ExportOptions
+from weft_export.verification.golden import GoldenRequest
 from weft_proto.v1 import bundle_pb2, common_pb2, embedding_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.inputs import InputReader
@@ -253,3 +255,21 @@ def test_a_pooling_without_the_prompt_is_refused_where_there_is_a_prompt(embedde
         vector = result.checkpoint.model(torch.tensor([ids]), torch.tensor([len(ids)], dtype=torch.int32))[0]
     assert LOGITS >= furthest(vector, torch.tensor(theirs))
     assert () == result.notes
+
+
+@pytest.mark.parametrize("kind", [DECODERS[0], EMBEDDERS[0], CLASSIFIERS[0], FILLERS[0]], ids=lambda kind: kind.name)
+def test_a_model_of_few_tokens_is_tried_with_few_words(kind, tmp_path):
+    """Nobody gave the golden text, so it is never too long: what the model takes of its beginning is asked.
+
+    A text that is masked keeps a mask. One that a person gives is refused.
+    """
+    made(kind, 0, tmp_path)
+    if kind is FILLERS[0]:
+        masking(tmp_path)
+    ours = converted(tmp_path, max_tokens=16, pooling="mean" if kind is EMBEDDERS[0] else None)
+    masked = MASK if kind is FILLERS[0] else "small"
+    assert f"The house is {masked}, and there" == ours.golden.text
+    GoldenRequest(ours, bundle_pb2.PRECISION_FP32).answer()
+    given = with_golden(ours, f"The house is {masked}, and there is a garden")
+    with pytest.raises(CheckpointError, match="the golden text has"):
+        GoldenRequest(given, bundle_pb2.PRECISION_FP32).answer()

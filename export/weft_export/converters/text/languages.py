@@ -39,8 +39,16 @@ def languages_of(name: str, settings: TokenizerSettings, ids: Mapping[str, int])
     """Return the languages of a class of tokenizers. Most classes have none.
 
     A source has its language's id on one side, and an answer begins with its own.
+
+    Raises:
+        CheckpointError: the class has languages, and its files have none. transformers then adds a list of its own.
     """
     found = _sorted(_TOKENS.get(name), ids)
+    if name in _TOKENS and not found:
+        raise CheckpointError(
+            f"the files of this {name} have no language's token, and transformers adds those that it knows. It writes"
+            " them down: AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY)"
+        )
     # mBART of 25 languages, and the first NLLB, have the language behind the end of the source.
     behind = name == "MBartTokenizer" or settings.flag("legacy_behaviour", default=False)
     tags = language_tags(list(found))
