@@ -91,8 +91,7 @@ class App:
             max_open_calls,
             config.receive_timeout_s,
             config.send_timeout_s,
-            # Each port has as many.
-            config.max_connections * config.num_call_ports,
+            config.max_connections,
         )
         self.gate = CallGate(self.metrics, EarlyAdmission(self.models, config.tenant_key), self.traffic)
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)

@@ -1,4 +1,4 @@
-"""Connections of gRPC's ports: who is hung up on while places are few, and how many were."""
+"""Connections of the ports of calls: who is hung up on while places are few, and how many were."""
 
 import asyncio
 import socket
@@ -14,20 +14,20 @@ from weft_server.transport.connections import Connections
 
 
 class Listed(Connections):
-    """Connections as a test says, in place of the system's."""
+    """Connections as a test says, in place of the system's. Those of `others` came to another port."""
 
-    def __init__(self, peers):
+    def __init__(self, peers, others=()):
         super().__init__()
-        self.there, self.ended, self.num_looks = list(peers), [], 0
+        self.there, self.others, self.ended, self.num_looks = list(peers), list(others), [], 0
 
     def may_be(self, count):
         """As the system's."""
-        return len(self.there) >= count
+        return len(self.there) + len(self.others) >= count
 
-    def peers(self):
+    def by_port(self):
         """As the system's."""
         self.num_looks += 1
-        return list(self.there)
+        return {1: list(self.there), 2: list(self.others)}
 
     def hang_up(self, peers):
         """As the system's."""
@@ -40,9 +40,9 @@ def _key(number):
     return f"127.0.0.1:{number}"
 
 
-def _ended(peers, used=(), watching=()):
-    """Whom a server with 20 places hangs up on, in that order."""
-    connections = Listed(map(_key, peers))
+def _ended(peers, used=(), watching=(), others=()):
+    """Whom a server with 20 places at each port hangs up on, in that order."""
+    connections = Listed(map(_key, peers), map(_key, others))
 
     async def scenario():
         limits = ConnectionLimits(connections, 20)
@@ -77,11 +77,19 @@ def test_who_never_called_makes_room_the_oldest_first(peers, used, watching, end
     assert ended == _ended(peers, used, watching)
 
 
+@pytest.mark.parametrize("others", [range(100, 115), range(100, 104)], ids=["as many as may be", "few"])
+def test_each_port_has_its_own_places(others, monkeypatch):
+    """A port that is full makes room, whatever place another one has. Those of the other one stay."""
+    monkeypatch.setattr(connection_limits, "LOOK_S", 0.001)
+    assert [0, 1, 2] == _ended(range(18), others=others)
+    assert [] == _ended(range(14), others=others)
+
+
 def test_who_has_just_come_is_not_hung_up_on():
     """The first look knows nobody: each may be about to call."""
     limits = ConnectionLimits(Connections(), 20)
-    assert [] == limits.too_many([_key(number) for number in range(20)])
-    assert [_key(0)] == limits.too_many([_key(0), *(_key(number) for number in range(100, 115))])
+    assert [] == limits.too_many({1: [_key(number) for number in range(20)]})
+    assert [_key(0)] == limits.too_many({1: [_key(0), *(_key(number) for number in range(100, 115))]})
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not list a process's files")
@@ -93,7 +101,9 @@ def test_those_that_are_hung_up_on_are_counted_and_no_others():
         callers = [sockets.enter_context(socket.create_connection(listener.getsockname())) for _ in range(3)]
         taken = [sockets.enter_context(listener.accept()[0]) for _ in callers]
         peers = [_key(caller.getsockname()[1]) for caller in callers]
-        assert (3, sorted(peers)) == (connections.count(), sorted(connections.peers()))
+        (port,) = connections.ports
+        found = connections.by_port()
+        assert (3, {port: sorted(peers)}) == (connections.count(), {port: sorted(found[port])})
         assert 2 == connections.hang_up([*peers[:2], _key(1)])
         assert [b"", b""] == [caller.recv(1) for caller in callers[:2]]
         taken[2].sendall(b"x")

@@ -128,6 +128,23 @@ def test_who_leaves_frees_a_place():
     asyncio.run(run())
 
 
+def test_many_who_leave_at_once_harm_nobody():
+    """Those whose tasks are cancelled and have not run since are passed over, and the next one has its turn."""
+
+    async def run():
+        async with Ordered() as room:
+            leaving = [*room.tasks, *[await room.ask(f"leaves {count}") for count in range(5)]]
+            stays = await room.ask("stays")
+            for task in leaving:
+                task.cancel()
+            room.free.set()
+            ended = await asyncio.gather(*leaving, stays, return_exceptions=True)
+            assert [asyncio.CancelledError] * 6 + [type(None)] == [type(each) for each in ended]
+        assert ["stays"] == room.order
+
+    asyncio.run(run())
+
+
 def made(num_bytes):
     """What counts as a constraint."""
     constraint = Constraint.__new__(Constraint)

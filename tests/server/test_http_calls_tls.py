@@ -42,7 +42,7 @@ def test_certificates_rotate_under_an_open_connection(tmp_path):
 
 
 def test_certificates_say_who_calls(tmp_path):
-    """None, and one that has no role, may not call. One of another authority does not come in. A token counts first."""
+    """One that has no role may not call. None, or one of another authority, does not come in. A token counts first."""
     (tmp_path / "callers").mkdir()
 
     def shown(*names, by=AUTHORITY):
@@ -50,16 +50,38 @@ def test_certificates_say_who_calls(tmp_path):
 
     async def scenario():
         async with served(tmp_path, mutual=True, tokens=TOKENS) as server:
-            assert (401, "CERTIFICATE_UNKNOWN") == await reason(server, asked(), **trusting())
             assert (401, "CERTIFICATE_UNKNOWN") == await reason(server, asked(), **shown("other.example.com"))
             assert 200 == (await ask(server, asked(), **shown("signed.example.com")))[0]
             urgent = asked(b"{}", CLASSIFY, "weft-priority: high")
             assert (403, "ROLE_MISSING") == await reason(server, urgent, **shown("signed.example.com"))
             assert 200 == (await ask(server, urgent, **shown("urgent.example.com")))[0]
             token = asked(b"{}", CLASSIFY, "authorization: Bearer token-of-the-caller")
-            assert 200 == (await ask(server, token, **trusting()))[0]
-            with pytest.raises((OSError, EOFError)):
-                await ask(server, asked(), **shown("signed.example.com", by=Authority()))
+            assert 200 == (await ask(server, token, **shown("other.example.com")))[0]
+            for given in (trusting(), shown("signed.example.com", by=Authority())):
+                with pytest.raises((OSError, EOFError)):
+                    await ask(server, token, **given)
+
+    run(scenario())
+
+
+def test_the_authorities_of_callers_change_too(tmp_path):
+    """Then who was let in is not, and the other way round. To show none is never enough."""
+    (tmp_path / "callers").mkdir()
+    other = Authority("another")
+
+    async def scenario():
+        async with served(tmp_path, mutual=True) as server:
+            old, new = (
+                trusting(paths=by.issue("x", hosts=["a.example.com"]).write(tmp_path / "callers", name))
+                for by, name in ((AUTHORITY, "old"), (other, "new"))
+            )
+            for comes_in, others in ((old, (new, trusting())), (new, (old, trusting()))):
+                assert 200 == (await ask(server, asked(), **comes_in))[0]
+                for given in others:
+                    with pytest.raises((OSError, EOFError)):
+                        await ask(server, asked(), **given)
+                (tmp_path / "ca.crt").write_bytes(other.certificate)
+                look_twice(server.credentials)
 
     run(scenario())
 

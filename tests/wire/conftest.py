@@ -40,11 +40,11 @@ def hasty(few):
 
 @pytest.fixture(scope="session")
 def closed(few, tmp_path_factory):
-    """One that knows one caller, by TOKEN, and has places for sixteen connections."""
+    """One that knows one caller, by TOKEN, and has places for sixteen connections at each of its ports."""
     tokens = tmp_path_factory.mktemp("tokens") / "tokens"
     tokens.write_text(f"known call,metrics {TOKEN}\n")
     tokens.chmod(0o600)
-    with ServerProcess(few, **SMALL, tokens=tokens, max_connections=16) as server:
+    with ServerProcess(few, **SMALL, tokens=tokens, max_connections=16, api_port=0) as server:
         server.headers = {"Authorization": f"Bearer {TOKEN}"}
         server.wait_for("ready")
         yield server

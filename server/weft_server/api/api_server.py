@@ -60,7 +60,7 @@ class ApiServer:
     async def start(self) -> None:
         """Begin to answer."""
         loop = asyncio.get_running_loop()
-        context = self._credentials.http_context()
+        context = self._credentials.calls_context()
         for each in self._sockets:
             server = await loop.create_server(
                 lambda: Connection(self.connections),

@@ -44,7 +44,8 @@ class Certificates:
 
     Attributes:
         grpc: for gRPC's handshakes.
-        http: for those of HTTP. A caller's certificate is verified if one is shown: probes show none.
+        calls: for those of calls by HTTP. A caller has to show a certificate where one of gRPC has to.
+        http: for those of probes and metrics. A caller's certificate is verified if one is shown: probes show none.
         expires: Unix time at which the server's certificate ends. 0 when that could not be found out.
         oddities: what callers may not like about it, each to go on from its name.
     """
@@ -53,10 +54,11 @@ class Certificates:
         """Read PEM files. Raises CertificatesError, and OSError when one cannot be read."""
         authorities = client_ca.read_bytes() if client_ca else None
         self.grpc = grpc.ssl_server_certificate_configuration([(key.read_bytes(), cert.read_bytes())], authorities)
-        self.http = _server_context(cert, key)
+        self.calls, self.http = _server_context(cert, key), _server_context(cert, key)
         if client_ca:
-            _load_authorities(self.http, client_ca)
-            self.http.verify_mode = ssl.CERT_OPTIONAL
+            for context, mode in ((self.calls, ssl.CERT_REQUIRED), (self.http, ssl.CERT_OPTIONAL)):
+                _load_authorities(context, client_ca)
+                context.verify_mode = mode
         self.expires, self.oddities = _judge(cert, key)
 
 

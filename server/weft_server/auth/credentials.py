@@ -60,7 +60,7 @@ class Credentials:
 
     @property
     def shows_certificates(self) -> bool:
-        """Whether callers of gRPC show certificates."""
+        """Whether callers show certificates."""
         return self._config.tls_client_ca is not None
 
     def add_port(self, server: grpc.aio.Server, target: str) -> int:
@@ -80,18 +80,18 @@ class Credentials:
         credentials = grpc.dynamic_ssl_server_credentials(given.grpc, fetch, self.shows_certificates)
         return server.add_secure_port(target, credentials)
 
-    def http_context(self) -> ssl.SSLContext | None:
-        """What a port of HTTP speaks TLS with, always with the certificate of now. None: it speaks plain text."""
+    def calls_context(self) -> ssl.SSLContext | None:
+        """What the port of HTTP calls speaks TLS with, always with the files of now. None: it speaks plain text."""
         if (given := self.certificates) is None:
             return None
 
         def renew(handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
             """Called in each handshake, whether or not its caller names a host."""
             if self.certificates:
-                handshake.context = self.certificates.http
+                handshake.context = self.certificates.calls
 
-        given.http.sni_callback = renew
-        return given.http
+        given.calls.sni_callback = renew
+        return given.calls
 
     def refresh(self) -> None:
         """Read again what has changed. What cannot be used is logged and counted, and the old is kept."""

@@ -98,8 +98,11 @@ class ConstraintQueue:
         self._metrics.constraining = self._bounds.num_places
 
     def _call_next(self) -> None:
-        if self._building is None and self._waiting:
+        while self._building is None and self._waiting:
             turn: _Turn = self._waiting.first()
+            if turn.called.cancelled():  # its task was cancelled, and has not run since
+                self._waiting.remove(turn)
+                continue
             self._waiting.admit(turn)
             self._building, turn.begun = turn, time.monotonic()
             turn.called.set_result(None)

@@ -1,11 +1,14 @@
 """Places for connections: while few are left, those that have never called are ended, so that who calls finds one.
 
+Each port has as many places, and they are looked at apart: who fills one port does so behind any other one too.
+
 A client's watch of health has a connection of its own, which never calls. Such ones are ended last.
 """
 
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import structlog
@@ -13,7 +16,7 @@ import structlog
 from weft_server.transport.connections import peer_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from weft_server.transport.connections import Connections
 
@@ -28,12 +31,13 @@ class ConnectionLimits:
     """One for a server. To be used on the event loop's thread."""
 
     def __init__(self, connections: Connections, max_connections: int) -> None:
+        """Each port has `max_connections` places."""
         self._connections = connections
         self._most = int(max_connections * (1 - _FREE_SHARE))
         self._most_watching = int(max_connections * (1 - _FREE_OF_WATCHES))
         # Peers that watch, as gRPC spells them.
         self.watching: Callable[[], Collection[str]] = tuple
-        self._max_used = 2 * max_connections
+        self._max_connections = max_connections
         # Peers that have made a call that they may make, as gRPC spells them.
         self._used: set[str] = set()
         # Peers that the last look found, oldest first.
@@ -48,23 +52,29 @@ class ConnectionLimits:
         """End connections whenever places are scarce. To look at them all takes a thread some milliseconds."""
         while True:
             await asyncio.sleep(LOOK_S)
-            if self._connections.may_be(self._most) or len(self._used) > self._max_used:
-                ended = self.too_many(await asyncio.to_thread(self._connections.peers))
+            max_used = 2 * self._max_connections * len(self._connections.ports)
+            if self._connections.may_be(self._most) or len(self._used) > max_used:
+                ended = self.too_many(await asyncio.to_thread(self._connections.by_port))
                 if ended:
                     count = await asyncio.to_thread(self._connections.hang_up, ended)
                     self.num_ended += count
                     _log.warning("connections ended that never called: few places are left", connections=count)
 
-    def too_many(self, peers: list[str]) -> list[str]:
-        """Those that never called and that the last look found too, oldest first, so that some places are free."""
-        there, used = set(peers), {peer_key(peer): peer for peer in self._used}
+    def too_many(self, by_port: Mapping[int, list[str]]) -> list[str]:
+        """Those that never called and that the last look found too, oldest first, so that each port has free places."""
+        there, used = dict.fromkeys(chain(*by_port.values())), {peer_key(peer): peer for peer in self._used}
         self._used = {peer for key, peer in used.items() if key in there}
-        old = [peer for peer in self._seen if peer in there]
         watching = {peer_key(peer) for peer in self.watching()}
+        ended = [peer for peers in by_port.values() for peer in self._too_many_of(peers, used, watching)]
+        old = [peer for peer in self._seen if peer in there]
+        self._seen = dict.fromkeys([*old, *there])
+        return ended
+
+    def _too_many_of(self, peers: list[str], used: Collection[str], watching: Collection[str]) -> list[str]:
+        there = set(peers)
+        old = [peer for peer in self._seen if peer in there]
         idle = {peer for peer in peers if peer not in used and peer not in watching}
         only_watch = [peer for peer in old if peer not in used and peer in watching]
         # Who has just come may be about to call.
         ended = [peer for peer in old if peer in idle][: max(0, len(peers) - self._most)]
-        ended += only_watch[: max(0, len(peers) - len(idle) - self._most_watching)]
-        self._seen = dict.fromkeys([*old, *peers])
-        return ended
+        return ended + only_watch[: max(0, len(peers) - len(idle) - self._most_watching)]

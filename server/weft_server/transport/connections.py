@@ -1,4 +1,4 @@
-"""The connections of gRPC's ports as the system sees them: gRPC says neither how many there are nor ends one."""
+"""The connections of the ports of calls as the system sees them: gRPC says neither how many there are nor ends one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Connections:
     """
 
     def __init__(self) -> None:
-        # The ports of gRPC that this process listens on.
+        # The ports of calls that this process listens on.
         self.ports: set[int] = set()
 
     def may_be(self, count: int) -> bool:
@@ -41,9 +41,12 @@ class Connections:
         """Return how many are open. Any thread may ask."""
         return sum(1 for _ in self._open())
 
-    def peers(self) -> list[str]:
-        """Return the peers of all that are open."""
-        return [peer for peer, _ in self._open()]
+    def by_port(self) -> dict[int, list[str]]:
+        """Return the peers of those that are open, by the port that they came to."""
+        found: dict[int, list[str]] = {}
+        for peer, connection in self._open():
+            found.setdefault(int(connection.getsockname()[1]), []).append(peer)
+        return found
 
     def bytes_received(self, peers: Iterable[str]) -> dict[str, int]:
         """Return how many bytes each of these peers has sent since it connected. Who has gone is left out."""
