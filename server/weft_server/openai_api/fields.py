@@ -40,9 +40,10 @@ class RequestFields:
         self, name: str, taken: tuple[Field, ...], refused: tuple[NotTaken, ...] = (), ignored: tuple[str, ...] = ()
     ) -> None:
         self.taken, self.refused, self.ignored = taken, refused, ignored
-        anything = [(each, Any, None) for each in (*(each.name for each in refused), *ignored)]
+        # Of what is ignored, nothing is made.
+        others = [*((each.name, Any, None) for each in refused), *((name, msgspec.Raw, None) for name in ignored)]
         self._struct = msgspec.defstruct(
-            name, [*((each.name, each.type, each.default) for each in taken), *anything],
+            name, [*((each.name, each.type, each.default) for each in taken), *others],
             kw_only=True, forbid_unknown_fields=True,
         )  # fmt: skip
         self._decoder = msgspec.json.Decoder(self._struct)
