@@ -62,7 +62,7 @@ async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(
     access = Authorization(credentials)
     routes = [*connect_routes(SERVICES, config.max_request_bytes), *routes]
     server = ApiServer(config, gate, access, credentials, answers, routes, refuse_unknown)
-    await server.start()
+    server.start()
     try:
         yield SimpleNamespace(port=server.port, gate=gate, metrics=metrics, credentials=credentials, server=server)
     finally:

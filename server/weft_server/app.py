@@ -155,7 +155,7 @@ class App:
         at = self.config.address
         listening = {"grpc": at(self.grpc.port), "http": at(self.http.port)}
         if self.api:
-            await self.api.start()
+            self.api.start()
             listening["api"] = at(self.api.port)
         if self.admin:
             await self.admin.start()

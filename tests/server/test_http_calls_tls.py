@@ -1,13 +1,16 @@
 """TLS on the HTTP port of calls: who is let in, and certificates that change under open connections."""
 
+import asyncio
 import json
 import ssl
+from contextlib import AsyncExitStack
 
 import pytest
 
 from certificates import Authority
 from http_calls import CLASSIFY, ask, asked, connected, reason, response, served
 from intercepted import AUTHORITY, TOKENS, look_twice, run
+from waiting import until
 
 
 def trusting(authority=AUTHORITY, paths=None):
@@ -82,6 +85,37 @@ def test_the_authorities_of_callers_change_too(tmp_path):
                         await ask(server, asked(), **given)
                 (tmp_path / "ca.crt").write_bytes(other.certificate)
                 look_twice(server.credentials)
+
+    run(scenario())
+
+
+def test_handshakes_hold_places(tmp_path, monkeypatch):
+    """From the moment at which they are accepted: who says nothing longest makes way for who comes."""
+    monkeypatch.setattr("weft_server.api.listener.HANDSHAKE_S", 3600.0)
+
+    async def scenario():
+        async with served(tmp_path, tls=True, max_connections=2) as server, AsyncExitStack() as stack:
+            silent = [await stack.enter_async_context(connected(server)) for _ in range(6)]
+            for reader, _ in silent[:4]:
+                assert b"" == await asyncio.wait_for(reader.read(), 60)
+            assert 2 == len(server.server.connections.peers)
+            assert 200 == (await ask(server, asked(), **trusting()))[0]
+            assert b"" == await asyncio.wait_for(silent[4][0].read(), 60)
+        assert b"" == await asyncio.wait_for(silent[5][0].read(), 60)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n\r\n"], ids=["none", "no TLS"])
+def test_a_handshake_that_is_none_ends(tmp_path, monkeypatch, sent):
+    """After its time, or at once, and its place is free."""
+    monkeypatch.setattr("weft_server.api.listener.HANDSHAKE_S", 0.05)
+
+    async def scenario():
+        async with served(tmp_path, tls=True) as server, connected(server) as (reader, writer):
+            writer.write(sent)
+            await asyncio.wait_for(reader.read(), 60)
+            await until(lambda: not server.server.connections.peers)
 
     run(scenario())
 

@@ -1,6 +1,9 @@
 """Connections of the HTTP port of calls, by callers that speak HTTP/1.1 themselves: well, half, slowly and wrongly."""
 
 import asyncio
+import errno
+import socket
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -21,6 +24,7 @@ from http_calls import (
 )
 from intercepted import run
 from waiting import until
+from weft_proto.v1.classification_pb2 import ClassifyResponse
 from weft_proto.v1.generation_pb2 import StreamGenerateResponse
 from weft_server.api import connection as connections
 from weft_server.api.connection import MAX_HEAD_BYTES, MAX_HEADERS
@@ -269,17 +273,67 @@ def test_a_caller_who_goes_is_noticed_at_once(path):
 
 
 def test_one_connection_too_many_is_closed(monkeypatch):
-    """At once, and the others are answered. A place is free again when one has gone."""
+    """At once where all are answered. These get their answers. A place is free again when one has gone."""
+    monkeypatch.setattr(connections, "HEAD_S", 3600.0)
+    free, calls = asyncio.Event(), []
+
+    async def wait(request, call):
+        calls.append(call)
+        await free.wait()
+        return ClassifyResponse()
+
+    async def scenario():
+        async with served(max_connections=2, Classify=wait) as server:
+            async with connected(server) as first, connected(server) as second:
+                for _, writer in (first, second):
+                    writer.write(asked())
+                await until(lambda: 2 == len(calls))
+                async with connected(server) as (reader, _):
+                    await _ended(reader)
+                free.set()
+                assert [200, 200] == [(await response(reader))[0] for reader, _ in (first, second)]
+            await until(lambda: not server.server.connections.peers)
+            assert 200 == (await ask(server, asked()))[0]
+
+    run(scenario())
+
+
+def test_who_is_idle_longest_makes_way(monkeypatch):
+    """When all places are taken: one that said nothing yet, one that sends half a head, and one that was answered."""
     monkeypatch.setattr(connections, "HEAD_S", 3600.0)
 
     async def scenario():
-        async with served(max_connections=2) as server:
-            async with connected(server) as (first, writer), connected(server):
-                writer.write(asked())
-                assert 200 == (await response(first))[0]
-                async with connected(server) as (reader, _):
-                    await _ended(reader)
-            await until(lambda: not server.server.connections.peers)
+        async with served(max_connections=3) as server, AsyncExitStack() as stack:
+            silent, half, answered = [await stack.enter_async_context(connected(server)) for _ in range(3)]
+            answered[1].write(asked())
+            assert 200 == (await response(answered[0]))[0]
+            half[1].write(head()[:-2])
+            for reader, _ in (silent, half, answered):
+                assert 3 == len(server.server.connections.peers)
+                last = await stack.enter_async_context(connected(server))
+                await _ended(reader)
+                last[1].write(asked())
+                assert 200 == (await response(last[0]))[0]
+            assert 3 == server.gate.traffic.num_ended
+
+    run(scenario())
+
+
+def test_what_is_accepted_goes_on_when_files_are_there_again(monkeypatch):
+    """Without a file for it a connection waits. It is answered a moment later."""
+    monkeypatch.setattr("weft_server.api.listener.PAUSE_S", 0.01)
+    accept, refused = socket.socket.accept, []
+
+    def none(listening):
+        if len(refused) < 3:
+            refused.append(listening)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listening)
+
+    async def scenario():
+        async with served() as server:
+            monkeypatch.setattr(socket.socket, "accept", none)
             assert 200 == (await ask(server, asked()))[0]
+            assert 3 == len(refused)
 
     run(scenario())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from weft_server.api.connection import Connection
 from weft_server.api.connections import HttpConnections
 from weft_server.api.cross_origin import CrossOrigin
 from weft_server.api.dispatcher import Dispatcher
+from weft_server.api.listener import Listener
 from weft_server.config import ConfigError
 from weft_server.transport.addresses import addresses_of, bound, free_port, place
 
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
     from weft_server.auth.credentials import Credentials
     from weft_server.calls.call_gate import CallGate
     from weft_server.config import ServerConfig
-
-# Connections that wait to be accepted.
-BACKLOG = 128
-HANDSHAKE_S = 10.0
 
 
 class ApiServer:
@@ -48,35 +43,21 @@ class ApiServer:
         Raises ConfigError when it cannot.
         """
         assert config.api_port is not None, "an HTTP port of calls that is off. This is a bug."
-        self._sockets = _bind(config, config.api_port)
-        self.port = int(self._sockets[0].getsockname()[1])
-        self._credentials = credentials
+        sockets = _bind(config, config.api_port)
+        self.port = int(sockets[0].getsockname()[1])
         dispatcher = Dispatcher(routes, gate, access, answers, CrossOrigin(config.allowed_origins), refuse)
         max_age_s = config.max_connection_age_s or float("inf")
         self.connections = HttpConnections(dispatcher.answer, gate, config.max_connections, max_age_s)
-        self._servers: list[asyncio.Server] = []
+        self._listener = Listener(sockets, self.connections, credentials.calls_context())
         gate.traffic.connections.ports.add(self.port)
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Begin to answer."""
-        loop = asyncio.get_running_loop()
-        context = self._credentials.calls_context()
-        for each in self._sockets:
-            server = await loop.create_server(
-                lambda: Connection(self.connections),
-                sock=each,
-                backlog=BACKLOG,
-                ssl=context,
-                ssl_handshake_timeout=HANDSHAKE_S if context else None,
-            )
-            self._servers.append(server)
+        self._listener.start()
 
     async def stop(self, grace_s: float) -> None:
         """Stop answering. Requests that are still answered after `grace_s` seconds are cut off."""
-        for server in self._servers:
-            server.close()
-        for each in self._sockets:
-            each.close()
+        self._listener.stop()
         await self.connections.close(grace_s)
 
 

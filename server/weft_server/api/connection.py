@@ -16,7 +16,6 @@ import httptools
 from weft_server.api.http_messages import HttpRequest, HttpResponse, HttpStream
 from weft_server.api.request_body import RequestBody
 from weft_server.api.response_head import CONTINUE, head_of
-from weft_server.transport.connections import peer_of
 
 if TYPE_CHECKING:
     from weft_server.api.connections import HttpConnections
@@ -35,19 +34,21 @@ LINGER_S = 2.0
 
 
 class Connection(asyncio.Protocol):
-    """Made for each connection that is accepted. To be used on the event loop's thread.
+    """Made for each connection that is accepted and has a place. To be used on the event loop's thread.
 
     Attributes:
+        beginning: shakes hands with it.
         until: monotonic seconds at which it is ended, unless something comes. Never while a request is answered: then
             others watch the time.
         peer: its other end, as gRPC spells it.
     """
 
-    def __init__(self, home: HttpConnections) -> None:
+    def __init__(self, home: HttpConnections, peer: str) -> None:
         self._home = home
+        self.peer = peer
+        self.beginning: asyncio.Task[bool] | None = None
         self._parser = httptools.HttpRequestParser(self)
         self.until = math.inf
-        self.peer = ""
         self._certificate: Any = None
         self._age_at = 0.0
         self._transport: Any = None
@@ -67,14 +68,10 @@ class Connection(asyncio.Protocol):
     # What asyncio calls.
 
     def connection_made(self, transport: Any) -> None:
-        """Take the connection, or end it at once if there are too many."""
+        """Take the connection, once hands were shaken."""
         self._transport = transport
-        if not self._home.add(self):
-            transport.abort()
-            return
         # Who writes waits until the system has all of it.
         transport.set_write_buffer_limits(high=1, low=0)
-        self.peer = peer_of(*transport.get_extra_info("peername")[:2])
         self._certificate = transport.get_extra_info("peercert")
         now = time.monotonic()
         self._age_at, self.until = now + self._home.max_age_s, now + HEAD_S
@@ -141,6 +138,7 @@ class Connection(asyncio.Protocol):
         self._num_framing = 0
         self._is_last = self._is_http_1_0 or not self._parser.should_keep_alive()
         self.until = math.inf
+        self._home.note_busy(self)
         self._task = asyncio.get_running_loop().create_task(self._answer(request))
 
     def on_body(self, data: bytes) -> None:
@@ -183,12 +181,17 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """End the connection now, whatever is on its way."""
-        self._transport.abort()
+        if self._transport:
+            self._transport.abort()
+        elif self.beginning:
+            self.beginning.cancel()
 
     def close(self) -> None:
         """End the connection unless a request is answered. That one is the last then."""
         self._is_last = True
-        if self._task is None:
+        if self._transport is None:
+            self.abort()
+        elif self._task is None:
             self._transport.close()
 
     # The rest is nobody else's.
@@ -238,6 +241,7 @@ class Connection(asyncio.Protocol):
     def _go_on(self) -> None:
         """Wait for the next request, or end the connection."""
         assert self._body is not None, "a response to nothing. This is a bug."
+        self._home.note_idle(self)
         self._url, self._headers = b"", []
         if self._is_last:
             self._linger() if not self._body.is_whole else self._transport.close()

@@ -49,6 +49,8 @@ class HttpConnections:
         self._gate = gate
         self._max = max_connections
         self._open: set[_Connection] = set()
+        # Of these, those on which no request is answered, in the order in which that began.
+        self._idle: dict[_Connection, None] = {}
         self._empty = asyncio.Event()
         self._empty.set()
         self._sweep = Sweep(self._look, self._open, SWEEP_S)
@@ -64,17 +66,36 @@ class HttpConnections:
         return [connection.peer for connection in self._open]
 
     def add(self, connection: _Connection) -> bool:
-        """Take a connection. Returns whether there is a place."""
+        """Take a connection that has been accepted. Returns whether there is a place.
+
+        If all are taken, the one that has been idle longest makes way.
+        """
         if len(self._open) >= self._max:
-            return False
+            longest = next(iter(self._idle), None)
+            if longest is None:
+                return False
+            self.discard(longest)
+            longest.abort()
+            self._gate.traffic.num_ended += 1
         self._open.add(connection)
+        self._idle[connection] = None
         self._empty.clear()
         self._sweep.begin()
         return True
 
+    def note_busy(self, connection: _Connection) -> None:
+        """Note that a request of a connection is answered from now on."""
+        self._idle.pop(connection, None)
+
+    def note_idle(self, connection: _Connection) -> None:
+        """Note that its answer has been sent."""
+        if connection in self._open:
+            self._idle[connection] = None
+
     def discard(self, connection: _Connection) -> None:
         """Forget a connection that has ended."""
         self._open.discard(connection)
+        self._idle.pop(connection, None)
         if not self._open:
             self._empty.set()
 

@@ -111,7 +111,7 @@ TABLE = (
     Spec(
         "counter",
         "connections_given_up_total",
-        "Connections that the server closed: their callers did not read, or never called while places were scarce.",
+        "Connections that the server closed: their callers did not read, or called least while places were scarce.",
         per_model=False,
     ),
     Spec("gauge", "model_ready", "1 when the model answers requests."),

@@ -61,7 +61,7 @@ class Traffic:
         self._max_probes = MAX_PROBES + WATCHES_PER_CONNECTION * max_connections
         self._probes_of = Tally()
         self.num_probes = 0
-        # Connections that were ended for others' probes.
+        # Connections that were ended for others' probes, and those of HTTP that were ended for others.
         self.num_ended = 0
 
     def open(self, call: RequestContext) -> None:
