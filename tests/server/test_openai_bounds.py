@@ -293,6 +293,29 @@ def test_no_garbage_is_searched_for_meanwhile(is_on):
         (gc.enable if before else gc.disable)()
 
 
+def test_biases_are_counted_before_they_are_read():
+    """Each of 260,000 would be an object of a dict. What is no object of numbers is refused by its name."""
+    many = msgspec.json.encode({"model": "m", "prompt": "p", "logit_bias": {"5": 1}})
+    assert isinstance(completions.FIELDS.read(many).logit_bias, msgspec.Raw)
+    for wrong in ([1], {"5": "a"}, {"5": [1]}, "a", 1, {"5": None}):
+        assert (400, "logit_bias", "invalid_field") == refusal(prompt="p", logit_bias=wrong)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b'"user": "\xff"',
+        b'"logit_bias": {"\xff": 1}',
+        b'"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"a": "\xff"}}}',
+    ],
+)
+def test_a_body_is_utf8_everywhere(field):
+    """Also where its JSON is not read, or not yet."""
+    body = b'{"model": "m", "prompt": "p", %s}' % field
+    status, _, answer = asyncio.run(Client(Scripted()).send("POST", COMPLETIONS, body))
+    assert (400, "bad_json") == (status, answer["error"]["code"])
+
+
 def test_nothing_is_made_of_what_is_ignored():
     """However much it is. It is JSON all the same."""
     read = completions.FIELDS.read

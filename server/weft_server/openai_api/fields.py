@@ -51,6 +51,9 @@ class RequestFields:
     def read(self, body: bytes) -> Any:
         """Return the struct of a JSON body. Raises InvalidRequest, which names the field."""
         try:
+            if not body.isascii():
+                # The decoder does not look into what it leaves as it stands, such as a schema.
+                body.decode()
             return self._checked(self._decoder.decode(body))
         except msgspec.ValidationError as error:
             raise _refusal(str(error)) from error
