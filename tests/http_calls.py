@@ -70,9 +70,9 @@ async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(
 
 
 @asynccontextmanager
-async def connected(server, **more):
+async def connected(server, host="127.0.0.1", **more):
     """A connection: its two ends."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, **more)
+    reader, writer = await asyncio.open_connection(host, server.port, **more)
     try:
         yield reader, writer
     finally:
