@@ -86,17 +86,17 @@ serve-all: models families ## the same for every family; a request names its mod
 	@cd build/all && ln -s ../models/* ../families/* .
 	@exec $(BIN)/weft serve --repository build/all --api-port 8000
 
-# Lint, exports and downloads two at a time: some use one core, some wait for the network. Then three workers for two cores: a
-# worker waits a quarter of its time, for servers and for clocks. Each has whole files: most tests of a file share what they
+# Lint, exports and downloads two at a time: some use one core, some wait for the network. Then four workers for two cores: a
+# worker waits half of its time, for servers and for clocks. Each has whole files: most tests of a file share what they
 # started. Tests start hundreds of processes; who compiles for one, does for all.
 test: $(READY) ## everything that CI runs
 	@$(TWO) lint bundles real envoy
-	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 # What `make test` has a few of, too. What is long has targets of its own.
 test-all: $(READY) ## the same with all cases of each law, each night
 	@$(TWO) lint bundles family-bundles real envoy
-	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long"
+	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long"
 
 test-fast: $(READY) ## the unit tests alone
 	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \

@@ -316,7 +316,7 @@ class App:
         """The port of calls by HTTP, which drains with that of gRPC."""
         config = self.config
         most = config.max_request_bytes
-        routes = (*connect_routes(SERVICES, most), *openai_routes(self.models, most))
+        routes = (*connect_routes(SERVICES, most), *openai_routes(self.models, most, config.max_queued_requests))
         answers = behaviours(self.models, config)
         return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_path)
 

@@ -113,7 +113,7 @@ def test_further_special_tokens_are_found_beside_a_vocab_json(kind, key, tmp_pat
 
 
 def test_a_tokenizer_of_languages_whose_files_have_none_is_refused(tmp_path):
-    """transformers adds its own list. The advice makes a directory that is read as it reads it."""
+    """Its owner adds its own list. The advice makes a directory that is read as it reads it."""
     saved = write(tmp_path / "older", *OLDER["nllb"]())
     reference(saved).save_pretrained(saved)
     path = saved / "tokenizer.json"
@@ -123,7 +123,7 @@ def test_a_tokenizer_of_languages_whose_files_have_none_is_refused(tmp_path):
     options = json.loads((saved / "tokenizer_config.json").read_text())
     del options["extra_special_tokens"]
     (saved / "tokenizer_config.json").write_text(json.dumps(options))
-    with pytest.raises(CheckpointError, match=r"of this NllbTokenizer have no language's token.*save_pretrained"):
+    with pytest.raises(CheckpointError, match="of this NllbTokenizer have no language"):
         our_ids(saved)
 
     reference(saved).save_pretrained(saved)

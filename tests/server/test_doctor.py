@@ -109,7 +109,8 @@ def installed(monkeypatch):
 
 
 _HAVE = """googleapis_common_protos grpcio protobuf rich typer grpcio_health_checking grpcio_reflection httptools jinja2
-numpy onnx onnxruntime pillow prometheus_client pydantic_settings pydantic soundfile soxr structlog tokenizers"""
+msgspec numpy onnx onnxruntime pillow prometheus_client pydantic_settings pydantic python_multipart soundfile soxr
+structlog tokenizers"""
 HAVE = dict.fromkeys(_HAVE.split(), "999.0")
 
 

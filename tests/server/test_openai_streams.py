@@ -47,7 +47,8 @@ def test_a_silent_stream_says_that_it_is_there():
         return said, [each async for each in answer.chunks if each != COMMENT]
 
     async def talk():
-        return await silent(asyncio.Event())
+        async with asyncio.timeout(60):
+            return await silent(asyncio.Event())
 
     assert ([COMMENT, COMMENT], [b"data: 1\n\n", DONE]) == asyncio.run(talk())
     assert COMMENT not in stream(DELTA, DELTA, FINAL)[1]

@@ -39,6 +39,7 @@ class ApiRequest:
         body: what was sent, whole.
         content_type: what the header says.
         parameter: what stands in the place of `*` in the route's path.
+        most_together: how many calls of a batch may be open at a time.
     """
 
     caller: Caller
@@ -48,3 +49,4 @@ class ApiRequest:
     body: bytes = b""
     content_type: str = ""
     parameter: str = ""
+    most_together: int = 32

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import binascii
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from weft_proto.v1 import answer_pb2, caption_pb2, common_pb2, generation_pb2, translation_pb2
+from weft_proto.v1.methods import METHODS
+from weft_server.admission.message_limits import MAX_TEXT_BYTES
+from weft_server.api.http_messages import HttpResponse
 from weft_server.api.refusal import Refused
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api.aside import aside
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.model_names import selector_of
 from weft_server.openai_api.text_answers import ChatAnswers
@@ -18,12 +23,12 @@ from weft_server.openai_api.text_requests import (
     METHODS_OF_TASKS,
     TEXT_FIELDS,
     TEXT_REFUSED,
-    answer,
     check_stream,
     fill,
     method_of,
     stream,
 )
+from weft_server.preprocessing.chat_template import MAX_MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +41,8 @@ PATH = "/v1/chat/completions"
 _ROLES = {"developer": "system"}
 # What joins the texts of a message that is in parts.
 _BETWEEN_PARTS = "\n"
+# Characters of base64 that are read at once, in a millisecond or two. A multiple of four.
+_PIECE = 256 * 1024
 
 
 class _Part(msgspec.Struct, tag_field="type", forbid_unknown_fields=True):
@@ -61,8 +68,15 @@ class ImagePart(_Part, tag="image_url"):
     image_url: ImageUrl
 
 
+class _Picture(NamedTuple):
+    """Where a picture stands among a message's parts, and its URI."""
+
+    number: int
+    url: str
+
+
 class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
-    """A message. An answer of this server is one, as it stands."""
+    """A message. An answer of this server is one, as it stands and as the SDK gives it back."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart | ImagePart]
@@ -70,6 +84,7 @@ class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
     tool_calls: None = None
     function_call: None = None
     audio: None = None
+    annotations: Annotated[list[Any], msgspec.Meta(max_length=0)] | None = None
 
 
 FIELDS = RequestFields(
@@ -97,7 +112,13 @@ FIELDS = RequestFields(
     ),
     (*IGNORED, "prompt_cache_options", "parallel_tool_calls"),
 )
-PARAMS = {"image": "messages", "text": "messages", "question": "messages", "source": "messages"} | {
+PARAMS = {
+    "image": "messages",
+    "image.data": "messages",
+    "text": "messages",
+    "question": "messages",
+    "source": "messages",
+} | {
     # Its other name is out of use.
     "decoding.max_new_tokens": "max_completion_tokens"
 }
@@ -105,19 +126,23 @@ PARAMS = {"image": "messages", "text": "messages", "question": "messages", "sour
 
 async def chat_completions(http: ApiRequest) -> Response:
     """Answer a chat by the call of its model's task."""
-    asked = FIELDS.read(http.body)
+    size = len(http.body)
+    asked = await aside(size, partial(FIELDS.read, http.body))
     check_stream(asked)
     if asked.top_logprobs is not None and not asked.logprobs:
         raise InvalidRequest("top_logprobs", "needs logprobs: true")
     selector = selector_of(asked.model)
     method = method_of(http, selector, PATH, *METHODS_OF_TASKS)
-    request = _REQUESTS[method](asked.messages)
+    if not METHODS[method].takes_file and size > MAX_TEXT_BYTES:
+        why = f"are more than {MAX_TEXT_BYTES:,} bytes, and the model takes no pictures"
+        raise InvalidRequest("messages", why, "MESSAGE_TOO_LARGE")
+    request = await aside(size, partial(_REQUESTS[method], asked.messages))
     fill(request, http, asked, selector, (asked.top_logprobs or 0) if asked.logprobs else None)
     answers = ChatAnswers(http, asked, scored=bool(asked.logprobs))
     try:
         if asked.stream:
             return await stream(http, method, request, answers, PARAMS)
-        return await answer(http, method, [request], answers)
+        return HttpResponse(200, await answers.whole([await http.caller.unary(METHODS[method], request)]))
     except Refused as refused:
         # The advice of weft.v1 is of its own fields.
         if refused.refusal.field.endswith("messages") and refused.refusal.reason == "WRONG_INPUT_KIND":
@@ -128,10 +153,12 @@ async def chat_completions(http: ApiRequest) -> Response:
 
 def chat_of(messages: list[ChatMessage]) -> generation_pb2.Messages:
     """Return a chat as weft.v1 has it, for a model with a template. Raises InvalidRequest for pictures."""
+    if len(messages) > MAX_MESSAGES:
+        raise InvalidRequest("messages", f"must be at most {MAX_MESSAGES:,} messages, not {len(messages):,}")
     chat = generation_pb2.Messages()
     for index, message in enumerate(messages):
-        text, images = _parts(message, index)
-        if images:
+        text, pictures = _parts(message)
+        if pictures:
             why = "is a picture, and the model takes none"
             raise InvalidRequest(f"messages[{index}].content", why, "WRONG_INPUT_KIND")
         chat.turns.add(role=_ROLES.get(message.role, message.role), content=text)
@@ -143,24 +170,24 @@ def _generate(messages: list[ChatMessage]) -> Any:
 
 
 def _caption(messages: list[ChatMessage]) -> Any:
-    text, images = _only(messages)
-    if text.strip() or len(images) != 1:
+    text, pictures = _only(messages)
+    if text.strip() or len(pictures) != 1:
         why = "must be one picture and no text: the model describes a picture"
         raise InvalidRequest("messages[0].content", why, "WRONG_INPUT_KIND")
-    return caption_pb2.CaptionRequest(image=images[0])
+    return caption_pb2.CaptionRequest(image=_image(pictures[0]))
 
 
 def _answer(messages: list[ChatMessage]) -> Any:
-    text, images = _only(messages)
-    if not text.strip() or len(images) != 1:
+    text, pictures = _only(messages)
+    if not text.strip() or len(pictures) != 1:
         why = "must be one picture and a question: the model answers questions about a picture"
         raise InvalidRequest("messages[0].content", why, "WRONG_INPUT_KIND")
-    return answer_pb2.AnswerRequest(image=images[0], text=text)
+    return answer_pb2.AnswerRequest(image=_image(pictures[0]), text=text)
 
 
 def _translate(messages: list[ChatMessage]) -> Any:
-    text, images = _only(messages)
-    if images:
+    text, pictures = _only(messages)
+    if pictures:
         raise InvalidRequest("messages[0].content", "is a picture, and the model takes none", "WRONG_INPUT_KIND")
     return translation_pb2.TranslateRequest(text=text)
 
@@ -173,30 +200,45 @@ _REQUESTS: dict[str, Callable[[list[ChatMessage]], Any]] = {
 }
 
 
-def _only(messages: list[ChatMessage]) -> tuple[str, list[common_pb2.Image]]:
+def _only(messages: list[ChatMessage]) -> tuple[str, list[_Picture]]:
     """The text and the pictures of the one message that a model takes which knows no chats."""
     if len(messages) != 1 or messages[0].role != "user":
         raise InvalidRequest("messages", "must be one message of the role user: the model knows no chats")
-    return _parts(messages[0], 0)
+    return _parts(messages[0])
 
 
-def _parts(message: ChatMessage, index: int) -> tuple[str, list[common_pb2.Image]]:
+def _parts(message: ChatMessage) -> tuple[str, list[_Picture]]:
     if isinstance(message.content, str):
         return message.content, []
-    texts, images = [], []
+    texts, pictures = [], []
     for number, part in enumerate(message.content):
         if isinstance(part, TextPart):
             texts.append(part.text)
         else:
-            images.append(_image(part.image_url.url, f"messages[{index}].content[{number}].image_url.url"))
-    return _BETWEEN_PARTS.join(texts), images
+            pictures.append(_Picture(number, part.image_url.url))
+    return _BETWEEN_PARTS.join(texts), pictures
 
 
-def _image(url: str, param: str) -> common_pb2.Image:
-    head, comma, data = url.partition(",")
+def _image(picture: _Picture) -> common_pb2.Image:
+    """Return the picture of the only message."""
+    param = f"messages[0].content[{picture.number}].image_url.url"
+    head, comma, data = picture.url.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         raise InvalidRequest(param, "must be data:image/png;base64,...: the server fetches nothing", "BAD_IMAGE")
     try:
-        return common_pb2.Image(data=binascii.a2b_base64(data, strict_mode=True))
+        return common_pb2.Image(data=base64_bytes(data))
     except (binascii.Error, ValueError) as error:
         raise InvalidRequest(param, "is not base64", "BAD_IMAGE") from error
+
+
+def base64_bytes(data: str) -> bytes:
+    """Return the bytes of base64. They are read in pieces: the interpreter does nothing else during one of them.
+
+    Raises ValueError.
+    """
+    pieces = [
+        binascii.a2b_base64(data[start : start + _PIECE], strict_mode=True) for start in range(0, len(data), _PIECE)
+    ]
+    if any(len(each) < _PIECE * 3 // 4 for each in pieces[:-1]):
+        raise ValueError("it ends in the middle")
+    return b"".join(pieces)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import common_pb2, generation_pb2, translation_pb2
+from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api.aside import aside
+from weft_server.openai_api.batch import all_of, check_shared, joined
 from weft_server.openai_api.decoding import in_range
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.model_names import selector_of
@@ -14,7 +18,6 @@ from weft_server.openai_api.text_requests import (
     IGNORED,
     TEXT_FIELDS,
     TEXT_REFUSED,
-    answer,
     check_stream,
     fill,
     method_of,
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 
 PATH = "/v1/completions"
 MAX_PROMPTS = 256
+# Of one answer: some 30 MB of JSON.
+MAX_SCORES = 1 << 20
+# Of an answer whose request gives no number, where the sum is made before the model is known.
+_USUAL_TOKENS = 256
 Texts = str | list[str | int | list[int]]
 FIELDS = RequestFields(
     "CompletionRequest",
@@ -52,27 +59,48 @@ _REQUESTS: dict[str, Any] = {
 
 async def completions(http: ApiRequest) -> Response:
     """Answer prompts by the call of their model's task."""
-    asked = FIELDS.read(http.body)
+    size = len(http.body)
+    asked = await aside(size, partial(FIELDS.read, http.body))
     check_stream(asked)
-    prompts = inputs_of(asked.prompt, "prompt", MAX_PROMPTS)
+    prompts = await aside(size, partial(inputs_of, asked.prompt, "prompt", MAX_PROMPTS))
     if asked.stream and len(prompts) > 1:
         raise InvalidRequest("prompt", "must be one prompt for a stream", "NOT_SUPPORTED")
     selector = selector_of(asked.model)
     method = method_of(http, selector, PATH, common_pb2.TASK_GENERATE, common_pb2.TASK_TRANSLATE)
-    requests = []
+    kind = _REQUESTS[method]
+    shared = kind()
+    fill(shared, http, asked, selector, asked.logprobs)
+    check_shared(shared, len(prompts), "prompt")
+    _check_scores(asked, len(prompts))
+    own = await aside(size, partial(_own, kind, prompts))
+    answers = CompletionAnswers(http, asked, scored=asked.logprobs is not None)
+    if asked.stream:
+        return await stream(http, method, joined(shared, own[0]), answers, PARAMS)
+    return HttpResponse(200, await answers.whole(await all_of(http, method, shared, own)))
+
+
+def _own(kind: Any, prompts: list[str | list[int]]) -> list[Any]:
+    """Return a request for each prompt, with nothing but the prompt."""
+    own = []
     for prompt in prompts:
-        request = _REQUESTS[method]()
+        request = kind()
         if isinstance(prompt, str):
             request.text = prompt
         else:
             with in_range("prompt"):
                 request.token_ids.ids.extend(prompt)
-        fill(request, http, asked, selector, asked.logprobs)
-        requests.append(request)
-    answers = CompletionAnswers(http, asked, scored=asked.logprobs is not None)
-    if asked.stream:
-        return await stream(http, method, requests[0], answers, PARAMS)
-    return await answer(http, method, requests, answers)
+        own.append(request)
+    return own
+
+
+def _check_scores(asked: Any, num_prompts: int) -> None:
+    """Raise InvalidRequest for several prompts whose answers would have too many log-probabilities together."""
+    if num_prompts == 1 or asked.logprobs is None:
+        return
+    num_scores = num_prompts * (asked.n or 1) * (asked.max_tokens or _USUAL_TOKENS) * (1 + asked.logprobs)
+    if num_scores > MAX_SCORES:
+        why = f"must be less: {num_scores:,} log-probabilities of all prompts together, more than {MAX_SCORES:,}"
+        raise InvalidRequest("logprobs", why)
 
 
 def inputs_of(given: Texts, param: str, most: int) -> list[str | list[int]]:

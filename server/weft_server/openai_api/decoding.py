@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING, DecodingField
+from weft_proto.decoding import (
+    LENGTH_PENALTY,
+    MAX_PHRASES,
+    MAX_STOP_STRINGS,
+    MAX_TOKENS,
+    PENALTIES,
+    SAMPLING,
+    DecodingField,
+)
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.fields import Field
+from weft_server.structured_output.grammars import MAX_BYTES, MAX_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -23,6 +32,14 @@ _EARLY_STOPPING = {
 # Each is a constraint. At most one may be given.
 _CONSTRAINTS = ("response_format", "regex", "grammar", "choice")
 _BEAMS = ("num_beams", "length_penalty", "early_stopping")
+_MOST_ENTRIES = {
+    "stop": MAX_STOP_STRINGS,
+    "stop_token_ids": MAX_TOKENS,
+    "logit_bias": MAX_PHRASES,
+    "choice": MAX_TEXTS,
+}
+# Of a number that is wrong.
+_SHOWN_DIGITS = 32
 _ANY_OBJECT = '{"type": "object"}'
 
 
@@ -104,6 +121,7 @@ def numbers_of(asked: Any) -> common_pb2.Decoding:
 
 def decoding_of(asked: Any) -> common_pb2.Decoding:
     """Return the Decoding that the fields of DECODING_FIELDS ask for."""
+    _check_sizes(asked)
     decoding = numbers_of(asked)
     stop = _given(asked, "stop")
     decoding.stop.extend([stop] if isinstance(stop, str) else stop or ())
@@ -119,6 +137,21 @@ def decoding_of(asked: Any) -> common_pb2.Decoding:
             decoding.bias.add(bias=bias).token_ids.ids.append(int(token))
     _set_constraint(decoding, asked)
     return decoding
+
+
+def _check_sizes(asked: Any) -> None:
+    """Raise InvalidRequest for more than any request of weft.v1 may have, before something is made of it."""
+    for name, most in _MOST_ENTRIES.items():
+        given = _given(asked, name)
+        if given is not None and not isinstance(given, str) and len(given) > most:
+            raise InvalidRequest(name, f"must have at most {most:,} entries, not {len(given):,}")
+    for name in ("regex", "grammar"):
+        if len(_given(asked, name) or "") > MAX_BYTES:
+            raise InvalidRequest(name, f"must be at most {MAX_BYTES:,} bytes of UTF-8", "CONSTRAINT_REFUSED")
+    schema = _given(asked, "response_format")
+    if isinstance(schema, JsonSchemaFormat) and len(bytes(schema.json_schema.schema)) > MAX_BYTES:
+        why = f"has a schema of more than {MAX_BYTES:,} bytes of UTF-8"
+        raise InvalidRequest("response_format", why, "CONSTRAINT_REFUSED")
 
 
 @contextmanager
@@ -147,7 +180,9 @@ def _put_row(message: Any, row: DecodingField, asked: Any) -> None:
     if value is not None and row.most is not None and not row.takes(value):
         # The table's advice is for callers of weft.v1.
         also = ", or 0 for no draws" if row.advice else ""
-        raise InvalidRequest(row.name, f"must be {row.range}{also}, not {value:g}")
+        # An integer may be too large for a float.
+        shown = f"{value:g}" if isinstance(value, float) else str(value)[:_SHOWN_DIGITS]
+        raise InvalidRequest(row.name, f"must be {row.range}{also}, not {shown}")
     _put(message, row.field, asked, row.name)
 
 
@@ -164,6 +199,11 @@ def _set_strategy(decoding: common_pb2.Decoding, asked: Any) -> None:
     is_greedy = _given(asked, "temperature") == 0
     draws = [row for row in SAMPLING if _given(asked, row.name) is not None]
     searches = [name for name in _BEAMS if _given(asked, name) is not None]
+    sampling = common_pb2.Sampling()
+    for row in draws:
+        # Beside a temperature of 0 the others have no effect, but are not right because of it.
+        if not (is_greedy and row.name == "temperature"):
+            _put_row(sampling, row, asked)
     if searches and draws and not is_greedy:
         raise InvalidRequest(searches[0], f"does not go with {draws[0].name}: a search draws nothing")
     if searches:
@@ -175,9 +215,7 @@ def _set_strategy(decoding: common_pb2.Decoding, asked: Any) -> None:
     elif is_greedy:
         decoding.greedy.SetInParent()
     elif draws:
-        decoding.sampling.SetInParent()
-        for row in draws:
-            _put_row(decoding.sampling, row, asked)
+        decoding.sampling.CopyFrom(sampling)
 
 
 def _set_constraint(decoding: common_pb2.Decoding, asked: Any) -> None:

@@ -42,14 +42,10 @@ PARAMS = {"inputs": "input"}
 
 async def embeddings(http: ApiRequest) -> HttpResponse:
     """Answer with a vector for each input."""
-    asked = FIELDS.read(http.body)
-    request = embedding_pb2.EmbedRequest(request_id=http.request_id, prompt_name=asked.prompt_name)
-    for each in inputs_of(asked.input, "input", MAX_INPUTS):
-        if isinstance(each, str):
-            request.inputs.add(text=each)
-        else:
-            with in_range("input"):
-                request.inputs.add().token_ids.ids.extend(each)
+    size = len(http.body)
+    asked = await aside(size, partial(FIELDS.read, http.body))
+    request = await aside(size, partial(_request, asked))
+    request.request_id = http.request_id
     request.model.CopyFrom(selector_of(asked.model))
     if asked.dimensions is not None:
         with in_range("dimensions"):
@@ -58,6 +54,17 @@ async def embeddings(http: ApiRequest) -> HttpResponse:
     # A number has up to 20 characters as JSON.
     num_bytes = 20 * sum(len(each.values) for each in answer.embeddings)
     return HttpResponse(200, await aside(num_bytes, partial(_whole, answer, asked)))
+
+
+def _request(asked: Any) -> embedding_pb2.EmbedRequest:
+    request = embedding_pb2.EmbedRequest(prompt_name=asked.prompt_name)
+    for each in inputs_of(asked.input, "input", MAX_INPUTS):
+        if isinstance(each, str):
+            request.inputs.add(text=each)
+        else:
+            with in_range("input"):
+                request.inputs.add().token_ids.ids.extend(each)
+    return request
 
 
 def _whole(answer: Any, asked: Any) -> bytes:

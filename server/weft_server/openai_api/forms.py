@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from python_multipart.exceptions import FormParserError
@@ -10,6 +11,8 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from weft_server.errors import InvalidRequest
 
 MAX_PARTS = 64
+# It writes a line of each form that is wrong, which callers would fill the log with.
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 _FORM = b"multipart/form-data"
 
 
@@ -19,6 +22,7 @@ class _Parts:
     def __init__(self) -> None:
         self.found: list[tuple[bytes, bytearray]] = []
         self._header, self._value = bytearray(), bytearray()
+        self.is_whole = False
 
     def callbacks(self) -> dict[str, Any]:
         return {
@@ -27,12 +31,16 @@ class _Parts:
             "on_header_field": lambda data, start, end: self._header.extend(data[start:end]),
             "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
             "on_header_end": self._end_header,
+            "on_end": self._end,
         }
 
     def _begin(self) -> None:
         if len(self.found) >= MAX_PARTS:
             raise InvalidRequest("", f"the form has more than {MAX_PARTS} parts", "BAD_FORM")
         self.found.append((b"", bytearray()))
+
+    def _end(self) -> None:
+        self.is_whole = True
 
     def _end_header(self) -> None:
         if self._header.lower() == b"content-disposition":
@@ -55,6 +63,8 @@ def read_form(body: bytes, content_type: str) -> dict[str, list[bytes]]:
         parser.finalize()
     except FormParserError as error:
         raise InvalidRequest("", f"the form cannot be read: {error}", "BAD_FORM") from error
+    if not parts.is_whole:
+        raise InvalidRequest("", "the form ends without its last boundary", "BAD_FORM")
     form: dict[str, list[bytes]] = {}
     for name, value in parts.found:
         form.setdefault(name.decode(errors="replace"), []).append(bytes(value))

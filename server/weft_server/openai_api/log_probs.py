@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+import codecs
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # JSON has no infinity. OpenAI says this of a token that is very improbable.
 _LEAST = -9999.0
+# In UTF-8, bytes from the first of these numbers and below the second go on with a character.
+_CONTINUES, _BEGINS = 0x80, 0xC0
 
 
 class _Token(NamedTuple):
@@ -41,14 +43,26 @@ def chat_log_probs(output: Any, spelling: Spelling | None) -> dict[str, Any]:
 def completion_log_probs(output: Any, spelling: Spelling | None) -> dict[str, Any]:
     """Return `logprobs` of a completion's choice: parallel lists. Offsets count characters of the answer."""
     tokens = list(_tokens(output, spelling))
-    lengths = [len((each.data or b"").decode(errors="ignore")) for each in tokens]
     tops = _tops(output, spelling)
     return {
         "tokens": [each.text for each in tokens],
         "token_logprobs": [each.log_prob for each in tokens],
         "top_logprobs": [{each.text: each.log_prob for each in top} for top in tops] or None,
-        "text_offset": None if spelling is None else list(accumulate(lengths[:-1], initial=0)),
+        "text_offset": None if spelling is None else _offsets(tokens),
     }
+
+
+def _offsets(tokens: list[_Token]) -> list[int]:
+    """Return where each token begins in the text, which has U+FFFD for a character of which only a part comes."""
+    utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+    offsets, length = [], 0
+    for data in (each.data or b"" for each in tokens):
+        if data and not _CONTINUES <= data[0] < _BEGINS:
+            # What came before stays a part.
+            length += len(utf8.decode(b"", final=True))
+        offsets.append(length)
+        length += len(utf8.decode(data))
+    return offsets
 
 
 def token_log_probs(output: Any, spelling: Spelling | None) -> list[dict[str, Any]]:

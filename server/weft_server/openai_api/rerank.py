@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,13 +12,15 @@ from weft_proto.v1 import classification_pb2, model_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api.aside import aside
+from weft_server.openai_api.batch import all_of, check_shared
 from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
 from weft_server.openai_api.model_names import name_of, selector_of
-from weft_server.openai_api.text_requests import IGNORED, MODEL_FIELD, all_of
+from weft_server.openai_api.text_requests import IGNORED, MODEL_FIELD
 from weft_server.openai_api.usage import input_usage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from weft_server.openai_api.api_request import ApiRequest
 
@@ -56,56 +59,61 @@ SCORE_PARAMS = {"text": "text_1", "text_pair": "text_2"}
 
 async def rerank(http: ApiRequest) -> HttpResponse:
     """Answer with the documents, the most relevant first."""
-    asked = RERANK_FIELDS.read(http.body)
+    asked = await aside(len(http.body), partial(RERANK_FIELDS.read, http.body))
     if asked.top_n is not None and asked.top_n < 1:
         raise InvalidRequest("top_n", f"must be at least 1, not {asked.top_n}")
-    judged = await _judge(http, asked.model, [(asked.query, each) for each in asked.documents], "documents")
+    judged = await _judge(http, asked.model, [asked.query], asked.documents, RERANK_PARAMS)
     # Of equal scores the earlier document is first.
     order = sorted(range(len(judged)), key=lambda index: -_score(judged[index]))[: asked.top_n]
     results: list[dict[str, Any]] = [{"index": index, "relevance_score": _score(judged[index])} for index in order]
     if asked.return_documents is not False:
         for each in results:
             each["document"] = {"text": asked.documents[each["index"]]}
-    return _whole(asked, judged, {"id": f"rerank-{http.request_id}", "results": results})
+    whole = partial(_whole, asked, judged, {"id": f"rerank-{http.request_id}", "results": results})
+    return await aside(len(http.body), whole)
 
 
 async def score(http: ApiRequest) -> HttpResponse:
     """Answer with the score of each pair."""
-    asked = SCORE_FIELDS.read(http.body)
+    asked = await aside(len(http.body), partial(SCORE_FIELDS.read, http.body))
     second = [asked.text_2] if isinstance(asked.text_2, str) else asked.text_2
     first = [asked.text_1] if isinstance(asked.text_1, str) else asked.text_1
-    if len(first) == 1:
-        first = first * len(second)
-    if len(first) != len(second):
+    if len(first) not in {1, len(second)}:
         why = f"must be one text, or as many as text_2 has, {len(second)}, not {len(first)}"
         raise InvalidRequest("text_1", why)
-    judged = await _judge(http, asked.model, list(zip(first, second, strict=True)), "text_2")
+    judged = await _judge(http, asked.model, first, second, SCORE_PARAMS)
     data = [{"object": "score", "index": index, "score": _score(each)} for index, each in enumerate(judged)]
     whole = {"id": f"score-{http.request_id}", "object": "list", "created": int(time.time()), "data": data}
     return _whole(asked, judged, whole)
 
 
-async def _judge(http: ApiRequest, model: str, pairs: Sequence[tuple[str, str]], param: str) -> list[Any]:
-    """Return what a classifier says of each pair. All run together, as any requests do."""
-    if not pairs:
+async def _judge(
+    http: ApiRequest, model: str, first: Sequence[str], second: Sequence[str], params: Mapping[str, str]
+) -> list[Any]:
+    """Return what a classifier says of each text of `second`, with the one of `first`, or each with its own."""
+    param = params["text_pair"]
+    if not second:
         raise InvalidRequest(param, "must not be empty", "EMPTY_INPUT")
-    if len(pairs) > MAX_PAIRS:
-        raise InvalidRequest(param, f"must be at most {MAX_PAIRS} texts, not {len(pairs)}", "INPUT_TOO_LONG")
+    if len(second) > MAX_PAIRS:
+        raise InvalidRequest(param, f"must be at most {MAX_PAIRS} texts, not {len(second)}", "INPUT_TOO_LONG")
     selector = selector_of(model)
-    requests = []
-    for index, (text, text_pair) in enumerate(pairs):
+    shared = classification_pb2.ClassifyRequest(model=selector, request_id=http.request_id)
+    if len(first) == 1:
+        shared.text = first[0]
+    check_shared(shared, len(second), param)
+    own = []
+    for index, text_pair in enumerate(second):
         if not text_pair:
             raise InvalidRequest(f"{param}[{index}]", "must not be empty", "EMPTY_INPUT")
-        requests.append(
-            classification_pb2.ClassifyRequest(
-                model=selector, request_id=http.request_id, text=text, text_pair=text_pair
-            )
-        )
+        request = classification_pb2.ClassifyRequest(text_pair=text_pair)
+        if len(first) > 1:
+            request.text = first[index]
+        own.append(request)
     card = (await http.caller.unary(METHODS["GetModel"], model_pb2.GetModelRequest(model=selector))).model
     if not card.takes_pairs or len(card.labels) != 1:
         why = f"{selector.name!r} is no cross-encoder: such a model takes two texts, and has one label"
         raise InvalidRequest("model", why, "WRONG_INPUT_KIND")
-    return await all_of(http.caller, "Classify", requests)
+    return await all_of(http, "Classify", shared, own)
 
 
 def _score(answer: Any) -> float:

@@ -9,12 +9,14 @@ from urllib.parse import unquote
 
 from weft_proto.v1 import common_pb2
 from weft_proto.v1.methods import METHODS
+from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.api.codecs import MAX_JSON_PARTS
 from weft_server.api.connect_protocol import refuse_unknown
 from weft_server.api.http_messages import Route
 from weft_server.errors import CannotDecompress, InvalidRequest, RequestError
 from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokens
 from weft_server.openai_api.api_request import ApiRequest
+from weft_server.openai_api.batch import most_together
 from weft_server.openai_api.errors import error_response
 from weft_server.structured_output.token_bytes import spelling_of
 from weft_server.transport.handlers import FIELD_BYTES
@@ -44,6 +46,7 @@ class Endpoint(NamedTuple):
         handler: answers. Raises RequestError, or Refused of a call that it made.
         fields: those of the body; None: it has none.
         params: what it calls fields of weft.v1, where that is its own.
+        takes_file: whether a body may be larger than texts are.
     """
 
     verb: str
@@ -52,16 +55,17 @@ class Endpoint(NamedTuple):
     handler: Callable[[ApiRequest], Awaitable[Response]]
     fields: RequestFields | None = None
     params: Mapping[str, str] = {}
+    takes_file: bool = False
 
 
 ENDPOINTS = (
     Endpoint("GET", models_list.PATH, "ListModels", models_list.models),
     Endpoint("GET", f"{models_list.PATH}/*", "GetModel", models_list.model),
-    Endpoint("POST", chat.PATH, None, chat.chat_completions, chat.FIELDS, chat.PARAMS),
+    Endpoint("POST", chat.PATH, None, chat.chat_completions, chat.FIELDS, chat.PARAMS, takes_file=True),
     Endpoint("POST", completions.PATH, None, completions.completions, completions.FIELDS, completions.PARAMS),
     Endpoint("POST", embeddings.PATH, "Embed", embeddings.embeddings, embeddings.FIELDS, embeddings.PARAMS),
-    Endpoint("POST", audio.HEARD_PATH, "Transcribe", audio.transcriptions, audio.HEARD_FIELDS, audio.PARAMS),
-    Endpoint("POST", audio.ENGLISH_PATH, "Transcribe", audio.translations, audio.ENGLISH_FIELDS, audio.PARAMS),
+    Endpoint("POST", audio.HEARD_PATH, "Transcribe", audio.transcriptions, audio.HEARD_FIELDS, audio.PARAMS, True),
+    Endpoint("POST", audio.ENGLISH_PATH, "Transcribe", audio.translations, audio.ENGLISH_FIELDS, audio.PARAMS, True),
     Endpoint("POST", rerank.RERANK_PATH, "Classify", rerank.rerank, rerank.RERANK_FIELDS, rerank.RERANK_PARAMS),
     Endpoint("POST", rerank.SCORE_PATH, "Classify", rerank.score, rerank.SCORE_FIELDS, rerank.SCORE_PARAMS),
     Endpoint("POST", tokens.CUT_PATH, "Tokenize", tokens.tokenize, tokens.CUT_FIELDS, tokens.CUT_PARAMS),
@@ -71,8 +75,8 @@ ENDPOINTS = (
 _ANY_TASK = replace(METHODS["Generate"], name="OpenAI", tasks=())
 
 
-def openai_routes(models: ModelRegistry, max_request_bytes: int) -> Iterator[Route]:
-    """Yield the route of each endpoint. A body has at most `max_request_bytes`."""
+def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requests: int = 256) -> Iterator[Route]:
+    """Yield the route of each endpoint. A body has at most `max_request_bytes`, and a model's queue has places."""
 
     def task_of(selector: common_pb2.ModelSelector) -> common_pb2.Task.ValueType:
         try:
@@ -88,8 +92,9 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int) -> Iterator[Rou
 
     for endpoint in ENDPOINTS:
         rpc = METHODS[endpoint.method] if endpoint.method else _ANY_TASK
-        served = _Served(endpoint, task_of, spelling)
-        most = max_request_bytes if endpoint.fields else 0
+        served = _Served(endpoint, task_of, spelling, most_together(max_queued_requests))
+        most = max_request_bytes if endpoint.takes_file else min(max_request_bytes, MAX_TEXT_BYTES)
+        most = most if endpoint.fields else 0
         yield Route(endpoint.verb, endpoint.path, rpc, most, _weigh, served.answer, served.refuse)
 
 
@@ -107,13 +112,15 @@ class _Served:
         endpoint: Endpoint,
         task_of: Callable[[Any], common_pb2.Task.ValueType],
         spelling: Callable[[common_pb2.ResolvedModel], Spelling | None],
+        most_together: int,
     ) -> None:
         self._endpoint, self._task_of, self._spelling_of = endpoint, task_of, spelling
+        self._most_together = most_together
 
     async def answer(self, request: HttpRequest, caller: Caller) -> Response:
         """Answer a request. Raises Refused and RequestError."""
         # It is noted on the request, so that a refusal has it too.
-        request_id = request.fields.setdefault(REQUEST_ID, os.urandom(8).hex())
+        request_id = request.fields[REQUEST_ID] = request.header(REQUEST_ID) or os.urandom(8).hex()
         asked = ApiRequest(
             caller,
             self._task_of,
@@ -122,6 +129,7 @@ class _Served:
             request.body,
             request.header("content-type"),
             unquote(request.path.rpartition("/")[2]),
+            self._most_together,
         )
         request.body = b""
         response = await self._endpoint.handler(asked)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from contextlib import aclosing
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from google.protobuf.json_format import MessageToDict
 
 from weft_proto.v1 import common_pb2
+from weft_server.openai_api.aside import aside
 from weft_server.openai_api.events import DONE, event
 from weft_server.openai_api.log_probs import chat_log_probs, completion_log_probs
 from weft_server.openai_api.model_names import name_of
 from weft_server.openai_api.usage import usage_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from weft_server.openai_api.api_request import ApiRequest, Spelling
 
@@ -26,6 +28,9 @@ FINISH_REASONS = {
     common_pb2.FINISH_REASON_STOP_STRING: "stop",
     common_pb2.FINISH_REASON_LENGTH: "length",
 }
+
+# A byte of a message with scores takes as long to write as so many bytes of text.
+_COST_OF_SCORES = 32
 
 
 class TextAnswers(ABC):
@@ -59,13 +64,24 @@ class TextAnswers(ABC):
     def _closing(self, index: int, output: Any) -> dict[str, Any]:
         """The choice of a chunk that ends one."""
 
-    def whole(self, responses: Sequence[Any]) -> bytes:
-        """Return the answer of one or several calls, whose choices stand one behind the other."""
+    async def whole(self, responses: Sequence[Any]) -> bytes:
+        """Return the answer of one or several calls, whose choices stand one behind the other.
+
+        A large one is written aside, choice by choice, so that others' come between.
+        """
         outputs = [output for response in responses for output in self._outputs(response)]
         usage = usage_of(response.completion.usage for response in responses)
-        choices = [self._whole_choice(index, output) for index, output in enumerate(outputs)]
-        answer = self._object(self.object, choices) | {"usage": usage} | _about(responses[0])
-        return msgspec.json.encode(answer)
+        size = self._size(responses)
+
+        def written(index: int, output: Any) -> msgspec.Raw:
+            return msgspec.Raw(msgspec.json.encode(self._whole_choice(index, output)))
+
+        def joined() -> bytes:
+            answer = self._object(self.object, choices) | {"usage": usage} | _about(responses[0])
+            return msgspec.json.encode(answer)
+
+        choices = [await aside(size, partial(written, index, output)) for index, output in enumerate(outputs)]
+        return await aside(size, joined)
 
     async def events(self, responses: AsyncGenerator[Any]) -> AsyncGenerator[bytes]:
         """Yield the events of a streamed call, `[DONE]` at its end."""
@@ -80,29 +96,41 @@ class TextAnswers(ABC):
                     has_text = True
                     yield head + msgspec.json.encode(response.delta.text) + tail
                     continue
-                for each in self._ending(response.final, has_text=has_text):
-                    yield each
+                async with aclosing(self._ending(response.final, has_text=has_text)) as ending:
+                    async for each in ending:
+                        yield each
         yield DONE
 
-    def _ending(self, final: Any, *, has_text: bool) -> Iterator[bytes]:
+    async def _ending(self, final: Any, *, has_text: bool) -> AsyncGenerator[bytes]:
         outputs = self._outputs(final)
+        size = self._size([final])
         for index, output in enumerate(outputs):
             if not (has_text and index == 0):
                 if opening := self._opening(index):
                     yield self._chunk(opening)
                 if output.text:
                     yield self._chunk([self._delta(index, output.text)])
-        closing = [self._closing(index, output) for index, output in enumerate(outputs)]
-        for each in closing[:-1]:
-            yield self._chunk([each])
-        yield self._chunk(closing[-1:], **_about(final))
+
+        def closing(index: int, output: Any) -> bytes:
+            about = _about(final) if index == len(outputs) - 1 else {}
+            return self._chunk([self._closing(index, output)], **about)
+
+        for index, output in enumerate(outputs):
+            yield await aside(size, partial(closing, index, output))
         if self._include_usage:
             yield self._chunk([], usage=usage_of([final.completion.usage]))
+
+    def _size(self, responses: Sequence[Any]) -> int:
+        """About how many bytes an answer has, as far as these take time: scores are made of many small objects."""
+        size: int = sum(response.ByteSize() for response in responses)
+        return _COST_OF_SCORES * size if self._scored else size
 
     def _outputs(self, response: Any) -> list[Any]:
         """The answers of a response, which have the fields of an Output."""
         if self._scored:
-            self._spelling = self._http.spelling_of(response.completion.model)
+            spelling = self._http.spelling_of(response.completion.model)
+            # The same tokens come again and again.
+            self._spelling = cache(spelling) if spelling else None
         return [response.completion, *response.completion.others]
 
     def _chunk(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
@@ -110,7 +138,7 @@ class TextAnswers(ABC):
         # The choices stand last, so that the text of a delta does.
         return event(usage | more | self._object(self.chunk_object, choices))
 
-    def _object(self, name: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    def _object(self, name: str, choices: Sequence[Any]) -> dict[str, Any]:
         return {"id": self._id, "object": name, "created": self._created, "model": self._model, "choices": choices}
 
 

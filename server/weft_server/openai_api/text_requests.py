@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2
-from weft_proto.v1.methods import METHODS, streaming
-from weft_server.api.http_messages import HttpResponse, HttpStream
+from weft_proto.v1.methods import streaming
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.decoding import DECODING_FIELDS, decoding_of, in_range
 from weft_server.openai_api.events import streamed
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from google.protobuf.message import Message
 
-    from weft_server.openai_api.api_request import ApiRequest, Caller
+    from weft_server.api.http_messages import HttpStream
+    from weft_server.openai_api.api_request import ApiRequest
     from weft_server.openai_api.text_answers import TextAnswers
 
 # By task: the call that answers with text.
@@ -115,11 +114,6 @@ def check_stream(asked: Any) -> None:
         raise InvalidRequest("stream_options", "needs stream: true")
 
 
-async def answer(http: ApiRequest, method: str, requests: Sequence[Message], answers: TextAnswers) -> HttpResponse:
-    """Ask, and return the answer to all the requests together."""
-    return HttpResponse(200, answers.whole(await all_of(http.caller, method, requests)))
-
-
 async def stream(
     http: ApiRequest, method: str, request: Message, answers: TextAnswers, params: Mapping[str, str]
 ) -> HttpStream:
@@ -127,15 +121,3 @@ async def stream(
     twin = streaming(method)
     responses = http.caller.stream(twin, twin.request(request=request))
     return await streamed(answers.events(responses), params)
-
-
-async def all_of(caller: Caller, method: str, requests: Sequence[Message]) -> list[Any]:
-    """Return the responses to requests that run together. With the first that is refused, all are."""
-    if len(requests) == 1:
-        return [await caller.unary(METHODS[method], requests[0])]
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(caller.unary(METHODS[method], each)) for each in requests]
-    except* Exception as errors:  # noqa: BLE001 - the first is raised again
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -10,6 +11,7 @@ from weft_proto.v1 import tokenization_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api.aside import aside
 from weft_server.openai_api.chat import ChatMessage, chat_of
 from weft_server.openai_api.decoding import in_range
 from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
@@ -50,7 +52,7 @@ JOIN_PARAMS = {"token_ids": "tokens"}
 
 async def tokenize(http: ApiRequest) -> HttpResponse:
     """Answer with the tokens of a text."""
-    asked = CUT_FIELDS.read(http.body)
+    asked = await aside(len(http.body), partial(CUT_FIELDS.read, http.body))
     if (asked.prompt is None) == (asked.messages is None):
         raise InvalidRequest("prompt", "or messages is required: one of the two", "EMPTY_INPUT")
     request = tokenization_pb2.TokenizeRequest(
@@ -59,17 +61,21 @@ async def tokenize(http: ApiRequest) -> HttpResponse:
     if asked.messages is None:
         request.text = asked.prompt
     else:
-        request.messages.CopyFrom(chat_of(asked.messages))
+        request.messages.CopyFrom(await aside(len(http.body), partial(chat_of, asked.messages)))
     answer = await http.caller.unary(METHODS["Tokenize"], request)
+    return HttpResponse(200, await aside(answer.ByteSize(), partial(_whole, answer, pieces=asked.return_token_strs)))
+
+
+def _whole(answer: Any, *, pieces: bool | None) -> bytes:
     whole: dict[str, Any] = {"count": answer.num_tokens, "tokens": list(answer.token_ids)}
-    if asked.return_token_strs:
+    if pieces:
         whole["token_strs"] = list(answer.tokens)
-    return HttpResponse(200, msgspec.json.encode(whole))
+    return msgspec.json.encode(whole)
 
 
 async def detokenize(http: ApiRequest) -> HttpResponse:
     """Answer with the text of some tokens."""
-    asked = JOIN_FIELDS.read(http.body)
+    asked = await aside(len(http.body), partial(JOIN_FIELDS.read, http.body))
     request = tokenization_pb2.DetokenizeRequest(
         model=selector_of(asked.model), request_id=http.request_id, side=_SIDES[asked.side]
     )

@@ -1,0 +1,74 @@
+"""What OpenAI's requests are called, and what their errors call the fields; messages that go back; forms that end."""
+
+import asyncio
+import logging
+import re
+
+import msgspec
+import pytest
+
+from openai_calls import Client, Scripted, form, refused
+from weft_proto.v1 import common_pb2, generation_pb2
+from weft_server.api.http_messages import HttpRequest
+from weft_server.errors import InvalidRequest
+from weft_server.models.registry import ModelRegistry
+from weft_server.openai_api import chat
+from weft_server.openai_api.errors import error_body
+from weft_server.openai_api.routes import openai_routes
+
+CHAT, COMPLETIONS, TRANSCRIPTIONS = "/v1/chat/completions", "/v1/completions", "/v1/audio/transcriptions"
+DONE = generation_pb2.GenerateResponse(completion={"text": "t", "finish_reason": 1})
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-request-id": ""}, {"x-request-id": "mine"}])
+def test_a_request_has_a_name(headers):
+    """Its own, or one that is made here where there is none. An empty one is none."""
+    route = next(each for each in openai_routes(ModelRegistry([]), 1000) if each.path == COMPLETIONS)
+    body = b'{"model": "m", "prompt": "p"}'
+    request = HttpRequest("POST", COMPLETIONS, "", [], "peer", None, None, dict(headers), body)
+    caller = Scripted(DONE)
+
+    response = asyncio.run(route.answer(request, caller))
+
+    name = dict(response.headers)["x-request-id"]
+    assert re.fullmatch(headers.get("x-request-id") or "[0-9a-f]{16}", name)
+    assert f"cmpl-{name}" == msgspec.json.decode(response.body)["id"]
+    assert name == caller.asked[0][1].request_id
+
+
+def test_errors_name_what_a_client_knows():
+    """A wrong name of a request stands in a header, and a picture in the messages."""
+
+    def param(field, own):
+        error = error_body(refused(InvalidRequest(field, "is wrong")).refusal, own)
+        return msgspec.json.decode(error)["error"]["param"]
+
+    assert "x-request-id" == param("request_id", {})
+    assert "messages" == param("image.data", chat.PARAMS) == param("image", chat.PARAMS)
+
+
+def test_an_answer_is_a_message_of_the_next_request():
+    """As the SDK gives it back, with every field that it knows of a message, and none of them used."""
+    caller = Scripted(DONE)
+    unused = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "tool_calls"))
+
+    async def talk(**more):
+        message = {"content": "c", "role": "assistant"} | unused | more
+        return await Client(caller).send("POST", CHAT, {"model": "m", "messages": [message]})
+
+    assert 200 == asyncio.run(talk())[0]
+    caller.answers = [DONE]
+    assert 200 == asyncio.run(talk(annotations=[]))[0]
+    status, _, answer = asyncio.run(talk(annotations=[{"type": "url_citation"}]))
+    assert (400, "messages[0].annotations") == (status, answer["error"]["param"])
+
+
+def test_a_form_ends_with_its_last_boundary(caplog):
+    """Otherwise it may have been cut. What is wrong with a form is told its caller, and not the log."""
+    body, kind = form(b"x" * 100, model="m")
+    caplog.set_level(logging.DEBUG)
+    for cut in (body.removesuffix(b"--B--\r\n"), body.removesuffix(b"--\r\n"), b"--C" + body):
+        sent = Client(Scripted(), common_pb2.TASK_TRANSCRIBE).send("POST", TRANSCRIPTIONS, cut, kind)
+        status, _, answer = asyncio.run(sent)
+        assert (400, "bad_form") == (status, answer["error"]["code"])
+    assert [] == [each for each in caplog.records if each.name.startswith("python_multipart")]
