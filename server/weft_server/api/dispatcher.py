@@ -13,7 +13,15 @@ from weft_server.api.connection import HEAD_S
 from weft_server.api.http_messages import HttpResponse
 from weft_server.api.refusal import Refused, refusal_of
 from weft_server.calls.call_gate import OK
-from weft_server.errors import HostRefused, InvalidRequest, MethodNotFound, Overloaded, PageRefused, RequestError
+from weft_server.errors import (
+    HostRefused,
+    InvalidRequest,
+    MethodNotFound,
+    Overloaded,
+    PageRefused,
+    RequestError,
+    Unauthenticated,
+)
 from weft_server.models.request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -31,6 +39,8 @@ _log = structlog.get_logger(__name__)
 TIMEOUT_KEY = "connect-timeout-ms"
 # As the Connect protocol has it: https://connectrpc.com/docs/protocol#unary-request
 _MAX_TIMEOUT_DIGITS = 10
+# What is refused before it is known who calls.
+_OF_STRANGERS = (HostRefused, PageRefused, Unauthenticated)
 
 
 class Dispatcher:
@@ -108,15 +118,14 @@ class Dispatcher:
         refusal = refusal_of(error, self._gate.refused(call, error))
         if isinstance(error, Overloaded):
             await self._gate.shed(call)
-        route = self._route_of(request)
+        # Strangers cannot see whether there is a route.
+        route = None if isinstance(error, _OF_STRANGERS) else self._route_of(request)
         response = (route.refuse if route else self._refuse)(request, refusal)
         methods = self._methods.get(request.path)
         if isinstance(error, MethodNotFound) and methods:
             response = HttpResponse(405, headers=(("allow", ", ".join(methods)),))
-        if isinstance(error, HostRefused):
-            response = self._refuse(request, refusal)
-            if isinstance(response, HttpResponse):
-                response.status = 421
+        if isinstance(error, HostRefused) and isinstance(response, HttpResponse):
+            response.status = 421
         await self._send_at_once(call, response, request, connection)
 
     async def _run(self, call: RequestContext, route: Route, request: HttpRequest, connection: Connection) -> None:
