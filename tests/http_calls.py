@@ -42,7 +42,11 @@ async def generate(request, call):
 
 @asynccontextmanager
 async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(), traffic=None, routes=(), **more):
-    """A server of HTTP calls: its port, gate, metrics, credentials. `more`: settings, and answers by method."""
+    """A server of HTTP calls: its port, gate, metrics, credentials.
+
+    `more`: settings, answers by method, and `refuse` for what has no route.
+    """
+    refuse = more.pop("refuse", refuse_unknown)
     answers = {"Classify": classify, "StreamGenerate": generate}
     answers |= {name: more.pop(name) for name in list(more) if name in METHODS}
     settings = {"host": "127.0.0.1", "api_port": 0, **more}
@@ -61,7 +65,7 @@ async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(
     gate = gate_of(metrics, ModelRegistry(list(entries)), traffic)
     access = Authorization(credentials)
     routes = [*connect_routes(SERVICES, config.max_request_bytes), *routes]
-    server = ApiServer(config, gate, access, credentials, answers, routes, refuse_unknown)
+    server = ApiServer(config, gate, access, credentials, answers, routes, refuse)
     server.start()
     try:
         yield SimpleNamespace(port=server.port, gate=gate, metrics=metrics, credentials=credentials, server=server)
@@ -70,9 +74,9 @@ async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(
 
 
 @asynccontextmanager
-async def connected(server, **more):
+async def connected(server, host="127.0.0.1", **more):
     """A connection: its two ends."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, **more)
+    reader, writer = await asyncio.open_connection(host, server.port, **more)
     try:
         yield reader, writer
     finally:

@@ -77,10 +77,21 @@ class PermissionDenied(RequestError):
 
 
 class PageRefused(RequestError):
-    """A browser sends this for a page of an origin that may not call."""
+    """A browser sends this for a page of an origin that may not call. It may say no origin: then "" is given."""
 
     def __init__(self, origin: str) -> None:
-        super().__init__("ORIGIN_REFUSED", f"pages of {origin[:128]} may not call: see --cors-origins")
+        pages = origin[:128] or "other sites"
+        super().__init__("ORIGIN_REFUSED", f"pages of {pages} may not call: see --cors-origins")
+
+
+class HostRefused(RequestError):
+    """A request of HTTP names a host that is not this machine, where only this machine may ask."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            "HOST_REFUSED",
+            f"this server has no tokens and is not {host[:128]}: send `host: localhost`, or give it tokens",
+        )
 
 
 class Overloaded(RequestError):

@@ -100,6 +100,7 @@ def test_an_error_in_a_stream_is_its_end():
         (asked(b"[" * 5000), (400, "MALFORMED_REQUEST")),
         (asked(b'{"text": "\xff"}'), (400, "MALFORMED_REQUEST")),
         (asked(b""), (400, "MALFORMED_REQUEST")),
+        (asked(b" []"), (400, "MALFORMED_REQUEST")),
         (asked(b"\x08", kind="application/proto"), (400, "MALFORMED_REQUEST")),
         (asked(b'{"labels": [' + b"{}," * MAX_JSON_PARTS + b"{}]}"), (400, "MESSAGE_TOO_LARGE")),
         (asked(json.dumps({"labels": ["a"] * 2000}).encode()), (400, "INPUT_TOO_LONG")),

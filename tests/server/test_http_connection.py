@@ -84,7 +84,9 @@ def test_http_1_0_gets_no_chunks():
         pytest.param(head(CLASSIFY, "content-length: 5", CHUNKED) + b"0\r\n\r\n", 400, id="length and chunks"),
         pytest.param(head(CLASSIFY, "content-length: 5", "content-length: 6"), 400, id="two lengths"),
         pytest.param(head(CLASSIFY, "content-length: -5"), 400, id="a length below zero"),
-        pytest.param(head(CLASSIFY, "transfer-encoding: xchunked"), 400, id="no such encoding"),
+        pytest.param(head(CLASSIFY, "transfer-encoding: xchunked"), 501, id="no such encoding"),
+        pytest.param(head(CLASSIFY, "transfer-encoding: gzip, chunked"), 501, id="compressed chunks"),
+        pytest.param(head(CLASSIFY, "transfer-encoding: gzip", CHUNKED), 501, id="compressed chunks, in two headers"),
         pytest.param(head(CLASSIFY, "transfer-encoding : chunked"), 400, id="a space before the colon"),
         pytest.param(head(CLASSIFY, "x: a\n b"), 400, id="a folded header"),
         pytest.param(head(CLASSIFY, "x: \0"), 400, id="a zero byte"),
@@ -243,9 +245,27 @@ def test_who_does_not_read_is_hung_up_on():
     run(scenario())
 
 
+@pytest.mark.parametrize("sent", [asked(), asked(version="1.0")], ids=["1.1", "1.0"])
+def test_who_sends_no_more_is_answered(sent):
+    """As `nc -N` does. A request of which the end has not come is not."""
+
+    async def scenario():
+        async with served() as server:
+            for data, status in ((sent, 200), (sent[:-1], None)):
+                async with connected(server) as (reader, writer):
+                    writer.write(data)
+                    writer.write_eof()
+                    if status:
+                        assert status == (await response(reader))[0]
+                    assert b"" == await asyncio.wait_for(reader.read(), 60)
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("path", [CLASSIFY, STREAM])
-def test_a_caller_who_goes_is_noticed_at_once(path):
+def test_a_caller_who_goes_is_noticed_soon(path, monkeypatch):
     """Unary or streamed: what answers is cancelled, and the call counts as that."""
+    monkeypatch.setattr(connections, "HALF_S", 0.01)
     state = []
 
     async def wait(request, call):

@@ -8,6 +8,7 @@ from weft_server.api.connections import HttpConnections
 from weft_server.api.cross_origin import CrossOrigin
 from weft_server.api.dispatcher import Dispatcher
 from weft_server.api.listener import Listener
+from weft_server.api.own_hosts import OwnHosts
 from weft_server.config import ConfigError
 from weft_server.transport.addresses import addresses_of, bound, free_port, place
 
@@ -45,7 +46,8 @@ class ApiServer:
         assert config.api_port is not None, "an HTTP port of calls that is off. This is a bug."
         sockets = _bind(config, config.api_port)
         self.port = int(sockets[0].getsockname()[1])
-        dispatcher = Dispatcher(routes, gate, access, answers, CrossOrigin(config.allowed_origins), refuse)
+        pages, hosts = CrossOrigin(config.allowed_origins), OwnHosts(config)
+        dispatcher = Dispatcher(routes, gate, access, answers, pages, hosts, refuse)
         max_age_s = config.max_connection_age_s or float("inf")
         self.connections = HttpConnections(dispatcher.answer, gate, config.max_connections, max_age_s)
         self._listener = Listener(sockets, self.connections, credentials.calls_context())

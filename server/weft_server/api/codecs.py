@@ -97,6 +97,8 @@ class JsonCodec:
             json_format.Parse(data, message)
         except (json_format.ParseError, UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
             raise _malformed(error) from None
+        if not data.lstrip().startswith(b"{"):  # a list without elements would be a message without fields
+            raise InvalidRequest("", "the request is not a valid message: it is no JSON object", "MALFORMED_REQUEST")
         # Its fields are counted as those of any message.
         self._bounds.weigh(message.SerializeToString())
         return message

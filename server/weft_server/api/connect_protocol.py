@@ -194,8 +194,14 @@ def _malformed(why: str) -> InvalidRequest:
     return InvalidRequest("", f"the request is not a valid message: {why}", "MALFORMED_REQUEST")
 
 
-def refuse_unknown(_request: HttpRequest, refusal: Refusal) -> Response:
-    """Return the response of what has no route."""
+def refuse_unknown(request: HttpRequest, refusal: Refusal) -> Response:
+    """Return the response of what has no route, or of who may not know whether it has.
+
+    What it asks for as, and not what it asks for, says whether that is a stream's end.
+    """
+    media_type = _media_type(request)
+    if refusal.code == "UNAUTHENTICATED" and media_type in {f"{STREAM}json", f"{STREAM}proto"}:
+        return HttpResponse(200, _end_of_stream(refusal), media_type)
     response = refuse_unary(refusal)
     if refusal.code == "UNIMPLEMENTED":
         response.status = 404

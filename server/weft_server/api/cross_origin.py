@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from weft_server.api.http_messages import HttpRequest
 
 ANY = "*"
+# What a browser says of a page that is not this server's own, also where it says no origin: for a picture, or a link.
+_OTHERS = {"cross-site", "same-site"}
 # Seconds for which a browser need not ask again.
 _MAX_AGE = "7200"
 
@@ -26,7 +28,9 @@ class CrossOrigin:
 
     def allows(self, request: HttpRequest) -> bool:
         """Whether a request comes from no page, or from one that may call."""
-        return not request.header("origin") or self.knows(request)
+        if request.header("origin"):
+            return self.knows(request)
+        return ANY in self._origins or request.header("sec-fetch-site") not in _OTHERS
 
     def knows(self, request: HttpRequest) -> bool:
         """Whether a request comes from a page that may call."""

@@ -13,7 +13,15 @@ from weft_server.api.connection import HEAD_S
 from weft_server.api.http_messages import HttpResponse
 from weft_server.api.refusal import Refused, refusal_of
 from weft_server.calls.call_gate import OK
-from weft_server.errors import InvalidRequest, MethodNotFound, Overloaded, PageRefused, RequestError
+from weft_server.errors import (
+    HostRefused,
+    InvalidRequest,
+    MethodNotFound,
+    Overloaded,
+    PageRefused,
+    RequestError,
+    Unauthenticated,
+)
 from weft_server.models.request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from weft_server.api.connection import Connection
     from weft_server.api.cross_origin import CrossOrigin
     from weft_server.api.http_messages import HttpRequest, Response, Route
+    from weft_server.api.own_hosts import OwnHosts
     from weft_server.api.refusal import Refusal
     from weft_server.auth.authorization import Authorization
     from weft_server.calls.call_gate import CallGate
@@ -30,6 +39,8 @@ _log = structlog.get_logger(__name__)
 TIMEOUT_KEY = "connect-timeout-ms"
 # As the Connect protocol has it: https://connectrpc.com/docs/protocol#unary-request
 _MAX_TIMEOUT_DIGITS = 10
+# What is refused before it is known who calls.
+_OF_STRANGERS = (HostRefused, PageRefused, Unauthenticated)
 
 
 class Dispatcher:
@@ -42,6 +53,7 @@ class Dispatcher:
         access: Authorization,
         answers: Mapping[str, Callable[[Any, Any], Any]],
         cross_origin: CrossOrigin,
+        own_hosts: OwnHosts,
         refuse: Callable[[HttpRequest, Refusal], Response],
     ) -> None:
         """`answers` has what answers each method of weft.v1. `refuse` refuses what has no route."""
@@ -54,6 +66,7 @@ class Dispatcher:
         self._access = access
         self._answers = answers
         self._cross_origin = cross_origin
+        self._own_hosts = own_hosts
         self._refuse = refuse
 
     async def answer(self, request: HttpRequest, connection: Connection) -> None:
@@ -83,6 +96,8 @@ class Dispatcher:
     def _admit(self, call: RequestContext, route: Route | None, request: HttpRequest) -> None:
         """Raise RequestError for who may not call, and for what is refused before its body is read."""
         call.came_by(request.peer)
+        if not self._own_hosts.allows(request):
+            raise HostRefused(request.header("host"))
         if not self._cross_origin.allows(request):
             raise PageRefused(request.header("origin"))
         # Nothing is told to strangers.
@@ -103,11 +118,14 @@ class Dispatcher:
         refusal = refusal_of(error, self._gate.refused(call, error))
         if isinstance(error, Overloaded):
             await self._gate.shed(call)
-        route = self._route_of(request)
+        # Strangers cannot see whether there is a route.
+        route = None if isinstance(error, _OF_STRANGERS) else self._route_of(request)
         response = (route.refuse if route else self._refuse)(request, refusal)
         methods = self._methods.get(request.path)
         if isinstance(error, MethodNotFound) and methods:
             response = HttpResponse(405, headers=(("allow", ", ".join(methods)),))
+        if isinstance(error, HostRefused) and isinstance(response, HttpResponse):
+            response.status = 421
         await self._send_at_once(call, response, request, connection)
 
     async def _run(self, call: RequestContext, route: Route, request: HttpRequest, connection: Connection) -> None:

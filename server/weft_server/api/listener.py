@@ -69,7 +69,7 @@ class Listener:
             except ConnectionAbortedError:  # its caller has gone
                 continue
             except OSError as error:
-                _log.error("no connection can be accepted", why=error.strerror)  # noqa: TRY400 - the reason says all
+                _log.error("no connection can be accepted", why=error.strerror)
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(listening)
                 loop.call_later(PAUSE_S, self._listen, listening)

@@ -24,14 +24,15 @@ from weft_server.transport.handlers import FIELD_BYTES
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from weft_server.api.http_messages import HttpRequest, Response
+    from weft_server.api.http_messages import HttpRequest, HttpResponse, Response
     from weft_server.api.refusal import Refusal
     from weft_server.models.registry import ModelRegistry
     from weft_server.openai_api.api_request import Caller, Spelling
     from weft_server.openai_api.fields import RequestFields
 
 REQUEST_ID = "x-request-id"
-_OURS = "/v1/"
+# Where the paths of gRPC's methods begin. All others are of this API.
+_OTHERS = ("/weft.", "/grpc.")
 _JSON_PARTS = b"{[,"
 
 
@@ -99,9 +100,10 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requ
 
 
 def refuse_path(request: HttpRequest, refusal: Refusal) -> Response:
-    """Return the response of a path that has no route, in the shape of those beside it."""
-    is_ours = request.path.startswith(_OURS)
-    return error_response(refusal, {}) if is_ours else refuse_unknown(request, refusal)
+    """Return the response of a path that has no route, or of who may not know whether it has, as its beginning says."""
+    if request.path.startswith(_OTHERS):
+        return refuse_unknown(request, refusal)
+    return _with_id(error_response(refusal, {}), request)
 
 
 class _Served:
@@ -138,10 +140,13 @@ class _Served:
 
     def refuse(self, request: HttpRequest, refusal: Refusal) -> Response:
         """Return the response of a refusal."""
-        response = error_response(refusal, self._endpoint.params)
-        if request_id := request.header(REQUEST_ID):
-            response.headers += ((REQUEST_ID, request_id),)
-        return response
+        return _with_id(error_response(refusal, self._endpoint.params), request)
+
+
+def _with_id(response: HttpResponse, request: HttpRequest) -> HttpResponse:
+    if request_id := request.header(REQUEST_ID):
+        response.headers += ((REQUEST_ID, request_id),)
+    return response
 
 
 def _weigh(request: HttpRequest, data: bytes) -> int:
