@@ -198,12 +198,12 @@ def test_a_large_answer_is_written_aside(monkeypatch):
 
 def test_other_large_answers_are_written_aside(monkeypatch):
     """Tokens, and documents that were judged."""
-    seen = []
+    seen, name = [], "_whole"
     for module in (tokens, rerank):
-        made = module._whole
+        made = getattr(module, name)
         monkeypatch.setattr(
             module,
-            "_whole",
+            name,
             lambda *given, made=made, **more: seen.append(threading.current_thread()) or made(*given, **more),
         )
     cut = tokenization_pb2.TokenizeResponse(token_ids=[70_000] * 100_000)
