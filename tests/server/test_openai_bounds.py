@@ -10,11 +10,22 @@ import pytest
 
 from openai_calls import Client, Scripted
 from weft_proto.decoding import PENALTIES, SAMPLING
-from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_pb2
+from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_pb2, tokenization_pb2
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
+from weft_server.api.http_messages import HttpRequest
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.models.registry import ModelRegistry
-from weft_server.openai_api import aside, batch, chat, completions, embeddings, text_answers, text_requests
+from weft_server.openai_api import (
+    aside,
+    batch,
+    chat,
+    completions,
+    embeddings,
+    rerank,
+    text_answers,
+    text_requests,
+    tokens,
+)
 from weft_server.openai_api.fields import RequestFields
 from weft_server.openai_api.routes import ENDPOINTS, openai_routes
 
@@ -41,8 +52,10 @@ def refusal(path=COMPLETIONS, task=common_pb2.TASK_GENERATE, **body):
         ({"choice": ["a"] * 1025}, "choice", "invalid_field"),
         ({"regex": "x" * 65_537}, "regex", "constraint_refused"),
         ({"grammar": "x" * 65_537}, "grammar", "constraint_refused"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": "x" * 65_537}}},
+         "response_format", "constraint_refused"),
     ],
-)
+)  # fmt: skip
 def test_a_decoding_has_the_bounds_of_weft(fields, param, code):
     """Before anything is made of it: lists have as many entries as gRPC takes, and constraints as many bytes."""
     assert (400, param, code) == refusal(prompt=["a", "b"], **fields)
@@ -116,6 +129,15 @@ def test_a_small_queue_is_not_flooded_by_a_batch():
     assert [1, 1, 2, 32, 32] == [batch.most_together(each) for each in (1, 8, 16, 256, 1000)]
 
 
+def test_a_route_knows_the_queue():
+    """By the server's setting: a batch takes its eighth."""
+    route = next(each for each in openai_routes(ModelRegistry([]), 1 << 20, 16) if each.path == COMPLETIONS)
+    body = msgspec.json.encode({"model": "m", "prompt": ["a"] * 9})
+    caller = Counting()
+    asyncio.run(route.answer(HttpRequest("POST", COMPLETIONS, "", [], "peer", None, None, {}, body), caller))
+    assert 2 == caller.most_open
+
+
 def test_texts_have_the_bound_of_grpc():
     """Only a route that takes pictures or recordings has a larger body. A chat without pictures is no such one."""
     bounds = {each.path: each.max_bytes for each in openai_routes(ModelRegistry([]), 16 << 20) if each.method == "POST"}
@@ -172,6 +194,24 @@ def test_a_large_answer_is_written_aside(monkeypatch):
     whole, where = talk([done] * 2, **large)
     assert {True} == where
     assert whole | {"created": 0} == aside_whole | {"created": 0}
+
+
+def test_other_large_answers_are_written_aside(monkeypatch):
+    """Tokens, and documents that were judged."""
+    seen, name = [], "_whole"
+    for module in (tokens, rerank):
+        made = getattr(module, name)
+        monkeypatch.setattr(
+            module,
+            name,
+            lambda *given, made=made, **more: seen.append(threading.current_thread()) or made(*given, **more),
+        )
+    cut = tokenization_pb2.TokenizeResponse(token_ids=[70_000] * 100_000)
+    asyncio.run(Client(Scripted(cut)).post("/tokenize", model="m", prompt="p"))
+    card = model_pb2.GetModelResponse(model={"takes_pairs": True, "labels": ["l"]})
+    judged = classification_pb2.ClassifyResponse(labels=[{"label": "l", "score": 0.5}])
+    asyncio.run(Client(Scripted(card, judged)).post(RERANK, model="m", query="q", documents=[LARGE]))
+    assert [False] * 2 == [thread is threading.main_thread() for thread in seen]
 
 
 def test_the_scores_of_an_answer_are_bounded():
