@@ -2,15 +2,17 @@
 
 import asyncio
 import base64
+import gc
 import threading
 
+import msgspec
 import pytest
 
 from openai_calls import Client, Scripted
 from weft_proto.decoding import PENALTIES, SAMPLING
 from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_pb2
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
-from weft_server.errors import Overloaded
+from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.models.registry import ModelRegistry
 from weft_server.openai_api import aside, batch, chat, completions, embeddings, text_answers, text_requests
 from weft_server.openai_api.fields import RequestFields
@@ -274,3 +276,51 @@ def test_greedy_decoding_has_the_ranges_of_draws():
         ((name, _),) = wrong.items()
         assert (400, name, "invalid_field") == refusal(prompt="p", temperature=0, **wrong)
         assert (400, name, "invalid_field") == refusal(prompt="p", temperature=0, num_beams=2, **wrong)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_no_garbage_is_searched_for_meanwhile(is_on):
+    """A search through all that a server has would hold up everybody. Afterwards it is as before."""
+    before = gc.isenabled()
+    (gc.enable if is_on else gc.disable)()
+    try:
+        assert not asyncio.run(aside.aside(1 << 20, gc.isenabled))
+        assert is_on == gc.isenabled() == asyncio.run(aside.aside(1, gc.isenabled))
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(aside.aside(1 << 20, lambda: 1 / 0))
+        assert is_on == gc.isenabled()
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_biases_are_counted_before_they_are_read():
+    """Each of 260,000 would be an object of a dict. What is no object of numbers is refused by its name."""
+    many = msgspec.json.encode({"model": "m", "prompt": "p", "logit_bias": {"5": 1}})
+    assert isinstance(completions.FIELDS.read(many).logit_bias, msgspec.Raw)
+    for wrong in ([1], {"5": "a"}, {"5": [1]}, "a", 1, {"5": None}):
+        assert (400, "logit_bias", "invalid_field") == refusal(prompt="p", logit_bias=wrong)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b'"user": "\xff"',
+        b'"logit_bias": {"\xff": 1}',
+        b'"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"a": "\xff"}}}',
+    ],
+)
+def test_a_body_is_utf8_everywhere(field):
+    """Also where its JSON is not read, or not yet."""
+    body = b'{"model": "m", "prompt": "p", %s}' % field
+    status, _, answer = asyncio.run(Client(Scripted()).send("POST", COMPLETIONS, body))
+    assert (400, "bad_json") == (status, answer["error"]["code"])
+
+
+def test_nothing_is_made_of_what_is_ignored():
+    """However much it is. It is JSON all the same."""
+    read = completions.FIELDS.read
+    many = b'{"model": "m", "prompt": "p", "user": [%s0]}' % (b"[]," * 50_000)
+    assert isinstance(read(many).user, msgspec.Raw)
+    for wrong in (b"[}", b"[" * 100_000 + b"]" * 100_000, b'{"a" 1}'):
+        with pytest.raises(InvalidRequest, match="no JSON"):
+            read(b'{"model": "m", "prompt": "p", "user": %s}' % wrong)

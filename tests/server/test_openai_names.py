@@ -72,3 +72,11 @@ def test_a_form_ends_with_its_last_boundary(caplog):
         status, _, answer = asyncio.run(sent)
         assert (400, "bad_form") == (status, answer["error"]["code"])
     assert [] == [each for each in caplog.records if each.name.startswith("python_multipart")]
+
+
+def test_the_type_of_a_form_is_short():
+    """A long one would take long to read."""
+    body, kind = form(b"x", model="m")
+    sent = Client(Scripted()).send("POST", TRANSCRIPTIONS, body, kind + ";" * 15_000)
+    status, _, answer = asyncio.run(sent)
+    assert (400, "bad_form") == (status, answer["error"]["code"])

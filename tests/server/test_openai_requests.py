@@ -349,6 +349,7 @@ def test_a_body_is_weighed_before_it_is_read():
 
     assert (1000, 400) == (route.max_bytes, weight(b"x" * 200, content_type="multipart/form-data"))
     assert weight(b"[" * 200) > weight(b"x" * 200) == 400
+    assert weight(b"[" * 200) == weight(b"{" * 200) == weight(b"," * 200)
     with pytest.raises(CannotDecompress):
         weight(b"", content_encoding="gzip")
     with pytest.raises(InvalidRequest, match="braces, brackets and commas"):

@@ -40,9 +40,10 @@ class RequestFields:
         self, name: str, taken: tuple[Field, ...], refused: tuple[NotTaken, ...] = (), ignored: tuple[str, ...] = ()
     ) -> None:
         self.taken, self.refused, self.ignored = taken, refused, ignored
-        anything = [(each, Any, None) for each in (*(each.name for each in refused), *ignored)]
+        # Of what is ignored, nothing is made.
+        others = [*((each.name, Any, None) for each in refused), *((name, msgspec.Raw, None) for name in ignored)]
         self._struct = msgspec.defstruct(
-            name, [*((each.name, each.type, each.default) for each in taken), *anything],
+            name, [*((each.name, each.type, each.default) for each in taken), *others],
             kw_only=True, forbid_unknown_fields=True,
         )  # fmt: skip
         self._decoder = msgspec.json.Decoder(self._struct)
@@ -50,6 +51,9 @@ class RequestFields:
     def read(self, body: bytes) -> Any:
         """Return the struct of a JSON body. Raises InvalidRequest, which names the field."""
         try:
+            if not body.isascii():
+                # The decoder does not look into what it leaves as it stands, such as a schema.
+                body.decode()
             return self._checked(self._decoder.decode(body))
         except msgspec.ValidationError as error:
             raise _refusal(str(error)) from error

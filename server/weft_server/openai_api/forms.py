@@ -11,6 +11,8 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from weft_server.errors import InvalidRequest
 
 MAX_PARTS = 64
+# Of a type and its boundary, which has at most 70.
+_MAX_TYPE = 512
 # It writes a line of each form that is wrong, which callers would fill the log with.
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 _FORM = b"multipart/form-data"
@@ -52,6 +54,9 @@ class _Parts:
 
 def read_form(body: bytes, content_type: str) -> dict[str, list[bytes]]:
     """Return the values of each field, in their order. Raises InvalidRequest for what is no such form."""
+    # To parse it takes time that grows faster than it does.
+    if len(content_type) > _MAX_TYPE:
+        raise InvalidRequest("", f"the content-type has more than {_MAX_TYPE} characters", "BAD_FORM")
     kind, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if kind != _FORM or not boundary:

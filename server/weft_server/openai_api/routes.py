@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 REQUEST_ID = "x-request-id"
 # Where the paths of gRPC's methods begin. All others are of this API.
 _OTHERS = ("/weft.", "/grpc.")
-_JSON_PARTS = (b"{", b"[", b",")
+_JSON_PARTS = b"{[,"
 
 
 class Endpoint(NamedTuple):
@@ -155,7 +155,8 @@ def _weigh(request: HttpRequest, data: bytes) -> int:
         raise CannotDecompress
     if request.header("content-type").startswith("multipart/"):
         return 2 * len(data)
-    num_parts = sum(map(data.count, _JSON_PARTS))
+    # 0.6 ms for a megabyte. To count each of them takes five times as long.
+    num_parts = len(data) - len(data.translate(None, _JSON_PARTS))
     if num_parts > MAX_JSON_PARTS:
         why = f"the JSON has {num_parts:,} braces, brackets and commas, and may have {MAX_JSON_PARTS:,}"
         raise InvalidRequest("", why, "MESSAGE_TOO_LARGE")

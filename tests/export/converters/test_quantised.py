@@ -4,6 +4,7 @@ The packing here is written down by the formats' own descriptions, apart from ou
 """
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,10 @@ from decoder_kinds import DECODERS
 from hf_models import LOGITS, change_config, converted, furthest, made, token_rows
 
 from weft_export.converters.convert import convert
+from weft_export.converters.fields import Fields
+from weft_export.converters.quantized.reading import unquantised
+from weft_export.converters.tensors import StoredTensors
+from weft_export.converters.text.json_file import read_object
 from weft_export.errors import CheckpointError
 from weft_export.layers.block_linear import FOUR_BITS, BlockLinear
 from weft_export.options import ExportOptions
@@ -134,6 +139,18 @@ def test_a_quantised_directory_answers_with_the_weights_that_it_stands_for(confi
     check(tmp_path, model)
 
 
+@pytest.mark.parametrize("form", ["auto_gptq", "auto_awq", "auto_round"])
+def test_what_autoround_saved_is_its_own_model(form):
+    """GPTQ's format, AWQ's and its own, as the library writes them: each weight rounds to that of its own model."""
+    folder = Path(__file__).parent / "auto_round" / form
+    theirs = safetensors.torch.load_file(folder / "rounded.safetensors")
+    config = read_object(folder / "config.json")
+    ours = unquantised(config, Fields(config), StoredTensors(folder))
+
+    assert 14 == len(theirs)
+    assert [] == [name for name, weight in theirs.items() if not torch.equal(ours.reader(name)().bfloat16(), weight)]
+
+
 def scheme_of(num_bits, strategy, kind="int", *, symmetric=True, size=None):
     """Return a scheme of compressed-tensors."""
     weights = {"num_bits": num_bits, "type": kind, "symmetric": symmetric, "strategy": strategy, "group_size": size}
@@ -207,6 +224,11 @@ def test_what_is_rounded_while_a_model_runs_is_noted(tmp_path):
     assert any("input_activations of its quantization_config are not followed" in each for each in notes)
 
 
+AUTO_ROUND = GPTQ | {
+    "quant_method": "auto-round",
+    "autoround_version": "0.16.1",
+    "packing_format": "auto_round:auto_gptq",
+}
 COMPRESSED = {
     "quant_method": "compressed-tensors",
     "format": "pack-quantized",
@@ -238,6 +260,10 @@ COMPRESSED = {
         (COMPRESSED | {"config_groups": {"a": scheme_of(6, "group", size=GROUP)}}, "num_bits is 6"),
         (COMPRESSED | {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme"),
         (COMPRESSED, "the files have none such"),
+        (AUTO_ROUND | {"packing_format": "auto_round:exllamav2"}, "packing_format is 'auto_round:exllamav2'"),
+        (AUTO_ROUND | {"data_type": "nv_fp"}, "data_type is 'nv_fp'"),
+        (AUTO_ROUND | {"extra_config": {"model.layers.0": {"bits": 8}}}, "extra_config"),
+        (GPTQ | {"provider": "auto-round"}, "provider"),
     ],
 )
 def test_a_layout_that_is_not_read_is_refused_by_its_name(config, complaint, tmp_path):

@@ -12,6 +12,28 @@ from weft_export.converters.quantized.product import StoredProduct
 from weft_export.converters.tensors import NamedTensors, StoredTensors
 from weft_export.errors import CheckpointError
 
+# What AutoRound writes into the formats of others: how it found the weights.
+_AUTO_ROUND = [
+    "amp",
+    "autoround_version",
+    "batch_size",
+    "block_name_to_quantize",
+    "enable_minmax_tuning",
+    "enable_norm_bias_tuning",
+    "enable_quanted_input",
+    "gradient_accumulate_steps",
+    "iters",
+    "low_gpu_mem_usage",
+    "lr",
+    "minmax_lr",
+    "nsamples",
+    "provider",
+    "seqlen",
+    "sym",
+    "to_quant_block_names",
+]
+# Its own format is that of others under another name.
+_PACKINGS = {"auto_round:auto_gptq": "gptq", "auto_round:auto_awq": "awq"}
 _METHODS: Mapping[str, Callable[[Fields, NamedTensors], list[StoredProduct]]] = {
     "gptq": gptq_products,
     "awq": awq_products,
@@ -31,6 +53,10 @@ def unquantised(config: Mapping[str, Any], fields: Fields, stored: StoredTensors
     said = fields.part(key)
     # What llmcompressor writes may leave its own name out.
     method = said.word("quant_method", "compressed-tensors" if "config_groups" in said else "")
+    if method == "auto-round" or "autoround_version" in said:
+        said.skip("quant_method", *_AUTO_ROUND)
+        said.only("data_type", "int")
+        method = said.among("packing_format", _PACKINGS) if method == "auto-round" else method
     make = _METHODS.get(method)
     if make is None:
         known = ", ".join(_METHODS)
