@@ -339,6 +339,22 @@ def test_who_is_idle_longest_makes_way(monkeypatch):
     run(scenario())
 
 
+def test_who_comes_in_one_moment_makes_way_too(monkeypatch):
+    """Six that are accepted in one turn: the last two have the places, and each of the others is ended once."""
+    monkeypatch.setattr(connections, "HEAD_S", 3600.0)
+
+    async def scenario():
+        async with served(max_connections=2) as server, AsyncExitStack() as stack:
+            address = ("127.0.0.1", server.port)
+            callers = [stack.enter_context(socket.create_connection(address)) for _ in range(6)]
+            await until(lambda: 4 == server.gate.traffic.num_ended)
+            assert 2 == len(server.server.connections.peers)
+            for caller in callers[:4]:
+                assert b"" == await asyncio.to_thread(caller.recv, 1)
+
+    run(scenario())
+
+
 def test_what_is_accepted_goes_on_when_files_are_there_again(monkeypatch):
     """Without a file for it a connection waits. It is answered a moment later."""
     monkeypatch.setattr("weft_server.api.listener.PAUSE_S", 0.01)
