@@ -31,8 +31,6 @@ HEAD_S = 10.0
 IDLE_S = 75.0
 # For a caller to notice that a connection ends, who still sends a body that nobody reads.
 LINGER_S = 2.0
-# For an answer to a caller who has sent its last byte. Most of those have gone. Others wait: `nc -N`.
-HALF_S = 1.0
 
 
 class Connection(asyncio.Protocol):
@@ -58,7 +56,7 @@ class Connection(asyncio.Protocol):
         self._body: RequestBody | None = None
         # Whether the connection ends after this response, and whether what comes is dropped.
         self._is_last = self._is_deaf = False
-        self._is_http_1_0 = self._is_tls = False
+        self._is_http_1_0 = False
         self._method = ""
         self._url = b""
         self._headers: list[tuple[str, str]] = []
@@ -75,8 +73,6 @@ class Connection(asyncio.Protocol):
         # Who writes waits until the system has all of it.
         transport.set_write_buffer_limits(high=1, low=0)
         self._certificate = transport.get_extra_info("peercert")
-        # Its end of sending is that of TLS.
-        self._is_tls = transport.get_extra_info("sslcontext") is not None
         now = time.monotonic()
         self._age_at, self.until = now + self._home.max_age_s, now + HEAD_S
 
@@ -107,14 +103,6 @@ class Connection(asyncio.Protocol):
             most = MAX_HEAD_BYTES if self._body is None else MAX_FRAMING_BYTES
             if self._num_framing > most and not (self._body and self._body.is_whole):
                 self._give_up(431)
-
-    def eof_received(self) -> bool:
-        """Answer a request that has come whole, if that takes but a moment. Returns whether the connection stays."""
-        self._is_last = True
-        if self._task is None or not (self._body and self._body.is_whole) or self._is_tls:
-            return False
-        self.until = time.monotonic() + HALF_S
-        return True
 
     def pause_writing(self) -> None:
         """Note that the system takes no more for now."""
