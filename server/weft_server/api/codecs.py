@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Objects, lists and their members. A list of as many token ids as any model takes has half as many.
 MAX_JSON_PARTS = 262_144
-_PARTS = (b"{", b"[", b",")
+_PARTS = b"{[,"
 # In the words of json_format.
 _UNKNOWN = re.compile(r'no field named "([^"]*)" at "([^"]*)"')
 # More JSON than this is read and written by a thread, so that no other request waits for it.
@@ -57,6 +57,11 @@ class ProtoCodec:
         return bytes(message.SerializeToString())
 
 
+def num_json_parts(data: bytes) -> int:
+    """Return how many objects, lists and further members JSON has at most. 0.6 ms for a megabyte, in one pass."""
+    return len(data) - len(data.translate(None, _PARTS))
+
+
 class JsonCodec:
     """Protojson: https://protobuf.dev/programming-guides/json/. Fields that the contract does not know are refused.
 
@@ -69,7 +74,7 @@ class JsonCodec:
 
     def weigh(self, data: bytes) -> int:
         """Return about how many bytes of memory a message takes. Raises InvalidRequest for one of too many parts."""
-        num_parts = sum(map(data.count, _PARTS))
+        num_parts = num_json_parts(data)
         if num_parts > MAX_JSON_PARTS:
             raise InvalidRequest(
                 "",
