@@ -535,7 +535,7 @@ class FakeServer:
 
 
 @contextlib.contextmanager
-def fake_server(port=0, checks=None):
+def fake_server(port=0, checks=None, host="127.0.0.1"):
     """Run a server on a free port of this machine until the block ends. `checks` answers for its health, if given."""
     servicer = FakeServicer()
     # By default a watch that ends while its status is sent can wait for itself, and the server for ever for it.
@@ -555,9 +555,9 @@ def fake_server(port=0, checks=None):
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     for service in ("", "accepting"):
         checks.set(service, health_pb2.HealthCheckResponse.SERVING)
-    port = server.add_insecure_port(f"127.0.0.1:{port}")
+    port = server.add_insecure_port(f"{host}:{port}")
     server.start()
     try:
-        yield FakeServer(f"127.0.0.1:{port}", servicer, checks)
+        yield FakeServer(f"{host}:{port}", servicer, checks)
     finally:
         server.stop(grace=None).wait()

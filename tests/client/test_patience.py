@@ -59,10 +59,14 @@ def stream_async(target, text="a b", **options):
 ASKS = [call, stream, call_async, stream_async]
 
 
+# The system gives a port that was left to the next server, of whatever test. This address is for who waits alone.
+EMPTY = "127.0.0.7"
+
+
 @pytest.fixture
 def free_target():
     """host:port where nobody is yet."""
-    with fake_server() as server:
+    with fake_server(host=EMPTY) as server:
         return server.target
 
 
@@ -87,7 +91,7 @@ def test_a_server_that_is_not_there_is_waited_for(free_target, ask):
     asking.start()
     asking.join(2)  # longer than gRPC itself tries
     assert [] == given
-    with fake_server(int(free_target.rpartition(":")[2])):
+    with fake_server(int(free_target.rpartition(":")[2]), host=EMPTY):
         asking.join(60)
     assert ["b a"] == given
 
@@ -293,7 +297,7 @@ def test_many_inputs_wait_for_a_first_server(free_target, many):
     asking = threading.Thread(target=ask)
     asking.start()
     asking.join(2)
-    with fake_server(int(free_target.rpartition(":")[2])):
+    with fake_server(int(free_target.rpartition(":")[2]), host=EMPTY):
         asking.join(60)
     assert ["a", "b"] == given
 
