@@ -534,6 +534,11 @@ class FakeServer:
         self.health.set(service, status)
 
 
+# The system gives a port that was left to the next server, of whatever test. At this address are those alone that a
+# client waits for.
+EMPTY = "127.0.0.7"
+
+
 @contextlib.contextmanager
 def fake_server(port=0, checks=None, host="127.0.0.1"):
     """Run a server on a free port of this machine until the block ends. `checks` answers for its health, if given."""

@@ -9,7 +9,7 @@ from grpc import StatusCode
 from grpc_health.v1 import health
 
 import weft
-from fakes import Failure, fake_server
+from fakes import EMPTY, Failure, fake_server
 from weft._channel import CHANNEL_OPTIONS, CallSettings
 from weft_server.rpc.grpc_server import MIN_PING_INTERVAL_MS
 
@@ -129,20 +129,20 @@ def test_waiting_ends_when_the_server_is_ready(client, server):
 
 def test_waiting_bears_that_there_is_no_server_yet():
     """A server that comes up later at the address is found; sync and asyncio."""
-    with fake_server() as server:
+    with fake_server(host=EMPTY) as server:
         port = int(server.target.rpartition(":")[2])
 
     async def wait():
-        async with weft.AsyncClient(f"127.0.0.1:{port}") as client:
+        async with weft.AsyncClient(server.target) as client:
             with pytest.raises(weft.DeadlineExceeded, match=r"^not ready in time: .*: (no answer|.* refused)$"):
                 await client.wait_until_ready(timeout=0.3)
-            with fake_server(port):
+            with fake_server(port, host=EMPTY):
                 await client.wait_until_ready(timeout=60)
 
-    with weft.Client(f"127.0.0.1:{port}") as client:
+    with weft.Client(server.target) as client:
         with pytest.raises(weft.DeadlineExceeded, match=r"^not ready in time: .*: (no answer|.* refused)$"):
             client.wait_until_ready(timeout=0.3)
-        with fake_server(port):
+        with fake_server(port, host=EMPTY):
             client.wait_until_ready(timeout=60)
     asyncio.run(wait())
 

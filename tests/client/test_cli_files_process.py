@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from fakes import fake_server
+from fakes import EMPTY, fake_server
 from terminal import WEFT, on_a_terminal
 from waiting import until
 
@@ -68,10 +68,10 @@ def test_a_server_that_comes_back_loses_no_line(tmp_path):
     """The run waits for it, and goes on."""
     source, out = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("".join(f"{number} a\n" for number in range(60)))
-    with fake_server() as server:
+    with fake_server(host=EMPTY) as server:
         server.servicer.by_text = {f"{number} a": 0.05 for number in range(60)}
         process = begin(server, source, out)
-    with fake_server(int(server.target.rpartition(":")[2])):
+    with fake_server(int(server.target.rpartition(":")[2]), host=EMPTY):
         _, error = process.communicate(timeout=60)
 
     assert (0, EXPECTED) == (process.returncode, out.read_text())
@@ -82,7 +82,7 @@ def test_a_server_that_stays_away_ends_the_run(tmp_path):
     """After --timeout; no line is called failed for it, so that --resume asks them all."""
     source, out = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("".join(f"{number} a\n" for number in range(60)))
-    with fake_server() as server:
+    with fake_server(host=EMPTY) as server:
         server.servicer.by_text = {f"{number} a": 0.05 for number in range(60)}
         argv = command(server, source, out, "--timeout", "5")
         process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)

@@ -13,7 +13,7 @@ import pytest
 from grpc import StatusCode
 
 import weft
-from fakes import Failure, fake_server
+from fakes import EMPTY, Failure, fake_server
 from waiting import until
 from weft._status import Reach
 from weft._window import Window
@@ -387,7 +387,7 @@ def test_a_closed_client_ends_it(server):
 
 def test_a_server_that_went_away_is_waited_for():
     """Once it has answered; one that never was there is an error for each input."""
-    with fake_server() as server:
+    with fake_server(host=EMPTY) as server:
         target = server.target
         client = weft.Client(target, timeout=30.0)
         many = client.translate_many([f"{number} a" for number in range(40)], concurrency=2)
@@ -399,7 +399,7 @@ def test_a_server_that_went_away_is_waited_for():
     reader.start()
     with pytest.raises(TimeoutError):  # for longer than gRPC's retries last, nothing comes
         asyncio.run(until(lambda: len(found) > 1 and isinstance(found[-1], weft.Error), timeout_s=3))
-    with fake_server(port):
+    with fake_server(port, host=EMPTY):
         reader.join(30)
 
     assert [f"a {number}" for number in range(40)] == texts(found)

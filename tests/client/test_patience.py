@@ -11,7 +11,7 @@ import pytest
 from grpc import StatusCode
 
 import weft
-from fakes import Failure, fake_server
+from fakes import EMPTY, Failure, fake_server
 from waiting import until
 from weft import cli
 from weft._patience import Patience, pieces
@@ -57,10 +57,6 @@ def stream_async(target, text="a b", **options):
 
 
 ASKS = [call, stream, call_async, stream_async]
-
-
-# The system gives a port that was left to the next server, of whatever test. This address is for who waits alone.
-EMPTY = "127.0.0.7"
 
 
 @pytest.fixture
