@@ -12,11 +12,11 @@ from openai_calls import Client, Scripted
 from weft_proto.decoding import PENALTIES, SAMPLING
 from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_pb2, tokenization_pb2
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
+from weft_server.api import aside
 from weft_server.api.http_messages import HttpRequest
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.models.registry import ModelRegistry
 from weft_server.openai_api import (
-    aside,
     batch,
     chat,
     completions,

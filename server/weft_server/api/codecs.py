@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf import json_format
 
 from weft_server.admission.message_limits import check_of
+from weft_server.api.aside import aside
 from weft_server.errors import InvalidRequest
 from weft_server.transport.handlers import FIELD_BYTES, Parser
 
@@ -23,8 +23,7 @@ _PARTS = b"{[,"
 # In the words of json_format.
 _UNKNOWN = re.compile(r'no field named "([^"]*)" at "([^"]*)"')
 # More JSON than this is read and written by a thread, so that no other request waits for it.
-_LARGE_BYTES = 32 * 1024
-_LARGE = ThreadPoolExecutor(1, "json")
+_SMALL_BYTES = 32 * 1024
 
 
 class Codec(Protocol):
@@ -86,15 +85,11 @@ class JsonCodec:
 
     async def parse(self, data: bytes) -> Any:
         """Return the message of bytes that were weighed. Raises InvalidRequest."""
-        if len(data) > _LARGE_BYTES:
-            return await asyncio.get_running_loop().run_in_executor(_LARGE, self._parse, data)
-        return self._parse(data)
+        return await aside(len(data), partial(self._parse, data), _SMALL_BYTES)
 
     async def serialize(self, message: Any) -> bytes:
         """Return the bytes of a response."""
-        if message.ByteSize() > _LARGE_BYTES:
-            return await asyncio.get_running_loop().run_in_executor(_LARGE, to_json, message)
-        return to_json(message)
+        return await aside(message.ByteSize(), partial(to_json, message), _SMALL_BYTES)
 
     def _parse(self, data: bytes) -> Any:
         message = self._kind()

@@ -10,9 +10,9 @@ import msgspec
 
 from weft_proto.v1 import common_pb2, model_pb2, transcription_pb2
 from weft_proto.v1.methods import METHODS
+from weft_server.api.aside import aside
 from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
-from weft_server.openai_api.aside import aside
 from weft_server.openai_api.decoding import NUMBER_FIELDS, numbers_of
 from weft_server.openai_api.events import DONE, event, streamed
 from weft_server.openai_api.fields import Field, NotTaken, RequestFields

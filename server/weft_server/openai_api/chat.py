@@ -11,10 +11,10 @@ import msgspec
 from weft_proto.v1 import answer_pb2, caption_pb2, common_pb2, generation_pb2, translation_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
+from weft_server.api.aside import aside
 from weft_server.api.http_messages import HttpResponse
 from weft_server.api.refusal import Refused
 from weft_server.errors import InvalidRequest
-from weft_server.openai_api.aside import aside
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.model_names import selector_of
 from weft_server.openai_api.text_answers import ChatAnswers

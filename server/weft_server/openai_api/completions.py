@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import common_pb2, generation_pb2, translation_pb2
+from weft_server.api.aside import aside
 from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
-from weft_server.openai_api.aside import aside
 from weft_server.openai_api.batch import all_of, check_shared, joined
 from weft_server.openai_api.decoding import in_range
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields

@@ -11,8 +11,8 @@ import numpy as np
 
 from weft_proto.v1 import embedding_pb2
 from weft_proto.v1.methods import METHODS
+from weft_server.api.aside import aside
 from weft_server.api.http_messages import HttpResponse
-from weft_server.openai_api.aside import aside
 from weft_server.openai_api.completions import Texts, inputs_of
 from weft_server.openai_api.decoding import in_range
 from weft_server.openai_api.fields import REQUIRED, Field, RequestFields

@@ -10,9 +10,9 @@ import msgspec
 
 from weft_proto.v1 import classification_pb2, model_pb2
 from weft_proto.v1.methods import METHODS
+from weft_server.api.aside import aside
 from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
-from weft_server.openai_api.aside import aside
 from weft_server.openai_api.batch import all_of, check_shared
 from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
 from weft_server.openai_api.model_names import name_of, selector_of

@@ -12,7 +12,7 @@ import msgspec
 from google.protobuf.json_format import MessageToDict
 
 from weft_proto.v1 import common_pb2
-from weft_server.openai_api.aside import aside
+from weft_server.api.aside import aside
 from weft_server.openai_api.events import DONE, event
 from weft_server.openai_api.log_probs import chat_log_probs, completion_log_probs
 from weft_server.openai_api.model_names import name_of

@@ -9,9 +9,9 @@ import msgspec
 
 from weft_proto.v1 import tokenization_pb2
 from weft_proto.v1.methods import METHODS
+from weft_server.api.aside import aside
 from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
-from weft_server.openai_api.aside import aside
 from weft_server.openai_api.chat import ChatMessage, chat_of
 from weft_server.openai_api.decoding import in_range
 from weft_server.openai_api.fields import REQUIRED, Field, RequestFields

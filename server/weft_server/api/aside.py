@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 # What takes about a millisecond is done at once: a thread costs a tenth of that.
 SMALL_BYTES = 128 * 1024
-_THREAD = ThreadPoolExecutor(1, "openai")
+_THREAD = ThreadPoolExecutor(1, "bodies")
 
 
-async def aside(num_bytes: int, work: Callable[[], T]) -> T:
-    """Return what `work` gives, which reads or writes about so many bytes."""
-    if num_bytes <= SMALL_BYTES:
+async def aside(num_bytes: int, work: Callable[[], T], small_bytes: int | None = None) -> T:
+    """Return what `work` gives, which reads or writes about so many bytes. Up to `small_bytes` it is done at once."""
+    if num_bytes <= (SMALL_BYTES if small_bytes is None else small_bytes):
         return work()
     return await asyncio.get_running_loop().run_in_executor(_THREAD, partial(_uncollected, work))
 
