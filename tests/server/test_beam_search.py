@@ -170,16 +170,16 @@ def test_beams_are_bit_identical_alone_and_crowded(toy):
     """Tokens, scores and log-probabilities, whatever the slots, the lanes and the order of arrival."""
 
     async def answers(num_slots, num_lanes, pause):
-        rng, found = random.Random(6), []
+        rng, found, others = random.Random(6), [], []
         async with Running(toy, num_slots, num_lanes) as running:
             for _ in range(50):
                 source = [rng.randrange(3, 50) for _ in range(5)]
                 sequence = running.submit(source, drawn(rng))
                 found.append(sequence)
-                running.submit(source, Decoding(rng.randrange(1, 9)))
+                others.append(running.submit(source, Decoding(rng.randrange(1, 9))))
                 if pause:
                     await sequence.reply.done()
-            for sequence in found:
+            for sequence in [*found, *others]:
                 await sequence.reply.done()
         return [sequence.reply.outputs for sequence in found]
 
