@@ -57,7 +57,11 @@ class Scripted:
     """A Caller whose answers a test has written. A request that is an error is raised."""
 
     def __init__(self, *answers):
-        self.answers, self.asked = list(answers), []
+        self.answers, self.asked, self.claimed = list(answers), [], []
+
+    def claim(self, priority):
+        """Note what is claimed."""
+        self.claimed.append(priority.name)
 
     async def unary(self, method, request):
         """The next answer."""
@@ -79,8 +83,8 @@ class Scripted:
 class Client:
     """Sends requests to the routes, and reads what comes back."""
 
-    def __init__(self, caller, task=common_pb2.TASK_GENERATE, spelling_of=lambda _: None):
-        self.caller = caller
+    def __init__(self, caller, task=common_pb2.TASK_GENERATE, spelling_of=lambda _: None, priority=""):
+        self.caller, self._priority = caller, priority
         self._task_of = task if callable(task) else lambda _: task
         self._spelling_of = spelling_of
 
@@ -97,7 +101,9 @@ class Client:
     async def answer(self, verb, path, data, content_type, parameter=""):
         """What a route returns."""
         (endpoint,) = (each for each in ENDPOINTS if (each.verb, each.path) == (verb, path))
-        request = ApiRequest(self.caller, self._task_of, self._spelling_of, "r1", data, content_type, parameter)
+        request = ApiRequest(
+            self.caller, self._task_of, self._spelling_of, "r1", data, content_type, parameter, priority=self._priority
+        )
         try:
             return await endpoint.handler(request)
         except Refused as told:

@@ -32,6 +32,7 @@ from weft_server.api.codecs import MAX_JSON_PARTS
 from weft_server.api.connect_protocol import refuse_unknown
 from weft_server.api.http_messages import HttpResponse, HttpStream, Route
 from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.sequence import Priority
 from weft_server.transport.traffic import Traffic
 
 TEXT = b'{"text": "hi"}'
@@ -205,6 +206,31 @@ def test_who_may_call(tmp_path):
             assert (403, "ROLE_MISSING") == await reason(server, urgent)
             assert 200 == (await ask(server, asked(TEXT, CLASSIFY, CALLER)))[0]
             assert "bearer" == (await ask(server, asked()))[1]["www-authenticate"]
+
+    run(scenario())
+
+
+async def _urgent(request, caller):
+    """What a body asks for, as a route takes it."""
+    caller.claim(Priority[request.body.decode()])
+    text = (await caller.unary(METHODS["Classify"], classification_pb2.ClassifyRequest(text="a"))).labels[0].label
+    return HttpResponse(200, text.encode())
+
+
+def test_a_priority_in_a_body_is_judged_as_that_of_the_header(tmp_path):
+    """Who lacks the role high may not claim it, and nobody is asked then. All others get the class that they claim."""
+
+    async def classify(request, call):
+        return classification_pb2.ClassifyResponse(labels=[{"label": call.priority.name}])
+
+    async def scenario():
+        row = Route("POST", "/urgent", METHODS["Classify"], 99, lambda _, data: len(data), _urgent, refuse_unknown)
+        async with served(tmp_path, tokens=TOKENS, routes=[row], Classify=classify) as server:
+            assert (403, "ROLE_MISSING") == await reason(server, asked(b"HIGH", "/urgent", CALLER))
+            assert b"LOW" == (await ask(server, asked(b"LOW", "/urgent", CALLER)))[2]
+            search = "authorization: Bearer token-of-the-search"
+            assert b"HIGH" == (await ask(server, asked(b"HIGH", "/urgent", search)))[2]
+            assert {"OK": 2, "PERMISSION_DENIED": 1} == counted(server)
 
     run(scenario())
 

@@ -128,7 +128,8 @@ def test_a_temperature_of_0_draws_nothing():
          "response_format.json_schema.schema", "empty_input"),
         ({"echo": True}, "echo", "not_supported"),
         ({"best_of": 2}, "best_of", "not_supported"),
-        ({"priority": 1}, "priority", "not_supported"),
+        ({"priority": 2}, "priority", "invalid_field"),
+        ({"priority": "urgent"}, "priority", "invalid_field"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "invalid_field"),
         ({"source_language": "en"}, "source_language", "not_supported"),
         ({"explain": {"layer": -1}}, "explain", "invalid_field"),
@@ -154,6 +155,25 @@ def test_a_field_that_asks_for_nothing_is_taken():
     message = {"role": "user", "content": "hi"}
     asked(CHAT, messages=[message], tools=[], tool_choice="none", modalities=["text"], parallel_tool_calls=True)
     assert (400, "tools", "not_supported") == refusal(CHAT, messages=[message], tools=[{"type": "function"}])
+
+
+@pytest.mark.parametrize(
+    ("given", "header", "claimed"),
+    [
+        ("high", "", ["HIGH"]), (-1, "", ["HIGH"]), (0, "", ["NORMAL"]), (1, "low", ["LOW"]),
+        (None, "", []), (None, "high", []), ("high", "low", None), (0, "high", None),
+    ],
+)  # fmt: skip
+def test_a_priority_is_claimed_by_the_body_or_by_the_header(given, header, claimed):
+    """It is a class by its name, or -1, 0 and 1 of vLLM, where lower is earlier. One that is not the header's is 400."""
+    caller = Scripted(generation_pb2.GenerateResponse(completion={"text": "t", "finish_reason": 1}))
+    sent = {"model": "m", "prompt": "p", "priority": given}
+    status, _, answer = asyncio.run(Client(caller, priority=header).send("POST", COMPLETIONS, sent))
+
+    if claimed is None:
+        assert (400, "priority", []) == (status, answer["error"]["param"], caller.asked)
+    else:
+        assert (200, claimed) == (status, caller.claimed)
 
 
 def test_a_body_that_is_no_json_is_refused():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MODEL_KEY = "weft-model"
 PRIORITY_KEY = "weft-priority"
 MAX_TENANT = 64
-_PRIORITIES = {priority.name.lower(): priority for priority in Priority}
+PRIORITIES = {priority.name.lower(): priority for priority in Priority}
 
 
 class EarlyAdmission:
@@ -78,9 +78,9 @@ class EarlyAdmission:
 
 def _priority(value: str) -> Priority:
     try:
-        return _PRIORITIES[value]
+        return PRIORITIES[value]
     except KeyError:
-        names = ", ".join(_PRIORITIES)
+        names = ", ".join(PRIORITIES)
         raise InvalidRequest(PRIORITY_KEY, f"must be one of {names}, not {value[:32]!r}") from None
 
 

@@ -7,9 +7,11 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from weft_server.api.refusal import Refused, refusal_of
+from weft_server.auth.tokens import Role
 from weft_server.calls.call_gate import OK
-from weft_server.errors import DeadlineExpired, Overloaded
+from weft_server.errors import DeadlineExpired, Overloaded, PermissionDenied
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.sequence import Priority
 from weft_server.transport.handlers import let_go
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ class Caller:
         self._answers = answers
         self._context = context
         self.calls: list[RequestContext] = []
+
+    def claim(self, priority: Priority) -> None:
+        """Take the class that a request asks for in its body, before its first call. Raises PermissionDenied."""
+        if priority is Priority.HIGH and not self._context.may_be_high:
+            raise PermissionDenied(self._context.tenant, Role.HIGH, "`priority: high`")
+        self._context.priority = priority
 
     async def unary(self, method: Method, request: Any) -> Any:
         """Return the response of a unary method. Raises Refused."""

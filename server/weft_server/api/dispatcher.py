@@ -12,6 +12,7 @@ from weft_server.api.caller import Caller
 from weft_server.api.connection import HEAD_S
 from weft_server.api.http_messages import HttpResponse
 from weft_server.api.refusal import Refused, refusal_of
+from weft_server.auth.tokens import Role
 from weft_server.calls.call_gate import OK
 from weft_server.errors import (
     HostRefused,
@@ -101,7 +102,8 @@ class Dispatcher:
         if not self._cross_origin.allows(request):
             raise PageRefused(request.header("origin"))
         # Nothing is told to strangers.
-        call.tenant = self._access.of_headers(request.path, request.headers, request.certificate).name
+        identity = self._access.of_headers(request.path, request.headers, request.certificate)
+        call.tenant, call.may_be_high = identity.name, Role.HIGH in identity.roles
         call.came_by(request.peer)
         if route is None:
             raise MethodNotFound(request.path)

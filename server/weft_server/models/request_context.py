@@ -38,6 +38,8 @@ class RequestContext:
     # Whether it is settled who calls. Whoever shows a certificate alone is known when the handler begins.
     is_known: bool = True
     priority: Priority = Priority.NORMAL
+    # Whether its caller may ask for the class high by HTTP. By gRPC only metadata asks, which is judged before.
+    may_be_high: bool = False
     # What the caller says about who shares the prefix cache.
     cache_salt: str = ""
     # How many of the most probable tokens of each step its answer tells.

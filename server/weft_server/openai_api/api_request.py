@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from weft_proto.v1 import common_pb2
     from weft_proto.v1.methods import Method
+    from weft_server.sequence import Priority
 
 
 # Takes a token's id, and whether the token begins its text. See structured_output/token_bytes.py.
@@ -19,6 +20,9 @@ Spelling = Callable[[int, bool], bytes | None]
 
 class Caller(Protocol):
     """Makes the calls of one request. Each raises Refused, which is counted and logged already."""
+
+    def claim(self, priority: Priority) -> None:
+        """Take the class that the body asks for, before the first call. Raises PermissionDenied."""
 
     async def unary(self, method: Method, request: Any) -> Any:
         """Return the response of a unary method of weft.v1."""
@@ -40,6 +44,7 @@ class ApiRequest:
         content_type: what the header says.
         parameter: what stands in the place of `*` in the route's path.
         most_together: how many calls of a batch may be open at a time.
+        priority: what the header `weft-priority` says, which holds already. Empty: nothing.
     """
 
     caller: Caller
@@ -50,3 +55,4 @@ class ApiRequest:
     content_type: str = ""
     parameter: str = ""
     most_together: int = 32
+    priority: str = ""

@@ -24,6 +24,7 @@ from weft_server.openai_api.text_requests import (
     TEXT_FIELDS,
     TEXT_REFUSED,
     check_stream,
+    claim,
     fill,
     method_of,
     stream,
@@ -129,6 +130,7 @@ async def chat_completions(http: ApiRequest) -> Response:
     size = len(http.body)
     asked = await aside(size, partial(FIELDS.read, http.body))
     check_stream(asked)
+    claim(http, asked)
     if asked.top_logprobs is not None and not asked.logprobs:
         raise InvalidRequest("top_logprobs", "needs logprobs: true")
     selector = selector_of(asked.model)

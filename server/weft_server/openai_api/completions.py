@@ -19,6 +19,7 @@ from weft_server.openai_api.text_requests import (
     TEXT_FIELDS,
     TEXT_REFUSED,
     check_stream,
+    claim,
     fill,
     method_of,
     stream,
@@ -62,6 +63,7 @@ async def completions(http: ApiRequest) -> Response:
     size = len(http.body)
     asked = await aside(size, partial(FIELDS.read, http.body))
     check_stream(asked)
+    claim(http, asked)
     prompts = await aside(size, partial(inputs_of, asked.prompt, "prompt", MAX_PROMPTS))
     if asked.stream and len(prompts) > 1:
         raise InvalidRequest("prompt", "must be one prompt for a stream", "NOT_SUPPORTED")

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from weft_proto.v1 import common_pb2
 from weft_proto.v1.methods import METHODS
+from weft_server.admission.early_admission import PRIORITY_KEY
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.api.codecs import MAX_JSON_PARTS, num_json_parts
 from weft_server.api.connect_protocol import refuse_unknown
@@ -131,6 +132,7 @@ class _Served:
             request.header("content-type"),
             unquote(request.path.rpartition("/")[2]),
             self._most_together,
+            request.header(PRIORITY_KEY),
         )
         request.body = b""
         response = await self._endpoint.handler(asked)

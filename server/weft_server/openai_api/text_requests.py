@@ -9,10 +9,12 @@ import msgspec
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2
 from weft_proto.v1.methods import streaming
+from weft_server.admission.early_admission import PRIORITIES, PRIORITY_KEY
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.decoding import DECODING_FIELDS, decoding_of, in_range
 from weft_server.openai_api.events import streamed
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken
+from weft_server.sequence import Priority
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
     from weft_server.openai_api.api_request import ApiRequest
     from weft_server.openai_api.text_answers import TextAnswers
 
+# Lower is earlier, as in vLLM. There are three classes, so all other numbers are refused.
+_PRIORITIES: dict[str | int, Priority] = {
+    **PRIORITIES,
+    -1: Priority.HIGH,
+    0: Priority.NORMAL,
+    1: Priority.LOW,
+}
 # By task: the call that answers with text.
 METHODS_OF_TASKS = {
     common_pb2.TASK_GENERATE: "Generate",
@@ -61,9 +70,9 @@ TEXT_FIELDS = (
     *DECODING_FIELDS,
     Field("explain", bool | ExplainOptions | None, "`true`, or `layer` and `head`: the answer has an `alignment`."),
     *_SAME,
+    Field("priority", int | str | None, "Who goes on first: `high`, `normal`, `low`, or the same as -1, 0, 1."),
 )
 TEXT_REFUSED = (
-    NotTaken("priority", "send the header `weft-priority: low`, `normal` or `high` instead"),
     NotTaken("service_tier", "there is one tier", ("auto", "default")),
     NotTaken("store", "nothing is stored", (False,)),
 )
@@ -112,6 +121,19 @@ def check_stream(asked: Any) -> None:
     """Raise InvalidRequest for options of a stream where there is none."""
     if asked.stream_options and not asked.stream:
         raise InvalidRequest("stream_options", "needs stream: true")
+
+
+def claim(http: ApiRequest, asked: Any) -> None:
+    """Take the class that a request asks for. Raises InvalidRequest, and PermissionDenied as for the header."""
+    if asked.priority is None:
+        return
+    priority = _PRIORITIES.get(asked.priority)
+    if priority is None:
+        names = ", ".join(str(each) for each in _PRIORITIES)
+        raise InvalidRequest("priority", f"must be one of {names}, not {str(asked.priority)[:32]!r}")
+    if http.priority and priority is not PRIORITIES[http.priority]:
+        raise InvalidRequest("priority", f"is not that of the header {PRIORITY_KEY}, {http.priority}: give one of them")
+    http.caller.claim(priority)
 
 
 async def stream(
