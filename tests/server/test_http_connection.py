@@ -26,8 +26,11 @@ from intercepted import run
 from waiting import until
 from weft_proto.v1.classification_pb2 import ClassifyResponse
 from weft_proto.v1.generation_pb2 import StreamGenerateResponse
+from weft_proto.v1.methods import METHODS
 from weft_server.api import connection as connections
+from weft_server.api.connect_protocol import refuse_unknown
 from weft_server.api.connection import MAX_HEAD_BYTES, MAX_HEADERS
+from weft_server.api.http_messages import HttpStream, Route
 from weft_server.transport.traffic import Traffic
 
 CHUNKED = "transfer-encoding: chunked"
@@ -241,6 +244,42 @@ def test_who_does_not_read_is_hung_up_on():
             await until(lambda: 0 == server.gate.num_active)
             assert {"ANSWER_UNREAD": 1} == rejected(server)
             assert 0 == server.gate.traffic.outgoing.num_bytes
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("version", "said"), [("1.1", b"8\r\n: here\n\n\r\n"), ("1.0", b": here\n\n")])
+def test_a_silent_stream_says_that_it_is_there(version, said, monkeypatch):
+    """Its comment comes again and again, as a chunk of its own, until it goes on. When it has ended, none comes."""
+    goes_on = asyncio.Event()
+    monkeypatch.setattr(connections, "SILENCE_S", -1.0)
+    monkeypatch.setattr("weft_server.api.connections.SWEEP_S", 0.01)
+
+    async def chunks():
+        yield b"a"
+        await goes_on.wait()
+        yield b"z"
+
+    async def silent(request, caller):
+        return HttpStream("text/plain", chunks(), comment=b": here\n\n")
+
+    async def classify(request, call):
+        await asyncio.sleep(0.05)
+        return ClassifyResponse()
+
+    async def scenario():
+        row = Route("POST", "/silent", METHODS["Classify"], 99, lambda _, data: len(data), silent, refuse_unknown)
+        async with served(routes=[row], Classify=classify) as server, connected(server) as (reader, writer):
+            writer.write(asked(b"", "/silent", version=version))
+            await reader.readuntil(b"a")
+            for _ in range(2):
+                await reader.readuntil(said)
+            goes_on.set()
+            await reader.readuntil(b"z")
+            if version == "1.1":
+                await reader.readuntil(b"\r\n0\r\n\r\n")
+                writer.write(asked())
+                assert b": here" not in await reader.readuntil(b"HTTP/1.1 200")
 
     run(scenario())
 

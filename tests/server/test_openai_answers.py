@@ -93,25 +93,35 @@ def test_a_completion_is_that_of_generate(demo_repository):
 
 
 def test_several_prompts_and_several_answers(demo_repository):
-    """Choices stand prompt by prompt, each as it is alone. Draws are those of the typed call."""
+    """Choices stand prompt by prompt, each as it is alone, and so do those of a stream. Its usage is their sum."""
 
     async def talk(client):
         asked = {"model": "pydocs", "n": 2, **DRAWS}
         prompts = [PROMPT, "Open the file"]
         many = await client.post(COMPLETIONS, **asked, prompt=prompts)
         alone = [await client.post(COMPLETIONS, **asked, prompt=each) for each in prompts]
-        events = await client.post(COMPLETIONS, **asked, prompt=PROMPT, stream=True)
+        usage = {"stream": True, "stream_options": {"include_usage": True}}
+        events = await client.post(COMPLETIONS, **asked, prompt=prompts, **usage)
+        pieces = await client.post(COMPLETIONS, **asked | {"n": 1}, prompt=prompts, **usage)
         refused = await client.refusal(COMPLETIONS, model="pydocs", prompt=[PROMPT, ""])
-        return many, alone, events, refused
+        explained = await client.refusal(COMPLETIONS, model="pydocs", prompt=prompts, explain=True)
+        return many, alone, events, pieces, refused, explained
 
-    many, alone, events, refused = run(demo_repository, ["pydocs"], talk)
+    many, alone, events, pieces, refused, explained = run(demo_repository, ["pydocs"], talk)
     expected = [choice["text"] for each in alone for choice in each["choices"]]
     assert expected == [each["text"] for each in many["choices"]]
     assert [0, 1, 2, 3] == [each["index"] for each in many["choices"]]
     assert 4 == len(set(expected))
     assert sum(each["usage"]["total_tokens"] for each in alone) == many["usage"]["total_tokens"]
-    assert dict(enumerate(expected[:2])) == texts(events)[0]
+    assert dict(enumerate(expected)) == texts(events)[0]
+    assert {0: expected[0], 1: expected[2]} == texts(pieces)[0]
+    assert len(pieces) > 8, "the streams of both prompts come in pieces"
+    for stream in (events, pieces):
+        assert ([], "[DONE]") == (stream[-2]["choices"], stream[-1])
+    assert many["usage"] == events[-2]["usage"]
     assert (400, "prompt", "empty_input") == refused
+    # An alignment stands beside the choices, so it would be that of one prompt.
+    assert (400, "explain", "not_supported") == explained
 
 
 def test_a_constraint_and_a_stop_hold(demo_repository):

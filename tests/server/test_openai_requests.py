@@ -136,7 +136,6 @@ def test_a_temperature_of_0_draws_nothing():
         ({"prompt": []}, "prompt", "empty_input"),
         ({"prompt": ["a", 5]}, "prompt[1]", "wrong_input_kind"),
         ({"prompt": ["a"] * 257}, "prompt", "input_too_long"),
-        ({"prompt": ["a", "b"], "stream": True}, "prompt", "not_supported"),
         ({"prompt": [-1]}, "prompt", "invalid_field"),
         ({"model": ""}, "model", "model_required"),
         ({"model": "m@"}, "model", "invalid_field"),

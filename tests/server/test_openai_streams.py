@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from openai_calls import Client, Scripted, form
+from openai_calls import Client, Scripted, form, refused
 from weft_proto.v1 import generation_pb2, transcription_pb2
 from weft_server.errors import LaneFailed, Overloaded
-from weft_server.openai_api.events import COMMENT, DONE, streamed
+from weft_server.openai_api.events import COMMENT, streamed
 
 COMPLETIONS, TRANSCRIPTIONS = "/v1/completions", "/v1/audio/transcriptions"
 DELTA = generation_pb2.StreamGenerateResponse(delta={"text": "a"})
@@ -32,25 +32,48 @@ def test_what_ends_a_stream_is_told():
     assert "[DONE]" == stream(DELTA, FINAL)[1][-1]
 
 
-def test_a_silent_stream_says_that_it_is_there():
-    """A comment comes while no text does, before the first text too, and none between texts that follow each other."""
+def test_several_prompts_share_a_stream():
+    """With the first that fails all end, and the stream says so: its answers are not whole."""
+    sent = {"model": "m", "prompt": ["p", "q"], "stream": True}
+    caller = Scripted(DELTA, LaneFailed("STEP_FAILED", "a step failed"))
+    status, _, events = asyncio.run(Client(caller).send("POST", COMPLETIONS, sent))
 
-    async def silent(wait):
+    assert (200, "step_failed") == (status, events[-1]["error"]["code"])
+    assert {"data": 1} == {"data": sum("error" in each for each in events)}
+
+
+def test_a_search_that_finds_less_moves_no_other_prompt():
+    """Choice number i of a prompt is at the prompt's number times `n`, plus i, whole and streamed."""
+    few = {"text": "a", "finish_reason": 1, "decoding": {"num_outputs": 2}}
+    for streams in (False, True):
+        answers = [generation_pb2.GenerateResponse(completion=few) for _ in range(2)]
+        if streams:
+            answers = [generation_pb2.StreamGenerateResponse(final=answers[0])]
+        sent = {"model": "m", "prompt": ["p", "q"], "num_beams": 2, "n": 2, "stream": streams}
+        _, _, answer = asyncio.run(Client(Scripted(*answers)).send("POST", COMPLETIONS, sent))
+        chunks = answer[:-1] if streams else [answer]
+        assert [0, 2] == sorted({choice["index"] for each in chunks for choice in each["choices"]})
+
+
+def test_a_silent_stream_begins_with_a_comment():
+    """While no text has come it is begun all the same. What fails then is an event."""
+
+    async def talk():
+        wait = asyncio.Event()
+
         async def events():
             await wait.wait()
             yield b"data: 1\n\n"
-            yield DONE
+            raise refused(LaneFailed("STEP_FAILED", "a step failed"))
 
         answer = await streamed(events(), {}, silence_s=0.03)
-        said = [await anext(answer.chunks) for _ in range(2)]
+        said = await anext(answer.chunks)
         wait.set()
-        return said, [each async for each in answer.chunks if each != COMMENT]
+        return said, answer.comment, [each async for each in answer.chunks]
 
-    async def talk():
-        async with asyncio.timeout(60):
-            return await silent(asyncio.Event())
-
-    assert ([COMMENT, COMMENT], [b"data: 1\n\n", DONE]) == asyncio.run(talk())
+    said, comment, (first, failed) = asyncio.run(talk())
+    assert (COMMENT, COMMENT, b"data: 1\n\n") == (said, comment, first)
+    assert b"step_failed" in failed
     assert COMMENT not in stream(DELTA, DELTA, FINAL)[1]
 
 

@@ -31,6 +31,8 @@ HEAD_S = 10.0
 IDLE_S = 75.0
 # For a caller to notice that a connection ends, who still sends a body that nobody reads.
 LINGER_S = 2.0
+# Within a stream. Proxies close a connection on which nothing comes, often after a minute.
+SILENCE_S = 15.0
 
 
 class Connection(asyncio.Protocol):
@@ -64,6 +66,9 @@ class Connection(asyncio.Protocol):
         self._num_framing = 0
         self._writable: asyncio.Future[None] | None = None
         self._is_full = False
+        # Of a stream: what is sent while nothing comes, and when something was sent.
+        self._comment = b""
+        self._wrote_at = 0.0
 
     # What asyncio calls.
 
@@ -168,14 +173,23 @@ class Connection(asyncio.Protocol):
         length = None if self._is_http_1_0 else -1
         head = head_of(200, response.content_type, response.headers, length, ends=self._begin_response())
         await self._write(head)
+        self._comment, self._wrote_at = response.comment, time.monotonic()
 
     async def write_chunk(self, data: bytes) -> None:
         """Send a chunk. Returns once the system has it."""
         if data:
-            await self._write(data if self._is_http_1_0 else b"%x\r\n%b\r\n" % (len(data), data))
+            self._wrote_at = time.monotonic()
+            await self._write(self._chunk(data))
+
+    def comment_on_silence(self, now: float) -> None:
+        """Send a stream's comment if nothing was sent for long, and all of that is read."""
+        if self._comment and now - self._wrote_at > SILENCE_S and not self._is_full:
+            self._wrote_at = now
+            self._transport.write(self._chunk(self._comment))
 
     async def end_stream(self) -> None:
         """Send the end of a response that came in chunks."""
+        self._comment = b""
         if not self._is_http_1_0:
             await self._write(b"0\r\n\r\n")
 
@@ -262,6 +276,9 @@ class Connection(asyncio.Protocol):
         self.until = time.monotonic() + LINGER_S
         if self._transport.can_write_eof():
             self._transport.write_eof()
+
+    def _chunk(self, data: bytes) -> bytes:
+        return data if self._is_http_1_0 else b"%x\r\n%b\r\n" % (len(data), data)
 
     def _begin_response(self) -> bool:
         """Whether the connection ends after the response that begins now."""

@@ -28,6 +28,8 @@ class _Connection(Protocol):
 
     def abort(self) -> None: ...
 
+    def comment_on_silence(self, now: float) -> None: ...
+
 
 class HttpConnections:
     """One for a port. To be used on the event loop's thread.
@@ -111,5 +113,8 @@ class HttpConnections:
 
     def _look(self) -> None:
         now = time.monotonic()
-        for connection in [each for each in self._open if each.until < now]:
-            connection.abort()
+        for connection in list(self._open):
+            if connection.until < now:
+                connection.abort()
+            else:
+                connection.comment_on_silence(now)

@@ -23,7 +23,7 @@ from weft_server.errors import (
     RequestError,
     Unauthenticated,
 )
-from weft_server.models.request_context import RequestContext
+from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -132,6 +132,8 @@ class Dispatcher:
 
     async def _run(self, call: RequestContext, route: Route, request: HttpRequest, connection: Connection) -> None:
         """Read the body, answer, and count each call that was made; or the request, if it made none."""
+        # A stream's first message may be awaited by a task of its own. The others are asked for by this one.
+        REQUEST_CONTEXT.set(call)
         caller = Caller(self._gate, self._answers, call)
         try:
             response = await self._response(call, route, request, caller)
@@ -177,8 +179,8 @@ class Dispatcher:
             await connection.respond(response)
             outgoing.end(call)
             return
-        await connection.begin_stream(response)
         async with aclosing(response.chunks) as chunks:
+            await connection.begin_stream(response)
             async for chunk in chunks:
                 outgoing.begin(call, len(chunk))
                 await connection.write_chunk(chunk)

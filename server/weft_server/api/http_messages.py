@@ -62,12 +62,13 @@ class HttpStream:
     """A response that comes in chunks, with the status 200.
 
     The generator renders what goes wrong by itself: its status has been sent. If it raises, the connection is ended,
-    and the caller sees a response that is not whole.
+    and the caller sees a response that is not whole. `comment` is sent while nothing comes; empty: nothing is.
     """
 
     content_type: str
     chunks: AsyncGenerator[bytes]
     headers: tuple[tuple[str, str], ...] = ()
+    comment: bytes = b""
 
 
 if TYPE_CHECKING:

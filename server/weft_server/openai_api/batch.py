@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_proto.v1.methods import METHODS
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from google.protobuf.message import Message
 
     from weft_server.openai_api.api_request import ApiRequest
+
+T = TypeVar("T")
 
 # Of all requests of a batch together: what they share stands in each of them.
 MAX_SHARED_BYTES = 16 * 1024 * 1024
@@ -61,3 +64,35 @@ async def all_of(http: ApiRequest, method: str, shared: Message, own: Sequence[M
     except* Exception as errors:  # noqa: BLE001 - the first is raised again
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def merged(streams: Sequence[AsyncGenerator[T]], most_together: int) -> AsyncGenerator[T]:
+    """Yield what streams yield, as it comes. So many are read at a time. With the first that fails, all end."""
+    # Of one place, so that what makes it waits for who reads it.
+    came: asyncio.Queue[T | Exception | None] = asyncio.Queue(1)
+    places = asyncio.Semaphore(most_together)
+
+    async def read(each: AsyncGenerator[T]) -> None:
+        async with places, aclosing(each):
+            async for item in each:
+                await came.put(item)
+
+    async def read_all() -> None:
+        last: Exception | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in streams:
+                    group.create_task(read(each))
+        except* Exception as errors:  # noqa: BLE001 - the first is raised again
+            last = errors.exceptions[0]
+        await came.put(last)
+
+    reading = asyncio.create_task(read_all())
+    try:
+        while (item := await came.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+    finally:
+        reading.cancel()
+        await asyncio.wait([reading])

@@ -143,7 +143,7 @@ async def chat_completions(http: ApiRequest) -> Response:
     answers = ChatAnswers(http, asked, scored=bool(asked.logprobs))
     try:
         if asked.stream:
-            return await stream(http, method, request, answers, PARAMS)
+            return await stream(http, method, [request], answers, PARAMS)
         return HttpResponse(200, await answers.whole([await http.caller.unary(METHODS[method], request)]))
     except Refused as refused:
         # The advice of weft.v1 is of its own fields.

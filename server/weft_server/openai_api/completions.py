@@ -65,8 +65,8 @@ async def completions(http: ApiRequest) -> Response:
     check_stream(asked)
     claim(http, asked)
     prompts = await aside(size, partial(inputs_of, asked.prompt, "prompt", MAX_PROMPTS))
-    if asked.stream and len(prompts) > 1:
-        raise InvalidRequest("prompt", "must be one prompt for a stream", "NOT_SUPPORTED")
+    if asked.explain and len(prompts) > 1:
+        raise InvalidRequest("explain", "needs one prompt: an answer has one alignment", "NOT_SUPPORTED")
     selector = selector_of(asked.model)
     method = method_of(http, selector, PATH, common_pb2.TASK_GENERATE, common_pb2.TASK_TRANSLATE)
     kind = _REQUESTS[method]
@@ -77,7 +77,7 @@ async def completions(http: ApiRequest) -> Response:
     own = await aside(size, partial(_own, kind, prompts))
     answers = CompletionAnswers(http, asked, scored=asked.logprobs is not None)
     if asked.stream:
-        return await stream(http, method, joined(shared, own[0]), answers, PARAMS)
+        return await stream(http, method, (joined(shared, each) for each in own), answers, PARAMS)
     return HttpResponse(200, await answers.whole(await all_of(http, method, shared, own)))
 
 

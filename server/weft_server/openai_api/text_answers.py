@@ -13,6 +13,7 @@ from google.protobuf.json_format import MessageToDict
 
 from weft_proto.v1 import common_pb2
 from weft_server.api.aside import aside
+from weft_server.openai_api.batch import merged
 from weft_server.openai_api.events import DONE, event
 from weft_server.openai_api.log_probs import chat_log_probs, completion_log_probs
 from weft_server.openai_api.model_names import name_of
@@ -29,6 +30,7 @@ FINISH_REASONS = {
     common_pb2.FINISH_REASON_LENGTH: "length",
 }
 
+_TEXT = msgspec.json.Encoder()
 # A byte of a message with scores takes as long to write as so many bytes of text.
 _COST_OF_SCORES = 32
 
@@ -45,6 +47,8 @@ class TextAnswers(ABC):
         self._http, self._scored, self._model = http, scored, asked.model
         self._include_usage = bool(asked.stream_options and asked.stream_options.include_usage)
         self._id, self._created = f"{self.id_prefix}-{http.request_id}", int(time.time())
+        # Of the calls of a stream that have ended.
+        self._usages: list[common_pb2.Usage] = []
         # Of the model that answered, once it is known.
         self._spelling: Spelling | None = None
 
@@ -69,7 +73,11 @@ class TextAnswers(ABC):
 
         A large one is written aside, choice by choice, so that others' come between.
         """
-        outputs = [output for response in responses for output in self._outputs(response)]
+        outputs = [
+            (_index(number, response) + rank, output)
+            for number, response in enumerate(responses)
+            for rank, output in enumerate(self._outputs(response))
+        ]
         usage = usage_of(response.completion.usage for response in responses)
         size = self._size(responses)
 
@@ -80,45 +88,55 @@ class TextAnswers(ABC):
             answer = self._object(self.object, choices) | {"usage": usage} | _about(responses[0])
             return msgspec.json.encode(answer)
 
-        choices = [await aside(size, partial(written, index, output)) for index, output in enumerate(outputs)]
+        choices = [await aside(size, partial(written, index, output)) for index, output in outputs]
         return await aside(size, joined)
 
-    async def events(self, responses: AsyncGenerator[Any]) -> AsyncGenerator[bytes]:
-        """Yield the events of a streamed call, `[DONE]` at its end."""
-        # All chunks with text of choice 0 are the same but for the text.
-        head, _, tail = self._chunk([self._delta(0, "")]).rpartition(b'""')
+    async def events(self, calls: Sequence[AsyncGenerator[Any]]) -> AsyncGenerator[bytes]:
+        """Yield the events of streamed calls, one for each prompt, and `[DONE]` at their end."""
+        prompts = [self._events(number, responses) for number, responses in enumerate(calls)]
+        events = prompts[0] if len(prompts) == 1 else merged(prompts, self._http.most_together)
+        async with aclosing(events):
+            async for each in events:
+                yield each
+        if self._include_usage:
+            yield self._chunk([], usage=usage_of(self._usages))
+        yield DONE
+
+    async def _events(self, number: int, responses: AsyncGenerator[Any]) -> AsyncGenerator[bytes]:
+        """Yield the events of one prompt. Text comes in pieces where it has one answer, whose index is its number."""
+        # All chunks with text of a choice are the same but for the text.
+        head, _, tail = self._chunk([self._delta(number, "")]).rpartition(b'""')
         has_text = False
         async with aclosing(responses):
             async for response in responses:
                 if response.WhichOneof("event") == "delta":
-                    if not has_text and (opening := self._opening(0)):
+                    if not has_text and (opening := self._opening(number)):
                         yield self._chunk(opening)
                     has_text = True
-                    yield head + msgspec.json.encode(response.delta.text) + tail
+                    yield head + _TEXT.encode(response.delta.text) + tail
                     continue
-                async with aclosing(self._ending(response.final, has_text=has_text)) as ending:
+                async with aclosing(self._ending(number, response.final, has_text=has_text)) as ending:
                     async for each in ending:
                         yield each
-        yield DONE
 
-    async def _ending(self, final: Any, *, has_text: bool) -> AsyncGenerator[bytes]:
-        outputs = self._outputs(final)
+    async def _ending(self, number: int, final: Any, *, has_text: bool) -> AsyncGenerator[bytes]:
+        first = _index(number, final)
+        outputs = list(enumerate(self._outputs(final), first))
         size = self._size([final])
-        for index, output in enumerate(outputs):
-            if not (has_text and index == 0):
+        for index, output in outputs:
+            if not has_text:
                 if opening := self._opening(index):
                     yield self._chunk(opening)
                 if output.text:
                     yield self._chunk([self._delta(index, output.text)])
 
         def closing(index: int, output: Any) -> bytes:
-            about = _about(final) if index == len(outputs) - 1 else {}
+            about = _about(final) if index == outputs[-1][0] else {}
             return self._chunk([self._closing(index, output)], **about)
 
-        for index, output in enumerate(outputs):
+        for index, output in outputs:
             yield await aside(size, partial(closing, index, output))
-        if self._include_usage:
-            yield self._chunk([], usage=usage_of([final.completion.usage]))
+        self._usages.append(final.completion.usage)
 
     def _size(self, responses: Sequence[Any]) -> int:
         """About how many bytes an answer has, as far as these take time: scores are made of many small objects."""
@@ -185,6 +203,12 @@ class CompletionAnswers(TextAnswers):
     def _end(self, index: int, output: Any) -> dict[str, Any]:
         log_probs = completion_log_probs(output, self._spelling) if self._scored else None
         return {"index": index, "finish_reason": FINISH_REASONS[output.finish_reason], "logprobs": log_probs}
+
+
+def _index(number: int, response: Any) -> int:
+    """Return the index of the first answer to a prompt. A search may find fewer answers than were asked for."""
+    index: int = number * response.completion.decoding.num_outputs
+    return index
 
 
 def _about(response: Any) -> dict[str, Any]:

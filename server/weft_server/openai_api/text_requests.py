@@ -17,7 +17,7 @@ from weft_server.openai_api.fields import REQUIRED, Field, NotTaken
 from weft_server.sequence import Priority
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from google.protobuf.message import Message
 
@@ -137,9 +137,9 @@ def claim(http: ApiRequest, asked: Any) -> None:
 
 
 async def stream(
-    http: ApiRequest, method: str, request: Message, answers: TextAnswers, params: Mapping[str, str]
+    http: ApiRequest, method: str, requests: Iterable[Message], answers: TextAnswers, params: Mapping[str, str]
 ) -> HttpStream:
-    """Ask for a stream, and return it."""
+    """Ask for the streams of some requests, and return them as one."""
     twin = streaming(method)
-    responses = http.caller.stream(twin, twin.request(request=request))
-    return await streamed(answers.events(responses), params)
+    calls = [http.caller.stream(twin, twin.request(request=each)) for each in requests]
+    return await streamed(answers.events(calls), params)
