@@ -37,8 +37,6 @@ ROWS = {row.name: row for row in (*SAMPLING, *PENALTIES)}
 # A value of each field of the decoding, and what stands in the Decoding then.
 GIVEN = {
     "num_beams": (3, "beams { num_beams: 3 }"),
-    "length_penalty": (-1.5, "beams { length_penalty: -1.5 }"),
-    "early_stopping": ("never", "beams { early_stopping: EARLY_STOPPING_NEVER }"),
     "max_tokens": (7, "max_new_tokens: 7"),
     "min_tokens": (2, "min_new_tokens: 2"),
     "stop": ("end", 'stop: "end"'),
@@ -77,7 +75,14 @@ def decoding(**fields):
 @pytest.mark.parametrize("name", [each.name for each in DECODING_FIELDS])
 def test_a_field_reaches_the_decoding(name):
     """Each field of the table stands where weft.v1 has it, and nothing else is set. The numbers are the table's."""
-    if row := ROWS.get(name):
+    if name in {"length_penalty", "early_stopping"}:
+        # They are of a search. Alone they would ask for one, where others' clients send their defaults.
+        said = {"length_penalty": -1.5, "early_stopping": "never"}
+        assert "beams { num_beams: 2 length_penalty: -1.5 early_stopping: EARLY_STOPPING_NEVER }" == decoding(
+            num_beams=2, **said
+        )
+        assert (400, name, "invalid_field") == refusal(prompt="p", **{name: said[name]})
+    elif row := ROWS.get(name):
         value = {int: 2, float: 0.5}[row.kind]
         message, field = row.path.split(".")
         assert f"{message} {{ {field}: {value} }}" == decoding(**{name: value})
@@ -111,8 +116,8 @@ def test_a_temperature_of_0_draws_nothing():
     [
         ({"temperature": 11}, "temperature", "invalid_field"),
         ({"frequency_penalty": -10.5}, "frequency_penalty", "invalid_field"),
-        ({"length_penalty": 11}, "length_penalty", "invalid_field"),
-        ({"top_k": -1}, "top_k", "invalid_field"),
+        ({"num_beams": 2, "length_penalty": 11}, "length_penalty", "invalid_field"),
+        ({"top_k": -2}, "top_k", "invalid_field"),
         ({"seed": 1 << 64}, "seed", "invalid_field"),
         ({"max_tokens": 1 << 32}, "max_tokens", "invalid_field"),
         ({"n": -1}, "n", "invalid_field"),
@@ -153,6 +158,9 @@ def test_a_field_that_asks_for_nothing_is_taken():
     asked(prompt="p", echo=False, best_of=1, suffix="", user="u", store=False, service_tier="auto", metadata={"a": "b"})
     message = {"role": "user", "content": "hi"}
     asked(CHAT, messages=[message], tools=[], tool_choice="none", modalities=["text"], parallel_tool_calls=True)
+    asked(CHAT, messages=[message], verbosity="medium", logprobs=False, top_logprobs=0, tool_choice="auto", functions=[])
+    asked(CHAT, messages=[message | {"tool_calls": []}], stream_options={"include_usage": False}, logit_bias={})
+    assert "sampling { top_k: 0 }" == decoding(top_k=-1), "all tokens, as vLLM's clients say it"
     assert (400, "tools", "not_supported") == refusal(CHAT, messages=[message], tools=[{"type": "function"}])
 
 

@@ -46,6 +46,9 @@ _BETWEEN_PARTS = "\n"
 _PIECE = 256 * 1024
 
 
+_Nothing = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
+
+
 class _Part(msgspec.Struct, tag_field="type", forbid_unknown_fields=True):
     pass
 
@@ -82,10 +85,10 @@ class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart | ImagePart]
     refusal: None = None
-    tool_calls: None = None
+    tool_calls: _Nothing = None
     function_call: None = None
     audio: None = None
-    annotations: Annotated[list[Any], msgspec.Meta(max_length=0)] | None = None
+    annotations: _Nothing = None
 
 
 FIELDS = RequestFields(
@@ -107,7 +110,7 @@ FIELDS = RequestFields(
         NotTaken("modalities", "models answer with text", (["text"],)),
         NotTaken("prediction", "there are no predicted outputs", ()),
         NotTaken("reasoning_effort", "models do not reason here", ("none",)),
-        NotTaken("verbosity", "ask for it in the messages", ()),
+        NotTaken("verbosity", "ask for it in the messages", ("medium",)),
         NotTaken("web_search_options", "nothing is searched", ()),
         NotTaken("moderation", "nothing is moderated", ()),
     ),
@@ -131,7 +134,7 @@ async def chat_completions(http: ApiRequest) -> Response:
     asked = await aside(size, partial(FIELDS.read, http.body))
     check_stream(asked)
     claim(http, asked)
-    if asked.top_logprobs is not None and not asked.logprobs:
+    if asked.top_logprobs and not asked.logprobs:
         raise InvalidRequest("top_logprobs", "needs logprobs: true")
     selector = selector_of(asked.model)
     method = method_of(http, selector, PATH, *METHODS_OF_TASKS)

@@ -37,6 +37,8 @@ _MOST_ENTRIES = {
     "stop_token_ids": MAX_TOKENS,
     "choice": MAX_TEXTS,
 }
+# What vLLM calls all tokens in `top_k`.
+_ALL = -1
 # Of a number that is wrong.
 _SHOWN_DIGITS = 32
 _ANY_OBJECT = '{"type": "object"}'
@@ -124,7 +126,7 @@ def decoding_of(asked: Any) -> common_pb2.Decoding:
     decoding = numbers_of(asked)
     stop = _given(asked, "stop")
     decoding.stop.extend([stop] if isinstance(stop, str) else stop or ())
-    _put(decoding, "num_outputs", asked, "n")
+    _put(decoding, "num_outputs", _given(asked, "n"), "n")
     if (ids := _given(asked, "stop_token_ids")) is not None:
         with in_range("stop_token_ids"):
             decoding.stop_token_ids.ids.extend(ids)
@@ -177,9 +179,9 @@ def _given(asked: Any, name: str) -> Any:
     return getattr(asked, name, None)
 
 
-def _put(message: Any, field: str, asked: Any, name: str) -> None:
-    """Set a field of a message if the request gives it. A message that gets none stays unset."""
-    if (value := _given(asked, name)) is not None:
+def _put(message: Any, field: str, value: Any, name: str) -> None:
+    """Set a field of a message if the request gives it by a name. A message that gets none stays unset."""
+    if value is not None:
         with in_range(name):
             setattr(message, field, value)
 
@@ -187,13 +189,15 @@ def _put(message: Any, field: str, asked: Any, name: str) -> None:
 def _put_row(message: Any, row: DecodingField, asked: Any) -> None:
     """Set a number of the table if the request gives it. What the message cannot hold either is left to it."""
     value = _given(asked, row.name)
+    if value == _ALL and row.name == "top_k":
+        value = 0
     if value is not None and row.most is not None and not row.takes(value):
         # The table's advice is for callers of weft.v1.
         also = ", or 0 for no draws" if row.advice else ""
         # An integer may be too large for a float.
         shown = f"{value:g}" if isinstance(value, float) else str(value)[:_SHOWN_DIGITS]
         raise InvalidRequest(row.name, f"must be {row.range}{also}, not {shown}")
-    _put(message, row.field, asked, row.name)
+    _put(message, row.field, value, row.name)
 
 
 def _set_lengths(decoding: common_pb2.Decoding, asked: Any) -> None:
@@ -201,8 +205,8 @@ def _set_lengths(decoding: common_pb2.Decoding, asked: Any) -> None:
     if len({_given(asked, each) for each in named}) > 1:
         raise InvalidRequest("max_tokens", "is not max_completion_tokens: give one of the two")
     for name in named:
-        _put(decoding, "max_new_tokens", asked, name)
-    _put(decoding, "min_new_tokens", asked, "min_tokens")
+        _put(decoding, "max_new_tokens", _given(asked, name), name)
+    _put(decoding, "min_new_tokens", _given(asked, "min_tokens"), "min_tokens")
 
 
 def _set_strategy(decoding: common_pb2.Decoding, asked: Any) -> None:
@@ -214,11 +218,13 @@ def _set_strategy(decoding: common_pb2.Decoding, asked: Any) -> None:
         # Beside a temperature of 0 the others have no effect, but are not right because of it.
         if not (is_greedy and row.name == "temperature"):
             _put_row(sampling, row, asked)
+    if searches and "num_beams" not in searches:
+        raise InvalidRequest(searches[0], "needs num_beams: it is for a search")
     if searches and draws and not is_greedy:
         raise InvalidRequest(searches[0], f"does not go with {draws[0].name}: a search draws nothing")
     if searches:
         decoding.beams.SetInParent()
-        _put(decoding.beams, "num_beams", asked, "num_beams")
+        _put(decoding.beams, "num_beams", _given(asked, "num_beams"), "num_beams")
         _put_row(decoding.beams, LENGTH_PENALTY, asked)
         if (early := _given(asked, "early_stopping")) is not None:
             decoding.beams.early_stopping = _EARLY_STOPPING[early]

@@ -119,7 +119,7 @@ def fill(request: Any, http: ApiRequest, asked: Any, selector: common_pb2.ModelS
 
 def check_stream(asked: Any) -> None:
     """Raise InvalidRequest for options of a stream where there is none."""
-    if asked.stream_options and not asked.stream:
+    if asked.stream_options and asked.stream_options.include_usage and not asked.stream:
         raise InvalidRequest("stream_options", "needs stream: true")
 
 
