@@ -282,7 +282,7 @@ def test_a_server_that_says_nothing_costs_the_timeout():
 
     (failed, other), num_connections = asyncio.run(scenario())
     assert ("DEADLINE_EXCEEDED", weft.DeadlineExceeded) == (failed.status, type(failed.error))
-    assert (Outcome.COMPLETED, 3) == (other.outcome, num_connections)
+    assert (Outcome.COMPLETED, 2) == (other.outcome, num_connections)
 
 
 @pytest.mark.parametrize(("method", "cancel_after"), [(STREAM, 2), (GENERATE, 0.01)])
