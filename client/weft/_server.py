@@ -91,11 +91,8 @@ def why_tls(target: str) -> str:
 
 def why_no_tls(target: str, ca: Path | None, cert: Path | None, key: Path | None) -> str:
     """Return what keeps a caller who speaks TLS from the server. Empty: nothing, or nobody is there."""
-    context = ssl.create_default_context(cafile=ca)
-    if cert:
-        context.load_cert_chain(cert, key)
     try:
-        with _shaken(target, context) as connection:
+        with _shaken(target, trusting(ca, cert, key)) as connection:
             # In TLS 1.3 a server judges the caller after the handshake. If all is well, it speaks first in HTTP/2.
             if connection.recv(1):
                 return ""
@@ -109,6 +106,14 @@ def why_no_tls(target: str, ca: Path | None, cert: Path | None, key: Path | None
     if cert:
         return "the server hangs up; it may not trust the authority of --cert, or its time is over"
     return "the server hangs up; it may want a certificate: --cert FILE and --key FILE"
+
+
+def trusting(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
+    """Return what speaks TLS, trusts these authorities or else the system's, and shows this certificate."""
+    context = ssl.create_default_context(cafile=ca)
+    if cert:
+        context.load_cert_chain(cert, key)
+    return context
 
 
 def _trusting_all() -> ssl.SSLContext:
@@ -216,6 +221,10 @@ class Server:
     def settings(self) -> CallSettings:
         """Return what the calls of those clients have in common."""
         return CallSettings.of(self.target, priority=self.priority, **self._way())
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return what HTTP speaks TLS with, or None. The files are those that `settings` has checked."""
+        return trusting(self.ca, self.cert, self.key) if self._speaks_tls else None
 
     def look_again(self) -> None:
         """Raise Unavailable with a better reason, if a look at the connection gives one."""

@@ -6,6 +6,8 @@ from itertools import cycle
 from random import Random
 from typing import Any
 
+from google.protobuf.message import Message
+
 from weft._decoding import Decoding
 from weft._model import Model
 from weft._types import Task, Text
@@ -32,8 +34,18 @@ class Asked:
     num_new_tokens: int
 
 
-def make_requests(workload: Workload, model: Model, method: Method) -> list[Asked]:
-    """Return the requests; the same seed makes the same ones.
+def to_binary(message: Message) -> bytes:
+    """Return a message in binary, as gRPC has it."""
+    return message.SerializeToString()
+
+
+def make_requests(
+    workload: Workload,
+    model: Model,
+    method: Method,
+    pack: Callable[[Message], bytes] = to_binary,
+) -> list[Asked]:
+    """Return the requests; the same seed makes the same ones. `pack` makes bytes of a message.
 
     Raises:
         InvalidRequest: The model does not take such inputs, or not of such lengths.
@@ -58,7 +70,7 @@ def make_requests(workload: Workload, model: Model, method: Method) -> list[Aske
         longest = 0 if output is None else output.draw(random, limit)
         if model.task in WRITES_TEXT and longest:
             options["decoding"] = Decoding(longest, longest - 1 if workload.forced else None)
-        made.append(Asked(method.payload(source(longest), **options), longest if workload.forced else 0))
+        made.append(Asked(pack(method.request(source(longest), **options)), longest if workload.forced else 0))
     return made
 
 

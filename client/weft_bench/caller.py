@@ -1,8 +1,13 @@
-"""Sends one request and writes down what came when. Nothing of an answer is read before its end: tokens are many."""
+"""Sends one request by gRPC and writes down what came when.
+
+Nothing of an answer is read before its end: tokens are many.
+"""
 
 import asyncio
 import json
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -10,7 +15,7 @@ import grpc
 from weft._channel import CHANNEL_OPTIONS, CallSettings, open_channel
 from weft._home import task_is_cancelled
 from weft._status import error_of
-from weft.exceptions import Error
+from weft.exceptions import Error, Unavailable
 from weft_bench.asking import Asked
 from weft_bench.record import Outcome, Record
 from weft_bench.workload import Method
@@ -18,14 +23,27 @@ from weft_bench.workload import Method
 # Nothing is retried. A retried call has failed, and the wait for its next attempt is no latency of the server.
 _SERVICE_CONFIG: dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
 _OPTIONS = [("grpc.service_config", json.dumps(_SERVICE_CONFIG)), *CHANNEL_OPTIONS]
+# Seconds to wait for a connection. That is enough: the server has just said what its models are.
+CONNECT_S = 10.0
 
 
-def open_bench_channel(settings: CallSettings) -> grpc.aio.Channel:
-    """Open a channel that retries nothing, in the running event loop."""
-    return open_channel(settings, _OPTIONS, grpc.aio.insecure_channel, grpc.aio.secure_channel)
+@asynccontextmanager
+async def grpc_caller(settings: CallSettings, method: Method, model: str) -> AsyncGenerator["GrpcCaller"]:
+    """Give what calls a method on a channel that is connected. Raises Unavailable."""
+    async with open_channel(settings, _OPTIONS, grpc.aio.insecure_channel, grpc.aio.secure_channel) as channel:
+        await _connect(channel, settings)
+        yield GrpcCaller(channel, method, settings, model)
 
 
-class Caller:
+async def _connect(channel: grpc.aio.Channel, settings: CallSettings) -> None:
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            await channel.channel_ready()
+    except TimeoutError:
+        raise Unavailable(f"{settings.target}: no connection in {CONNECT_S:g} s") from None
+
+
+class GrpcCaller:
     """Calls one method on one channel."""
 
     def __init__(self, channel: grpc.aio.Channel, method: Method, settings: CallSettings, model: str) -> None:
@@ -37,10 +55,7 @@ class Caller:
         self._send = multicallable(method.path)  # without serializers: bytes go and bytes come
 
     async def call(self, asked: Asked, record: Record, cancel_after: float | None) -> None:
-        """Send a request and fill in its record.
-
-        `cancel_after` is None, or for a stream the messages and for a unary call the seconds after which to cancel it.
-        """
+        """Send a request and fill in its record: see `load.Caller`."""
         record.sent = time.monotonic()
         call = self._send(asked.payload, timeout=self._timeout, metadata=self._metadata)
         try:

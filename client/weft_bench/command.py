@@ -3,7 +3,6 @@
 import asyncio
 import math
 import sys
-from selectors import SelectSelector
 from typing import Any
 
 import typer
@@ -15,8 +14,10 @@ from weft._server import Server
 from weft.exceptions import Error, InvalidRequest, Overloaded
 from weft_bench.arrivals import Arrivals
 from weft_bench.asking import make_requests
+from weft_bench.event_loop import precise_loop
 from weft_bench.load import Load, Run
 from weft_bench.options import Asking, Judging, Sending
+from weft_bench.ports import port_of
 from weft_bench.progress import progress
 from weft_bench.report import Report, report_of
 from weft_bench.tables import print_report, print_sweep
@@ -31,14 +32,14 @@ def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging)
 
     The exit code is 1 if a request failed. A request that the server refused because it was overloaded has not failed.
     """
-    settings = server.settings()
+    port = port_of(server, sending.http)
     workload, loads, plan = asking.workload(), sending.loads(), sending.plan(asking.seed)
     judging.check_plot(sweeps=sending.sweep is not None)
-    with server.client() as client, show.patience("asking for models"):
-        model = workload.find(client.list_models())
+    with show.patience("asking for models"):
+        model = workload.find(port.list_models())
     method = workload.method(model)
     slo = judging.slo(streams=method.streams)
-    requests = make_requests(workload, model, method)
+    requests = make_requests(workload, model, method, port.pack(method))
     about = {
         "target": server.target,
         "model": model.name,
@@ -54,9 +55,9 @@ def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging)
     for arrivals in loads:
         try:
             with progress(plan, f"{model.name}, {arrivals}") as watch:
-                load = Load(arrivals, plan, method, model.name, requests)
-                with asyncio.Runner(loop_factory=_precise_loop) as runner:
-                    run = runner.run(load.measure(settings, watch))
+                load = Load(arrivals, plan, requests, streams=method.streams)
+                with asyncio.Runner(loop_factory=precise_loop) as runner:
+                    run = runner.run(load.measure(port.calling(method, model.name), watch))
         except (Error, KeyboardInterrupt) as error:  # Ctrl-C while a load connects; one that runs ends by itself
             if not reports:
                 raise
@@ -88,11 +89,6 @@ def _given(*groups: Asking | Sending | Judging) -> dict[str, Any]:
 def _finite(seconds: float) -> float | None:
     """JSON has no infinity."""
     return seconds if math.isfinite(seconds) else None
-
-
-def _precise_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop that wakes on time: epoll's clock, the default's, ticks in milliseconds."""
-    return asyncio.SelectorEventLoop(SelectSelector())
 
 
 def _tell(report: Report, arrivals: Arrivals, model: Model, about: dict[str, Any], *, as_json: bool) -> None:

@@ -3,27 +3,20 @@
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import count, cycle
 from random import Random
+from typing import Protocol
 
-import grpc
-
-from weft._channel import CallSettings
-from weft.exceptions import Unavailable
 from weft_bench.arrivals import Arrivals, Closed, Open
 from weft_bench.asking import Asked
-from weft_bench.caller import Caller, open_bench_channel
 from weft_bench.record import Outcome, Record
-from weft_bench.workload import Method
 
 # A caller of a closed loop that was refused waits before it asks again.
 # It waits as long as the server says, or PAUSE_S. It waits at most MAX_PAUSE_S, however long the server says.
 PAUSE_S = 0.1
 MAX_PAUSE_S = 1.0
-# Seconds to wait for a connection. That is enough: the server has just said what its models are.
-CONNECT_S = 10.0
 # Seconds between two looks of the generator at its own lateness.
 LAG_PERIOD_S = 0.02
 # A call is cancelled within a usual answer. Until one has come, that is taken to have this many messages, or seconds.
@@ -92,27 +85,34 @@ class Run:
             self.message_sum += record.num_deltas
 
 
+class Caller(Protocol):
+    """Calls one method of a server."""
+
+    async def call(self, asked: Asked, record: Record, cancel_after: float | None) -> None:
+        """Send a request and fill in its record.
+
+        `cancel_after` is None, or for a stream the messages and for a unary call the seconds after which to cancel it.
+        """
+
+
 class Load:
     """One run of requests against a server; `run` can be looked at while it goes on."""
 
-    def __init__(self, arrivals: Arrivals, plan: Plan, method: Method, model: str, requests: list[Asked]) -> None:
-        self.run = Run(arrivals, plan, method.streams)
-        self._method = method
-        self._model = model
+    def __init__(self, arrivals: Arrivals, plan: Plan, requests: list[Asked], *, streams: bool) -> None:
+        self.run = Run(arrivals, plan, streams)
         self._requests = cycle(requests)
         # Streams of chance of their own: the same requests are cancelled whatever the arrivals are.
         self._when = Random(f"arrivals {plan.seed}")  # noqa: S311 - a load, not a secret
         self._whether = Random(f"cancels {plan.seed}")  # noqa: S311 - same
 
-    async def measure(self, settings: CallSettings, watch: Callable[[Run], None]) -> Run:
+    async def measure(self, calling: AbstractAsyncContextManager[Caller], watch: Callable[[Run], None]) -> Run:
         """Send until the plan is done and all answers are there, or until Ctrl-C.
 
-        `watch` is called some times a second; a server that does not answer costs each request the timeout, no more.
+        `calling` connects. `watch` is called some times a second. A server that does not answer costs each request the
+        timeout, no more.
         """
         run = self.run
-        async with open_bench_channel(settings) as channel:
-            caller = Caller(channel, self._method, settings, self._model)
-            await _connect(channel, settings)
+        async with calling as caller:
             began, cpu = time.monotonic(), time.process_time()
             run.start = began + run.plan.warmup_s
             watcher = asyncio.create_task(_watch(run, watch))
@@ -174,20 +174,12 @@ class Load:
             return None
         run = self.run
         completed = run.num_ended[Outcome.COMPLETED]
-        if not self._method.streams:
+        if not run.streams:
             return share * (run.e2e_sum / completed if completed else FIRST_SECONDS)
         usual = run.message_sum / completed if completed else FIRST_MESSAGES
         # A message may hold several tokens, the more the busier the server is.
         messages = asked.num_new_tokens * min(1.0, run.message_sum / run.num_tokens if run.num_tokens else 1.0)
         return 1 + int(share * (messages or usual))
-
-
-async def _connect(channel: grpc.aio.Channel, settings: CallSettings) -> None:
-    try:
-        async with asyncio.timeout(CONNECT_S):
-            await channel.channel_ready()
-    except TimeoutError:
-        raise Unavailable(f"{settings.target}: no connection in {CONNECT_S:g} s") from None
 
 
 async def _watch(run: Run, watch: Callable[[Run], None]) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -140,6 +140,17 @@ class Sending:
             "--cancel-fraction", min=0.0, max=1.0, help="Share of the requests that are cancelled before they end."
         ),
     ] = 0.0
+
+    http: Annotated[
+        Literal["json", "proto", "openai"] | None,
+        typer.Option(
+            "--http",
+            metavar="FORM",
+            show_default=False,
+            help="Call by HTTP, and not by gRPC: --target is then the server's --api-port. FORM is json or proto, the "
+            "Connect protocol with messages as JSON or in binary, or openai, its completions.",
+        ),
+    ] = None
 
     def loads(self) -> list[Arrivals]:
         """Return the loads, one after another."""

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from google.protobuf.message import DecodeError, Message
 
 from weft._model import Model, ModelState
 from weft._types import Task
@@ -30,44 +32,59 @@ def reads(task: Task) -> Kind:
     return Kind.RECORDINGS if row.takes_audio else Kind.PICTURES if row.takes_image else Kind.TEXTS
 
 
+# Of an answer.
+UNREADABLE = "the answer cannot be read: is it a Weft server, of this version?"
+
+
 class Method:
-    """The method that a task's models answer, unary or streaming. `path` is its name on the wire."""
+    """The method that a task's models answer, unary or streaming.
+
+    Attributes:
+        name: of the unary method, also where this one is its streaming twin.
+        path: its name on the wire.
+        writes: whether an answer is text.
+    """
 
     def __init__(self, task: Task, *, streams: bool) -> None:
         self._task = task
         self._verb: Verb[..., Any] = _VERBS[task]
         self._streaming = self._verb if isinstance(self._verb, WritingVerb) and streams else None
         self.streams = self._streaming is not None
+        self.writes = isinstance(self._verb, WritingVerb)
+        self.name = self._verb.name
         self.path = self._verb.path if self._streaming is None else self._streaming.stream_path
 
-    def payload(self, asked: Any, **options: Any) -> bytes:
-        """Return the request as bytes; raises InvalidRequest for what can't be sent."""
+    def request(self, asked: Any, **options: Any) -> Message:
+        """Return the request; raises InvalidRequest for what can't be sent."""
         given = (None, asked) if self._task in PICTURES_SECOND else (asked,)
         request = self._verb.request(*given, **options)
-        if self._streaming is not None:
-            request = self._streaming.stream_request(request=request)
-        return request.SerializeToString()
+        return request if self._streaming is None else self._streaming.stream_request(request=request)
 
     def read(self, message: bytes, record: Record) -> None:
         """Write down what the last message of an answer says of tokens and times."""
         answer = self._answer(message)
-        writes = isinstance(self._verb, WritingVerb)
-        said = answer.completion if writes else answer
+        said = answer.completion if self.writes else answer
         record.input_tokens = said.usage.input_tokens
         record.output_tokens = said.usage.output_tokens
         times = said.timings
         record.queue, record.prefill, record.decode = (
             part.seconds + part.nanos / 1e9 for part in (times.queue, times.prefill, times.decode)
         )
-        record.ends_itself = writes and said.finish_reason == common_pb2.FINISH_REASON_STOP
+        record.ends_itself = self.writes and said.finish_reason == common_pb2.FINISH_REASON_STOP
 
     def _answer(self, message: bytes) -> Any:
+        kind = self._verb.response if self._streaming is None else self._streaming.stream_response
+        try:
+            event: Any = kind.FromString(message)
+        except DecodeError:
+            raise InternalError(UNREADABLE) from None
         if self._streaming is None:
-            return self._verb.response.FromString(message)
-        event: Any = self._streaming.stream_response.FromString(message)
-        if event.WhichOneof("event") != "final":
-            raise InternalError("the stream ended without its final message. This is a bug.")
-        return event.final
+            return event
+        return event.final if event.WhichOneof("event") == "final" else self.lacks_final()
+
+    def lacks_final(self) -> NoReturn:
+        """Raise what a stream without its final message is."""
+        raise InternalError("the stream ended without its final message. This is a bug.")
 
 
 # Their models are asked something about each input.

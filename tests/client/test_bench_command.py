@@ -15,11 +15,11 @@ from grpc import StatusCode
 
 import weft
 from fakes import NUM_WAITING, Failure, fake_server
-from weft_bench import load
+from weft_bench import caller, load
 from weft_bench.arrivals import Closed
 from weft_bench.asking import Asked
 from weft_bench.record import Outcome
-from weft_bench.workload import Method, Workload
+from weft_bench.workload import Workload
 
 WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
 FULL = Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.01)
@@ -114,7 +114,7 @@ def test_a_sweep_shows_what_came_before_its_server_went(weft_command, tmp_path, 
         def happens(script):
             script.num_calls += 1
             if script.num_calls == 8:
-                monkeypatch.setattr("weft_bench.load.CONNECT_S", 0.5)
+                monkeypatch.setattr("weft_bench.caller.CONNECT_S", 0.5)
                 others.append(threading.Thread(target=stack.close))
                 others[0].start()
 
@@ -151,14 +151,14 @@ def test_json_knows_no_infinity(bench):
 
 def test_ctrl_c_while_a_sweep_connects_shows_what_came_before(weft_command, monkeypatch):
     """The second load waits for a server: the table of the first is there, and the exit code is Ctrl-C's."""
-    connect, turns = load._connect, iter(range(2))
+    connect, turns = caller._connect, iter(range(2))
 
     async def interrupted(*given):
         if next(turns) == 1:
             raise KeyboardInterrupt
         await connect(*given)
 
-    monkeypatch.setattr(load, "_connect", interrupted)
+    monkeypatch.setattr(caller, "_connect", interrupted)
     code, out, _ = weft_command("bench", "--sweep", "1,2", "--requests", 4, "--warmup", 0)
 
     assert 130 == code
@@ -180,7 +180,7 @@ def test_streams_are_cancelled_within_their_messages():
     """Where four tokens share a message, cancelling after up to 64 of them would come too late for most."""
     asked = Asked(b"", 64)
     plan = load.Plan(cancel_fraction=1.0)
-    new = load.Load(Closed(1), plan, Method(weft.Task.TRANSLATE, streams=True), "en-es", [asked])
+    new = load.Load(Closed(1), plan, [asked], streams=True)
     assert 32 < max(new._cancel_after(asked) for _ in range(200)) <= 64
 
     new.run.num_ended[Outcome.COMPLETED], new.run.num_tokens, new.run.message_sum = 10, 640, 160

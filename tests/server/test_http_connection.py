@@ -47,6 +47,20 @@ async def _ended(reader):
                 return
 
 
+def test_each_part_of_a_stream_goes_at_once():
+    """The system does not keep small parts back until the last one is acknowledged, which takes 40 ms (Nagle)."""
+
+    async def scenario():
+        async with served() as server, connected(server) as (reader, writer):
+            writer.write(asked())
+            await response(reader)
+            (accepted,) = server.server.connections._open
+            own_end = accepted._transport.get_extra_info("socket")
+            assert own_end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    run(scenario())
+
+
 def test_a_connection_is_used_again():
     """Requests one behind the other, in pieces of a byte, with a length and in chunks, get their answers."""
 
