@@ -99,12 +99,12 @@ def enveloped(message, flags=0):
     return ENVELOPE.pack(flags, len(message)) + message
 
 
-def envelopes(body):
-    """(flags, message) of each envelope in a body."""
+def envelopes(body, read=json.loads):
+    """(flags, message) of each envelope in a body. `read` makes it of its bytes."""
     found = []
     while body:
         flags, size = ENVELOPE.unpack_from(body)
-        found.append((flags, json.loads(body[ENVELOPE.size : ENVELOPE.size + size])))
+        found.append((flags, read(body[ENVELOPE.size : ENVELOPE.size + size])))
         body = body[ENVELOPE.size + size :]
     return found
 

@@ -24,6 +24,8 @@ _PARTS = b"{[,"
 _STRINGS = msgspec.json.Encoder()
 # In the words of json_format.
 _UNKNOWN = re.compile(r'no field named "([^"]*)" at "([^"]*)"')
+# An empty list or text as a value. json_format takes it for a message without fields, too.
+_EMPTY = re.compile(rb'[:\[,]\s*(?:\[\s*\]|"")')
 # More JSON than this is read and written by a thread, so that no other request waits for it.
 _SMALL_BYTES = 32 * 1024
 
@@ -103,15 +105,33 @@ class JsonCodec:
             raise _malformed(error) from None
         if not data.lstrip().startswith(b"{"):  # a list without elements would be a message without fields
             raise InvalidRequest("", "the request is not a valid message: it is no JSON object", "MALFORMED_REQUEST")
+        if _EMPTY.search(data):
+            _check_objects(self._kind.DESCRIPTOR, json.loads(data), "")
         # Its fields are counted as those of any message.
         self._bounds.weigh(message.SerializeToString())
         return message
+
+
+def _check_objects(descriptor: Any, value: Any, path: str) -> None:
+    """Raise InvalidRequest where a message of `descriptor` has another value than an object. It was parsed before."""
+    if not isinstance(value, dict):
+        raise InvalidRequest(path, "must be a JSON object", "MALFORMED_REQUEST")
+    fields = {name: field for field in descriptor.fields for name in (field.name, field.json_name)}
+    for name, inner in value.items():
+        field = fields[name]
+        if field.message_type and inner is not None:
+            place = f"{path}.{name}".lstrip(".")
+            for each in inner if field.is_repeated else [inner]:
+                _check_objects(field.message_type, each, place)
 
 
 def _malformed(error: Exception) -> InvalidRequest:
     if not isinstance(error, json_format.ParseError):
         return InvalidRequest("", "the request is not a valid message: it is no JSON", "MALFORMED_REQUEST")
     why = str(error).partition("\n")[0]
+    # Then follows what it did not expect itself, such as a name that is no Unicode.
+    if why.startswith("Failed to parse JSON: "):
+        why = "its JSON is no such message"
     if unknown := _UNKNOWN.search(why):
         name, place = unknown.groups()
         path = ".".join([*place.split(".")[1:], name])

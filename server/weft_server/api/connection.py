@@ -16,6 +16,7 @@ import httptools
 from weft_server.api.http_messages import HttpRequest, HttpResponse, HttpStream
 from weft_server.api.request_body import RequestBody
 from weft_server.api.response_head import CONTINUE, head_of
+from weft_server.errors import DeadlineExpired
 
 if TYPE_CHECKING:
     from weft_server.api.connections import HttpConnections
@@ -42,6 +43,7 @@ class Connection(asyncio.Protocol):
         beginning: shakes hands with it.
         until: monotonic seconds at which it is ended, unless something comes. Never while a request is answered: then
             others watch the time.
+        write_until: monotonic seconds at which nobody waits for the answer any more.
         peer: its other end, as gRPC spells it.
     """
 
@@ -50,7 +52,7 @@ class Connection(asyncio.Protocol):
         self.peer = peer
         self.beginning: asyncio.Task[bool] | None = None
         self._parser = httptools.HttpRequestParser(self)
-        self.until = math.inf
+        self.until = self.write_until = math.inf
         self._certificate: Any = None
         self._age_at = 0.0
         self._transport: Any = None
@@ -142,7 +144,7 @@ class Connection(asyncio.Protocol):
         request = self._request()
         self._num_framing = 0
         self._is_last = self._is_http_1_0 or not self._parser.should_keep_alive()
-        self.until = math.inf
+        self.until = self.write_until = math.inf
         self._home.note_busy(self)
         self._task = asyncio.get_running_loop().create_task(self._answer(request))
 
@@ -159,8 +161,10 @@ class Connection(asyncio.Protocol):
 
     # What answers.
 
+    # Each returns once the system has what is sent. Raises DeadlineExpired if it has not until `write_until`.
+
     async def respond(self, response: HttpResponse) -> None:
-        """Send a whole response. Returns once the system has it."""
+        """Send a whole response."""
         ends = self._begin_response()
         # The status 204 says itself that there is no body.
         length = None if response.status == 204 else len(response.body)
@@ -176,7 +180,7 @@ class Connection(asyncio.Protocol):
         self._comment, self._wrote_at = response.comment, time.monotonic()
 
     async def write_chunk(self, data: bytes) -> None:
-        """Send a chunk. Returns once the system has it."""
+        """Send a chunk."""
         if data:
             self._wrote_at = time.monotonic()
             await self._write(self._chunk(data))
@@ -303,7 +307,11 @@ class Connection(asyncio.Protocol):
         self._transport.write(data)
         while self._is_full:
             self._writable = asyncio.get_running_loop().create_future()
-            await self._writable
+            try:
+                async with asyncio.timeout_at(None if self.write_until == math.inf else self.write_until):
+                    await self._writable
+            except TimeoutError:
+                raise DeadlineExpired from None
 
 
 class _Unusable(Exception):

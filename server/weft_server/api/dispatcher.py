@@ -15,6 +15,7 @@ from weft_server.api.refusal import Refused, refusal_of
 from weft_server.auth.tokens import Role
 from weft_server.calls.call_gate import OK
 from weft_server.errors import (
+    DeadlineExpired,
     HostRefused,
     InvalidRequest,
     MethodNotFound,
@@ -135,11 +136,14 @@ class Dispatcher:
         # A stream's first message may be awaited by a task of its own. The others are asked for by this one.
         REQUEST_CONTEXT.set(call)
         caller = Caller(self._gate, self._answers, call)
+        connection.write_until = call.deadline
         try:
             response = await self._response(call, route, request, caller)
             await self._send(call, response, request, connection)
             if not (caller.calls or call.reason):
                 call.code = OK
+        except DeadlineExpired:  # in the middle of an answer, which nobody has read
+            connection.abort()
         finally:
             self._gate.end(call)
             for each in caller.calls or [call]:
@@ -153,6 +157,8 @@ class Dispatcher:
         except Refused as refused:
             return route.refuse(request, refused.refusal)
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller gets a status
+            # Perhaps nobody has begun to read it.
+            request.incoming.drop()
             refusal = refusal_of(error, self._gate.failed(call, error))
             if isinstance(error, Overloaded):
                 await self._gate.let_wait(call, error)

@@ -11,8 +11,8 @@ import grpc
 import grpc.aio
 
 from weft_server.admission.message_limits import check_of, max_bytes
-from weft_server.calls.call_gate import CANCELLED, DEADLINE_EXCEEDED, OK
-from weft_server.errors import DeadlineExpired, MethodNotFound, Overloaded, RequestError
+from weft_server.calls.call_gate import CANCELLED, OK
+from weft_server.errors import MethodNotFound, Overloaded, RequestError
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.rpc.health import is_open
 from weft_server.rpc.standard_services import answering, reflecting
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 _OURS = "/weft.v1."
 _HEALTH = "/grpc.health.v1."
 _REFLECTION = "/grpc.reflection."
-# A caller's deadline passes before ours. The way here takes time, and gRPC rounds the rest up by a hundredth.
-EARLY_S = 0.05
-EARLY_SHARE = 0.01
 
 
 class Interceptor(grpc.aio.ServerInterceptor):
@@ -200,20 +197,17 @@ class Interceptor(grpc.aio.ServerInterceptor):
 class _Watch:
     """Around a call's handler. A class, because a generator's context manager costs each call 4 us more."""
 
-    __slots__ = ("_call", "_context", "_early_s", "_gate")
+    __slots__ = ("_call", "_context", "_gate")
 
     def __init__(self, gate: CallGate, call: RequestContext, context: Any) -> None:
         self._gate = gate
         self._context = context
         self._call = call
-        # How much before its deadline a call that was cancelled counts as one that met it.
-        self._early_s = 0.0
 
     async def __aenter__(self) -> None:
         remaining = self._context.time_remaining()
         if remaining is not None:
             self._call.deadline = time.monotonic() + remaining
-            self._early_s = EARLY_S + EARLY_SHARE * remaining
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         """Send the status of an error and suppress the error. gRPC itself raises that the call was aborted."""
@@ -224,10 +218,8 @@ class _Watch:
         try:
             if isinstance(error, asyncio.CancelledError):
                 # gRPC cancels the handler when the caller goes, and when its deadline passes. It sets the status
-                # itself.
+                # itself. Which of both it was, the gate says.
                 call.code = CANCELLED
-                if time.monotonic() >= call.deadline - self._early_s:
-                    call.code, call.reason = DEADLINE_EXCEEDED, DeadlineExpired().reason
             elif isinstance(error, Exception):
                 await self._refuse(error)
                 return True
