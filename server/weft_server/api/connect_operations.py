@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import descriptor_pool
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from weft_proto.v1.methods import Method
 
 _STREAM = "Stream"
+# "et al." ends none.
+_END_OF_SENTENCE = re.compile(r"\.(?= [A-Z])")
 _ERROR = "connect.Error"
 _ERRORS = {
     _ERROR: {
@@ -44,14 +47,12 @@ _ENVELOPES = (
 )
 # Requests of `make serve` answers, where a demo model is for the method.
 _PICTURE = {"data": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEAHLCMmQAAAABJRU5ErkJggg=="}
-_RECORDING = {
-    "data": "UklGRkwAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YSgAAACAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICA"
-}
+_SOUND = {"data": "UklGRkAAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YRwAAACAgICAgICAgICAgICAgICAgICAgICAgICAgICA"}
 EXAMPLES: dict[str, dict[str, Any]] = {
     "Translate": {"text": "we are eating bread"},
     "Caption": {"image": _PICTURE},
     "Answer": {"image": _PICTURE, "text": "what is red?"},
-    "Transcribe": {"audio": _RECORDING},
+    "Transcribe": {"audio": _SOUND},
     "Classify": {"model": {"name": "topics"}, "text": "Open a TCP connection."},
     "Tag": {"text": "Maria Silva sent 25 euros to Lisbon on Monday."},
     "Extract": {"question": "Who sent it?", "context": "Maria Silva sent 25 euros."},
@@ -79,7 +80,7 @@ def describe_method(method: Method) -> Operation:
     told = {"schema": reference(method.response.DESCRIPTOR.full_name)}
     about = {
         "operationId": method.name,
-        "summary": comment.partition(". ")[0].rstrip("."),
+        "summary": _END_OF_SENTENCE.split(comment)[0].rstrip("."),
         "description": " ".join(filter(None, [comment, _ENVELOPES if method.streams else ""])),
         "requestBody": {"required": True, "content": {media_type: asked}},
         "responses": {

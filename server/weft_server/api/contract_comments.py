@@ -1,4 +1,4 @@
-"""The comments of the contracts, by what they stand above. The files lie beside the stubs; descriptors have no comments."""
+"""The comments of the contracts, which descriptors do not have: read in the files, which lie beside the stubs."""
 
 from __future__ import annotations
 

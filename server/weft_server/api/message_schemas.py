@@ -39,28 +39,21 @@ def reference(name: str) -> dict[str, Any]:
     return {"$ref": f"{SCHEMAS_AT}{name}"}
 
 
-def schemas_of(*messages: Descriptor) -> dict[str, Any]:
-    """Return the schemas of messages and of all that they hold, by full name."""
+def schemas_of(*messages: Any) -> dict[str, Any]:
+    """Return the schemas of messages and of all that they hold, by full name. They are given as their descriptors."""
     found: dict[str, Any] = {}
-    left: list[Descriptor | EnumDescriptor] = list(messages)
+    left = list(messages)
     while left:
-        each = left.pop()
-        if each.full_name in found:
+        message = left.pop()
+        if message.full_name in found:
             continue
-        if hasattr(each, "values"):
-            found[each.full_name] = _enum(each)
-        else:
-            found[each.full_name] = _message(each)
-            left += [inside for field in each.fields for inside in _held(field)]
+        found[message.full_name] = _message(message)
+        for field in message.fields:
+            if field.enum_type:
+                found[field.enum_type.full_name] = _enum(field.enum_type)
+            elif field.message_type and field.message_type.full_name not in _WELL_KNOWN:
+                left.append(field.message_type)
     return found
-
-
-def _held(field: FieldDescriptor) -> list[Any]:
-    """The message or the enum that a field holds, if that has a schema of its own."""
-    if _is_map(field):
-        return _held(field.message_type.fields_by_name["value"])
-    kind = field.message_type or field.enum_type
-    return [] if kind is None or kind.full_name in _WELL_KNOWN else [kind]
 
 
 def _message(message: Descriptor) -> dict[str, Any]:
@@ -68,24 +61,21 @@ def _message(message: Descriptor) -> dict[str, Any]:
     properties = {}
     for field in message.fields:
         properties[field.json_name] = _field(field) | _said(comments.get(field.full_name))
-    said = [comments.get(message.full_name, "")]
-    for group in message.oneofs:
-        # A field that is optional is a group of its own, without a comment.
-        if len(group.fields) > 1:
-            said.append(f"At most one of {', '.join(field.json_name for field in group.fields)}.")
+    # An optional field is a group of its own.
+    groups = [[field.json_name for field in group.fields] for group in message.oneofs if len(group.fields) > 1]
+    said = [comments.get(message.full_name), *(f"At most one of {', '.join(group)}." for group in groups)]
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return schema | _said(" ".join(filter(None, said)))
+    return schema | _said(*said)
 
 
 def _enum(enum: EnumDescriptor) -> dict[str, Any]:
     comments = comments_of(enum.file.name)
-    said = [comments.get(enum.full_name, ""), *(comments.get(f"{enum.full_name}.{each.name}", "") for each in enum.values)]
-    return {"type": "string", "enum": [each.name for each in enum.values]} | _said(" ".join(filter(None, said)))
+    names = [each.name for each in enum.values]
+    said = [comments.get(enum.full_name), *(comments.get(f"{enum.full_name}.{name}") for name in names)]
+    return {"type": "string", "enum": names} | _said(*said)
 
 
 def _field(field: FieldDescriptor) -> dict[str, Any]:
-    if _is_map(field):
-        return {"type": "object", "additionalProperties": _single(field.message_type.fields_by_name["value"])}
     return {"type": "array", "items": _single(field)} if field.is_repeated else _single(field)
 
 
@@ -96,9 +86,6 @@ def _single(field: FieldDescriptor) -> dict[str, Any]:
     return dict(_WELL_KNOWN.get(kind.full_name) or reference(kind.full_name))
 
 
-def _is_map(field: FieldDescriptor) -> bool:
-    return bool(field.message_type and field.message_type.GetOptions().map_entry)
-
-
-def _said(comment: str | None) -> dict[str, Any]:
-    return {"description": comment} if comment else {}
+def _said(*comments: str | None) -> dict[str, Any]:
+    said = " ".join(filter(None, comments))
+    return {"description": said} if said else {}

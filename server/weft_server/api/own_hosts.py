@@ -38,7 +38,7 @@ class OwnHosts:
     def is_own_page(self, request: HttpRequest) -> bool:
         """Whether a page of this server sends a request that is allowed. Such as /docs.
 
-        A server of a network that knows nobody must be asked by its address: a name may be one that a page has given it.
+        A server of a network that asks nobody who they are must be asked by its address: pages can give it names.
         """
         host = request.header("host").lower()
         scheme, _, asked = request.header("origin").lower().partition("://")

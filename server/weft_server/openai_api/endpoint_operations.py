@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from weft_server.openai_api.endpoint import Endpoint
 
 GROUP = "OpenAI's API"
-_GROUP_SAYS = "Requests and answers have the shapes of OpenAI's API. Those of rerank are Jina's, score and tokens vLLM's."
+_GROUP_SAYS = (
+    "Requests and answers have the shapes of OpenAI's API, of Jina's for rerank, of vLLM's for score and tokens."
+)
 _ERROR = "Error"
 _ERRORS = {
     _ERROR: {

@@ -44,8 +44,12 @@ ENDPOINTS = (
     Endpoint("POST", chat.PATH, None, chat.chat_completions, chat.FIELDS, chat.PARAMS, takes_file=True),
     Endpoint("POST", completions.PATH, None, completions.completions, completions.FIELDS, completions.PARAMS),
     Endpoint("POST", embeddings.PATH, "Embed", embeddings.embeddings, embeddings.FIELDS, embeddings.PARAMS),
-    Endpoint("POST", audio.HEARD_PATH, "Transcribe", audio.transcriptions, audio.HEARD_FIELDS, audio.PARAMS, True, FORM),
-    Endpoint("POST", audio.ENGLISH_PATH, "Transcribe", audio.translations, audio.ENGLISH_FIELDS, audio.PARAMS, True, FORM),
+    Endpoint(
+        "POST", audio.HEARD_PATH, "Transcribe", audio.transcriptions, audio.HEARD_FIELDS, audio.PARAMS, True, FORM
+    ),
+    Endpoint(
+        "POST", audio.ENGLISH_PATH, "Transcribe", audio.translations, audio.ENGLISH_FIELDS, audio.PARAMS, True, FORM
+    ),
     Endpoint("POST", rerank.RERANK_PATH, "Classify", rerank.rerank, rerank.RERANK_FIELDS, rerank.RERANK_PARAMS),
     Endpoint("POST", rerank.SCORE_PATH, "Classify", rerank.score, rerank.SCORE_FIELDS, rerank.SCORE_PARAMS),
     Endpoint("POST", tokens.CUT_PATH, "Tokenize", tokens.tokenize, tokens.CUT_FIELDS, tokens.CUT_PARAMS),
