@@ -52,8 +52,10 @@ def asked_in(document, path):
 
 
 def test_it_is_a_document_of_openapi(document):
-    """By the specification's own schema, with no reference to nothing and no name that comes twice."""
+    """By the specification's own schema, with no reference to nothing, no name that comes twice, and no schema that nobody names."""
     OpenAPIV31SpecValidator(document).validate()
+    named = re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document))
+    assert set(document["components"]["schemas"]) == set(named)
 
 
 def test_it_has_each_route_and_no_other(document):
@@ -162,6 +164,7 @@ def test_the_page_runs_what_it_brings_and_asks_this_server():
                     status, headers["content-type"], headers["x-content-type-options"],
                 )  # fmt: skip
             page = body.decode()
+            assert page.startswith("<!doctype html>")
             for kind in ("style", "script"):
                 (inline,) = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
                 # What `ask` gives of headers is in lower case.

@@ -12,18 +12,13 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, EnumDescriptor
 
 SCHEMAS_AT = "#/components/schemas/"
-_INTEGER = {"type": "integer", "format": "int32"}
-_NATURAL = {"type": "integer", "format": "uint32", "minimum": 0}
-# JavaScript's numbers do not hold them all, so they are written as texts. Both are read.
-_LONG = {"type": ["string", "integer"], "format": "int64"}
-_LONG_NATURAL = {"type": ["string", "integer"], "format": "uint64"}
+# Those that the contracts have.
 _SCALARS: dict[int, dict[str, Any]] = {
     FieldDescriptor.TYPE_DOUBLE: {"type": "number", "format": "double"},
     FieldDescriptor.TYPE_FLOAT: {"type": "number", "format": "float"},
-    FieldDescriptor.TYPE_INT32: _INTEGER,
-    FieldDescriptor.TYPE_UINT32: _NATURAL,
-    FieldDescriptor.TYPE_INT64: _LONG,
-    FieldDescriptor.TYPE_UINT64: _LONG_NATURAL,
+    FieldDescriptor.TYPE_UINT32: {"type": "integer", "format": "uint32", "minimum": 0},
+    # JavaScript's numbers do not hold them all, so they are written as texts. Both are read.
+    FieldDescriptor.TYPE_UINT64: {"type": ["string", "integer"], "format": "uint64"},
     FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
     FieldDescriptor.TYPE_STRING: {"type": "string"},
     FieldDescriptor.TYPE_BYTES: {"type": "string", "contentEncoding": "base64"},
