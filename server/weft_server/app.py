@@ -14,6 +14,7 @@ from weft_proto.v1.methods import SERVICES
 from weft_server.admission.early_admission import EarlyAdmission
 from weft_server.api.api_server import ApiServer
 from weft_server.api.connect_protocol import connect_routes
+from weft_server.api.docs_routes import with_docs
 from weft_server.auth.authorization import Authorization
 from weft_server.auth.credentials import Credentials
 from weft_server.bundle.repository import scan_repository
@@ -316,7 +317,8 @@ class App:
         """The port of calls by HTTP, which drains with that of gRPC."""
         config = self.config
         most = config.max_request_bytes
-        routes = (*connect_routes(SERVICES, most), *openai_routes(self.models, most, config.max_queued_requests))
+        calls = (*connect_routes(SERVICES, most), *openai_routes(self.models, most, config.max_queued_requests))
+        routes = with_docs(calls, refuse_path)
         answers = behaviours(self.models, config)
         return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_path)
 

@@ -12,6 +12,7 @@ import grpc
 import pytest
 from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
+from jsonschema import Draft202012Validator
 
 from process import ServerProcess
 from weft_proto.v1.methods import METHODS, SERVICES
@@ -186,3 +187,46 @@ def test_half_heads_delay_no_call_by_grpc(server):
         for _ in range(20):
             assert "OK" == by_grpc(server, listing, listing.request())[0]
         assert "OK" == by_http(server, listing, listing.request(), "json")[0]
+
+
+def test_the_document_says_what_is_taken_and_told(server):
+    """The examples of /openapi.json are answered, where the demo has a model, and the answers fit their schemas."""
+    connection = http.client.HTTPConnection(server.api, timeout=60)
+    connection.request("GET", "/openapi.json")
+    document = json.loads(connection.getresponse().read())
+    answered = set()
+    for path, verbs in document["paths"].items():
+        if "post" not in verbs:
+            continue
+        ((kind, said),) = verbs["post"]["requestBody"]["content"].items()
+        body = json.dumps(said["example"]).encode()
+        streams = kind == "application/connect+json"
+        connection.request(
+            "POST", path, ENVELOPE.pack(0, len(body)) + body if streams else body, {"content-type": kind}
+        )
+        answer = connection.getresponse()
+        read = answer.read()
+        if answer.status != 200:
+            assert path.rpartition("/")[2] in WITHOUT_MODEL or said["example"]["model"] == "NAME" or "form-data" in kind
+            continue
+        answered.add(path)
+        told = verbs["post"]["responses"]["200"]["content"][kind]["schema"]
+        fits = Draft202012Validator(told | {"components": document["components"]})
+        for message in _messages(read) if streams else [read]:
+            assert [] == [error.message for error in fits.iter_errors(json.loads(message))]
+    connection.close()
+    assert {method.path for method in METHODS.values() if method.service in SERVICES} - answered == {
+        METHODS[name].path for name in WITHOUT_MODEL
+    }
+    assert {"/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"} < answered
+
+
+def _messages(read):
+    """The messages in envelopes, but for the end."""
+    while read:
+        flags, size = ENVELOPE.unpack_from(read)
+        message, read = read[ENVELOPE.size : ENVELOPE.size + size], read[ENVELOPE.size + size :]
+        if flags != 2:
+            yield message
+        else:
+            assert b"{}" == message

@@ -163,6 +163,14 @@ OURS = {
     "export/weft_recipes/texts/docstrings.py pattern",
     "export/weft_recipes/texts/rules.py '[aeiou]'",
     r"export/weft_recipes/text_to_text.py f'\\s*[{mark}]\\s*'",
+    # Over the contracts that the server brings, and over its page.
+    "server/weft_server/api/contract_comments.py _COMMENT",
+    "server/weft_server/api/contract_comments.py _BLOCK",
+    "server/weft_server/api/contract_comments.py _METHOD",
+    "server/weft_server/api/contract_comments.py _FIELD",
+    "server/weft_server/api/contract_comments.py _END",
+    "server/weft_server/api/connect_operations.py _END_OF_SENTENCE",
+    "server/weft_server/api/docs_routes.py _INLINE",
 }
 READ = {
     f"{package}/{where}": how

@@ -66,12 +66,12 @@ def test_the_wheel_holds_our_packages(wheel):
 
 
 def test_the_wheel_holds_every_module(wheel):
-    """Each Python file, stub and marker of the source tree is in the wheel under its import path."""
+    """Each Python file, stub, marker, contract and page of the source tree is in the wheel under its import path."""
     expected = {
         path.relative_to(ROOT / folder).as_posix()
         for package, folder in PACKAGES.items()
         for path in (ROOT / folder / package).rglob("*")
-        if path.suffix in {".py", ".pyi"} or path.name == "py.typed"
+        if path.suffix in {".py", ".pyi", ".proto", ".html"} or path.name == "py.typed"
     }
 
     assert expected <= set(wheel.namelist())

@@ -365,7 +365,7 @@ def test_a_route_may_make_calls():
         return classification_pb2.ClassifyResponse(labels=[{"label": request.text}])
 
     def row(path, answer):
-        return Route("POST", path, METHODS["Classify"], 99, lambda _, data: len(data), answer, refuse_unknown)
+        return Route("POST", path, METHODS["Classify"], 99, lambda _, data: len(data), answer, refuse_unknown, None)
 
     async def scenario():
         rows = [row("/several", _several), row("/none", _none)]
@@ -393,7 +393,7 @@ def test_who_does_not_read_gives_up_every_call():
         return HttpStream("text/plain", flood())
 
     async def scenario():
-        row = Route("POST", "/flood", METHODS["Classify"], 99, lambda _, data: len(data), answer, refuse_unknown)
+        row = Route("POST", "/flood", METHODS["Classify"], 99, lambda _, data: len(data), answer, refuse_unknown, None)
         async with served(routes=[row], traffic=Traffic(send_timeout_s=0.1)) as server:
             async with connected(server) as (reader, writer):
                 writer.write(asked(b"", "/flood"))

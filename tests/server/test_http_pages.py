@@ -1,11 +1,12 @@
 """Pages of browsers that say no origin, or have this machine's address: what the HTTP port tells them."""
 
 import json
+import ssl
 
 import pytest
 
 from http_calls import CLASSIFY, ask, asked, connected, counted, rejected, response, served
-from intercepted import TOKENS, run
+from intercepted import AUTHORITY, TOKENS, run
 
 
 def named(host):
@@ -92,5 +93,48 @@ def test_a_page_that_may_call_is_of_another_site():
         async with served(cors_origins="https://app.example.com") as server:
             headers = ("origin: https://app.example.com", "sec-fetch-site: cross-site")
             assert 200 == (await ask(server, asked(b"{}", CLASSIFY, *headers)))[0]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("settings", "host", "origin", "may"),
+    [
+        ({}, "localhost:8000", "http://localhost:8000", True),
+        ({}, "[::1]:8000", "http://[::1]:8000", True),
+        ({}, "localhost:8000", "http://localhost:8001", False),
+        ({}, "localhost:8000", "http://evil.example", False),
+        ({}, "localhost:8000", "null", False),
+        ({}, "localhost:8000", "localhost:8000", False),
+        ({"host": "0.0.0.0"}, "10.0.0.5:8000", "http://10.0.0.5:8000", True),
+        ({"host": "0.0.0.0"}, "[fe80::1]:8000", "http://[fe80::1]:8000", True),
+        # It may be a page's own name, to which the page gave this address.
+        ({"host": "0.0.0.0"}, "evil.example:8000", "http://evil.example:8000", False),
+        ({"host": "0.0.0.0", "tokens": TOKENS}, "models.example", "https://models.example", True),
+        ({"tokens": TOKENS}, "models.example", "https://evil.example", False),
+    ],
+)
+def test_the_server_s_own_page_may_call(settings, host, origin, may, tmp_path):
+    """/docs sends what it tries out, where no other page can have its origin."""
+
+    async def scenario():
+        async with served(tmp_path, **settings) as server:
+            data = asked(b"{}", CLASSIFY, f"origin: {origin}", "authorization: Bearer token-of-the-caller")
+            status, _, body = await ask(server, data.replace(b"localhost\r\n", host.encode() + b"\r\n"))
+            assert (200 if may else 403) == status
+            assert may or "ORIGIN_REFUSED" == json.loads(body)["details"][0]["debug"]["reason"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("origin", "may"), [("https://localhost", True), ("http://localhost", False)])
+def test_a_page_without_tls_is_no_page_of_a_server_with_tls(origin, may, tmp_path):
+    """Somebody on the way can have made it."""
+
+    async def scenario():
+        async with served(tmp_path, tls=True) as server:
+            data = asked(b"{}", CLASSIFY, f"origin: {origin}")
+            trusted = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
+            assert (200 if may else 403) == (await ask(server, data, ssl=trusted, server_hostname="localhost"))[0]
 
     run(scenario())

@@ -12,7 +12,7 @@ import json
 import struct
 from base64 import b64encode
 from contextlib import aclosing
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
@@ -21,6 +21,7 @@ from google.rpc import error_details_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.admission.message_limits import max_bytes
 from weft_server.api.codecs import JsonCodec, ProtoCodec
+from weft_server.api.connect_operations import describe_method
 from weft_server.api.http_messages import JSON, HttpResponse, HttpStream, Route
 from weft_server.api.refusal import Refused
 from weft_server.errors import CannotDecompress, InvalidRequest
@@ -60,6 +61,7 @@ def connect_routes(services: Iterable[str], max_request_bytes: int) -> Iterator[
                 answering.weigh,
                 answering.answer,
                 answering.refuse,
+                partial(describe_method, method),
             )
 
 

@@ -1,4 +1,4 @@
-"""Which pages of browsers may call: those of the origins that the settings name, and no others (CORS).
+"""Which pages of other origins may call: those that the settings name, and no others (CORS).
 
 A browser sends `Origin` with what a page of another site asks for. Without this check, any page that somebody opens
 could ask a server on the same machine. https://fetch.spec.whatwg.org/#http-cors-protocol

@@ -100,7 +100,7 @@ class Dispatcher:
         call.came_by(request.peer)
         if not self._own_hosts.allows(request):
             raise HostRefused(request.header("host"))
-        if not self._cross_origin.allows(request):
+        if not (self._cross_origin.allows(request) or self._own_hosts.is_own_page(request)):
             raise PageRefused(request.header("origin"))
         # Nothing is told to strangers.
         identity = self._access.of_headers(request.path, request.headers, request.certificate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from weft_server.api.request_body import RequestBody
 
 JSON = "application/json"
+# What the last part of a path is called, where a route takes any.
+LAST_PART = "model"
 
 
 @dataclass(slots=True)
@@ -77,6 +79,22 @@ if TYPE_CHECKING:
     Handler = Callable[[HttpRequest, Caller], Awaitable[Response]]
 
 
+class Operation(NamedTuple):
+    """What a route does, for who reads /openapi.json: https://spec.openapis.org/oas/v3.1.1#operation-object.
+
+    Attributes:
+        group: what it belongs to, such as TranslationService.
+        about: the operation.
+        schemas: those that it refers to, by name.
+        group_says: a sentence about the group.
+    """
+
+    group: str
+    about: dict[str, Any]
+    schemas: dict[str, Any]
+    group_says: str
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """A row of the table.
@@ -90,6 +108,7 @@ class Route:
         weigh: returns about how many bytes of memory a body takes once it is parsed. Raises InvalidRequest.
         answer: answers.
         refuse: makes the response of what is refused, also before the body is read.
+        describe: says what it does.
     """
 
     method: str
@@ -99,3 +118,4 @@ class Route:
     weigh: Callable[[HttpRequest, bytes], int]
     answer: Handler
     refuse: Callable[[HttpRequest, Refusal], Response]
+    describe: Callable[[], Operation]

@@ -7,6 +7,7 @@ of its own origin, and a GET says no origin. But it names its host.
 from __future__ import annotations
 
 import ipaddress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from weft_server.config import LOOPBACK
@@ -21,16 +22,39 @@ class OwnHosts:
 
     def __init__(self, config: ServerConfig) -> None:
         host = config.host.lower()
-        is_open = config.tokens is None and config.tls_cert is None
-        self._names = {_in_brackets(name) for name in (*LOOPBACK, host)} if is_open and _is_loopback(host) else None
+        self._is_open = config.tokens is None and config.tls_cert is None
+        is_listed = self._is_open and _is_loopback(host)
+        self._names = {_in_brackets(name) for name in (*LOOPBACK, host)} if is_listed else None
+        # A proxy in front may speak TLS.
+        self._schemes = {"https"} if config.tls_cert else {"http", "https"}
 
     def allows(self, request: HttpRequest) -> bool:
         """Whether a request names this machine, or nothing: HTTP/1.0 may."""
         if self._names is None:
             return True
+        host = request.header("host")
+        return not host or _without_port(host) in self._names
+
+    def is_own_page(self, request: HttpRequest) -> bool:
+        """Whether a page of this server sends a request that is allowed. Such as /docs.
+
+        A server of a network that asks nobody who they are must be asked by its address: pages can give it names.
+        """
         host = request.header("host").lower()
-        name, _, port = host.rpartition(":")
-        return not host or (name if port.isdecimal() else host) in self._names
+        scheme, _, asked = request.header("origin").lower().partition("://")
+        is_surely_ours = not self._is_open or self._names is not None or _is_address(_without_port(host))
+        return bool(host) and host == asked and scheme in self._schemes and is_surely_ours
+
+
+def _without_port(host: str) -> str:
+    name, _, port = host.lower().rpartition(":")
+    return name if port.isdecimal() else host.lower()
+
+
+def _is_address(host: str) -> bool:
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(host.strip("[]")))
+    return False
 
 
 def _is_loopback(host: str) -> bool:

@@ -67,6 +67,23 @@ class RequestFields:
         except msgspec.ValidationError as error:
             raise _refusal(str(error)) from error
 
+    def schemas(self, template: str) -> tuple[str, dict[str, Any]]:
+        """Return the name of the body's JSON Schema, and all schemas that it takes, by name.
+
+        `template` has `{name}`: one refers to another by it.
+        """
+        name = self._struct.__name__
+        _, schemas = msgspec.json.schema_components([self._struct], ref_template=template)
+        properties = schemas[name]["properties"]
+        for field in self.taken:
+            properties[field.name]["description"] = field.says
+        for refused in self.refused:
+            why = f"Not taken: {refused.why}."
+            properties[refused.name] = {"enum": [None, *refused.harmless], "description": why}
+        for ignored in self.ignored:
+            properties[ignored] = {"description": "Ignored."}
+        return name, schemas
+
     def _checked(self, asked: Any) -> Any:
         for name, why, harmless in self.refused:
             value = getattr(asked, name)

@@ -15,7 +15,7 @@ MAX_PARTS = 64
 _MAX_TYPE = 512
 # It writes a line of each form that is wrong, which callers would fill the log with.
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
-_FORM = b"multipart/form-data"
+FORM = "multipart/form-data"
 
 
 class _Parts:
@@ -59,7 +59,7 @@ def read_form(body: bytes, content_type: str) -> dict[str, list[bytes]]:
         raise InvalidRequest("", f"the content-type has more than {_MAX_TYPE} characters", "BAD_FORM")
     kind, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
-    if kind != _FORM or not boundary:
+    if kind != FORM.encode() or not boundary:
         raise InvalidRequest("", "the body must be multipart/form-data, with a boundary", "BAD_FORM")
     parts = _Parts()
     try:

@@ -35,7 +35,7 @@ async def models(http: ApiRequest) -> HttpResponse:
 
 
 async def model(http: ApiRequest) -> HttpResponse:
-    """Answer with the one that is named."""
+    """Answer with the model of that name."""
     request = model_pb2.GetModelRequest(model=selector_of(http.parameter))
     found = (await http.caller.unary(METHODS["GetModel"], request)).model
     return HttpResponse(200, msgspec.json.encode(_card(http.parameter, found)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from weft_proto.v1 import common_pb2
@@ -18,45 +19,24 @@ from weft_server.errors import CannotDecompress, InvalidRequest, RequestError
 from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokens
 from weft_server.openai_api.api_request import ApiRequest
 from weft_server.openai_api.batch import most_together
+from weft_server.openai_api.endpoint import Endpoint
+from weft_server.openai_api.endpoint_operations import describe_endpoint
 from weft_server.openai_api.errors import error_response
+from weft_server.openai_api.forms import FORM
 from weft_server.structured_output.token_bytes import spelling_of
 from weft_server.transport.handlers import FIELD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from weft_server.api.http_messages import HttpRequest, HttpResponse, Response
     from weft_server.api.refusal import Refusal
     from weft_server.models.registry import ModelRegistry
     from weft_server.openai_api.api_request import Caller, Spelling
-    from weft_server.openai_api.fields import RequestFields
 
 REQUEST_ID = "x-request-id"
 # Where the paths of gRPC's methods begin. All others are of this API.
 _OTHERS = ("/weft.", "/grpc.")
-
-
-class Endpoint(NamedTuple):
-    """One row.
-
-    Attributes:
-        verb: such as POST.
-        path: its last part may be `*`.
-        method: the call by which a request is judged before its body has come. None: any task may answer it, so it
-            waits for the body.
-        handler: answers. Raises RequestError, or Refused of a call that it made.
-        fields: those of the body; None: it has none.
-        params: what it calls fields of weft.v1, where that is its own.
-        takes_file: whether a body may be larger than texts are.
-    """
-
-    verb: str
-    path: str
-    method: str | None
-    handler: Callable[[ApiRequest], Awaitable[Response]]
-    fields: RequestFields | None = None
-    params: Mapping[str, str] = {}
-    takes_file: bool = False
 
 
 ENDPOINTS = (
@@ -65,8 +45,12 @@ ENDPOINTS = (
     Endpoint("POST", chat.PATH, None, chat.chat_completions, chat.FIELDS, chat.PARAMS, takes_file=True),
     Endpoint("POST", completions.PATH, None, completions.completions, completions.FIELDS, completions.PARAMS),
     Endpoint("POST", embeddings.PATH, "Embed", embeddings.embeddings, embeddings.FIELDS, embeddings.PARAMS),
-    Endpoint("POST", audio.HEARD_PATH, "Transcribe", audio.transcriptions, audio.HEARD_FIELDS, audio.PARAMS, True),
-    Endpoint("POST", audio.ENGLISH_PATH, "Transcribe", audio.translations, audio.ENGLISH_FIELDS, audio.PARAMS, True),
+    Endpoint(
+        "POST", audio.HEARD_PATH, "Transcribe", audio.transcriptions, audio.HEARD_FIELDS, audio.PARAMS, True, FORM
+    ),
+    Endpoint(
+        "POST", audio.ENGLISH_PATH, "Transcribe", audio.translations, audio.ENGLISH_FIELDS, audio.PARAMS, True, FORM
+    ),
     Endpoint("POST", rerank.RERANK_PATH, "Classify", rerank.rerank, rerank.RERANK_FIELDS, rerank.RERANK_PARAMS),
     Endpoint("POST", rerank.SCORE_PATH, "Classify", rerank.score, rerank.SCORE_FIELDS, rerank.SCORE_PARAMS),
     Endpoint("POST", tokens.CUT_PATH, "Tokenize", tokens.tokenize, tokens.CUT_FIELDS, tokens.CUT_PARAMS),
@@ -96,7 +80,8 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requ
         served = _Served(endpoint, task_of, spelling, most_together(max_queued_requests))
         most = max_request_bytes if endpoint.takes_file else min(max_request_bytes, MAX_TEXT_BYTES)
         most = most if endpoint.fields else 0
-        yield Route(endpoint.verb, endpoint.path, rpc, most, _weigh, served.answer, served.refuse)
+        describe = partial(describe_endpoint, endpoint)
+        yield Route(endpoint.verb, endpoint.path, rpc, most, _weigh, served.answer, served.refuse, describe)
 
 
 def refuse_path(request: HttpRequest, refusal: Refusal) -> Response:
