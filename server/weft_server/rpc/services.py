@@ -1,4 +1,4 @@
-"""The services of weft.v1 as gRPC takes them: what answers each method of the contracts' table, and its messages."""
+"""The services as gRPC takes them: what answers each method of the contracts' tables, and its messages."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from weft_server.rpc.embedding_service import answer_embed
 from weft_server.rpc.extract import answer_extract
 from weft_server.rpc.fill_mask import answer_fill_mask
 from weft_server.rpc.model_service import ModelAdminServicer, ModelServicer
+from weft_server.rpc.open_inference.service import OpenInferenceServicer
 from weft_server.rpc.score_service import answer_score
 from weft_server.rpc.text_services import (
     AnswerServicer,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from weft_server.config import ServerConfig
     from weft_server.lifecycle.lifecycle import Lifecycle
     from weft_server.models.registry import ModelRegistry
+    from weft_server.rpc.health import Health
 
     # Takes a request and gRPC's context.
     Behaviour = Callable[[Any, Any], Any]
@@ -84,11 +86,30 @@ async def _answer(answer: Callable[[RequestContext, Any], Awaitable[Any]], reque
     return await answer(call, request)
 
 
-def add_services(server: grpc.aio.Server, services: Iterable[str], answered_by: Mapping[str, Behaviour]) -> None:
-    """Answer the methods of some services."""
+def open_inference_behaviours(models: ModelRegistry, config: ServerConfig, health: Health) -> dict[str, Behaviour]:
+    """Return what answers each method of the Open Inference Protocol, by its name."""
+    servicer = OpenInferenceServicer(models, config, health)
+    answers: dict[str, Callable[[RequestContext, Any], Awaitable[Any]]] = {
+        "ServerLive": servicer.server_live,
+        "ServerReady": servicer.server_ready,
+        "ServerMetadata": servicer.server_metadata,
+        "ModelReady": servicer.model_ready,
+        "ModelMetadata": servicer.model_metadata,
+        "ModelInfer": servicer.model_infer,
+    }
+    return {name: partial(_answer, answer) for name, answer in answers.items()}
+
+
+def add_services(
+    server: grpc.aio.Server,
+    services: Iterable[str],
+    answered_by: Mapping[str, Behaviour],
+    methods: Mapping[str, Method] = METHODS,
+) -> None:
+    """Answer the methods of some services. `methods` has them by name."""
     for service in services:
         handlers = {
-            name: _handler(method, answered_by[name]) for name, method in METHODS.items() if method.service == service
+            name: _handler(method, answered_by[name]) for name, method in methods.items() if method.service == service
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
 
