@@ -5,7 +5,7 @@ from weft_proto.v1 import methods as weft_v1
 
 (_SERVICE,) = open_inference_pb2.DESCRIPTOR.services_by_name.values()
 SERVICE = _SERVICE.full_name
-# Those that ModelInfer asks. The first one for a task answers it.
+# Those that ModelInfer asks.
 TYPED = ("Classify", "Tag", "Embed")
 _TASKS = tuple(dict.fromkeys(task for name in TYPED for task in weft_v1.METHODS[name].tasks))
 # By name.

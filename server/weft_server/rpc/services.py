@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from weft_proto.inference import methods as open_inference
 from weft_proto.v1.methods import METHODS, streaming
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.rpc.classification_service import answer_classify, answer_tag
@@ -89,15 +90,7 @@ async def _answer(answer: Callable[[RequestContext, Any], Awaitable[Any]], reque
 def open_inference_behaviours(models: ModelRegistry, config: ServerConfig, health: Health) -> dict[str, Behaviour]:
     """Return what answers each method of the Open Inference Protocol, by its name."""
     servicer = OpenInferenceServicer(models, config, health)
-    answers: dict[str, Callable[[RequestContext, Any], Awaitable[Any]]] = {
-        "ServerLive": servicer.server_live,
-        "ServerReady": servicer.server_ready,
-        "ServerMetadata": servicer.server_metadata,
-        "ModelReady": servicer.model_ready,
-        "ModelMetadata": servicer.model_metadata,
-        "ModelInfer": servicer.model_infer,
-    }
-    return {name: partial(_answer, answer) for name, answer in answers.items()}
+    return {name: partial(_answer, partial(servicer.answer, name)) for name in open_inference.METHODS}
 
 
 def add_services(

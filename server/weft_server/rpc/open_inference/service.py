@@ -10,10 +10,12 @@ from weft_proto.inference import open_inference_pb2
 from weft_proto.v1 import common_pb2
 from weft_server.calls.batch import asked_together, most_together
 from weft_server.errors import InvalidRequest, RequestError
+from weft_server.models.registry import not_ready
 from weft_server.rpc.classification_service import answer_classify, answer_tag, choice_of
 from weft_server.rpc.embedding_service import answer_embed
 from weft_server.rpc.health import LIVE, READY
 from weft_server.rpc.model_service import model_proto
+from weft_server.rpc.open_inference.refusals import FIELDS, INFER_FIELDS, place, rename
 from weft_server.rpc.open_inference.rows import rows_of
 from weft_server.rpc.open_inference.signatures import metadata_of, signature_of
 from weft_server.rpc.open_inference.tensors import add_output, inputs_of
@@ -21,7 +23,6 @@ from weft_server.rpc.open_inference.typed_requests import (
     elements_of,
     selector_of,
     shared_of,
-    tell_of,
     typed_requests,
 )
 
@@ -62,33 +63,47 @@ class OpenInferenceServicer:
 
     def __init__(self, models: ModelRegistry, config: ServerConfig, health: Health) -> None:
         self._models, self._config, self._health = models, config, health
+        self._version = importlib.metadata.version("weft-serving")
 
-    async def server_live(self, _call: RequestContext, _request: Any) -> Any:
-        """Answer whether the server moves."""
+    async def answer(self, method: str, call: RequestContext, request: Any) -> Any:
+        """Answer a request to a method, by its name. Raises RequestError, about fields of that request."""
+        answers = {
+            "ServerLive": self._server_live,
+            "ServerReady": self._server_ready,
+            "ServerMetadata": self._server_metadata,
+            "ModelReady": self._model_ready,
+            "ModelMetadata": self._model_metadata,
+            "ModelInfer": self._model_infer,
+        }
+        try:
+            return await answers[method](call, request)
+        except RequestError as error:
+            rename(error, INFER_FIELDS if method == "ModelInfer" else FIELDS)
+            raise
+
+    async def _server_live(self, _call: RequestContext, _request: Any) -> Any:
         return open_inference_pb2.ServerLiveResponse(live=self._health.serves(LIVE))
 
-    async def server_ready(self, _call: RequestContext, _request: Any) -> Any:
-        """Answer whether all models answer."""
+    async def _server_ready(self, _call: RequestContext, _request: Any) -> Any:
         return open_inference_pb2.ServerReadyResponse(ready=self._health.serves(READY))
 
-    async def server_metadata(self, _call: RequestContext, _request: Any) -> Any:
-        """Answer what the server is."""
-        version = importlib.metadata.version("weft-serving")
-        return open_inference_pb2.ServerMetadataResponse(name="weft", version=version)
+    async def _server_metadata(self, _call: RequestContext, _request: Any) -> Any:
+        return open_inference_pb2.ServerMetadataResponse(name="weft", version=self._version)
 
-    async def model_ready(self, _call: RequestContext, request: open_inference_pb2.ModelReadyRequest) -> Any:
-        """Answer whether a model answers."""
+    async def _model_ready(self, _call: RequestContext, request: open_inference_pb2.ModelReadyRequest) -> Any:
         entry = self._models.find(selector_of(request.name, request.version))
         return open_inference_pb2.ModelReadyResponse(ready=entry.answers)
 
-    async def model_metadata(self, _call: RequestContext, request: open_inference_pb2.ModelMetadataRequest) -> Any:
-        """Answer which tensors a model takes and gives."""
+    async def _model_metadata(self, _call: RequestContext, request: open_inference_pb2.ModelMetadataRequest) -> Any:
         entry = self._models.find(selector_of(request.name, request.version))
-        metadata = metadata_of(await model_proto(entry, self._models, self._config))
+        if not entry.answers:
+            raise not_ready(entry)
+        signature = signature_of(entry.name, entry.task)
+        metadata = metadata_of(signature, await model_proto(entry, self._models, self._config))
         metadata.versions.extend(str(each.version) for each in self._models.versions(entry.name) if each.answers)
         return metadata
 
-    async def model_infer(self, call: RequestContext, request: open_inference_pb2.ModelInferRequest) -> Any:
+    async def _model_infer(self, call: RequestContext, request: open_inference_pb2.ModelInferRequest) -> Any:
         """Answer with the tensors of what one version of a model says of each element.
 
         Raises RequestError: with the first element that is refused, all are.
@@ -137,7 +152,7 @@ class OpenInferenceServicer:
             else:
                 found = rows_of(answer)
         except RequestError as error:
-            tell_of(error, inputs, index)
+            place(error, inputs, index)
             raise
         finally:
             call.let_go()
@@ -166,11 +181,7 @@ def _bound_labels(shared: Any, model: Model, count: int) -> None:
         return
     if model.manifest.scoring == common_pb2.LABEL_SCORING_SIGMOID:
         shared.threshold = 0.0
-    try:
-        top_k = choice_of(shared, model.manifest.labels, model.manifest.scoring).top_k
-    except InvalidRequest as error:
-        tell_of(error, {}, 0)
-        raise
+    top_k = choice_of(shared, model.manifest.labels, model.manifest.scoring).top_k
     if count * top_k > MAX_LABELS:
         why = f"must be at most {MAX_LABELS // count} for {count} inputs: an answer has up to {MAX_LABELS:,} labels"
         raise InvalidRequest("parameters.top_k", why, "MESSAGE_TOO_LARGE")

@@ -66,12 +66,11 @@ def signature_of(name: str, task: common_pb2.Task.ValueType) -> Signature:
         return SIGNATURES[task]
     method = next(method for method in METHODS.values() if task in method.tasks)
     why = f"{name!r} is for {TASKS[task].name}, which ModelInfer does not ask: call {method.path[1:]}"
-    raise InvalidRequest("model_name", why, "WRONG_INPUT_KIND")
+    raise InvalidRequest("model.name", why, "WRONG_INPUT_KIND")
 
 
-def metadata_of(card: model_pb2.Model) -> open_inference_pb2.ModelMetadataResponse:
-    """Return what a model takes and gives. Raises as `signature_of` does."""
-    signature = signature_of(card.name, card.task)
+def metadata_of(signature: Signature, card: model_pb2.Model) -> open_inference_pb2.ModelMetadataResponse:
+    """Return what a model takes and gives, all but its versions."""
     metadata = open_inference_pb2.ModelMetadataResponse(name=card.name, platform="onnx_onnxv1")
     for name in _inputs(signature, card):
         metadata.inputs.add(name=name, datatype=BYTES, shape=[_ANY])

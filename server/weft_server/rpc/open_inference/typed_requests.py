@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import common_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
-from weft_server.errors import InvalidRequest, RequestError
+from weft_server.errors import InvalidRequest
 from weft_server.rpc.open_inference.signatures import IMAGE, TEXT_PAIR
 
 if TYPE_CHECKING:
@@ -22,27 +21,18 @@ if TYPE_CHECKING:
     Element = dict[str, str | bytes | memoryview]
 
 _ADAPTER = "adapter"
-# What a ModelInfer calls fields of the typed request.
-_NAMES = {
-    "model": "model_name",
-    "model.name": "model_name",
-    "model.version": "model_version",
-    "model.adapter": f"parameters.{_ADAPTER}",
-    "request_id": "id",
-}
-_PLACE = re.compile(r"inputs\[(\d+)\]\.(\w+)")
 
 
 def selector_of(name: str, version: str) -> common_pb2.ModelSelector:
     """Return the selector that a model's name means, with the number of a version or its label, or with neither."""
     if not name:
-        raise InvalidRequest("model_name", "is required", "MODEL_REQUIRED")
+        raise InvalidRequest("model.name", "is required", "MODEL_REQUIRED")
     selector = common_pb2.ModelSelector(name=name)
     if version.isascii() and version.isdigit():
         try:
             selector.version = int(version)
         except ValueError:
-            raise InvalidRequest("model_version", f"is no version: {version[:16]!r}") from None
+            raise InvalidRequest("model.version", f"is no version: {version[:16]!r}") from None
     elif version:
         selector.version_label = version
     return selector
@@ -112,21 +102,3 @@ def typed_requests(shared: Any, elements: Sequence[Element]) -> Iterator[tuple[i
                 else:
                     message.image.data = bytes(value)
         yield index, request
-
-
-def tell_of(error: RequestError, inputs: Mapping[str, Input], index: int) -> None:
-    """Let an error about a field of a typed request be about a field of the ModelInfer. `index`: of its element."""
-    if not error.field:
-        return
-    field = error.field
-    if found := _PLACE.fullmatch(field):
-        index, field = int(found[1]), found[2]
-    if field in inputs:
-        field = inputs[field].place(index)
-    elif field in {"top_k", "prompt_name", "dimensions"}:
-        field = f"parameters.{field}"
-    else:
-        field = _NAMES.get(field, field)
-    if error.message.startswith(error.field):
-        error.message = field + error.message.removeprefix(error.field)
-    error.field = field
