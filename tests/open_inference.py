@@ -71,9 +71,9 @@ def tensors(response):
 class Asked:
     """The methods of the protocol over some models, without the wire."""
 
-    def __init__(self, *models, health=None, registry=None):
+    def __init__(self, *models, health=None, registry=None, **settings):
         registry = registry or ModelRegistry(entries_of(*models))
-        config = read_config(repository=".")
+        config = read_config(repository=".", **settings)
         self._answers = open_inference_behaviours(registry, config, health or Health(()))
 
     async def __call__(self, method, request=None, **fields):

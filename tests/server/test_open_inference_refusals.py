@@ -152,3 +152,30 @@ def test_an_answer_has_so_many_labels_and_no_more(tiny_repository, monkeypatch):
             await asked("ModelInfer", infer("tiny-text", text=TEXTS, parameters={"top_k": 1}))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["tiny-image", "tiny-embed-image"])
+def test_a_picture_that_is_none_is_named_by_its_place(tiny_repository, name):
+    """Whichever method of weft.v1 finds it."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1", lanes=1) as model:
+            request = infer(name, image=[png(), b"no picture"])
+            assert ("BAD_IMAGE", "inputs[0].contents[1]") == await refused(Asked(model), request)
+
+    asyncio.run(run())
+
+
+def test_more_elements_than_may_wait_are_refused_by_the_shape(tiny_repository):
+    """Embed takes all or none. Others wait for their turn, a few at a time."""
+
+    async def run():
+        for name in ("tiny-embed", "tiny-text"):
+            async with Loaded(tiny_repository / name / "1", lanes=1, max_queued_requests=4) as model:
+                asked, request = Asked(model, max_queued_requests=4), infer(name, text=["a"] * 5)
+                if name == "tiny-text":
+                    assert [5] == (await asked("ModelInfer", request)).outputs[0].shape[:1]
+                else:
+                    assert ("INPUT_TOO_LONG", "inputs[0].shape") == await refused(asked, request)
+
+    asyncio.run(run())

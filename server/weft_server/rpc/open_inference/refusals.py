@@ -22,7 +22,8 @@ _MODELS = {"model": "name", "model.name": "name", "model.version": "version", "m
 # ModelInfer says more, others `name` and `version`.
 FIELDS = _SAME | _MODELS
 INFER_FIELDS = _SAME | {typed: f"model_{field}" for typed, field in _MODELS.items()}
-_OF_EMBED = re.compile(r"inputs\[(\d+)\]\.(\w+)")
+# An input of Classify and Tag, or one of Embed's.
+_INPUT = re.compile(r"(?:inputs\[(\d+)\]\.)?(\w+)(?:\.data)?")
 
 
 def rename(error: RequestError, fields: Mapping[str, str]) -> None:
@@ -33,11 +34,12 @@ def rename(error: RequestError, fields: Mapping[str, str]) -> None:
 
 def place(error: RequestError, inputs: Mapping[str, Input], index: int) -> None:
     """Let an error about an input be about the element of a tensor. It is the element `index`, or as Embed says."""
-    name = error.field
-    if found := _OF_EMBED.fullmatch(error.field):
-        index, name = int(found[1]), found[2]
-    if name in inputs:
-        _set(error, inputs[name].place(index))
+    found = _INPUT.fullmatch(error.field)
+    if found and found[2] in inputs:
+        _set(error, inputs[found[2]].place(int(found[1] or index)))
+    elif error.field == "inputs":
+        # They are too many for Embed.
+        _set(error, f"inputs[{min(each.number for each in inputs.values())}].shape")
 
 
 def _set(error: RequestError, field: str) -> None:
