@@ -7,8 +7,9 @@ READY  := $(VENV)/.installed
 # Where `make proto` writes. The test that proves the committed stubs fresh points it at an empty folder.
 STUBS  ?= proto
 
-PROTOS   := $(sort $(wildcard proto/weft_proto/v1/*.proto))
-SERVICES  = $(shell grep -l '^service ' $(PROTOS))
+PROTOS   := $(sort $(wildcard proto/weft_proto/*/*.proto))
+# Of the standard's protocol clients have stubs of their own.
+SERVICES  = $(shell grep -l '^service ' $(filter proto/weft_proto/v1/%,$(PROTOS)))
 # protoc finds the mypy plugins by PATH.
 PROTOC   := PATH="$(CURDIR)/$(BIN):$$PATH" python -m grpc_tools.protoc -Iproto
 
@@ -206,9 +207,9 @@ picture: $(READY) ## draw the rooms of the server into docs/architecture.md
 sync: $(READY) ## make the blocking clients of the asyncio ones
 	@$(BIN)/python tests/sync_client.py
 
-# Only a file that defines services gets *_pb2_grpc stubs.
+# Only a file that defines services of ours gets *_pb2_grpc stubs.
 proto: $(READY) ## regenerate the committed stubs of the contracts
-	@rm -f $(STUBS)/weft_proto/v1/*_pb2.py* $(STUBS)/weft_proto/v1/*_pb2_grpc.py*
+	@rm -f $(STUBS)/weft_proto/*/*_pb2.py* $(STUBS)/weft_proto/*/*_pb2_grpc.py*
 	@$(PROTOC) --python_out=$(STUBS) --mypy_out=quiet:$(STUBS) $(PROTOS:proto/%=%)
 	@$(PROTOC) --grpc_python_out=$(STUBS) --mypy_grpc_out=quiet:$(STUBS) $(SERVICES:proto/%=%)
 

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
-import weft_proto.v1
+import weft_proto
 from certificates import Authority
 from weft_proto.v1 import common_pb2, model_pb2
 from weft_proto.v1.methods import SERVICES
@@ -70,8 +70,9 @@ def gate_of(metrics=None, models=None, traffic=None):
 
 def methods():
     """The full name and the request's descriptor of every method of the contracts."""
-    files = sorted(Path(weft_proto.v1.__file__).parent.glob("*_pb2.py"))
-    modules = [import_module(f"weft_proto.v1.{file.stem}") for file in files]
+    contracts = Path(weft_proto.__file__).parent
+    files = sorted(file.relative_to(contracts) for file in contracts.glob("*/*_pb2.py"))
+    modules = [import_module(f"weft_proto.{file.parent}.{file.stem}") for file in files]
     services = [service for module in modules for service in module.DESCRIPTOR.services_by_name.values()]
     return {f"/{service.full_name}/{each.name}": each.input_type for service in services for each in service.methods}
 

@@ -1,15 +1,17 @@
-"""The table of methods says what the contracts say, and no more of them than there are."""
+"""The tables of methods say what the contracts say, and no more of them than there are."""
 
 import pytest
 
 from intercepted import methods
-from weft_proto.v1.methods import METHOD_AT, METHODS, streaming
+from weft_proto.inference.methods import METHOD_AT
+from weft_proto.v1 import methods as weft_v1
+from weft_proto.v1.methods import METHODS, streaming
 
 
-def test_the_table_has_every_method_of_the_contracts():
+def test_the_tables_have_every_method_of_the_contracts():
     """By a name that no other has, with its own messages."""
     assert methods() == {path: method.request.DESCRIPTOR for path, method in METHOD_AT.items()}
-    assert len(METHOD_AT) == len(METHODS)
+    assert len(weft_v1.METHOD_AT) == len(METHODS)
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.streams])

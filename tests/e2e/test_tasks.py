@@ -1,6 +1,11 @@
-"""Each task through the real process and the SDK: unary and streaming, sync and asyncio, cancelled and late."""
+"""Each task through the real process and the SDK, cancelled and late too; some by Triton's client."""
 
 import asyncio
+import os
+import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import grpc
@@ -10,6 +15,7 @@ import weft
 from process import ServerProcess
 
 pytestmark = pytest.mark.e2e
+ROOT = Path(__file__).parents[2]
 SENTENCE = "we are eating bread"
 PROMPT = "Return a list of"
 
@@ -263,8 +269,18 @@ def test_reflection_names_every_service(server, version):
 
     names = {service.name for service in services.list_services_response.service}
     ours = {f"weft.v1.{name}Service" for name in ("Translation", "Caption", "Classification", "Generation", "Model")}
-    assert ours | {"grpc.health.v1.Health"} <= names
+    assert ours | {"grpc.health.v1.Health", "inference.GRPCInferenceService"} <= names
     assert b"weft_proto/v1/common.proto" in b"".join(files.file_descriptor_response.file_descriptor_proto)
+
+
+def test_tritonclient_finds_what_the_page_says(server):
+    """Its program prints what stands below it. In a process of its own: both have messages of the same names."""
+    page = (ROOT / "docs/other-languages.md").read_text()
+    program, below = re.search(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", page, re.DOTALL).groups()
+    environment = os.environ | {"WEFT_TARGET": server.target}
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (0, textwrap.dedent(below)) == (ran.returncode, ran.stdout), ran.stderr
 
 
 def test_proving_itself_is_in_no_figure(demo_repository):

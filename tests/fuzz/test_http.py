@@ -118,7 +118,9 @@ def _grown(draw, data):
     """With a part of it many times: up to a megabyte."""
     start = draw(st.integers(0, len(data)))
     end = draw(st.integers(start, min(len(data), start + 200)))
-    return data[:start] + data[start:end] * (draw(st.sampled_from([1000, 1_000_000])) // max(1, end - start)) + data[end:]
+    return (
+        data[:start] + data[start:end] * (draw(st.sampled_from([1000, 1_000_000])) // max(1, end - start)) + data[end:]
+    )
 
 
 @st.composite

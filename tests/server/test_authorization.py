@@ -23,6 +23,7 @@ from intercepted import (
     served,
 )
 from waiting import until
+from weft_proto.inference import methods as open_inference
 from weft_proto.v1.methods import SERVICES
 from weft_server.auth.authorization import Authorization, role_of
 from weft_server.auth.tokens import ANYONE, Role
@@ -30,7 +31,7 @@ from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.rpc.interceptor import Interceptor
 
 # The role that each service of the contracts needs. A new service stands here before it is served.
-ROLES = dict.fromkeys(SERVICES, Role.CALL) | {"weft.v1.ModelAdminService": Role.ADMIN}
+ROLES = dict.fromkeys((*SERVICES, open_inference.SERVICE), Role.CALL) | {"weft.v1.ModelAdminService": Role.ADMIN}
 
 
 def test_who_is_not_asked_is_anybody():

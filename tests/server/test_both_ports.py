@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from both_ports import GrpcPort, HttpPort
-from intercepted import TOKENS, entry_of, run
+from intercepted import TOKENS, run
 from waiting import until
 from weft_proto.v1.methods import METHODS, SERVICES
 from weft_server.errors import InvalidRequest, LaneFailed, ModelNotFound, ModelNotReady, Overloaded
@@ -128,7 +128,9 @@ FAULTS = {
     "full": Fault("RESOURCE_EXHAUSTED", "QUEUE_FULL", _raises(FULL)),
     "a failed step": Fault("INTERNAL", "STEP_FAILED", _raises(LaneFailed("STEP_FAILED", "a step failed"))),
     "a bug": Fault("INTERNAL", "", _raises(KeyError("secret"))),
-    "a failed step in a stream": Fault("INTERNAL", "STEP_FAILED", then=_raises(LaneFailed("STEP_FAILED", "a step failed"))),
+    "a failed step in a stream": Fault(
+        "INTERNAL", "STEP_FAILED", then=_raises(LaneFailed("STEP_FAILED", "a step failed"))
+    ),
     "late": Fault("DEADLINE_EXCEEDED", "DEADLINE", _for_ever, act=_asks(timeout_s=0.3)),
     "late in a stream": Fault("DEADLINE_EXCEEDED", "DEADLINE", then=_for_ever, act=_asks(timeout_s=0.3)),
     "gone": Fault("CANCELLED", "", _for_ever, act=_leave),

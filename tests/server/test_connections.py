@@ -9,6 +9,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from intercepted import AUTHORITY, HEALTH, MAX_REQUEST_BYTES, REFLECTION, ask, methods, open_channel, run, served
+from weft_proto.inference import methods as open_inference
+from weft_proto.inference.open_inference_pb2 import InferTensorContents
 from weft_proto.v1.common_pb2 import Audio, Image
 from weft_server.admission.message_limits import MAX_NAME_BYTES, MAX_TEXT_BYTES, max_bytes
 
@@ -104,7 +106,7 @@ def test_a_call_outlives_its_connection_s_age_for_a_time(tmp_path, monkeypatch):
 def holds_a_file(message):
     """Whether a message of that kind may hold a picture or a recording."""
     return any(
-        field.message_type in {Image.DESCRIPTOR, Audio.DESCRIPTOR}
+        field.message_type in {Image.DESCRIPTOR, Audio.DESCRIPTOR, InferTensorContents.DESCRIPTOR}
         or (field.message_type and holds_a_file(field.message_type))
         for field in message.fields
         if field.message_type is None or field.message_type.full_name != message.full_name
@@ -116,7 +118,9 @@ def test_each_method_takes_messages_of_its_kind(tmp_path):
     limits = {method: max_bytes(method, MAX_REQUEST_BYTES) for method in methods()}
     for method, kind in methods().items():
         assert (method, holds_a_file(kind)) == (method, limits[method] == MAX_REQUEST_BYTES)
-        assert (method, "Model" in method.split("/")[1]) == (method, limits[method] == MAX_NAME_BYTES)
+        _, service, name = method.split("/")
+        takes_names = "Model" in service or (service == open_inference.SERVICE and name != "ModelInfer")
+        assert (method, takes_names) == (method, limits[method] == MAX_NAME_BYTES)
     assert {MAX_NAME_BYTES} == {max_bytes(method, MAX_REQUEST_BYTES) for method in (HEALTH, REFLECTION)}
     assert 100 == max_bytes("/weft.v1.TranslationService/Translate", 100)
 

@@ -2,14 +2,10 @@
 
 import asyncio
 
-import pytest
-
-from http_calls import CLASSIFY, ask, asked, connected, head, response, served
+from http_calls import CLASSIFY, connected, head, response, served
 from intercepted import run
-from waiting import until
 from weft_server.admission import load_shedding
 from weft_server.errors import Overloaded
-from weft_server.transport.traffic import Traffic
 
 CHUNKED = "transfer-encoding: chunked"
 CHUNK = b"10000\r\n" + bytes(1 << 16) + b"\r\n"

@@ -14,6 +14,7 @@ from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.api import aside
 from weft_server.api.http_messages import HttpRequest
+from weft_server.calls.batch import most_together
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.models.registry import ModelRegistry
 from weft_server.openai_api import (
@@ -126,7 +127,7 @@ def test_so_many_prompts_run_at_once():
 
 def test_a_small_queue_is_not_flooded_by_a_batch():
     """An eighth of the queue's places is for one batch, and one at least."""
-    assert [1, 1, 2, 32, 32] == [batch.most_together(each) for each in (1, 8, 16, 256, 1000)]
+    assert [1, 1, 2, 32, 32] == [most_together(each) for each in (1, 8, 16, 256, 1000)]
 
 
 def test_a_route_knows_the_queue():

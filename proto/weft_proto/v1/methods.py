@@ -79,18 +79,19 @@ class Method:
 
     @property
     def takes_file(self) -> bool:
-        """Whether a request may hold a picture or a recording."""
+        """Whether a request may hold a picture or a recording: nothing else is bytes."""
         return _holds_file(self.request.DESCRIPTOR)
 
 
 def _holds_file(message: Any) -> bool:
-    if message in {common_pb2.Image.DESCRIPTOR, common_pb2.Audio.DESCRIPTOR}:
+    if any(field.type == field.TYPE_BYTES for field in message.fields):
         return True
     inside = {field.message_type for field in message.fields if field.message_type} - {message}
     return any(map(_holds_file, inside))
 
 
-def _method(described: Any, tasks: _Tasks | None) -> Method:
+def method_of(described: Any, tasks: _Tasks | None) -> Method:
+    """Return the row of a method, given its descriptor."""
     return Method(
         service=described.containing_service.full_name,
         name=described.name,
@@ -104,7 +105,7 @@ def _method(described: Any, tasks: _Tasks | None) -> Method:
 
 # By name.
 METHODS = {
-    each.name: _method(each, tasks[each.name.removeprefix(_STREAM)])
+    each.name: method_of(each, tasks[each.name.removeprefix(_STREAM)])
     for file, tasks in _ROWS.items()
     for service in file.DESCRIPTOR.services_by_name.values()
     for each in service.methods

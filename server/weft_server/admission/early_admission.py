@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft_proto.inference.methods import METHOD_AT
 from weft_proto.v1 import model_pb2
-from weft_proto.v1.methods import METHOD_AT
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.sequence import Priority
 

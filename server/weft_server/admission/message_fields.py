@@ -27,6 +27,7 @@ MAX_TIMES = 4
 MAX_UNKNOWN = 64
 # How a value is written, the last three bits of what stands before it.
 _VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
+_BYTES_OF = {_FIXED64: 8, _FIXED32: 4}
 _FIXED = {
     FieldDescriptor.TYPE_DOUBLE: _FIXED64,
     FieldDescriptor.TYPE_FIXED64: _FIXED64,
@@ -46,9 +47,12 @@ class FieldLimit(NamedTuple):
 
 
 class Field:
-    """What a message may have. `inside`: if it is a message, its fields. `is_packed`: it holds many numbers."""
+    """What a message may have. `inside`: if it is a message, its fields. `is_packed`: it holds many numbers.
 
-    __slots__ = ("inside", "is_packed", "is_repeated", "most", "name", "reason")
+    `width`: the bytes of each of these numbers, or 0 where they are varints.
+    """
+
+    __slots__ = ("inside", "is_packed", "is_repeated", "most", "name", "reason", "width")
 
     def __init__(self, descriptor: FieldDescriptor | None, bound: FieldLimit, inside: Fields | None) -> None:
         self.name = descriptor.name if descriptor else ""
@@ -56,6 +60,7 @@ class Field:
         self.inside = inside
         self.is_repeated = descriptor is not None and descriptor.is_repeated
         self.is_packed = descriptor is not None and self.is_repeated and descriptor.type not in _HAVE_SIZES
+        self.width = _BYTES_OF.get(_FIXED.get(descriptor.type, _VARINT), 0) if descriptor else 0
 
 
 _UNKNOWN = Field(None, FieldLimit(MAX_UNKNOWN), None)
@@ -77,7 +82,6 @@ def fields_of(message: Any, bounds: Mapping[str, FieldLimit]) -> Fields:
         kind = _SIZED if descriptor.type in _HAVE_SIZES else _FIXED.get(descriptor.type, _VARINT)
         fields[descriptor.number << 3 | kind] = field
         if field.is_packed:
-            assert kind == _VARINT, f"{descriptor.full_name} has numbers that nobody counts. This is a bug."
             fields[descriptor.number << 3 | _SIZED] = field
     return fields
 
@@ -112,7 +116,7 @@ def _walk(data: bytes, at: int, end: int, fields: Fields, left: int, place: _Pla
             size, at = (data[at], at + 1) if data[at] < 128 else varint(data, at)
             stop = at + size
             if field.is_packed:
-                count = size if size <= field.most else num_varints(data, at, stop, field.most)
+                count = _num_packed(data, at, stop, field)
                 left -= count // NUMBERS_OF_A_FIELD
         elif kind == _VARINT:
             stop = at + 1 if data[at] < 128 else varint(data, at)[1]
@@ -132,6 +136,13 @@ def _walk(data: bytes, at: int, end: int, fields: Fields, left: int, place: _Pla
             left = _walk(data, at, stop, field.inside, left, (place, field, count - 1))
         at = stop
     return left
+
+
+def _num_packed(data: bytes, at: int, stop: int, field: Field) -> int:
+    size = stop - at
+    if field.width:
+        return size // field.width
+    return size if size <= field.most else num_varints(data, at, stop, field.most)
 
 
 def _refusal(place: _Place | None, field: Field, number: int, left: int) -> InvalidRequest:

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from weft_proto.bundle_rules import LIMITS, MAX_MATCHED_LABELS
 from weft_proto.decoding import MAX_PHRASES, MAX_STOP_STRINGS, MAX_TOKENS
-from weft_proto.v1.methods import METHOD_AT
+from weft_proto.inference.methods import METHOD_AT
 from weft_server.admission.message_fields import FieldLimit, check_fields, fields_of
 from weft_server.preprocessing.chat_template import MAX_MESSAGES
 from weft_server.preprocessing.masked_text import MAX_TARGETS
@@ -24,6 +24,9 @@ MAX_NAME_BYTES = 4096
 MAX_TEXT_BYTES = 4 * 1024 * 1024
 # No bundle may say that it takes more. Each takes as many as it says.
 _MAX_IDS = int(LIMITS["TextSpec"]["max_total_tokens"].most or 0)
+# Of the Open Inference Protocol. No request has a use for so many tensors, dimensions or parameters.
+_TENSORS = FieldLimit(16)
+_ELEMENTS = FieldLimit(MAX_INPUTS, "INPUT_TOO_LONG")
 # Every repeated field that a request may have. What reads a field says the same, with the same reason.
 FIELD_LIMITS = {
     "weft.v1.ClassifyRequest.labels": FieldLimit(MAX_MATCHED_LABELS, "INPUT_TOO_LONG"),
@@ -37,6 +40,21 @@ FIELD_LIMITS = {
     "weft.v1.Decoding.banned": FieldLimit(MAX_PHRASES),
     "weft.v1.TokenSet.ids": FieldLimit(MAX_TOKENS),
     "weft.v1.Choice.texts": FieldLimit(MAX_TEXTS),
+    "inference.ModelInferRequest.parameters": _TENSORS,
+    "inference.ModelInferRequest.inputs": _TENSORS,
+    "inference.ModelInferRequest.outputs": _TENSORS,
+    "inference.ModelInferRequest.raw_input_contents": _TENSORS,
+    "inference.ModelInferRequest.InferInputTensor.shape": _TENSORS,
+    "inference.ModelInferRequest.InferInputTensor.parameters": _TENSORS,
+    "inference.ModelInferRequest.InferRequestedOutputTensor.parameters": _TENSORS,
+    "inference.InferTensorContents.bool_contents": _ELEMENTS,
+    "inference.InferTensorContents.int_contents": _ELEMENTS,
+    "inference.InferTensorContents.int64_contents": _ELEMENTS,
+    "inference.InferTensorContents.uint_contents": _ELEMENTS,
+    "inference.InferTensorContents.uint64_contents": _ELEMENTS,
+    "inference.InferTensorContents.fp32_contents": _ELEMENTS,
+    "inference.InferTensorContents.fp64_contents": _ELEMENTS,
+    "inference.InferTensorContents.bytes_contents": _ELEMENTS,
 }
 
 

@@ -10,7 +10,7 @@ from weft_server.api.refusal import Refused, refusal_of
 from weft_server.auth.tokens import Role
 from weft_server.calls.call_gate import OK
 from weft_server.errors import DeadlineExpired, Overloaded, PermissionDenied
-from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.sequence import Priority
 from weft_server.transport.handlers import let_go
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from weft_proto.v1.methods import Method
     from weft_server.calls.call_gate import CallGate
+    from weft_server.models.request_context import RequestContext
 
 
 class Caller:
@@ -77,9 +78,7 @@ class Caller:
         """The context of the next call. The first one is that of the request itself."""
         call = self._context
         if self.calls:
-            call = RequestContext(
-                method.name, deadline=call.deadline, tenant=call.tenant, priority=call.priority, peer=call.peer
-            )
+            call = call.another(method.name)
         call.method = method.name
         self.calls.append(call)
         REQUEST_CONTEXT.set(call)

@@ -221,14 +221,20 @@ async def _taken(call: RequestContext, meant: Callable[[], RegistryEntry], adapt
     while (entry := meant()).state == model_pb2.MODEL_STATE_SLEEPING:
         assert entry.wake is not None, f"{entry.name} sleeps for ever. This is a bug."
         await entry.wake(call.standing)
-    if entry.state == model_pb2.MODEL_STATE_FAILED:
-        raise ModelNotReady(f"model {entry.name!r} version {entry.version} was refused: {entry.error}")
-    if entry.model is None:
-        raise ModelNotReady(f"model {entry.name!r} version {entry.version} is loading", LOADING_RETRY_S)
+    if entry.state == model_pb2.MODEL_STATE_FAILED or entry.model is None:
+        raise not_ready(entry)
     model = entry.model
     call.take(model)
     await call.adapt(adapter)
     return model
+
+
+def not_ready(entry: RegistryEntry) -> ModelNotReady:
+    """Return why a version does not answer."""
+    which = f"model {entry.name!r} version {entry.version}"
+    if entry.state == model_pb2.MODEL_STATE_FAILED:
+        return ModelNotReady(f"{which} was refused: {entry.error}")
+    return ModelNotReady(f"{which} is loading", LOADING_RETRY_S)
 
 
 def _place(entry: RegistryEntry) -> tuple[str, int]:

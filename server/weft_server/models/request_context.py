@@ -67,6 +67,12 @@ class RequestContext:
     # Why the server gave up to send its answer, or empty.
     given_up: str = ""
 
+    def another(self, method: str) -> RequestContext:
+        """Return the context of one more call that is made for the same caller."""
+        return RequestContext(
+            method, deadline=self.deadline, tenant=self.tenant, priority=self.priority, peer=self.peer
+        )
+
     @property
     def has_deadline(self) -> bool:
         """Whether its caller waits for a time that was told."""

@@ -1,4 +1,4 @@
-"""Several requests of one method: what they share is made once, and only some of them run at a time."""
+"""Several requests of one method: what they share is made once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_proto.v1.methods import METHODS
+from weft_server.calls.batch import asked_together
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -20,16 +21,6 @@ T = TypeVar("T")
 
 # Of all requests of a batch together: what they share stands in each of them.
 MAX_SHARED_BYTES = 16 * 1024 * 1024
-# A usual model has so many slots.
-_MOST_TOGETHER = 32
-
-
-def most_together(max_queued_requests: int) -> int:
-    """Return how many requests of a batch may run at a time. `max_queued_requests` is what a model's queue holds.
-
-    Constraints have a quarter of the queue's places, and requests of the class low half of these.
-    """
-    return max(1, min(_MOST_TOGETHER, max_queued_requests // 8))
 
 
 def check_shared(shared: Message, count: int, param: str) -> None:
@@ -50,20 +41,13 @@ def joined(shared: Message, own: Message) -> Any:
 
 async def all_of(http: ApiRequest, method: str, shared: Message, own: Sequence[Message]) -> list[Any]:
     """Return the responses to requests, in their order. With the first that is refused, all are."""
-    if len(own) == 1:
-        return [await http.caller.unary(METHODS[method], joined(shared, own[0]))]
-    places = asyncio.Semaphore(http.most_together)
 
     async def ask(each: Message) -> Any:
-        async with places:
-            return await http.caller.unary(METHODS[method], joined(shared, each))
+        return await http.caller.unary(METHODS[method], joined(shared, each))
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask(each)) for each in own]
-    except* Exception as errors:  # noqa: BLE001 - the first is raised again
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
+    if len(own) == 1:
+        return [await ask(own[0])]
+    return await asked_together(ask, own, http.most_together)
 
 
 async def merged(streams: Sequence[AsyncGenerator[T]], most_together: int) -> AsyncGenerator[T]:

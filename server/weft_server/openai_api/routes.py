@@ -15,10 +15,10 @@ from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.api.codecs import MAX_JSON_PARTS, num_json_parts
 from weft_server.api.connect_protocol import refuse_unknown
 from weft_server.api.http_messages import Route
+from weft_server.calls.batch import most_together
 from weft_server.errors import CannotDecompress, InvalidRequest, RequestError
 from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokens
 from weft_server.openai_api.api_request import ApiRequest
-from weft_server.openai_api.batch import most_together
 from weft_server.openai_api.endpoint import Endpoint
 from weft_server.openai_api.endpoint_operations import describe_endpoint
 from weft_server.openai_api.errors import error_response

@@ -40,7 +40,7 @@ async def answer_classify(
     if model.manifest.HasField("matching"):
         return await _matched(call, model, request)
     _check_own(request, model)
-    choice = _choice_of(request, model.manifest.labels, model.manifest.scoring)
+    choice = choice_of(request, model.manifest.labels, model.manifest.scoring)
     with reading_of(model, request) as reading:
         read = _pair_of(model, request, kind, prompt)
         read = read or input_of(model, request, kind, model.languages.plain, prompt)
@@ -107,7 +107,7 @@ async def _matched(call: RequestContext, model: Model, request: classification_p
     if request.text_pair:
         raise InvalidRequest("text_pair", "needs text beside it")
     texts = texts_of(model, request)
-    choice = _choice_of(request, request.labels)
+    choice = choice_of(request, request.labels)
     with reading_of(model, request) as reading:
         found = await match(call, model, request.image, texts)
         labels = choice.of(found.probabilities)
@@ -141,7 +141,7 @@ class _Choice(NamedTuple):
         return self.labels[int(scores.argmax())]
 
 
-def _choice_of(
+def choice_of(
     request: classification_pb2.ClassifyRequest,
     labels: Many[str],
     scoring: common_pb2.LabelScoring.ValueType = common_pb2.LABEL_SCORING_UNSPECIFIED,

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
+from weft_proto.inference import methods as open_inference
 from weft_proto.v1.methods import ADMIN_SERVICE, METHODS, SERVICES
 from weft_server.config import ConfigError
-from weft_server.rpc.services import add_services, behaviours
+from weft_server.rpc.services import add_services, behaviours, open_inference_behaviours
 from weft_server.rpc.standard_services import add_reflection
 from weft_server.transport.addresses import NotFree, take
 from weft_server.transport.traffic import MAX_CALLS_PER_CONNECTION
@@ -69,6 +70,10 @@ class GrpcServer:
             services, flag = SERVICES, "--port"
             host, port = config.host, config.port
         add_services(self._server, services, behaviours(models, config, lifecycle))
+        if not lifecycle:
+            answers = open_inference_behaviours(models, config, health)
+            add_services(self._server, [open_inference.SERVICE], answers, open_inference.METHODS)
+            services += (open_inference.SERVICE,)
         health.add_to(self._server)
         if config.reflection:
             add_reflection((*services, "grpc.health.v1.Health"), self._server)

@@ -67,6 +67,10 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         """Answer Check and Watch on `server`."""
         health_pb2_grpc.add_HealthServicer_to_server(self, server)
 
+    def serves(self, service: str) -> bool:
+        """Whether a service's status is SERVING."""
+        return bool(self._statuses.get(service) == _SERVING)
+
     @property
     def watchers(self) -> list[str]:
         """The peers that watch, as gRPC spells them."""
@@ -137,8 +141,9 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         peer = REQUEST_CONTEXT.get().peer
         if self.num_watches >= self._max_watches or self._watches[peer] >= MAX_WATCHES_PER_CONNECTION:
             # A client that hears CannotWatch calls without watching, so it must not hear that of a server that refuses.
-            serves = self._statuses.get(request.service) == _SERVING
-            raise CannotWatch if serves else Overloaded("TOO_MANY_WATCHES", "too many callers watch; ask by Check")
+            if self.serves(request.service):
+                raise CannotWatch
+            raise Overloaded("TOO_MANY_WATCHES", "too many callers watch; ask by Check")
         self.num_watches += 1
         self._watches[peer] += 1
         try:

@@ -1,4 +1,4 @@
-"""Stands around every RPC of weft.v1: counts it, refuses while draining, turns what goes wrong into a typed status."""
+"""Stands around every RPC: counts it, refuses while draining, turns what goes wrong into a typed status."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from weft_proto.inference.methods import SERVICE
 from weft_server.admission.message_limits import check_of, max_bytes
 from weft_server.calls.call_gate import CANCELLED, OK
 from weft_server.errors import MethodNotFound, Overloaded, RequestError
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from weft_server.calls.call_gate import CallGate
     from weft_server.transport.status import Status
 
-_OURS = "/weft.v1."
+# Every call of these is admitted, counted and drained.
+_OURS = ("/weft.v1.", f"/{SERVICE}/")
 _HEALTH = "/grpc.health.v1."
 _REFLECTION = "/grpc.reflection."
 
@@ -39,7 +41,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         self._handlers: dict[str, Any] = {}
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        """Wrap the handlers of weft.v1, of health and of reflection."""
+        """Wrap the handlers of weft.v1, of the Open Inference Protocol, of health and of reflection."""
         method = handler_call_details.method
         if method not in self._handlers:
             handler = await continuation(handler_call_details)
@@ -102,7 +104,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
     def _wrap(self, method: str, handler: Any) -> Any:
         """What is done around a method's calls. Each handler reads its messages itself, as bytes. There are two cases.
 
-        1. Those of weft.v1 are counted. A drain refuses new ones and awaits the others.
+        1. Those of weft.v1 and of the Open Inference Protocol are counted. A drain refuses new ones, and awaits others.
         2. Of health and reflection, refusals get their status. A drain neither refuses nor awaits such calls.
         """
         deserialize = handler.request_deserializer

@@ -1,4 +1,4 @@
-"""The services of weft.v1 as gRPC takes them: what answers each method of the contracts' table, and its messages."""
+"""The services as gRPC takes them: what answers each method of the contracts' tables, and its messages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from weft_proto.inference import methods as open_inference
 from weft_proto.v1.methods import METHODS, streaming
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.rpc.classification_service import answer_classify, answer_tag
@@ -15,6 +16,7 @@ from weft_server.rpc.embedding_service import answer_embed
 from weft_server.rpc.extract import answer_extract
 from weft_server.rpc.fill_mask import answer_fill_mask
 from weft_server.rpc.model_service import ModelAdminServicer, ModelServicer
+from weft_server.rpc.open_inference.service import OpenInferenceServicer
 from weft_server.rpc.score_service import answer_score
 from weft_server.rpc.text_services import (
     AnswerServicer,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from weft_server.config import ServerConfig
     from weft_server.lifecycle.lifecycle import Lifecycle
     from weft_server.models.registry import ModelRegistry
+    from weft_server.rpc.health import Health
 
     # Takes a request and gRPC's context.
     Behaviour = Callable[[Any, Any], Any]
@@ -84,11 +87,22 @@ async def _answer(answer: Callable[[RequestContext, Any], Awaitable[Any]], reque
     return await answer(call, request)
 
 
-def add_services(server: grpc.aio.Server, services: Iterable[str], answered_by: Mapping[str, Behaviour]) -> None:
-    """Answer the methods of some services."""
+def open_inference_behaviours(models: ModelRegistry, config: ServerConfig, health: Health) -> dict[str, Behaviour]:
+    """Return what answers each method of the Open Inference Protocol, by its name."""
+    servicer = OpenInferenceServicer(models, config, health)
+    return {name: partial(_answer, partial(servicer.answer, name)) for name in open_inference.METHODS}
+
+
+def add_services(
+    server: grpc.aio.Server,
+    services: Iterable[str],
+    answered_by: Mapping[str, Behaviour],
+    methods: Mapping[str, Method] = METHODS,
+) -> None:
+    """Answer the methods of some services. `methods` has them by name."""
     for service in services:
         handlers = {
-            name: _handler(method, answered_by[name]) for name, method in METHODS.items() if method.service == service
+            name: _handler(method, answered_by[name]) for name, method in methods.items() if method.service == service
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
 
