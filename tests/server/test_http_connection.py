@@ -282,7 +282,7 @@ def test_a_silent_stream_says_that_it_is_there(version, said, monkeypatch):
         return ClassifyResponse()
 
     async def scenario():
-        row = Route("POST", "/silent", METHODS["Classify"], 99, lambda _, data: len(data), silent, refuse_unknown)
+        row = Route("POST", "/silent", METHODS["Classify"], 99, lambda _, data: len(data), silent, refuse_unknown, None)
         async with served(routes=[row], Classify=classify) as server, connected(server) as (reader, writer):
             writer.write(asked(b"", "/silent", version=version))
             await reader.readuntil(b"a")
