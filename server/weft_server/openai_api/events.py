@@ -41,9 +41,7 @@ async def streamed(
     return HttpStream(EVENT_STREAM, chunks, _HEADERS, COMMENT)
 
 
-async def _chunks(
-    events: AsyncGenerator[bytes], params: Mapping[str, str], silence_s: float
-) -> AsyncGenerator[bytes]:
+async def _chunks(events: AsyncGenerator[bytes], params: Mapping[str, str], silence_s: float) -> AsyncGenerator[bytes]:
     """Yield an empty chunk where the answer begins, then the events. Only the first is awaited by a task."""
     first = asyncio.create_task(_first(events))
     try:
