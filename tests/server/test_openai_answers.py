@@ -339,7 +339,8 @@ def test_rerank_puts_documents_into_order():
     """The most relevant is first, of equal ones the earlier one, and each document is judged beside the query."""
     caller = Scripted(*judged(0.25, -1.5, 7.5, 0.25))
     client, documents = Client(caller, common_pb2.TASK_CLASSIFY_TEXT), ["a", "b", "c", "d"]
-    answer = asyncio.run(client.post("/v1/rerank", model="m", query="q", documents=documents, top_n=3))
+    sent = ["a", {"text": "b"}, {"text": "c"}, "d"]
+    answer = asyncio.run(client.post("/v1/rerank", model="m", query="q", documents=sent, top_n=3))
 
     assert [("q", each) for each in documents] == [(each.text, each.text_pair) for _, each in caller.asked[1:]]
     results = [(each["index"], each["relevance_score"], each["document"]["text"]) for each in answer["results"]]

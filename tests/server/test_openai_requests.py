@@ -158,9 +158,7 @@ def test_a_field_that_asks_for_nothing_is_taken():
     asked(prompt="p", echo=False, best_of=1, suffix="", user="u", store=False, service_tier="auto", metadata={"a": "b"})
     message = {"role": "user", "content": "hi"}
     asked(CHAT, messages=[message], tools=[], tool_choice="none", modalities=["text"], parallel_tool_calls=True)
-    asked(
-        CHAT, messages=[message], verbosity="medium", logprobs=False, top_logprobs=0, tool_choice="auto", functions=[]
-    )
+    asked(CHAT, messages=[message], verbosity="medium", top_logprobs=0, tool_choice="auto", functions=[])
     asked(CHAT, messages=[message | {"tool_calls": []}], stream_options={"include_usage": False}, logit_bias={})
     assert "sampling { top_k: 0 }" == decoding(top_k=-1), "all tokens, as vLLM's clients say it"
     assert (400, "tools", "not_supported") == refusal(CHAT, messages=[message], tools=[{"type": "function"}])
@@ -174,7 +172,7 @@ def test_a_field_that_asks_for_nothing_is_taken():
     ],
 )  # fmt: skip
 def test_a_priority_is_claimed_by_the_body_or_by_the_header(given, header, claimed):
-    """It is a class by its name, or -1, 0 and 1 of vLLM, where lower is earlier. One that is not the header's is 400."""
+    """It is a class by its name, or -1, 0 and 1, of which lower is earlier. One that is not the header's is 400."""
     caller = Scripted(generation_pb2.GenerateResponse(completion={"text": "t", "finish_reason": 1}))
     sent = {"model": "m", "prompt": "p", "priority": given}
     status, _, answer = asyncio.run(Client(caller, priority=header).send("POST", COMPLETIONS, sent))

@@ -26,12 +26,25 @@ if TYPE_CHECKING:
 
 RERANK_PATH, SCORE_PATH = "/v1/rerank", "/v1/score"
 MAX_PAIRS = 256
+
+
+class Document(msgspec.Struct, forbid_unknown_fields=True):
+    """A text as Jina's and Cohere's clients may send it."""
+
+    text: str
+
+
 RERANK_FIELDS = RequestFields(
     "RerankRequest",
     (
         MODEL_FIELD,
         Field("query", str, "What is looked for.", REQUIRED),
-        Field("documents", list[str], f"The texts to put into order, at most {MAX_PAIRS}.", REQUIRED),
+        Field(
+            "documents",
+            list[str | Document],
+            f'The texts to put into order, or `{{"text": ...}}`; at most {MAX_PAIRS}.',
+            REQUIRED,
+        ),
         Field("top_n", int | None, "How many of the best are returned. Default: all."),
         Field("return_documents", bool | None, "Whether each result has its text. Default: it has."),
     ),
@@ -62,13 +75,14 @@ async def rerank(http: ApiRequest) -> HttpResponse:
     asked = await aside(len(http.body), partial(RERANK_FIELDS.read, http.body))
     if asked.top_n is not None and asked.top_n < 1:
         raise InvalidRequest("top_n", f"must be at least 1, not {asked.top_n}")
-    judged = await _judge(http, asked.model, [asked.query], asked.documents, RERANK_PARAMS)
+    documents = [each if isinstance(each, str) else each.text for each in asked.documents]
+    judged = await _judge(http, asked.model, [asked.query], documents, RERANK_PARAMS)
     # Of equal scores the earlier document is first.
     order = sorted(range(len(judged)), key=lambda index: -_score(judged[index]))[: asked.top_n]
     results: list[dict[str, Any]] = [{"index": index, "relevance_score": _score(judged[index])} for index in order]
     if asked.return_documents is not False:
         for each in results:
-            each["document"] = {"text": asked.documents[each["index"]]}
+            each["document"] = {"text": documents[each["index"]]}
     whole = partial(_whole, asked, judged, {"id": f"rerank-{http.request_id}", "results": results})
     return await aside(len(http.body), whole)
 

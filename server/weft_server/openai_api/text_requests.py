@@ -26,12 +26,7 @@ if TYPE_CHECKING:
     from weft_server.openai_api.text_answers import TextAnswers
 
 # Lower is earlier, as in vLLM. There are three classes, so all other numbers are refused.
-_PRIORITIES: dict[str | int, Priority] = {
-    **PRIORITIES,
-    -1: Priority.HIGH,
-    0: Priority.NORMAL,
-    1: Priority.LOW,
-}
+_NUMBERS = {-1: Priority.HIGH, 0: Priority.NORMAL, 1: Priority.LOW}
 # By task: the call that answers with text.
 METHODS_OF_TASKS = {
     common_pb2.TASK_GENERATE: "Generate",
@@ -125,12 +120,13 @@ def check_stream(asked: Any) -> None:
 
 def claim(http: ApiRequest, asked: Any) -> None:
     """Take the class that a request asks for. Raises InvalidRequest, and PermissionDenied as for the header."""
-    if asked.priority is None:
+    given = asked.priority
+    if given is None:
         return
-    priority = _PRIORITIES.get(asked.priority)
+    priority = PRIORITIES.get(given) if isinstance(given, str) else _NUMBERS.get(given)
     if priority is None:
-        names = ", ".join(str(each) for each in _PRIORITIES)
-        raise InvalidRequest("priority", f"must be one of {names}, not {str(asked.priority)[:32]!r}")
+        names = ", ".join(map(str, [*PRIORITIES, *_NUMBERS]))
+        raise InvalidRequest("priority", f"must be one of {names}, not {str(given)[:32]!r}")
     if http.priority and priority is not PRIORITIES[http.priority]:
         raise InvalidRequest("priority", f"is not that of the header {PRIORITY_KEY}, {http.priority}: give one of them")
     http.caller.claim(priority)
