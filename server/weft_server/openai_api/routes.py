@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
@@ -24,6 +24,7 @@ from weft_server.transport.handlers import FIELD_BYTES
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+    from weft_proto.v1.methods import Method
     from weft_server.api.http_messages import HttpRequest, HttpResponse, Response
     from weft_server.api.refusal import Refusal
     from weft_server.models.registry import ModelRegistry
@@ -41,12 +42,13 @@ class Endpoint(NamedTuple):
     Attributes:
         verb: such as POST.
         path: its last part may be `*`.
-        method: the call by which a request is judged before its body has come. None: any task may answer it, so it
-            waits for the body.
+        method: the call by which a request is judged before its body has come. None: it may be one of several, see
+            `tasks`.
         handler: answers. Raises RequestError, or Refused of a call that it made.
         fields: those of the body; None: it has none.
         params: what it calls fields of weft.v1, where that is its own.
         takes_file: whether a body may be larger than texts are.
+        tasks: of the models that may answer it, where `method` does not say so.
     """
 
     verb: str
@@ -56,13 +58,29 @@ class Endpoint(NamedTuple):
     fields: RequestFields | None = None
     params: Mapping[str, str] = {}
     takes_file: bool = False
+    tasks: tuple[common_pb2.Task.ValueType, ...] = ()
+
+    @property
+    def rpc(self) -> Method:
+        """The method of its route. What may be one of several has no path of gRPC."""
+        if self.method:
+            return METHODS[self.method]
+        return replace(METHODS["Generate"], name="OpenAI", tasks=self.tasks)
 
 
 ENDPOINTS = (
     Endpoint("GET", models_list.PATH, "ListModels", models_list.models),
     Endpoint("GET", f"{models_list.PATH}/*", "GetModel", models_list.model),
-    Endpoint("POST", chat.PATH, None, chat.chat_completions, chat.FIELDS, chat.PARAMS, takes_file=True),
-    Endpoint("POST", completions.PATH, None, completions.completions, completions.FIELDS, completions.PARAMS),
+    Endpoint("POST", chat.PATH, None, chat.chat_completions, chat.FIELDS, chat.PARAMS, True, chat.TASKS),
+    Endpoint(
+        "POST",
+        completions.PATH,
+        None,
+        completions.completions,
+        completions.FIELDS,
+        completions.PARAMS,
+        tasks=completions.TASKS,
+    ),
     Endpoint("POST", embeddings.PATH, "Embed", embeddings.embeddings, embeddings.FIELDS, embeddings.PARAMS),
     Endpoint("POST", audio.HEARD_PATH, "Transcribe", audio.transcriptions, audio.HEARD_FIELDS, audio.PARAMS, True),
     Endpoint("POST", audio.ENGLISH_PATH, "Transcribe", audio.translations, audio.ENGLISH_FIELDS, audio.PARAMS, True),
@@ -71,8 +89,6 @@ ENDPOINTS = (
     Endpoint("POST", tokens.CUT_PATH, "Tokenize", tokens.tokenize, tokens.CUT_FIELDS, tokens.CUT_PARAMS),
     Endpoint("POST", tokens.JOIN_PATH, "Detokenize", tokens.detokenize, tokens.JOIN_FIELDS, tokens.JOIN_PARAMS),
 )
-# It is at no path of gRPC, so no task's model is asked whether it has room.
-_ANY_TASK = replace(METHODS["Generate"], name="OpenAI", tasks=())
 
 
 def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requests: int = 256) -> Iterator[Route]:
@@ -91,11 +107,10 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requ
         return spelling_of(tokenizer.vocabulary) if tokenizer else None
 
     for endpoint in ENDPOINTS:
-        rpc = METHODS[endpoint.method] if endpoint.method else _ANY_TASK
         served = _Served(endpoint, task_of, spelling, most_together(max_queued_requests))
         most = max_request_bytes if endpoint.takes_file else min(max_request_bytes, MAX_TEXT_BYTES)
         most = most if endpoint.fields else 0
-        yield Route(endpoint.verb, endpoint.path, rpc, most, _weigh, served.answer, served.refuse)
+        yield Route(endpoint.verb, endpoint.path, endpoint.rpc, most, _weigh, served.answer, served.refuse)
 
 
 def refuse_path(request: HttpRequest, refusal: Refusal) -> Response:
@@ -121,7 +136,9 @@ class _Served:
     async def answer(self, request: HttpRequest, caller: Caller) -> Response:
         """Answer a request. Raises Refused and RequestError."""
         # It is noted on the request, so that a refusal has it too.
-        request_id = request.fields[REQUEST_ID] = request.header(REQUEST_ID) or os.urandom(8).hex()
+        # os.urandom would let a lane take the interpreter in the middle of a call.
+        made = f"{random.getrandbits(64):016x}"
+        request_id = request.fields[REQUEST_ID] = request.header(REQUEST_ID) or made
         asked = ApiRequest(
             caller,
             self._task_of,
