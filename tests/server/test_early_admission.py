@@ -3,7 +3,7 @@
 import pytest
 
 from intercepted import entry_of
-from weft_proto.v1.methods import METHODS
+from weft_proto.v1.methods import METHOD_AT, METHODS
 from weft_server.admission.early_admission import MODEL_KEY, EarlyAdmission
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.models.registry import ModelRegistry, RegistryEntry
@@ -19,7 +19,7 @@ _UNJUDGED = {"Score", "Tokenize", "Detokenize"}
 def _refuses(entries, method=GENERATE, metadata=()):
     call = RequestContext(method)
     try:
-        EarlyAdmission(ModelRegistry(entries)).admit(call, method, metadata)
+        EarlyAdmission(ModelRegistry(entries)).admit(call, METHOD_AT[method].tasks, metadata)
     except Overloaded:
         assert call.metrics in [entry.model.metrics for entry in entries]
         return True
@@ -71,7 +71,7 @@ def test_metadata_says_class_and_tenant():
 
     def standing(*metadata, key="x-tenant", **known):
         call = RequestContext(GENERATE, **known)
-        EarlyAdmission(ModelRegistry([]), key).admit(call, GENERATE, metadata)
+        EarlyAdmission(ModelRegistry([]), key).admit(call, (), metadata)
         return call.standing
 
     assert Standing() == standing(("x-tenant", "a"), key=None)
@@ -86,5 +86,5 @@ def test_metadata_says_class_and_tenant():
 def test_metadata_that_says_nothing_is_refused(key, value):
     """By the key's name."""
     with pytest.raises(InvalidRequest) as refused:
-        EarlyAdmission(ModelRegistry([]), "x-tenant").admit(RequestContext(GENERATE), GENERATE, ((key, value),))
+        EarlyAdmission(ModelRegistry([]), "x-tenant").admit(RequestContext(GENERATE), (), ((key, value),))
     assert key == refused.value.field

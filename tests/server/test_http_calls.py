@@ -295,8 +295,8 @@ def test_a_full_model_is_refused_by_the_headers(monkeypatch):
     """Before the body has come. A flood is told later, and counted under the model."""
     callers = []
 
-    async def refused(_, caller):
-        callers.append(caller)
+    async def refused(_, caller, *, holds_connection):
+        callers.append((caller, holds_connection))
 
     monkeypatch.setattr(load_shedding.LoadShedding, "refused", refused)
     entries = [entry_of("full", full=True, task=common_pb2.TASK_CLASSIFY_TEXT)]
@@ -310,8 +310,8 @@ def test_a_full_model_is_refused_by_the_headers(monkeypatch):
                     writer.write(asked())
                     status, headers, _ = await response(reader)
                     assert (429, "1") == (status, headers["retry-after"])
-            # A stranger is a connection.
-            assert (6, 4) == (len(callers), len(set(callers)))
+            # A stranger is an address: by HTTP, who asks more has more connections.
+            assert [("ipv4:127.0.0.1", True)] * 6 == callers
             assert 0 == server.gate.traffic.num_open
 
     run(scenario())

@@ -96,6 +96,22 @@ def test_what_a_flood_leaves_behind_is_bounded(clock, monkeypatch):
     run(scenario())
 
 
+def test_few_connections_are_held(clock, monkeypatch):
+    """Where a refusal holds a connection, an eighth of all are held, and further refusals are told at once."""
+
+    async def scenario():
+        braked = LoadShedding(max_connections=40)
+        flood = [asyncio.create_task(braked.refused("flood", holds_connection=True)) for _ in range(int(BURST) + 12)]
+        await asyncio.sleep(0)
+        assert [5, 5] == [braked.num_connections_held, sum(not task.done() for task in flood)]
+        assert 0 == await told(braked, "flood", 3)
+        for _, future in clock.asleep:
+            future.set_result(None)
+        await until(lambda: (braked.num_held, braked.num_connections_held) == (0, 0))
+
+    run(scenario())
+
+
 def test_a_flood_of_refusals_keeps_nobody_else_waiting(tmp_path, monkeypatch):
     """While a connection waits for its refusals, for ever here, others are answered, and refused, as ever."""
     monkeypatch.setattr(load_shedding, "HOLD_S", 1e6)

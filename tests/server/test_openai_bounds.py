@@ -8,6 +8,8 @@ import threading
 import msgspec
 import pytest
 
+from http_calls import ask, head, served
+from intercepted import entry_of
 from openai_calls import Client, Scripted
 from weft_proto.decoding import PENALTIES, SAMPLING
 from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_pb2, tokenization_pb2
@@ -365,3 +367,17 @@ def test_nothing_is_made_of_what_is_ignored():
     for wrong in (b"[}", b"[" * 100_000 + b"]" * 100_000, b'{"a" 1}'):
         with pytest.raises(InvalidRequest, match="no JSON"):
             read(b'{"model": "m", "prompt": "p", "user": %s}' % wrong)
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_a_full_writer_refuses_by_the_head(path):
+    """Before the body has come, where no other model can be meant; among several, if `weft-model` names it."""
+
+    async def scenario(names, *headers):
+        entries = [entry_of(name, full=name == "full") for name in names]
+        routes = openai_routes(ModelRegistry(entries), 1 << 20)
+        async with served(entries=entries, routes=routes) as server:
+            return (await ask(server, head(path, "content-length: 14", *headers)))[0]
+
+    assert 429 == asyncio.run(scenario(["full"]))
+    assert 429 == asyncio.run(scenario(["full", "other"], "weft-model: full"))

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft_proto.inference.methods import METHOD_AT
 from weft_proto.v1 import model_pb2
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.sequence import Priority
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from weft_proto.v1 import common_pb2
     from weft_server.models.model import Model
@@ -37,8 +36,10 @@ class EarlyAdmission:
         self._models = models
         self._tenant_key = tenant_key
 
-    def admit(self, call: RequestContext, path: str, metadata: Iterable[tuple[str, Any]]) -> None:
-        """Note where a call of a method stands. `path` is the method's full name.
+    def admit(
+        self, call: RequestContext, tasks: Collection[common_pb2.Task.ValueType], metadata: Iterable[tuple[str, Any]]
+    ) -> None:
+        """Note where a call stands. `tasks` are those of the models that may answer it. None: its message says which.
 
         Raises:
             RequestError: the call would be refused whatever its message says. It is counted under its model.
@@ -51,10 +52,9 @@ class EarlyAdmission:
                 call.priority = _priority(value)
             elif key == self._tenant_key and call.is_known and not call.tenant:
                 call.tenant = _tenant(key, value)
-        method = METHOD_AT.get(path)
-        self._check_room(call, method.tasks if method else (), named)
+        self._check_room(call, tasks, named)
 
-    def _check_room(self, call: RequestContext, tasks: tuple[common_pb2.Task.ValueType, ...], named: str) -> None:
+    def _check_room(self, call: RequestContext, tasks: Collection[common_pb2.Task.ValueType], named: str) -> None:
         """Raise Overloaded if every version of the model that a call means lets no more wait."""
         refusal = None
         for model in self._meant(tasks, named):
@@ -68,7 +68,7 @@ class EarlyAdmission:
         if refusal:
             raise refusal
 
-    def _meant(self, tasks: tuple[common_pb2.Task.ValueType, ...], named: str) -> list[Model]:
+    def _meant(self, tasks: Collection[common_pb2.Task.ValueType], named: str) -> list[Model]:
         """The versions of the model that a call means. None if it may be one of several, or one that sleeps."""
         able = [entry for entry in self._models.entries if entry.answers and named in ("", entry.name)]
         meant = [entry for entry in able if entry.task in tasks]

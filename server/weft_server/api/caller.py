@@ -91,7 +91,7 @@ class Caller:
         if isinstance(error, Overloaded):
             # Nothing of the request waits.
             self._gate.traffic.incoming.let_go(self._context)
-            await self._gate.load_shedding(call)
+            await self._gate.load_shedding(call, by_http=True)
         return refused
 
 

@@ -147,9 +147,16 @@ class _Streaming(_Unary):
 
 def refuse_unary(refusal: Refusal) -> HttpResponse:
     """Return the response of a refusal, as a unary method has it."""
-    return HttpResponse(refusal.http_status, json.dumps(_error(refusal)).encode(), JSON, refusal.headers)
+    return HttpResponse(refusal.http_status, _error_json(refusal), JSON, refusal.headers)
 
 
+# A flood gets the same few refusals again and again.
+@lru_cache(64)
+def _error_json(refusal: Refusal) -> bytes:
+    return json.dumps(_error(refusal)).encode()
+
+
+@lru_cache(64)
 def _end_of_stream(refusal: Refusal) -> bytes:
     end: dict[str, Any] = {"error": _error(refusal)}
     if headers := refusal.headers:
@@ -157,8 +164,6 @@ def _end_of_stream(refusal: Refusal) -> bytes:
     return _envelope(END, json.dumps(end).encode())
 
 
-# A flood gets the same few refusals again and again.
-@lru_cache(64)
 def _error(refusal: Refusal) -> dict[str, Any]:
     details = [_detail(packed) for packed in refusal.unpacked()]
     # The one name of two spellings.

@@ -109,7 +109,7 @@ class Dispatcher:
         if route is None:
             raise MethodNotFound(request.path)
         call.deadline = call.started + _timeout(request.header(TIMEOUT_KEY))
-        self._gate.admit(call, route.rpc.path, request.headers)
+        self._gate.admit(call, route.rpc.tasks, request.headers)
         request.incoming.bound(route.max_bytes)
         self._traffic.open(call)
 
@@ -120,7 +120,7 @@ class Dispatcher:
         request.incoming.drop()
         refusal = refusal_of(error, self._gate.refused(call, error))
         if isinstance(error, Overloaded):
-            await self._gate.shed(call)
+            await self._gate.shed(call, by_http=True)
         # Strangers cannot see whether there is a route.
         route = None if isinstance(error, _OF_STRANGERS) else self._route_of(request)
         response = (route.refuse if route else self._refuse)(request, refusal)
@@ -161,7 +161,7 @@ class Dispatcher:
             request.incoming.drop()
             refusal = refusal_of(error, self._gate.failed(call, error))
             if isinstance(error, Overloaded):
-                await self._gate.let_wait(call, error)
+                await self._gate.let_wait(call, error, by_http=True)
             return route.refuse(request, refusal)
 
     async def _send_at_once(

@@ -17,6 +17,7 @@ from weft_server.transport.status import to_status
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from weft_proto.v1 import common_pb2
     from weft_server.admission.early_admission import EarlyAdmission
     from weft_server.models.request_context import RequestContext
     from weft_server.telemetry.metrics import Metrics
@@ -47,7 +48,7 @@ class CallGate:
         self._early_admission = early_admission
         self._changed = asyncio.Event()
         self._last_call = 0.0
-        self._load_shedding = LoadShedding()
+        self._load_shedding = LoadShedding(traffic.places.max_connections)
         # Bound once: asking the module's lazy logger for a disabled level costs 3 us.
         self._log = _log.bind()
 
@@ -70,15 +71,17 @@ class CallGate:
                 return
             await asyncio.sleep(seconds / 4)
 
-    def admit(self, call: RequestContext, method: str, metadata: Collection[tuple[str, Any]]) -> None:
-        """Note where a call stands, by its headers. `method` is its full name.
+    def admit(
+        self, call: RequestContext, tasks: Collection[common_pb2.Task.ValueType], metadata: Collection[tuple[str, Any]]
+    ) -> None:
+        """Note where a call stands, by its headers. `tasks` are those of the models that may answer it.
 
         Raises:
             RequestError: the server drains, or it would be refused whatever its message says.
         """
         if self.draining:
             raise Draining
-        self._early_admission.admit(call, method, metadata)
+        self._early_admission.admit(call, tasks, metadata)
 
     async def receive(self, call: RequestContext, source: Any, weigh: Callable[[Any], int]) -> Any:
         """Return the bytes of a call's message, and take the call in.
@@ -124,21 +127,25 @@ class CallGate:
         self._count(call, status.code.name, error.reason)
         return status
 
-    async def shed(self, call: RequestContext) -> None:
-        """Return when a call that finds no room may be told, later if its caller floods."""
+    async def shed(self, call: RequestContext, *, by_http: bool = False) -> None:
+        """Return when a call that finds no room may be told, later if its caller floods.
+
+        By HTTP a stranger is an address, and by gRPC a connection.
+        """
         self.traffic.places.use(call.peer)
-        await self.load_shedding(call)
+        await self.load_shedding(call, by_http=by_http)
 
-    async def load_shedding(self, call: RequestContext) -> None:
+    async def load_shedding(self, call: RequestContext, *, by_http: bool = False) -> None:
         """Do as `shed` for a call whose caller has been seen to call."""
-        await self._load_shedding.refused(call.tenant or call.peer)
+        stranger = call.peer.rpartition(":")[0] if by_http else call.peer
+        await self._load_shedding.refused(call.tenant or stranger, holds_connection=by_http)
 
-    async def let_wait(self, call: RequestContext, error: RequestError) -> None:
+    async def let_wait(self, call: RequestContext, error: RequestError, *, by_http: bool = False) -> None:
         """Do as `load_shedding` for a call whose message has come. Nothing of the request waits with it."""
         call.let_go()
         let_go(error)
         self.traffic.incoming.let_go(call)
-        await self.load_shedding(call)
+        await self.load_shedding(call, by_http=by_http)
 
     def failed(self, call: RequestContext, error: Exception) -> Status:
         """Note how a call failed, and return its status. A bug is logged."""

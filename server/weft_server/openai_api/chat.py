@@ -116,6 +116,7 @@ FIELDS = RequestFields(
     ),
     (*IGNORED, "prompt_cache_options", "parallel_tool_calls"),
 )
+TASKS = tuple(METHODS_OF_TASKS)
 PARAMS = {
     "image": "messages",
     "image.data": "messages",
@@ -137,7 +138,7 @@ async def chat_completions(http: ApiRequest) -> Response:
     if asked.top_logprobs and not asked.logprobs:
         raise InvalidRequest("top_logprobs", "needs logprobs: true")
     selector = selector_of(asked.model)
-    method = method_of(http, selector, PATH, *METHODS_OF_TASKS)
+    method = method_of(http, selector, PATH, *TASKS)
     if not METHODS[method].takes_file and size > MAX_TEXT_BYTES:
         why = f"are more than {MAX_TEXT_BYTES:,} bytes, and the model takes no pictures"
         raise InvalidRequest("messages", why, "MESSAGE_TOO_LARGE")

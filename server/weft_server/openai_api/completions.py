@@ -51,6 +51,7 @@ FIELDS = RequestFields(
     ),
     IGNORED,
 )
+TASKS = (common_pb2.TASK_GENERATE, common_pb2.TASK_TRANSLATE)
 PARAMS = {"text": "prompt", "token_ids": "prompt", "token_ids.ids": "prompt", "num_top_tokens": "logprobs"}
 _REQUESTS: dict[str, Any] = {
     "Generate": generation_pb2.GenerateRequest,
@@ -68,7 +69,7 @@ async def completions(http: ApiRequest) -> Response:
     if asked.explain and len(prompts) > 1:
         raise InvalidRequest("explain", "needs one prompt: an answer has one alignment", "NOT_SUPPORTED")
     selector = selector_of(asked.model)
-    method = method_of(http, selector, PATH, common_pb2.TASK_GENERATE, common_pb2.TASK_TRANSLATE)
+    method = method_of(http, selector, PATH, *TASKS)
     kind = _REQUESTS[method]
     shared = kind()
     fill(shared, http, asked, selector, asked.logprobs)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
+import random
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from weft_proto.v1 import common_pb2
-from weft_proto.v1.methods import METHODS
 from weft_server.admission.early_admission import PRIORITY_KEY
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.api.codecs import MAX_JSON_PARTS, num_json_parts
@@ -42,8 +40,16 @@ _OTHERS = ("/weft.", "/grpc.")
 ENDPOINTS = (
     Endpoint("GET", models_list.PATH, "ListModels", models_list.models),
     Endpoint("GET", f"{models_list.PATH}/*", "GetModel", models_list.model),
-    Endpoint("POST", chat.PATH, None, chat.chat_completions, chat.FIELDS, chat.PARAMS, takes_file=True),
-    Endpoint("POST", completions.PATH, None, completions.completions, completions.FIELDS, completions.PARAMS),
+    Endpoint("POST", chat.PATH, None, chat.chat_completions, chat.FIELDS, chat.PARAMS, True, tasks=chat.TASKS),
+    Endpoint(
+        "POST",
+        completions.PATH,
+        None,
+        completions.completions,
+        completions.FIELDS,
+        completions.PARAMS,
+        tasks=completions.TASKS,
+    ),
     Endpoint("POST", embeddings.PATH, "Embed", embeddings.embeddings, embeddings.FIELDS, embeddings.PARAMS),
     Endpoint(
         "POST", audio.HEARD_PATH, "Transcribe", audio.transcriptions, audio.HEARD_FIELDS, audio.PARAMS, True, FORM
@@ -56,8 +62,6 @@ ENDPOINTS = (
     Endpoint("POST", tokens.CUT_PATH, "Tokenize", tokens.tokenize, tokens.CUT_FIELDS, tokens.CUT_PARAMS),
     Endpoint("POST", tokens.JOIN_PATH, "Detokenize", tokens.detokenize, tokens.JOIN_FIELDS, tokens.JOIN_PARAMS),
 )
-# It is at no path of gRPC, so no task's model is asked whether it has room.
-_ANY_TASK = replace(METHODS["Generate"], name="OpenAI", tasks=())
 
 
 def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requests: int = 256) -> Iterator[Route]:
@@ -76,12 +80,11 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requ
         return spelling_of(tokenizer.vocabulary) if tokenizer else None
 
     for endpoint in ENDPOINTS:
-        rpc = METHODS[endpoint.method] if endpoint.method else _ANY_TASK
         served = _Served(endpoint, task_of, spelling, most_together(max_queued_requests))
         most = max_request_bytes if endpoint.takes_file else min(max_request_bytes, MAX_TEXT_BYTES)
         most = most if endpoint.fields else 0
         describe = partial(describe_endpoint, endpoint)
-        yield Route(endpoint.verb, endpoint.path, rpc, most, _weigh, served.answer, served.refuse, describe)
+        yield Route(endpoint.verb, endpoint.path, endpoint.rpc, most, _weigh, served.answer, served.refuse, describe)
 
 
 def refuse_path(request: HttpRequest, refusal: Refusal) -> Response:
@@ -107,7 +110,9 @@ class _Served:
     async def answer(self, request: HttpRequest, caller: Caller) -> Response:
         """Answer a request. Raises Refused and RequestError."""
         # It is noted on the request, so that a refusal has it too.
-        request_id = request.fields[REQUEST_ID] = request.header(REQUEST_ID) or os.urandom(8).hex()
+        # os.urandom would let a lane take the interpreter in the middle of a call.
+        made = f"{random.getrandbits(64):016x}"
+        request_id = request.fields[REQUEST_ID] = request.header(REQUEST_ID) or made
         asked = ApiRequest(
             caller,
             self._task_of,

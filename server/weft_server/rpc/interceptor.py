@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from weft_proto.inference.methods import SERVICE
+from weft_proto.v1.methods import METHOD_AT
 from weft_server.admission.message_limits import check_of, max_bytes
 from weft_server.calls.call_gate import CANCELLED, OK
 from weft_server.errors import MethodNotFound, Overloaded, RequestError
@@ -71,7 +72,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
         if caller:
             call.is_known, call.tenant = True, caller.name
         if method.startswith(_OURS):
-            self.gate.admit(call, method, details.invocation_metadata)
+            known = METHOD_AT.get(method)
+            self.gate.admit(call, known.tasks if known else (), details.invocation_metadata)
         self.traffic.open(call)
 
     def _refuse(self, call: RequestContext, error: RequestError) -> Any:

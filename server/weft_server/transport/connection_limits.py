@@ -37,7 +37,7 @@ class ConnectionLimits:
         self._most_watching = int(max_connections * (1 - _FREE_OF_WATCHES))
         # Peers that watch, as gRPC spells them.
         self.watching: Callable[[], Collection[str]] = tuple
-        self._max_connections = max_connections
+        self.max_connections = max_connections
         # Peers that have made a call that they may make, as gRPC spells them.
         self._used: set[str] = set()
         # Peers that the last look found, oldest first.
@@ -52,7 +52,7 @@ class ConnectionLimits:
         """End connections whenever places are scarce. To look at them all takes a thread some milliseconds."""
         while True:
             await asyncio.sleep(LOOK_S)
-            max_used = 2 * self._max_connections * len(self._connections.ports)
+            max_used = 2 * self.max_connections * len(self._connections.ports)
             if self._connections.may_be(self._most) or len(self._used) > max_used:
                 ended = self.too_many(await asyncio.to_thread(self._connections.by_port))
                 if ended:
