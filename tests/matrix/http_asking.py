@@ -15,7 +15,7 @@ _ENVELOPE = struct.Struct(">BI")
 _END = 2
 _BOUNDARY = "B"
 # By OpenAI's code, where an error is within a stream; else by HTTP's status.
-_OF_REASON = {"step_failed": "INTERNAL", "deadline": "DEADLINE_EXCEEDED", "draining": "UNAVAILABLE"}
+_OF_REASON = {"step_failed": "INTERNAL", "explain_failed": "INTERNAL", "deadline": "DEADLINE_EXCEEDED", "draining": "UNAVAILABLE"}
 _OF_STATUS = {400: "INVALID_ARGUMENT", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
 
 
