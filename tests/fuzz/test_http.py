@@ -22,7 +22,7 @@ from weft_server.openai_api.routes import ENDPOINTS
 MOST_S = 0.1
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 TEXT = {"model": "generate", "max_tokens": 2, "temperature": 0.5, "top_p": 0.9, "seed": 3, "stop": ["b"], "n": 1,
-        "logit_bias": {"5": 1}, "presence_penalty": 0.5, "user": "u", "stream": False, "priority": "high"}  # fmt: skip
+        "logit_bias": {"5": 1}, "presence_penalty": 0.5, "user": "u", "stream": False}  # fmt: skip
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 SCHEMA = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "string"}}}}
 CHAT = [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
@@ -67,7 +67,7 @@ def form(fields, boundary=b"B"):
     return b"".join(said) + b"--%s--\r\n" % boundary
 
 
-FORM = form([("model", b"transcribe"), ("language", b"en"), ("temperature", b"0.5"), ("response_format", b"json")])
+FORM = form([("model", b"transcribe"), ("temperature", b"0.5"), ("response_format", b"json")])
 STREAMED_FORM = form([("model", b"transcribe"), ("stream", b"true")])
 
 

@@ -74,10 +74,7 @@ def request_of(task, number, kind="unary", *, explains=False, is_bad=False):
     """The request of a task with its input of a number; one that explains, or one that the server refuses."""
     request = verb(task, "unary")[1](model=common_pb2.ModelSelector(name=TASKS[task].model))
     if task in FILES:
-        field, model = FILES[task]
-        found = sorted((ROOT / "export" / "checkpoints" / model / "examples").iterdir())
-        data = b"no such file" if is_bad else found[number % len(found)].read_bytes()
-        getattr(request, field).data = data
+        getattr(request, FILES[task][0]).data = file_of(task, number, is_bad=is_bad)
     elif task == "embed":
         request.inputs.add(text="" if is_bad else TEXTS[task][number])
     else:
@@ -95,6 +92,12 @@ def request_of(task, number, kind="unary", *, explains=False, is_bad=False):
     if TASKS[task].streams:
         request.decoding.max_new_tokens = 12
     return verb(task, "stream")[1](request=request) if kind == "stream" else request
+
+
+def file_of(task, number, *, is_bad=False):
+    """The picture or the recording of a number, or bytes that are none."""
+    found = sorted((ROOT / "export" / "checkpoints" / FILES[task][1] / "examples").iterdir())
+    return b"no such file" if is_bad else found[number % len(found)].read_bytes()
 
 
 class Asked:
@@ -189,8 +192,15 @@ class Client:
         )
 
     def ask(self, task, kind, request):
-        """Begin the call."""
-        self.process.stdin.write(f"{verb(task, kind)[0]} {kind} {request.SerializeToString().hex()}\n")
+        """Begin the call by gRPC."""
+        self._say(f"{verb(task, kind)[0]} {kind} {request.SerializeToString().hex()}")
+
+    def send(self, data):
+        """Begin the call by HTTP, with these bytes."""
+        self._say(f"HTTP {data.hex()}")
+
+    def _say(self, line):
+        self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
     def kill(self):

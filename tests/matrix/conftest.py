@@ -9,6 +9,7 @@ import grpc
 import pytest
 from asking import answers_alone
 from cells import TASKS
+from http_asking import HttpAsked, bytes_of
 
 from held import Held
 
@@ -26,8 +27,9 @@ def repository(demo_repository, tiny_repository, tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(repository, tmp_path_factory):
     """One server for all cells without a drain."""
-    with Held(repository, tmp_path_factory.mktemp("points"), max_restarts=10_000) as server:
+    with Held(repository, tmp_path_factory.mktemp("points"), max_restarts=10_000, api_port=0) as server:
         server.wait_for("ready")
+        server.api = server.wait_for("listening")["api"]
         yield server
 
 
@@ -40,8 +42,23 @@ def channel(server):
 
 @pytest.fixture(scope="module")
 def alone(channel):
-    """What each request is answered when nobody is beside it, and nothing goes wrong."""
+    """What each request is answered when nobody is beside it, and nothing goes wrong. By Connect it is the same."""
     return answers_alone(channel)
+
+
+@pytest.fixture(scope="module")
+def alone_by_openai(server, alone):
+    """The same of first requests by OpenAI's API: what it answers to a cell."""
+    known = {}
+
+    def answer(cell):
+        key = cell.task, cell.kind, cell.stage == "explaining"
+        if key not in known:
+            code, _, known[key] = HttpAsked(server, cell, bytes_of(cell)).end()
+            assert "OK" == code, key
+        return known[key]
+
+    return answer
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,17 @@ from itertools import product
 import grpc
 import pytest
 from asking import Asked, Client, answers_alone, request_of
-from cells import ALL, CELLS, FAULTS, KINDS, ON_THE_WAY, STAGES, TASKS, expected, few, fewest, why_not
-from on_the_way import ON_THE_WIRE, Wired
+from cells import ALL, CELLS, FAULTS, KINDS, ON_THE_WAY, PORTS, STAGES, TASKS, expected, few, fewest, why_not
+from http_asking import HttpAsked, bytes_of
+from on_the_way import ON_THE_WIRE, wired
 
 from held import Held
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 FEW = few([cell for cell in CELLS if cell.fault != "drain"])
 FEWEST = fewest(FEW)
+# The one drain that CI sees.
+CI_DRAIN = ("stream", "decoding", "gRPC")
 # What a deadline that passes may be counted as.
 GONE = ("DEADLINE_EXCEEDED", "CANCELLED")
 # A window of so few bytes that writing waits for whoever reads.
@@ -36,15 +39,16 @@ def marked(cells):
 def test_the_table_is_total():
     """Every combination is a cell or has a reason.
 
-    Each night sees each fault in each stage where any task has it. CI sees each fault, and each stage.
+    Each night sees each fault in each stage by each port where any task has it. CI sees each fault, and each stage, by
+    gRPC and by HTTP.
     """
-    assert len(TASKS) * len(KINDS) * len(FAULTS) * len(STAGES) == len(ALL)
+    assert len(TASKS) * len(KINDS) * len(FAULTS) * len(STAGES) * len(PORTS) == len(ALL)
     assert {cell for cell in ALL if not why_not(cell)} == set(CELLS)
-    assert {(cell.fault, cell.stage) for cell in CELLS if cell.fault != "drain"} == {
-        (cell.fault, cell.stage) for cell in FEW
-    }
-    assert {"drain", *(cell.fault for cell in FEWEST)} == set(FAULTS)
-    assert set(STAGES) == {cell.stage for cell in FEWEST}
+    assert {cell[2:] for cell in CELLS if cell.fault != "drain"} == {cell[2:] for cell in FEW}
+    for is_http in (False, True):
+        seen = [cell for cell in FEWEST if (cell.port != "gRPC") == is_http]
+        assert {"drain", *(cell.fault for cell in seen)} == set(FAULTS)
+        assert {*STAGES} - ({"sending"} if is_http else set()) == {cell.stage for cell in seen}
 
 
 class Scene:
@@ -91,6 +95,8 @@ class Scene:
     def first(self, timeout=120, **more):
         """The first request, sent."""
         cell, channel = self.cell, more.pop("channel", self.channel)
+        if cell.port != "gRPC":
+            return HttpAsked(self.server, cell, bytes_of(cell, timeout_s=timeout), **more)
         request = request_of(cell.task, 0, cell.kind, explains=self.explains)
         return Asked(channel, cell.task, cell.kind, request, timeout, **more)
 
@@ -106,6 +112,13 @@ class Scene:
         ended = self.server.ended(TASKS[self.cell.task].model)
         return sum(ended[code] for code in codes)
 
+    def bad(self):
+        """A request that cannot be read, in the first one's place."""
+        cell = self.cell
+        if cell.port != "gRPC":
+            return HttpAsked(self.server, cell, bytes_of(cell, is_bad=True))
+        return Asked(self.channel, cell.task, cell.kind, request_of(cell.task, 0, cell.kind, is_bad=True))
+
     def free(self):
         """Let all go on."""
         self.server.free(self.cell.step, self.cell.run)
@@ -119,10 +132,11 @@ def is_over(asked):
 @pytest.mark.parametrize(
     "cell", marked([cell for cell in CELLS if cell.fault != "drain" and cell.stage not in ON_THE_WAY])
 )
-def test_cell(server, channel, alone, num_tasks, cell):
+def test_cell(server, channel, alone, alone_by_openai, num_tasks, cell):
     """The first request ends with its status, once; all others as if it had not been; and nothing stays behind."""
+    right = alone_by_openai(cell) if cell.port == "OpenAI" else alone[cell.task, cell.kind, 0, cell.stage == "explaining"]
     scene, model = Scene(server, channel, cell), TASKS[cell.task].model
-    before = server.ended(model)
+    before = server.ended(model) + server.ended("")
     try:
         asked = BEFALL[cell.fault](scene)
     finally:
@@ -131,11 +145,11 @@ def test_cell(server, channel, alone, num_tasks, cell):
     for number, ((code, _, answer), wanted) in enumerate(zip(ends[:4], expected(cell), strict=True)):
         assert wanted == code, f"request {number}"
         if code == "OK":
-            kind, explains = (cell.kind, scene.explains) if number == 0 else ("unary", False)
-            assert alone[cell.task, kind, number, explains] == answer, f"request {number} was answered otherwise"
+            wanted = right if number == 0 else alone[cell.task, "unary", number, False]
+            assert wanted == answer, f"request {number} was answered otherwise"
     server.wait_for_rest(num_tasks)
 
-    ended = server.ended(model) - before
+    ended = server.ended(model) + server.ended("") - before
     if cell.fault == "deadline":
         # A client whose deadline has passed cancels. If the way to the server took long, its own clock is behind.
         ended["DEADLINE_EXCEEDED"] += ended.pop("CANCELLED", 0)
@@ -177,8 +191,8 @@ def deadline(scene):
 
 def bad_input(scene):
     """One more request comes that cannot be read, while others are in the stage. It is the one that counts here."""
-    asked, cell = scene.bring(scene.first), scene.cell
-    bad = Asked(scene.channel, cell.task, cell.kind, request_of(cell.task, 0, cell.kind, is_bad=True))
+    asked = scene.bring(scene.first)
+    bad = scene.bad()
     assert "INVALID_ARGUMENT" == bad.end()[0]
     scene.free()
     good, *others = asked
@@ -204,7 +218,8 @@ def slow_reader(scene):
     server, cell = scene.server, scene.cell
     with grpc.insecure_channel(server.target, options=NARROW) as channel:
         # What comes before an explanation has to be read, or there is none.
-        asked = scene.bring(lambda: scene.first(channel=channel, reads=cell.stage == "explaining"))
+        reads = cell.stage == "explaining" and cell.port == "gRPC"
+        asked = scene.bring(lambda: scene.first(channel=channel, reads=reads))
         asked[0].pause()
         scene.free()
         for each in asked[1:]:
@@ -219,11 +234,13 @@ def slow_reader(scene):
 
 def client_killed(scene):
     """The process of its caller is killed."""
-    cell, client = scene.cell, Client(scene.server.target)
+    cell, by_grpc = scene.cell, scene.cell.port == "gRPC"
+    client = Client(scene.server.target if by_grpc else scene.server.api)
     request = request_of(cell.task, 0, cell.kind, explains=scene.explains)
+    ask = partial(client.ask, cell.task, cell.kind, request) if by_grpc else partial(client.send, bytes_of(cell))
     with scene.one_ends("CANCELLED"):
         try:
-            asked = scene.bring(lambda: client.ask(cell.task, cell.kind, request))
+            asked = scene.bring(ask)
         finally:
             client.kill()
     return asked
@@ -241,16 +258,17 @@ BEFALL = {
 
 
 @pytest.mark.parametrize("cell", marked([cell for cell in CELLS if cell.fault != "drain" and cell.stage in ON_THE_WAY]))
-def test_cell_on_the_way(server, alone, channel, num_tasks, cell):
+def test_cell_on_the_way(server, alone, alone_by_openai, channel, num_tasks, cell):
     """As test_cell, where the first request's message has not come whole, or its answer is not read."""
+    right = alone_by_openai(cell) if cell.port == "OpenAI" else alone[cell.task, cell.kind, 0, False]
     before = server.ended("") + server.ended(TASKS[cell.task].model)
-    with Wired(server, cell) as first:
+    with wired(server, cell) as first:
         code, answer = ON_THE_WIRE[cell.fault](first)
         # Nobody else notices.
         for number in (1, 2):
             asked = Asked(channel, cell.task, "unary", request_of(cell.task, number))
             assert alone[cell.task, "unary", number, False] == asked.end()[2]
-    assert answer in (None, alone[cell.task, cell.kind, 0, False])
+    assert answer in (None, right)
     server.wait_for_rest(num_tasks)
     ended = server.ended("") + server.ended(TASKS[cell.task].model) - before
     if cell.fault == "deadline":
@@ -264,25 +282,29 @@ def test_cell_on_the_way(server, alone, channel, num_tasks, cell):
 
 # A drain ends the server, so the cells of all tasks have one together.
 DRAINS = [
-    (kind, stage)
-    for kind, stage in product(KINDS, STAGES)
-    if stage not in ON_THE_WAY and any(cell[1:] == (kind, "drain", stage) for cell in CELLS)
+    (kind, stage, port)
+    for kind, stage, port in product(KINDS, STAGES, PORTS)
+    if stage not in ON_THE_WAY and any(cell[1:] == (kind, "drain", stage, port) for cell in CELLS)
 ]
 
 
 @pytest.mark.parametrize(
-    ("kind", "stage"),
+    ("kind", "stage", "port"),
     [
-        pytest.param(*drain, id="-".join(drain), marks=() if drain == ("stream", "decoding") else pytest.mark.long)
+        pytest.param(*drain, id="-".join(drain), marks=() if drain == CI_DRAIN else pytest.mark.long)
         for drain in DRAINS
     ],
 )
-def test_drain(repository, tmp_path, kind, stage):
+def test_drain(repository, tmp_path, kind, stage, port):
     """SIGTERM finds requests of all tasks in a stage: all are answered as ever, who comes later is refused."""
-    cells = [cell for cell in CELLS if cell[1:] == (kind, "drain", stage)]
-    with Held(repository, tmp_path) as server, grpc.insecure_channel(server.target) as channel:
+    cells = [cell for cell in CELLS if cell[1:] == (kind, "drain", stage, port)]
+    with Held(repository, tmp_path, api_port=0) as server, grpc.insecure_channel(server.target) as channel:
         server.wait_for("ready")
+        server.api = server.wait_for("listening")["api"]
         alone = answers_alone(channel)
+        if port == "OpenAI":
+            asked = {cell: HttpAsked(server, cell, bytes_of(cell)) for cell in cells}
+            alone |= {(cell.task, kind, 0, stage == "explaining"): each.end()[2] for cell, each in asked.items()}
         scenes = [Scene(server, channel, cell) for cell in cells]
         asked = [scene.bring(scene.first) for scene in scenes]
         server.process.send_signal(signal.SIGTERM)
@@ -311,11 +333,12 @@ def late(channel):
 @pytest.mark.parametrize("kind", KINDS)
 def test_drain_on_the_way(repository, tmp_path, kind, stage):
     """SIGTERM finds messages that have not come whole, and refuses them; or answers that are not read, and waits."""
-    cells = [cell for cell in CELLS if cell[1:] == (kind, "drain", stage)]
-    with Held(repository, tmp_path) as server, grpc.insecure_channel(server.target) as channel:
+    cells = [cell for cell in CELLS if cell[1:4] == (kind, "drain", stage)]
+    with Held(repository, tmp_path, api_port=0) as server, grpc.insecure_channel(server.target) as channel:
         server.wait_for("ready")
+        server.api = server.wait_for("listening")["api"]
         alone = answers_alone(channel)
-        firsts = [Wired(server, cell) for cell in cells]
+        firsts = [wired(server, cell) for cell in cells]
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("draining")
         for cell, first in zip(cells, firsts, strict=True):

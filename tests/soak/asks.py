@@ -75,6 +75,11 @@ class Ask(NamedTuple):
         """Whether the client has a stream for it."""
         return self.verb in {"translate", "caption", "answer", "transcribe", "generate"}
 
+    @property
+    def can_complete(self):
+        """Whether OpenAI's API is asked for the same: a text without more."""
+        return self.name in {"generate, greedy", "generate, greedy, low"}
+
     def arguments(self, number):
         """Positional and named arguments of the verb, for the input of a number."""
         given = self.inputs[number]

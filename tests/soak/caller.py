@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from contextlib import aclosing
 from typing import NamedTuple
 
 import faults
@@ -19,6 +20,8 @@ SLOW_S = 0.3
 # What gRPC refuses by itself for a server that is flooded. On the wire it is a bare CANCELLED.
 SHED = "SHED"
 _GARBAGE = b"\xff\xff\xff"
+# Of the calls by HTTP; and of these, where it can be asked so, by OpenAI's API.
+BY_HTTP, BY_OPENAI = 0.4, 0.5
 
 
 class Ended(NamedTuple):
@@ -45,7 +48,10 @@ class Ended(NamedTuple):
 
 
 class Caller:
-    """Calls by the client's verbs. `clients` has one for each priority, and one that takes no bytes before it reads."""
+    """Calls by the client's verbs. `clients` has one for each priority, and one that takes no bytes before it reads.
+
+    Those whose keys begin with HTTP are asked so.
+    """
 
     def __init__(self, clients, golden, seed):
         self._clients, self._golden, self._chance = clients, golden, random.Random(seed)
@@ -56,16 +62,36 @@ class Caller:
             bad = self._chance.choice(faults.BAD if fault == "bad input" else faults.UNKNOWN)
             return f"{fault}: {bad.verb}", await _end(self._send_bad(bad, fault)), False
         number, answers = self._chance.randrange(len(ask.inputs)), []
+        key = "slow reader" if fault == "slow reader" else ask.priority
+        by_http = ("HTTP", key) in self._clients and self._chance.random() < BY_HTTP
+        client = self._clients["HTTP", key] if by_http else self._clients[key]
+        way = ", by HTTP" if by_http else ""
+        if by_http and ask.can_complete and fault in {"none", "cancel"} and self._chance.random() < BY_OPENAI:
+            code = await _end(self._complete(client, ask, number, fault, answers))
+            is_wrong = any(self._golden.is_wrong_text(ask, number, text) for text in answers)
+            return f"{ask.name}, by OpenAI's API", code, is_wrong
         streams = ask.can_stream and (fault == "slow reader" or self._chance.random() < 0.5)
-        code = await _end(self._ask(ask, number, fault, answers, streams=streams))
+        code = await _end(self._ask(client, ask, number, fault, answers, streams=streams))
         is_wrong = any(self._golden.is_wrong(ask, number, answer) for answer in answers)
-        return f"{ask.name}{', stream' if streams else ''}", code, is_wrong
+        return f"{ask.name}{', stream' if streams else ''}{way}", code, is_wrong
 
-    async def _ask(self, ask, number, fault, answers, *, streams):
+    async def _complete(self, client, ask, number, fault, answers):
+        (prompt,), options = ask.arguments(number)
+        leaves_after = self._chance.randrange(8) if fault == "cancel" else None
+        num_pieces, text = 0, ""
+        pieces = client.complete(options["model"], prompt, options["decoding"].max_new_tokens, fault)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                num_pieces, text = num_pieces + 1, text + piece
+                if num_pieces == leaves_after:
+                    return "CANCELLED"
+        answers.append(text)
+        return "OK"
+
+    async def _ask(self, client, ask, number, fault, answers, *, streams):
         given, options = ask.arguments(number)
         options = options | {"request_id": fault}
         timeout = self._chance.uniform(0.001, SOON_S) if fault == "deadline" else TIMEOUT_S
-        client = self._clients["slow reader" if fault == "slow reader" else ask.priority]
         if streams:
             stream = getattr(client, f"stream_{ask.verb}")(*given, timeout=timeout, **options)
             if await self._read(stream, fault):

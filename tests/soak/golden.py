@@ -34,6 +34,10 @@ class Golden:
         for (ask, number), answer in zip(every, await asyncio.gather(*starmap(asked, every)), strict=True):
             assert not self.is_wrong(ask, number, answer), ask.name
 
+    def is_wrong_text(self, ask, number, text):
+        """Whether the text of an answer differs."""
+        return text != self._answers[ask.name, number].text
+
     def is_wrong(self, ask, number, answer):
         """Whether an answer differs from the one that was asked for alone, in any bit of what stays."""
         return plain(answer) != self._answers[ask.name, number]

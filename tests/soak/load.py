@@ -1,6 +1,8 @@
 """The load of a soak, in a process of its own: calls of all kinds at random times, which wait for nobody.
 
-    python tests/soak/load.py TARGET RATE FILE SEED
+    python tests/soak/load.py TARGET API RATE FILE SEED
+
+TARGET is gRPC's port, API that of HTTP.
 
 It asks for the golden answers, and says `ready`. Then each line of stdin is a number of seconds to make calls in. When
 all of them are over, it says `rest`. How each call ended is a line of FILE. It ends with stdin.
@@ -22,6 +24,7 @@ import faults
 from asks import ASKS, NAMED
 from caller import Caller, Ended
 from golden import Golden
+from http_channel import HttpClient
 
 import weft
 from weft import _channel
@@ -32,8 +35,8 @@ LARGE = tuple(ask for ask in ASKS if ask.can_stream and ask.how == "explain")
 WINDOW = ("grpc.http2.lookahead_bytes", 64)
 
 
-async def open_clients(target, stack):
-    """A client for each priority, and one that reads slowly."""
+async def open_clients(target, api, stack):
+    """A client for each priority, and one that reads slowly; all of them by HTTP, too."""
     clients = {
         priority: await stack.enter_async_context(weft.AsyncClient(target, priority=priority))
         for priority in (None, "high", "low")
@@ -41,6 +44,10 @@ async def open_clients(target, stack):
     others = [option for option in _channel.CHANNEL_OPTIONS if option[0] != WINDOW[0]]
     with mock.patch.object(_channel, "CHANNEL_OPTIONS", [*others, WINDOW]):
         clients["slow reader"] = await stack.enter_async_context(weft.AsyncClient(target))
+    for priority in (None, "high", "low"):
+        clients["HTTP", priority] = await stack.enter_async_context(HttpClient(target, api, priority=priority))
+    narrow = HttpClient(target, api, is_narrow=True)
+    clients["HTTP", "slow reader"] = await stack.enter_async_context(narrow)
     # Each connects now, so that the connections are there when files are counted.
     for client in clients.values():
         await client.tag(NAMED[0], model="tags")
@@ -75,10 +82,10 @@ class Load:
         self._file.write(json.dumps(ended) + "\n")
 
 
-async def main(target, rate, file, seed):
+async def main(target, api, rate, file, seed):
     """See the module."""
     async with AsyncExitStack() as stack:
-        clients = await open_clients(target, stack)
+        clients = await open_clients(target, api, stack)
         golden = Golden(ASKS)
         await golden.fetch(clients[None])
         load = Load(Caller(clients, golden, seed), rate, file, seed)
@@ -89,5 +96,6 @@ async def main(target, rate, file, seed):
 
 
 if __name__ == "__main__":
-    with Path(sys.argv[3]).open("w") as ends:
-        asyncio.run(main(sys.argv[1], float(sys.argv[2]), ends, int(sys.argv[4])))
+    _, grpc_target, http_target, rate, path, seed = sys.argv
+    with Path(path).open("w") as ends:
+        asyncio.run(main(grpc_target, http_target, float(rate), ends, int(seed)))

@@ -94,9 +94,10 @@ def _hear(load, word):
 
 
 @contextmanager
-def _load(target, rate, path, seed):
+def _load(server, rate, path, seed):
     """The process of the load, from when it has the golden answers."""
-    command = [sys.executable, str(Path(__file__).parent / "load.py"), target, str(rate), str(path), str(seed)]
+    targets = [server.target, server.wait_for("listening")["api"]]
+    command = [sys.executable, str(Path(__file__).parent / "load.py"), *targets, str(rate), str(path), str(seed)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
         try:
             _hear(load, "ready")
@@ -116,7 +117,7 @@ def soak(seconds, rate, folder, seed, leak_bytes=0):
     path = folder / "calls.jsonl"
     with tempfile.TemporaryDirectory() as models, Soaked(make_repository(MODELS, Path(models)), leak_bytes) as server:
         server.wait_for("ready")
-        with _load(server.target, rate, path, seed) as load:
+        with _load(server, rate, path, seed) as load:
             soaking = Soaking(server, load, seed)
             for _ in range(NUM_FIRST_SWAPS):
                 soaking.swaps()
