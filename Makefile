@@ -33,7 +33,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-all test-fast test-converters matrix wire mutants fuzz soak real envoy demo-real test-real test-precisions check lint fmt
-.PHONY: picture proto bench-smoke bench-pair bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families
+.PHONY: picture proto bench-smoke bench-pair bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families test-clients
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -186,6 +186,19 @@ test-recipes: $(READY) ## run each recipe to its end, with two steps
 
 test-real: real $(REAL)/smollm2/config.json $(REAL)/others/.fetched $(REAL)/gemma-3-270m-q4_k_m.gguf $(REAL)/whisper-tiny.en/model.safetensors ## the real models against their own references, ten minutes
 	@$(BIN)/python -m pytest -q -m "long or not long" tests/real
+
+# Clients of others, in environments of their own. Without Node and Chromium their tests are skipped, with a reason.
+CLIENTS := build/clients
+test-clients: models $(CLIENTS)/.installed ## clients of others by HTTP, and pages in Chromium
+	@$(BIN)/python -m pytest -q -rs -m long tests/clients
+
+$(CLIENTS)/.installed: tests/clients/requirements.txt tests/clients/package.json | $(READY)
+	@echo "Installing LangChain and LiteLLM, 430 MB, and clients for Node, 80 MB."
+	@$(PYTHON) -m venv $(CLIENTS)/.venv
+	@$(CLIENTS)/.venv/bin/python -m pip --disable-pip-version-check --no-input $(if $(CI),--quiet) install -r $<
+	@cp tests/clients/package.json $(CLIENTS)
+	@cd $(CLIENTS) && npm install --no-audit --no-fund --no-package-lock --silent || echo "There is no npm."
+	@touch $@
 
 check: lint ## lint, types, import walls and the rules of the house
 	@$(BIN)/python -m pytest -q tests/house

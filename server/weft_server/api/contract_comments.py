@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import weft_proto
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_PACKAGE = "weft_proto"
+_ROOT = Path(weft_proto.__file__).parents[1]
 _COMMENT = re.compile(r"\s*// ?(.*)")
 _BLOCK = re.compile(r"\s*(message|enum|service|oneof) (\w+) \{(\})?$")
 _METHOD = re.compile(r"\s*rpc (\w+)\(")
@@ -25,7 +27,7 @@ def comments_of(path: str) -> Mapping[str, str]:
     `path` is the file's as descriptors have it. A value's name stands behind that of its enum. Each comment is one
     line. None where the file does not lie beside the stubs.
     """
-    file = files(_PACKAGE).joinpath(path.removeprefix(f"{_PACKAGE}/"))
+    file = _ROOT / path
     return _Reader().read(file.read_text("utf-8")) if file.is_file() else {}
 
 

@@ -8,7 +8,7 @@ from base64 import b64encode
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft_proto.v1.methods import METHODS
@@ -61,7 +61,7 @@ def with_docs(routes: Iterable[Route], refuse: Callable[[HttpRequest, Refusal], 
 @cache
 def _page() -> tuple[bytes, tuple[tuple[str, str], ...]]:
     """The page, and its headers."""
-    html = files("weft_server.api").joinpath("docs.html").read_text("utf-8")
+    html = Path(__file__).with_name("docs.html").read_text("utf-8")
     hashes: dict[str, str] = {}
     for kind, text in _INLINE.findall(html):
         hashes[kind] = f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
