@@ -2,6 +2,8 @@
 
 from google.protobuf.descriptor import FieldDescriptor
 
+# What is written in as many bytes whatever it is, and what stands before it.
+_FIXED = {FieldDescriptor.TYPE_FLOAT: (5, 4), FieldDescriptor.TYPE_DOUBLE: (1, 8)}
 _SIZED = {FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_MESSAGE}
 
 
@@ -23,14 +25,15 @@ def shortest(field):
     """A field with the shortest value that it can have."""
     if field.type in _SIZED:
         return sized(field.number, b"")
-    kind, value = (5, bytes(4)) if field.type == FieldDescriptor.TYPE_FLOAT else (0, b"\0")
-    return varint(field.number << 3 | kind) + value
+    kind, width = _FIXED.get(field.type, (0, 1))
+    return varint(field.number << 3 | kind) + bytes(width)
 
 
 def times(field, count):
     """A field as often as that. Many numbers are packed."""
     if field.is_repeated and field.type not in _SIZED:
-        return sized(field.number, bytes(count))
+        _, width = _FIXED.get(field.type, (0, 1))
+        return sized(field.number, bytes(count * width))
     return shortest(field) * count
 
 

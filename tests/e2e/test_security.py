@@ -20,6 +20,7 @@ from certificates import Authority
 from intercepted import methods
 from pictures import png
 from process import ServerProcess
+from weft_proto.inference import open_inference_pb2
 from weft_proto.v1 import (
     caption_pb2,
     classification_pb2,
@@ -129,6 +130,9 @@ def bases(scene):
     """A good request for each unary method."""
     image = common_pb2.Image(data=scene)
     pydocs = common_pb2.ModelSelector(name="pydocs")
+    tensor = open_inference_pb2.ModelInferRequest(model_name="topics")
+    # Its second text is the mark.
+    tensor.inputs.add(name="text", datatype="BYTES", shape=[2]).contents.bytes_contents.append(b"open the named file")
     return {
         "Translate": translation_pb2.TranslateRequest(text="we are eating bread"),
         "Caption": caption_pb2.CaptionRequest(image=image),
@@ -140,13 +144,14 @@ def bases(scene):
         "Detokenize": tokenization_pb2.DetokenizeRequest(model=pydocs, token_ids=[5, 6]),
         "GetModel": model_pb2.GetModelRequest(model=pydocs),
         "ListModels": model_pb2.ListModelsRequest(),
+        "ModelInfer": tensor,
     }
 
 
 def marked(kind, depth=5):
     """Functions that each put a mark into another field of a message of that kind, by the field's path."""
     for field in kind.fields if depth else ():
-        if field.name == "request_id":  # a caller's own name for a request, made to be found in the log
+        if field.name in {"request_id", "id"}:  # a caller's own name for a request, made to be found in the log
             continue
         if field.message_type and not field.message_type.GetOptions().map_entry:
             for path, put in marked(field.message_type, depth - 1):

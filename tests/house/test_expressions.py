@@ -44,6 +44,7 @@ SERVER = {
         "findall", run("a"), run("a: b\n", "1-1 rw-p 0 0 0 \n"), run("1-1 rw-p 0 0 0 \na: \n")),
     "bundle/files.py _SHA256": ("fullmatch", run("a")),
     "bundle/graphs.py _NUMBER": ("fullmatch", run("1")),
+    "rpc/open_inference/refusals.py _INPUT": ("fullmatch", run("1", "inputs["), run("a"), run("a", "inputs[1].")),
     "api/codecs.py _UNKNOWN": (
         "search", run('no field named "'), run("a", 'no field named "'), run('"', 'no field named "')),
     "setting_types.py _DEVICE": ("fullmatch", run("1")),

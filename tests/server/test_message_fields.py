@@ -188,7 +188,7 @@ SMALL = {
     "int": st.integers(0, 127),
     "float": st.floats(width=32),
 }
-SCALARS = {1: "int", 3: "int", 4: "int", 6: "float", 7: "bool", 8: "int"}
+SCALARS = {1: "int", 2: "int", 3: "int", 4: "int", 5: "float", 6: "float", 7: "bool", 8: "int"}
 
 
 @st.composite
@@ -197,6 +197,10 @@ def messages(draw, kind):
     made = {}
     for field in kind.fields:
         if not draw(st.booleans()):
+            continue
+        if field.message_type and field.message_type.GetOptions().map_entry:
+            entry = field.message_type.fields_by_name
+            made[field.name] = draw(st.dictionaries(SMALL["str"], messages(entry["value"].message_type), max_size=4))
             continue
         if field.message_type:
             value = messages(field.message_type)

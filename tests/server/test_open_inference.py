@@ -203,10 +203,10 @@ def test_readiness_is_that_of_health_and_of_the_models():
         health, ready, loading = Health(()), entry_of("ready", full=False), entry_of("loads", full=False)
         loading.state, loading.model, loading.task = model_pb2.MODEL_STATE_LOADING, None, common_pb2.TASK_UNSPECIFIED
         asked = Asked(health=health, registry=ModelRegistry([ready, loading]))
-        assert ((await asked("ServerLive")).live, (await asked("ServerReady")).ready) == (True, False)
+        assert (True, False) == ((await asked("ServerLive")).live, (await asked("ServerReady")).ready)
         await health.set_ready(serving=True)
         await health.set_live(serving=False)
-        assert ((await asked("ServerLive")).live, (await asked("ServerReady")).ready) == (False, True)
+        assert (False, True) == ((await asked("ServerLive")).live, (await asked("ServerReady")).ready)
         assert [True, False] == [(await asked("ModelReady", name=each)).ready for each in ("ready", "loads")]
         with pytest.raises(ModelNotReady):
             await asked("ModelMetadata", name="loads")

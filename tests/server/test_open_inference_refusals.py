@@ -141,7 +141,7 @@ def test_what_is_no_tensor_is_refused(tiny_repository):
 
 def test_an_answer_has_so_many_labels_and_no_more(tiny_repository, monkeypatch):
     """More are refused before anything is asked: each would become an object."""
-    monkeypatch.setattr("weft_server.rpc.open_inference.service.MAX_LABELS", 5)
+    monkeypatch.setattr("weft_server.rpc.open_inference.inference.MAX_LABELS", 5)
 
     async def run():
         async with loaded(tiny_repository) as model:

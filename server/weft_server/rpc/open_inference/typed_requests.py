@@ -1,4 +1,4 @@
-"""The requests of weft.v1 that a ModelInfer becomes: each sets what all elements share, and its own elements."""
+"""The requests of weft.v1 that a ModelInfer becomes: each has what all elements share, and its own elements."""
 
 from __future__ import annotations
 
@@ -85,20 +85,23 @@ def _texts(name: str, tensor: Input) -> Iterator[str]:
             raise InvalidRequest(tensor.place(index), "must be UTF-8", "MALFORMED_REQUEST") from None
 
 
-def typed_requests(shared: Any, elements: Sequence[Element]) -> Iterator[tuple[int, Any]]:
-    """Yield the typed requests, each with the index of its first element. One is made when it is asked for.
+def parts_of(shared: Any, elements: Sequence[Element]) -> list[tuple[int, Sequence[Element]]]:
+    """Return the elements of each typed request, with the index of the first. Embed takes all at once, others one."""
+    if "inputs" in shared.DESCRIPTOR.fields_by_name:
+        return [(0, elements)]
+    return [(index, [element]) for index, element in enumerate(elements)]
 
-    Embed takes all elements at once; others take one.
-    """
-    parts = [elements] if "inputs" in shared.DESCRIPTOR.fields_by_name else [[each] for each in elements]
-    for index, part in enumerate(parts):
-        request = type(shared)()
-        request.CopyFrom(shared)
-        for element in part:
-            message = request if part is not elements else request.inputs.add()
-            for name, value in element.items():
-                if isinstance(value, str):
-                    setattr(message, name, value)
-                else:
-                    message.image.data = bytes(value)
-        yield index, request
+
+def typed_request(shared: Any, part: Sequence[Element]) -> Any:
+    """Return the typed request of some elements."""
+    request = type(shared)()
+    request.CopyFrom(shared)
+    takes_several = "inputs" in shared.DESCRIPTOR.fields_by_name
+    for element in part:
+        message = request.inputs.add() if takes_several else request
+        for name, value in element.items():
+            if isinstance(value, str):
+                setattr(message, name, value)
+            else:
+                message.image.data = bytes(value)
+    return request
