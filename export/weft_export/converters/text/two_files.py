@@ -77,7 +77,8 @@ def marian(settings: TokenizerSettings, names: Names, vocab_size: int, side: str
     scores = [places.get(id_, (gap, 0.0)) for id_, gap in enumerate(gaps)]
     special = [str(token) for token in names.values() if token is not None]
     codes = [token for token in pieces if token.startswith(">>") and token.endswith("<<")]
-    # These are found in a text before its model reads, and not by it. What the model has as well keeps its score.
+    # Special tokens are found in a text before its model reads, and not by it. A language is never found in one: a
+    # request names it. What the model has as well keeps its score.
     for token in (*special, *codes, *further, *(each.content for each in added.tokens)):
         if token in ids and token not in own:
             scores[ids[token]] = (token, _NEVER)
@@ -85,7 +86,6 @@ def marian(settings: TokenizerSettings, names: Names, vocab_size: int, side: str
     tokenizer = made(path, lambda: Tokenizer(unigram))
     tokenizer.normalizer = made(path, lambda: normalizer_of(model, marks_unknown=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
-    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in codes])
     return _finished(tokenizer, ids, [*special, *further], names, len(beyond), added)
 
 
