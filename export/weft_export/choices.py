@@ -52,3 +52,6 @@ POOLINGS = {
 
 PRODUCTS = ("qkv", "query", "key", "value", "output", "gate", "inner", "outer")
 """What the products of a layer are called, by those who want adapters of some of them."""
+
+MAX_RANK = 256
+"""The highest rank of adapters that a bundle takes."""

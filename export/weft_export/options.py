@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from weft_export.checkpoints.files import read_file
-from weft_export.choices import PRECISIONS, PRODUCTS, Pooling, Precision
+from weft_export.choices import MAX_RANK, PRECISIONS, PRODUCTS, Pooling, Precision
 from weft_export.errors import CheckpointError, ExportError
 from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED
 from weft_proto.paging import PAGED_PRECISIONS
@@ -82,7 +82,7 @@ class ExportOptions:
         int | None,
         typer.Option(
             min=1,
-            max=256,
+            max=MAX_RANK,
             metavar="RANK",
             help="Take low-rank adapters (LoRA) of at most this rank, which weft export-adapter makes. On CPU.",
             show_default="none",

@@ -12,6 +12,7 @@ from tokenizer_directories import OLDER, config_of, hard_texts, marian_files, re
 from tokenizers import Tokenizer
 
 from weft_export.converters.text.side import read_text_side
+from weft_proto.v1 import bundle_pb2
 from weft_server.preprocessing.text_stream import TextStream
 from weft_server.preprocessing.tokenizer import Tokenizer as ServerTokenizer
 
@@ -53,7 +54,8 @@ def saved(older, tmp_path_factory):
 def encoded(side, texts, language):
     """The ids of texts as a server gives them to a model: between those of their language."""
     ours = Tokenizer.from_buffer(side.files[side.source_tokenizer]).encode_batch(texts)
-    before, after = ([], []) if language is None else (language.source_before, language.source_after)
+    language = language or bundle_pb2.Language()
+    before, after = [*language.target_before, *language.source_before], language.source_after
     return [[*before, *encoding.ids, *after] for encoding in ours]
 
 
@@ -77,13 +79,18 @@ def may_be_read_otherwise(tokenizer, text):
 
 
 def check_equal(directory, tokenizer):
-    """The ids of all hard texts are equal, and so are the special tokens."""
+    """The ids of all hard texts are equal, and so are the special tokens.
+
+    A Marian of several languages has the one that is wanted before a text, here and there: a code in a text is text.
+    """
     side = read_text_side(directory, config_of(directory), VOCAB_SIZE)
     code = getattr(tokenizer, "src_lang", None)
     language = next((each for each in side.languages if each.code == code), None)
     assert (code in {each.code for each in side.languages}) == (language is not None)
-    expected = tokenizer(hard_texts())["input_ids"]
-    for text, ids, own in zip(hard_texts(), expected, encoded(side, hard_texts(), language), strict=True):
+    told = next((each for each in side.languages if each.target_before), None)
+    theirs = [told.code + text if told else text for text in hard_texts()]
+    expected = tokenizer(theirs)["input_ids"]
+    for text, ids, own in zip(theirs, expected, encoded(side, hard_texts(), language or told), strict=True):
         assert ids == own or may_be_read_otherwise(tokenizer, text), text
     expected = [getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad", "unk")]
     assert expected == [side.bos_id, side.eos_id, side.pad_id, side.unk_id]
@@ -140,13 +147,11 @@ def test_every_language_is_given_as_transformers_gives_it(older):
     for language in side.languages:
         if language.target_before:
             text = f"{language.code} Hello 😀"
-            ids = [*language.target_before, *encoded(side, ["Hello 😀"], language)[0]]
         else:
             tokenizer.src_lang, text = language.code, "Hello 😀"
-            ids = encoded(side, [text], language)[0]
             id_of = getattr(tokenizer, "get_lang_id", tokenizer.convert_tokens_to_ids)
             assert [id_of(language.code)] == language.target_prefix
-        assert tokenizer(text)["input_ids"] == ids
+        assert tokenizer(text)["input_ids"] == encoded(side, ["Hello 😀"], language)[0]
     tags = [language.tag for language in side.languages]
     assert len(tags) == len(set(tags))
     assert tags == [] or tuple(tags) == side.target_languages

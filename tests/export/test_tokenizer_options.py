@@ -1,6 +1,7 @@
 """Each key of a tokenizer_config.json, set to other values: a text is read as transformers reads it, or it is told."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -110,6 +111,74 @@ def test_further_special_tokens_are_found_beside_a_vocab_json(kind, key, tmp_pat
     write(tmp_path, model_type, {**(options or {}), key: ["<new>"]}, files)
     with pytest.raises(CheckpointError, match=f"{key} has '<new>'"):
         our_ids(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "gone"), [("nllb", "zho_Hant"), ("mbart50", "de_DE")])
+def test_a_language_whose_token_is_missing_is_none_of_the_models(kind, gone, tmp_path):
+    """The others are served with the ids that their owner gives them. The table of languages has no row for it."""
+    saved = write(tmp_path, *OLDER[kind]())
+    reference(saved).save_pretrained(saved)
+    drop_from_lists(saved, gone)
+    edit(saved / "tokenizer.json", drop_token, gone)
+
+    theirs = reference(saved)
+    table = read_text_side(saved, config_of(saved), 100_000).languages
+    known = [token for token in theirs.get_vocab() if re.fullmatch(r"[a-z]{2,3}_[A-Z][A-Za-z]+", token)]
+    assert gone not in known
+    assert {code: theirs.convert_tokens_to_ids(code) for code in known} == {
+        each.code: each.target_prefix[0] for each in table
+    }
+
+
+def test_a_language_of_m2m100_without_its_id_is_refused_where_others_have_theirs(tmp_path):
+    """Its owner numbers it anew then. Where no file lists it as a special token, its id follows from vocab.json."""
+    saved = write(tmp_path, *OLDER["m2m_100"]())
+    reference(saved).save_pretrained(saved)
+    edit(saved / "added_tokens.json", lambda ids: ids.pop("__ba__"))
+    drop_added(saved, "__ba__")
+    assert reference(saved).convert_tokens_to_ids("__ba__") > 1299
+    with pytest.raises(CheckpointError, match="__ba__ is an extra special token"):
+        our_ids(saved)
+
+    drop_from_lists(saved, "__ba__")
+    (token,) = (each for each in read_text_side(saved, config_of(saved), 100_000).languages if each.code == "ba")
+    assert [reference(saved).convert_tokens_to_ids("__ba__")] == list(token.target_prefix)
+
+
+def edit(path, change, *arguments):
+    """Change the JSON of a file, if it is there."""
+    if path.exists():
+        content = json.loads(path.read_text())
+        change(content, *arguments)
+        path.write_text(json.dumps(content))
+
+
+def drop_token(content, gone):
+    """Take a token out of a tokenizer.json."""
+    content["added_tokens"] = [each for each in content["added_tokens"] if each["content"] != gone]
+    vocab = content["model"]["vocab"]
+    if isinstance(vocab, dict):
+        vocab.pop(gone, None)
+    else:
+        vocab[:] = [piece for piece in vocab if piece[0] != gone]
+
+
+def drop_added(saved, gone):
+    """Take a token out of added_tokens_decoder."""
+    edit(saved / "tokenizer_config.json", lambda options: pop_added(options["added_tokens_decoder"], gone))
+
+
+def pop_added(tokens, gone):
+    """Take it out of this table."""
+    for id_ in [id_ for id_, token in tokens.items() if token["content"] == gone]:
+        del tokens[id_]
+
+
+def drop_from_lists(saved, gone):
+    """Take a token out of the lists of special tokens."""
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        for key in ("extra_special_tokens", "additional_special_tokens"):
+            edit(saved / file, lambda options, key=key: key in options and options[key].remove(gone))
 
 
 def test_a_tokenizer_of_languages_whose_files_have_none_is_refused(tmp_path):

@@ -73,7 +73,7 @@ def test_weights_of_other_kinds_are_named(other, complaint, tmp_path):
 
 
 def test_a_hugging_face_directory_is_said_to_be_one(tmp_path):
-    """Not "unknown family 'None'": what it is, and that Weft reads its own families so far."""
+    """Not "unknown family 'None'": what it is, and who reads it."""
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64}
     (tmp_path / "config.json").write_text(json.dumps(config))
 

@@ -151,8 +151,8 @@ def _check_family(directory: Path, config: dict[str, Any]) -> None:
         for key in _FOREIGN_KEYS:
             if key in config:
                 raise CheckpointError(
-                    f"{directory} is a Hugging Face directory ({key} {config[key]!r:.60}). Weft reads checkpoints of"
-                    " its own families so far; docs/bring-your-own.md says how weights become one"
+                    f"{directory} is a Hugging Face directory ({key} {config[key]!r:.60}), which"
+                    " weft_export.converters.convert reads"
                 )
         raise CheckpointError(
             f"{directory / CONFIG_FILE}: 'family' is missing; known are {', '.join(sorted(FAMILIES))}"

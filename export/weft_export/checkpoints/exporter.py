@@ -8,7 +8,10 @@ from pathlib import Path
 
 import weft_export
 import weft_proto
+from weft_export.checkpoints.files import read_file
+from weft_export.errors import CheckpointError
 from weft_export.families.entries import family_entries
+from weft_proto.bundle_rules import CONFIG_FILE
 
 # onnxruntime-gpu stands in the place of onnxruntime.
 _RUN = ("weft-serving", "torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "onnxruntime-gpu")
@@ -39,8 +42,8 @@ def _version(name: str) -> str:
 def _family(checkpoint: Path) -> object:
     """Return what config.json names, if it names anything. What is wrong with it, the export says."""
     try:
-        config = json.loads((checkpoint / "config.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
+        config = json.loads(read_file(checkpoint / CONFIG_FILE))
+    except (CheckpointError, ValueError, RecursionError):
         return None
     return config.get("family") if isinstance(config, dict) else None
 

@@ -8,6 +8,8 @@ from weft_proto.bundle_rules import FILE_NAME, MANIFEST_FILE, MAX_READ_BYTES
 
 # Examples beside the weights, on which rounding is measured.
 HELD_OUT_FILE = "held_out.jsonl"
+# How such a pointer begins: git-lfs, docs/spec.md.
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\n"
 
 
 def check_name(name: str) -> None:
@@ -29,14 +31,23 @@ def check_regular(path: Path) -> int:
     """Return a file's size in bytes.
 
     Raises:
-        CheckpointError: it is not there, or it is a pipe or a device, which could be read for ever.
+        CheckpointError: There are three cases:
+            1. It is not there, or may not be read.
+            2. It is a pipe or a device, which could be read for ever.
+            3. It stands for a file that Git LFS keeps elsewhere.
     """
     try:
         status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError(f"{path} is not a regular file")
+        with path.open("rb") as file:
+            start = file.read(len(_LFS_POINTER))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise CheckpointError(f"{path} is not a regular file")
+    if start == _LFS_POINTER:
+        raise CheckpointError(
+            f"{path} is a pointer of Git LFS, and not the file itself: `git lfs pull` in its folder fetches it"
+        )
     return status.st_size
 
 

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from weft_export.checkpoints.files import check_directory, read_file
+from weft_export.checkpoints.adapter_folder import ADAPTER_CONFIG, next_commands
+from weft_export.checkpoints.files import check_directory, check_regular, read_file
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import CONFIG_FILE, MANIFEST_FILE, VERSION
 
-_ADAPTER_CONFIG = "adapter_config.json"
 _GGUF = ".gguf"
+_INNER = [f"{folder}/{name}" for name in (CONFIG_FILE, ADAPTER_CONFIG) for folder in ("*", "snapshots/*")]
 _ORIGINAL = "give the directory that it was made from: its config.json has model_type"
 
 
@@ -30,8 +31,8 @@ class _Format(NamedTuple):
 def check_format(path: Path) -> None:
     """Raise CheckpointError unless a path may be a checkpoint: it says what it is, and what to do.
 
-    A directory that has a config.json of ours or of transformers, and weights, may be one. What is wrong with it, the
-    reading of it says.
+    A directory that has a config.json of ours or of transformers, and weights, may be one. What else is wrong with it,
+    the reading of it says.
     """
     if path.is_file():
         _check_file(path)
@@ -45,15 +46,25 @@ def check_format(path: Path) -> None:
     # Such a directory may hold other formats beside: exports to ONNX, TensorFlow's weights.
     if "family" in config or ("model_type" in config and any(map(_is_weights, names))):
         return
+    if ADAPTER_CONFIG in names:
+        raise CheckpointError(next_commands(path, _object(path / ADAPTER_CONFIG), _is_adaptable))
     for each in _FORMATS:
         if each.holds(path, names, config):
             raise CheckpointError(each.told.format(path))
     if CONFIG_FILE not in names:
-        raise CheckpointError(f"{path} has no {CONFIG_FILE}; a checkpoint is a directory with it and model.safetensors")
+        what = _inner(path) or "a checkpoint is a directory with it and model.safetensors"
+        raise CheckpointError(f"{path} has no {CONFIG_FILE}; {what}")
+    if "model_type" not in config:
+        _object(path / CONFIG_FILE)
+        raise CheckpointError(
+            f"{path / CONFIG_FILE} has no model_type, which says what kind of model of transformers it is. If you know"
+            ' it, write it there, such as "model_type": "bert"'
+        )
 
 
 def _check_file(path: Path) -> None:
     """Raise CheckpointError for a file, but of GGUF."""
+    check_regular(path)
     if is_gguf(path):
         return
     for each in _FORMATS:
@@ -80,24 +91,54 @@ def is_foreign(directory: Path) -> bool:
 
 
 def check_adaptable(path: Path) -> None:
-    """Raise CheckpointError where no adapter can be added to the weights of a checkpoint: they are quantised."""
+    """Raise CheckpointError where no adapter can be added to the weights of a checkpoint.
+
+    Those of a GGUF file have names and an order of their own, which no adapter of PEFT has.
+    """
     config = {} if is_gguf(path) else _config(path)
     key = next((key for key in QUANTISED if config.get(key) is not None), None)
     if is_gguf(path) or key is not None:
-        why = "a GGUF file has them" if key is None else f"{CONFIG_FILE} has {key}"
+        why = "a GGUF file" if key is None else f"weights that are quantised already, and {CONFIG_FILE} has {key}"
         raise CheckpointError(
-            f"{path}: adapters are not for weights that are quantised already, and {why}. Take the checkpoint that it"
-            " was made of; --precision rounds its weights beside adapters"
+            f"{path}: adapters are not for {why}. Take the checkpoint that it was made of; --precision rounds its"
+            " weights beside adapters"
         )
+
+
+def _is_adaptable(path: Path) -> bool:
+    try:
+        check_adaptable(path)
+    except CheckpointError:
+        return False
+    return True
 
 
 def _config(directory: Path) -> dict[str, Any]:
     """Return config.json. What cannot be read says nothing here."""
     try:
-        config = json.loads(read_file(directory / CONFIG_FILE))
-    except (CheckpointError, ValueError, RecursionError):
+        return _object(directory / CONFIG_FILE)
+    except CheckpointError:
         return {}
-    return config if isinstance(config, dict) else {}
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object. For any other file, CheckpointError says what is wrong."""
+    try:
+        value = json.loads(read_file(path))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return value
+
+
+def _inner(path: Path) -> str:
+    """Say which folder below has what this one lacks: a Trainer writes checkpoint-500, and a hub's cache snapshots."""
+    for pattern in _INNER:
+        found = sorted(each.parent for each in path.glob(pattern))
+        if found:
+            return f"{found[-1]} has one: give {'that folder' if len(found) == 1 else 'it, or another one beside it'}"
+    return ""
 
 
 def _is_weights(name: str) -> bool:
@@ -122,11 +163,6 @@ _FORMATS = (
     _Format(
         "{0} is a model repository: its bundles are exported already. `weft serve {0}` serves them",
         lambda path, _, __: any(_versions(path)),
-    ),
-    _Format(
-        "{0} is an adapter of PEFT: its base is exported with --adapters RANK, and then the adapter beside it, by"
-        " `weft export-adapter {0} BUNDLE --checkpoint BASE`",
-        lambda _, names, __: _ADAPTER_CONFIG in names,
     ),
     _Format(
         "{} is of CTranslate2, whose weights have names and forms of their own: " + _ORIGINAL,

@@ -102,7 +102,7 @@ def open_weights(path: Path) -> Any:
     try:
         return safetensors.safe_open(path, framework="pt")
     except safetensors.SafetensorError as error:
-        raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
+        raise CheckpointError(f"{path} is not a safetensors file, or cut short: {error}") from error
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
 

@@ -77,7 +77,8 @@ def marian(settings: TokenizerSettings, names: Names, vocab_size: int, side: str
     scores = [places.get(id_, (gap, 0.0)) for id_, gap in enumerate(gaps)]
     special = [str(token) for token in names.values() if token is not None]
     codes = [token for token in pieces if token.startswith(">>") and token.endswith("<<")]
-    # These are found in a text before its model reads, and not by it. What the model has as well keeps its score.
+    # Special tokens are found in a text before its model reads, and not by it. A language is never found in one: a
+    # request names it. What the model has as well keeps its score.
     for token in (*special, *codes, *further, *(each.content for each in added.tokens)):
         if token in ids and token not in own:
             scores[ids[token]] = (token, _NEVER)
@@ -85,7 +86,6 @@ def marian(settings: TokenizerSettings, names: Names, vocab_size: int, side: str
     tokenizer = made(path, lambda: Tokenizer(unigram))
     tokenizer.normalizer = made(path, lambda: normalizer_of(model, marks_unknown=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
-    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in codes])
     return _finished(tokenizer, ids, [*special, *further], names, len(beyond), added)
 
 
@@ -107,6 +107,7 @@ def m2m_100(settings: TokenizerSettings, names: Names, vocab_size: int, *, spare
         raise CheckpointError(
             f"{path}: with its languages it has {first + len(codes)} tokens; the model has {vocab_size}"
         )
+    _check_languages(settings, codes)
     added = added_beside(path, ids, settings, vocab_size)
     ids |= added.ids
     beyond = [token for token in own if token not in ids]
@@ -119,6 +120,21 @@ def m2m_100(settings: TokenizerSettings, names: Names, vocab_size: int, *, spare
     # A text may name a language, too, where the files list the languages among their special tokens.
     special = [str(token) for token in names.values() if token is not None] + _further(settings, ids, added)
     return _finished(tokenizer, ids, special, names, len(beyond), added)
+
+
+def _check_languages(settings: TokenizerSettings, codes: tuple[str, ...]) -> None:
+    """Raise CheckpointError where a language is a further special token, and others alone are added with their ids.
+
+    transformers then gives the language another id than the model was trained with.
+    """
+    listed = {token.content for token in settings.added.values()}
+    further = {str(token) for token in settings.further}
+    missing = [token for token in (f"__{code}__" for code in codes) if token in further - listed]
+    if listed and missing:
+        raise settings.wrong(
+            f"{missing[0]} is an extra special token, and the files add other tokens without its id: write its id"
+            " there too"
+        )
 
 
 def m2m_codes(settings: TokenizerSettings) -> tuple[str, ...]:
