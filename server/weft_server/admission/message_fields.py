@@ -112,7 +112,7 @@ def _walk(data: bytes, at: int, end: int, fields: Fields, left: int, place: _Pla
             size, at = (data[at], at + 1) if data[at] < 128 else varint(data, at)
             stop = at + size
             if field.is_packed:
-                count = size if size <= field.most else num_varints(data, at, stop, field.most)
+                count = num_varints(data, at, stop, field.most)
                 left -= count // NUMBERS_OF_A_FIELD
         elif kind == _VARINT:
             stop = at + 1 if data[at] < 128 else varint(data, at)[1]
