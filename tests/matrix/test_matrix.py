@@ -134,7 +134,9 @@ def is_over(asked):
 )
 def test_cell(server, channel, alone, alone_by_openai, num_tasks, cell):
     """The first request ends with its status, once; all others as if it had not been; and nothing stays behind."""
-    right = alone_by_openai(cell) if cell.port == "OpenAI" else alone[cell.task, cell.kind, 0, cell.stage == "explaining"]
+    right = (
+        alone_by_openai(cell) if cell.port == "OpenAI" else alone[cell.task, cell.kind, 0, cell.stage == "explaining"]
+    )
     scene, model = Scene(server, channel, cell), TASKS[cell.task].model
     before = server.ended(model) + server.ended("")
     try:
@@ -290,10 +292,7 @@ DRAINS = [
 
 @pytest.mark.parametrize(
     ("kind", "stage", "port"),
-    [
-        pytest.param(*drain, id="-".join(drain), marks=() if drain == CI_DRAIN else pytest.mark.long)
-        for drain in DRAINS
-    ],
+    [pytest.param(*drain, id="-".join(drain), marks=() if drain == CI_DRAIN else pytest.mark.long) for drain in DRAINS],
 )
 def test_drain(repository, tmp_path, kind, stage, port):
     """SIGTERM finds requests of all tasks in a stage: all are answered as ever, who comes later is refused."""

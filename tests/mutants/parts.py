@@ -10,6 +10,9 @@ FOLDERS = {
     name: ROOT / "server/weft_server" / name
     for name in (
         "rpc",
+        "api",
+        "openai_api",
+        "calls",
         "auth",
         "admission",
         "transport",

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 import grpc
 import pytest
 
+from http_calls import ask, asked
+from http_calls import served as served_by_http
 from intercepted import credentials_of, served
 from waiting import until
 from weft_server.auth.authorization import Authorization
@@ -133,7 +135,7 @@ def test_a_grpc_server_takes_all_addresses_or_none(tmp_path, admin):
 
 @needs_both
 def test_a_free_port_is_one_at_all_addresses(tmp_path):
-    """Port 0, for gRPC and for HTTP."""
+    """Port 0, for gRPC, for calls by HTTP, and for probes."""
 
     async def scenario():
         async with served(tmp_path, host="localhost") as (target, _, _):
@@ -141,6 +143,8 @@ def test_a_free_port_is_one_at_all_addresses(tmp_path):
             for address in ("127.0.0.1", "[::1]"):
                 async with grpc.aio.insecure_channel(f"{address}:{port}") as channel:
                     await asyncio.wait_for(channel.channel_ready(), 30)
+        async with served_by_http(host="localhost") as server:
+            assert [200, 200] == [(await ask(server, asked(), host=address))[0] for address in LOOPBACK]
 
     asyncio.run(scenario())
     server = http("localhost", 0)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import aclosing
+from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -26,12 +27,13 @@ from http_calls import (
 from intercepted import TOKENS, entry_of, run
 from waiting import until
 from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2
-from weft_proto.v1.methods import METHODS
+from weft_proto.v1.methods import METHODS, SERVICES
 from weft_server.admission import load_shedding
-from weft_server.api.codecs import MAX_JSON_PARTS
-from weft_server.api.connect_protocol import refuse_unknown
-from weft_server.api.http_messages import HttpResponse, HttpStream, Route
+from weft_server.api.codecs import MAX_JSON_PARTS, JsonCodec
+from weft_server.api.connect_protocol import connect_routes, refuse_unknown
+from weft_server.api.http_messages import HttpRequest, HttpResponse, HttpStream, Route
 from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.sequence import Priority
 from weft_server.transport.traffic import Traffic
 
@@ -125,6 +127,28 @@ def test_what_is_wrong_has_its_reason(data, expected):
             assert 0 == server.gate.num_active + server.gate.traffic.num_open + server.gate.traffic.incoming.num_bytes
 
     run(scenario())
+
+
+def test_json_has_as_many_parts_as_its_bound():
+    """One more is refused before anything is made of it."""
+    codec = JsonCodec(METHODS["Classify"], 1 << 20)
+    assert MAX_JSON_PARTS < codec.weigh(b"," * MAX_JSON_PARTS)
+    with pytest.raises(InvalidRequest, match="braces, brackets and commas"):
+        codec.weigh(b"," * (MAX_JSON_PARTS + 1))
+
+
+def test_no_body_is_held_beside_its_message():
+    """While a call is answered, its bytes have gone."""
+    (route,) = (each for each in connect_routes(SERVICES, 1 << 20) if each.path == CLASSIFY)
+    request = HttpRequest("POST", CLASSIFY, "", [], "peer", None, None, {"content-type": "application/json"}, TEXT)
+    held = []
+
+    async def unary(_, message):
+        held.append((message.text, request.body))
+        return classification_pb2.ClassifyResponse()
+
+    asyncio.run(route.answer(request, SimpleNamespace(unary=unary)))
+    assert [("hi", b"")] == held
 
 
 def test_a_field_that_there_is_not_is_named():
@@ -359,9 +383,10 @@ async def _none(request, caller):
 
 
 def test_a_route_may_make_calls():
-    """Each of them is counted with its status. A request that makes none is counted as one."""
+    """Each has its own context, and is counted with its status. A request that makes none is counted as one."""
 
     async def classify(request, call):
+        assert REQUEST_CONTEXT.get() is call
         if request.text == "wrong":
             raise InvalidRequest("text", "is wrong")
         return classification_pb2.ClassifyResponse(labels=[{"label": request.text}])

@@ -145,6 +145,21 @@ def test_chunks_that_are_none_end_the_connection(body):
     run(scenario())
 
 
+def test_a_body_that_breaks_off_is_refused():
+    """What came of it may be a whole message. Nobody says that it was all."""
+
+    async def scenario():
+        async with served() as server, connected(server) as (reader, writer):
+            writer.write(head(CLASSIFY, CHUNKED) + b'e\r\n{"text": "hi"}\r\n')
+            await until(lambda: server.gate.traffic.incoming.num_receiving)
+            writer.write(b"zz\r\n")
+            status, _, body = await asyncio.wait_for(response(reader), 60)
+            assert (400, True) == (status, b"MALFORMED_REQUEST" in body)
+            await _ended(reader)
+
+    run(scenario())
+
+
 def test_what_comes_before_the_answer_is_not_read():
     """Of requests sent at once, the first is answered, and the connection ends: its caller sends the others again."""
     calls = []

@@ -51,6 +51,17 @@ def test_a_server_of_this_machine_is_asked_by_its_names(host, may):
     run(scenario())
 
 
+def test_a_server_at_localhost_is_one_of_this_machine():
+    """A name that stands for it is as good as its address."""
+
+    async def scenario():
+        async with served(host="localhost") as server:
+            statuses = [(await ask(server, named(host)))[0] for host in ("localhost", "evil.example")]
+            assert [200, 421] == statuses
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("settings", [{"tokens": TOKENS}, {"host": "0.0.0.0"}])
 def test_other_servers_are_asked_by_any_name(tmp_path, settings):
     """Those who ask for a token, and those of a network, whose names are not known here."""

@@ -146,6 +146,16 @@ def test_a_request_that_asks_for_all_there_is_passes():
     assert refusal(stream, sized(1, data)) is None
 
 
+def test_packed_numbers_count_each_once():
+    """However many bytes one takes, and in however many pieces they come."""
+    field = common_pb2.Decoding.DESCRIPTOR.fields_by_name["stop_token_ids"]
+    most = FIELD_LIMITS["weft.v1.TokenSet.ids"].most
+    half = sized(1, varint(300) * (most // 2))
+    assert refusal(GENERATE, inside([DECODING, field], half + half)) is None
+    over = half + half + sized(1, varint(300) * (most % 2 + 1))
+    assert "decoding.stop_token_ids.ids" == refusal(GENERATE, inside([DECODING, field], over))[1]
+
+
 def test_joined_messages_pass():
     """As bytes, four requests in a row are one, in which the last one's fields hold."""
     one = generation_pb2.GenerateRequest(model={"name": "m"}, text="def", decoding={"max_new_tokens": 3})

@@ -295,6 +295,14 @@ def test_what_a_form_cannot_ask_for_is_refused_by_name(fields, param):
     assert (400, param) == (status, answer["error"]["param"])
 
 
+def test_a_field_of_a_form_is_utf8():
+    """One that is not is refused by its name."""
+    body, kind = form(b"x", model="m", language="?")
+    client = Client(Scripted(), common_pb2.TASK_TRANSCRIBE)
+    status, _, answer = asyncio.run(client.send("POST", TRANSCRIPTIONS, body.replace(b"?", b"\xff"), kind))
+    assert (400, "language", "invalid_field") == (status, answer["error"]["param"], answer["error"]["code"])
+
+
 def test_what_is_no_form_is_refused():
     """JSON, half a form, no file and two files."""
     body, kind = form(b"x", model="m")
@@ -377,6 +385,16 @@ def test_the_models_are_those_that_answer():
 
     assert ["a", "a:x", "b", "b@1", "b@2"] == [each["id"] for each in answer["data"]]
     assert all({"model", "weft"} == {each["object"], each["owned_by"]} for each in answer["data"])
+
+
+def test_one_model_is_told_as_in_the_list():
+    """Under the name that was asked for."""
+    caller = Scripted(model_pb2.GetModelResponse(model={"name": "b", "version": 2, "task": 5}))
+    status, _, answer = asyncio.run(Client(caller).send("GET", "/v1/models/*", parameter="b@2"))
+
+    assert (200, "b@2", "model", "weft") == (status, answer["id"], answer["object"], answer["owned_by"])
+    ((_, request),) = caller.asked
+    assert ("b", 2) == (request.model.name, request.model.version)
 
 
 def test_tokens_are_told_as_they_stand_in_the_text():

@@ -267,6 +267,7 @@ def test_every_error_has_a_status():
         error.reason: (response.status, dict(response.headers))
         for error in (
             Overloaded("QUEUE_FULL", "full", 0.05),
+            Overloaded("BYTE_BUDGET", "full", 0.0001),
             InvalidRequest("f", "is wrong"),
             InvalidRequest("", "is large", "MESSAGE_TOO_LARGE"),
             Draining(),
@@ -281,6 +282,7 @@ def test_every_error_has_a_status():
     never = {"x-should-retry": "false"}
     assert {
         "QUEUE_FULL": (429, {"retry-after-ms": "50", "retry-after": "1"}),
+        "BYTE_BUDGET": (429, {"retry-after-ms": "1", "retry-after": "1"}),
         "INVALID_FIELD": (400, never),
         "MESSAGE_TOO_LARGE": (413, never),
         "DRAINING": (503, {}),

@@ -294,6 +294,14 @@ def test_prompt_and_target_must_fit_together(tiny_repository):
 
     run(tiny_repository / "tiny-generate" / "1", laws)
 
+    async def has_no_prompt(model):
+        most = model.manifest.text.max_new_tokens
+        with pytest.raises(InvalidRequest, match=f"the model gives at most {most}$") as refused:
+            await score(model, text="w3", target_text="w3 " * most)
+        assert "target_text" == refused.value.field
+
+    run(tiny_repository / "tiny-translate" / "1", has_no_prompt)
+
 
 def test_who_cannot_score(tiny_repository, tmp_path):
     """A model that produces no text is the wrong one, and a bundle without the graph says that it cannot."""

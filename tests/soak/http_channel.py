@@ -119,9 +119,14 @@ class _Channel:
         """A method that answers once."""
 
         async def ask(request, timeout, metadata):
-            async with asyncio.timeout(timeout), aclosing(
-                self._connections.post(path, _headers("application/proto", timeout, metadata), request_serializer(request))
-            ) as parts:
+            async with (
+                asyncio.timeout(timeout),
+                aclosing(
+                    self._connections.post(
+                        path, _headers("application/proto", timeout, metadata), request_serializer(request)
+                    )
+                ) as parts,
+            ):
                 status, data = [each async for each in parts]
             if status != 200:
                 raise _error(json.loads(data))

@@ -139,10 +139,7 @@ def _walk(data: bytes, at: int, end: int, fields: Fields, left: int, place: _Pla
 
 
 def _num_packed(data: bytes, at: int, stop: int, field: Field) -> int:
-    size = stop - at
-    if field.width:
-        return size // field.width
-    return size if size <= field.most else num_varints(data, at, stop, field.most)
+    return (stop - at) // field.width if field.width else num_varints(data, at, stop, field.most)
 
 
 def _refusal(place: _Place | None, field: Field, number: int, left: int) -> InvalidRequest:
