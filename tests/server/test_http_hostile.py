@@ -21,7 +21,7 @@ def test_a_body_that_nobody_reads_is_not_kept(monkeypatch):
     """Who is refused before the body is read, and is told so later, may send on and on: nothing of it stays."""
     told = asyncio.Event()
 
-    async def refused(_, __):
+    async def refused(*_, **__):
         await told.wait()
 
     def check(_, __):

@@ -66,9 +66,10 @@ def test_who_goes_frees_all_places(tiny_repository, tmp_path):
 
 def test_a_full_model_refuses_it_before_its_message_is_read():
     """Where metadata name the model, for a model of any task that is asked by tensors."""
-    for task in METHODS["ModelInfer"].tasks:
+    tasks = METHODS["ModelInfer"].tasks
+    for task in tasks:
         entries = [entry_of("full", full=True, task=task), entry_of("open", full=False, task=task)]
         admission = EarlyAdmission(ModelRegistry(entries))
         with pytest.raises(Overloaded):
-            admission.admit(RequestContext("ModelInfer"), INFER, [(MODEL_KEY, "full")])
-        admission.admit(RequestContext("ModelInfer"), INFER, [(MODEL_KEY, "open")])
+            admission.admit(RequestContext("ModelInfer"), tasks, [(MODEL_KEY, "full")])
+        admission.admit(RequestContext("ModelInfer"), tasks, [(MODEL_KEY, "open")])

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from weft_proto.inference.methods import SERVICE
-from weft_proto.v1.methods import METHOD_AT
+from weft_proto.inference.methods import METHOD_AT, SERVICE
 from weft_server.admission.message_limits import check_of, max_bytes
 from weft_server.calls.call_gate import CANCELLED, OK
 from weft_server.errors import MethodNotFound, Overloaded, RequestError
