@@ -93,7 +93,6 @@ class _Asking:
         """Return the rows of what the model says to one typed request. Raises RequestError, about fields of tensors."""
         first, part = asked
         call = self.call.another(self.signature.method)
-        call.name(self.call.request_id)
         answer_to = _ANSWERS[self.signature.method]
         try:
             answer = await answer_to(HeldModel(self.model), call, typed_request(self.shared, part))
