@@ -18,7 +18,7 @@ from weft_server.errors import InvalidRequest, ModelNotFound, ModelNotReady
 from weft_server.models.registry import ModelRegistry
 from weft_server.models.version_labels import VersionLabels
 from weft_server.rpc.health import Health
-from weft_server.rpc.open_inference.signatures import SIGNATURES
+from weft_server.rpc.open_inference.signatures import SIGNATURES, metadata_of
 
 TEXTS = ["the cat", "the cat eats and the dog finds", "a bird"]
 PICTURES = [png(8, 8), png(12, 9)]
@@ -113,6 +113,14 @@ def test_an_element_has_the_bits_that_weft_v1_gives_it(tiny_repository, name):
 def test_every_task_that_is_asked_by_tensors_has_its_signature():
     """They are those of the table of methods."""
     assert set(METHODS["ModelInfer"].tasks) == set(SIGNATURES)
+
+
+def test_metadata_name_a_second_text_where_pairs_are_taken():
+    """And only there."""
+    task = common_pb2.TASK_CLASSIFY_TEXT
+    for takes_pairs, names in ((True, ["text", "text_pair"]), (False, ["text"])):
+        card = model_pb2.Model(task=task, takes_pairs=takes_pairs)
+        assert names == [each.name for each in metadata_of(SIGNATURES[task], card).inputs]
 
 
 def test_all_elements_are_answered_by_one_version(tiny_repository, tmp_path):

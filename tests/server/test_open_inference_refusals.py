@@ -7,7 +7,8 @@ import pytest
 from loaded import Loaded
 from open_inference import Asked, infer, packed
 from pictures import png
-from weft_server.errors import InvalidRequest, RequestError
+from weft_server.errors import AdapterRefused, InvalidRequest, RequestError
+from weft_server.rpc.open_inference.refusals import INFER_FIELDS, renamed
 
 TEXTS = ["the cat", "the cat eats and the dog finds", "a bird"]
 
@@ -179,3 +180,12 @@ def test_more_elements_than_may_wait_are_refused_by_the_shape(tiny_repository):
                     assert ("INPUT_TOO_LONG", "inputs[0].shape") == await refused(asked, request)
 
     asyncio.run(run())
+
+
+def test_an_error_that_others_get_too_stays_theirs():
+    """Who waits for the same adapter by weft.v1 is told of a field of weft.v1."""
+    error = AdapterRefused("model", "adapter", "it is broken")
+    told = renamed(error, INFER_FIELDS)
+    assert ("parameters.adapter", "model.adapter") == (told.field, error.field)
+    assert (type(error), error.reason, error.message) == (type(told), told.reason, told.message)
+    assert str(error) == str(told)

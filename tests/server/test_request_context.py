@@ -47,3 +47,12 @@ def test_the_most_probable_tokens_are_bounded():
     assert 20 == call.num_top_tokens
     with pytest.raises(InvalidRequest, match="num_top_tokens must be at most 20, not 21"):
         call.tell_tops(21)
+
+
+def test_another_call_of_a_caller_stands_where_the_first_does():
+    """With its deadline, its id and its connection. It has no model yet."""
+    first = RequestContext("m", deadline=5.0, request_id="mine", tenant="a", priority=Priority.LOW, peer="p")
+    other = first.another("n")
+    assert ("n", 5.0, "mine", "a", Priority.LOW, "p", None) == (
+        other.method, other.deadline, other.request_id, other.tenant, other.priority, other.peer, other.model,
+    )  # fmt: skip

@@ -70,7 +70,12 @@ class RequestContext:
     def another(self, method: str) -> RequestContext:
         """Return the context of one more call that is made for the same caller."""
         return RequestContext(
-            method, deadline=self.deadline, tenant=self.tenant, priority=self.priority, peer=self.peer
+            method,
+            deadline=self.deadline,
+            request_id=self.request_id,
+            tenant=self.tenant,
+            priority=self.priority,
+            peer=self.peer,
         )
 
     @property

@@ -11,7 +11,7 @@ from weft_server.calls.batch import asked_together
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.rpc.classification_service import answer_classify, answer_tag, choice_of
 from weft_server.rpc.embedding_service import answer_embed
-from weft_server.rpc.open_inference.refusals import place
+from weft_server.rpc.open_inference.refusals import placed
 from weft_server.rpc.open_inference.rows import rows_of
 from weft_server.rpc.open_inference.signatures import signature_of
 from weft_server.rpc.open_inference.tensors import add_output, inputs_of
@@ -68,6 +68,8 @@ async def infer(
     shared = shared_of(request, signature)
     if signature.method == "Classify":
         _bound_labels(shared, model, len(elements))
+    # Once for all elements: those who wait for one to be loaded have few places.
+    await call.adapt(shared.model.adapter)
     asking = _Asking(call, model, signature, inputs, shared)
     answers = await asked_together(asking.rows, parts_of(shared, elements), most_together)
     rows = [row for each in answers for row in each]
@@ -91,7 +93,6 @@ class _Asking:
         """Return the rows of what the model says to one typed request. Raises RequestError, about fields of tensors."""
         first, part = asked
         call = self.call.another(self.signature.method)
-        call.name(self.call.request_id)
         answer_to = _ANSWERS[self.signature.method]
         try:
             answer = await answer_to(HeldModel(self.model), call, typed_request(self.shared, part))
@@ -100,8 +101,7 @@ class _Asking:
             else:
                 found = rows_of(answer)
         except RequestError as error:
-            place(error, self.inputs, first)
-            raise
+            raise placed(error, self.inputs, first) from None
         finally:
             call.let_go()
         return found

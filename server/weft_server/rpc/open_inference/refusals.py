@@ -26,24 +26,28 @@ INFER_FIELDS = _SAME | {typed: f"model_{field}" for typed, field in _MODELS.item
 _INPUT = re.compile(r"(?:inputs\[(\d+)\]\.)?(\w+)(?:\.data)?")
 
 
-def rename(error: RequestError, fields: Mapping[str, str]) -> None:
-    """Let an error be about the field that `fields` has for its own, if it has one."""
-    if error.field in fields:
-        _set(error, fields[error.field])
+def renamed(error: RequestError, fields: Mapping[str, str]) -> RequestError:
+    """Return an error as one about the field that `fields` has for its own, if it has one."""
+    return _about(error, fields[error.field]) if error.field in fields else error
 
 
-def place(error: RequestError, inputs: Mapping[str, Input], index: int) -> None:
-    """Let an error about an input be about the element of a tensor. It is the element `index`, or as Embed says."""
+def placed(error: RequestError, inputs: Mapping[str, Input], index: int) -> RequestError:
+    """Return an error about an input as one about the element of a tensor. It is the element `index`, or Embed says."""
     found = _INPUT.fullmatch(error.field)
     if found and found[2] in inputs:
-        _set(error, inputs[found[2]].place(int(found[1] or index)))
-    elif error.field == "inputs":
+        return _about(error, inputs[found[2]].place(int(found[1] or index)))
+    if error.field == "inputs":
         # They are too many for Embed.
-        _set(error, f"inputs[{min(each.number for each in inputs.values())}].shape")
+        return _about(error, f"inputs[{min(each.number for each in inputs.values())}].shape")
+    return error
 
 
-def _set(error: RequestError, field: str) -> None:
+def _about(error: RequestError, field: str) -> RequestError:
+    """Return a copy: callers of weft.v1 may wait for the same adapter, and get the same error."""
+    copied = type(error).__new__(type(error), *error.args)
+    copied.__dict__.update(error.__dict__)
     # The texts of some errors begin with the field's name.
     if error.message.startswith(f"{error.field} "):
-        error.message = field + error.message.removeprefix(error.field)
-    error.field = field
+        copied.message = field + error.message.removeprefix(error.field)
+    copied.field = field
+    return copied

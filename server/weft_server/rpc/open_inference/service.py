@@ -12,7 +12,7 @@ from weft_server.models.registry import not_ready
 from weft_server.rpc.health import LIVE, READY
 from weft_server.rpc.model_service import model_proto
 from weft_server.rpc.open_inference.inference import infer
-from weft_server.rpc.open_inference.refusals import FIELDS, INFER_FIELDS, rename
+from weft_server.rpc.open_inference.refusals import FIELDS, INFER_FIELDS, renamed
 from weft_server.rpc.open_inference.signatures import metadata_of, signature_of
 from weft_server.rpc.open_inference.typed_requests import selector_of
 
@@ -45,8 +45,7 @@ class OpenInferenceServicer:
         try:
             return await answers[method](call, request)
         except RequestError as error:
-            rename(error, INFER_FIELDS if method == "ModelInfer" else FIELDS)
-            raise
+            raise renamed(error, INFER_FIELDS if method == "ModelInfer" else FIELDS) from None
 
     async def _server_live(self, _call: RequestContext, _request: Any) -> Any:
         return open_inference_pb2.ServerLiveResponse(live=self._health.serves(LIVE))

@@ -93,8 +93,6 @@ def _cut(raw: bytes, count: int, index: int) -> list[memoryview]:
     for _ in range(count):
         begin = at + _LENGTH.size
         at = begin + _LENGTH.unpack_from(whole, at)[0] if begin <= len(whole) else len(whole) + 1
-        if at > len(whole):
-            break
         elements.append(whole[begin:at])
     if at != len(whole):
         why = f"must be {count} elements, as the shape says, each behind its length: 4 bytes, little-endian"
