@@ -6,11 +6,10 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft_proto.v1.methods import METHODS
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from google.protobuf.message import Message
 
@@ -48,19 +47,21 @@ def joined(shared: Message, own: Message) -> Any:
     return request
 
 
-async def all_of(http: ApiRequest, method: str, shared: Message, own: Sequence[Message]) -> list[Any]:
-    """Return the responses to requests, in their order. With the first that is refused, all are."""
+async def all_of(
+    http: ApiRequest, ask: Callable[[Any], Awaitable[Any]], shared: Message, own: Sequence[Message]
+) -> list[Any]:
+    """Return what `ask` gives for requests, in their order. With the first that is refused, all are."""
     if len(own) == 1:
-        return [await http.caller.unary(METHODS[method], joined(shared, own[0]))]
+        return [await ask(joined(shared, own[0]))]
     places = asyncio.Semaphore(http.most_together)
 
-    async def ask(each: Message) -> Any:
+    async def ask_one(each: Message) -> Any:
         async with places:
-            return await http.caller.unary(METHODS[method], joined(shared, each))
+            return await ask(joined(shared, each))
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask(each)) for each in own]
+            tasks = [group.create_task(ask_one(each)) for each in own]
     except* Exception as errors:  # noqa: BLE001 - the first is raised again
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
