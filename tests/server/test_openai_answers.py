@@ -399,7 +399,7 @@ def test_one_model_is_told_as_in_the_list():
 
 def test_tokens_are_told_as_they_stand_in_the_text():
     """The first one without its space, half a character as bytes, a special one by its name; nothing is infinite."""
-    spelt = {(1, True): b"a", (1, False): b" a", (2, False): b"\xe2\x80", (3, False): None}
+    spelt = {(1, True): b"a", (1, False): b" a", (2, False): b"\xe2\x80", (3, False): None, (3, True): None}
     output = common_pb2.Output(
         token_ids=[1, 1, 2, 3], tokens=["a", "a", "<0xE2>", "<end>"], token_log_probs=[-1, -2, -3, float("-inf")]
     )
@@ -409,6 +409,11 @@ def test_tokens_are_told_as_they_stand_in_the_text():
     assert ["a", " a", "bytes:\\xe2\\x80", "<end>"] == told["tokens"] == [each["token"] for each in chat]
     assert [[97], [32, 97], [0xE2, 0x80], None] == [each["bytes"] for each in chat]
     assert ([-1, -2, -3, -9999], [0, 1, 3, 3]) == (told["token_logprobs"], told["text_offset"])
+    behind = common_pb2.Output(token_ids=[3, 1, 1], tokens=["<start>", "a", "a"], token_log_probs=[-1, -1, -1])
+    behind.top_tokens.extend(common_pb2.TopTokens(token_ids=[1], tokens=["a"], log_probs=[-1]) for _ in range(3))
+    told = completion_log_probs(behind, lambda id_, begins: spelt[id_, begins])
+    assert (["<start>", "a", " a"], [0, 0, 1]) == (told["tokens"], told["text_offset"])
+    assert [["a"], ["a"], [" a"]] == [[*each] for each in told["top_logprobs"]]
     gone = chat_log_probs(output, None)["content"]
     assert [("a", None), ("a", None)] == [(each["token"], each["bytes"]) for each in gone[:2]]
 

@@ -131,7 +131,6 @@ def test_a_temperature_of_0_draws_nothing():
         ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_field"),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}},
          "response_format.json_schema.schema", "empty_input"),
-        ({"echo": True}, "echo", "not_supported"),
         ({"best_of": 2}, "best_of", "not_supported"),
         ({"priority": 2}, "priority", "invalid_field"),
         ({"priority": "urgent"}, "priority", "invalid_field"),

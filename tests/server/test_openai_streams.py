@@ -4,10 +4,14 @@ import asyncio
 
 import pytest
 
+from http_calls import ask, asked, served
 from openai_calls import Client, Scripted, form, refused
 from weft_proto.v1 import generation_pb2, transcription_pb2
 from weft_server.errors import LaneFailed, Overloaded
+from weft_server.models.registry import ModelRegistry
+from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.openai_api.events import COMMENT, streamed
+from weft_server.openai_api.routes import openai_routes
 
 COMPLETIONS, TRANSCRIPTIONS = "/v1/completions", "/v1/audio/transcriptions"
 DELTA = generation_pb2.StreamGenerateResponse(delta={"text": "a"})
@@ -77,22 +81,41 @@ def test_a_silent_stream_begins_with_a_comment():
     assert COMMENT not in stream(DELTA, DELTA, FINAL)[1]
 
 
-class Endless(Scripted):
-    """A Caller whose one stream is held by it, and ends when it is closed."""
+def test_all_steps_of_a_stream_are_of_its_call():
+    """The first event is awaited by a task of its own, and the others not. What answers finds its call in each."""
 
-    is_ended = False
+    async def generate(request, call):
+        for _ in range(3):
+            yield generation_pb2.StreamGenerateResponse(delta={"text": REQUEST_CONTEXT.get().method})
+        yield FINAL
+
+    async def scenario():
+        routes = openai_routes(ModelRegistry([]), 1 << 20)
+        async with served(routes=routes, StreamGenerate=generate) as server:
+            body = b'{"model": "m", "prompt": "p", "stream": true}'
+            _, _, told = await ask(server, asked(body, COMPLETIONS))
+            assert (3, 0) == (told.count(b'"text":"StreamGenerate"'), told.count(b'"error"'))
+
+    asyncio.run(scenario())
+
+
+class Endless(Scripted):
+    """A Caller whose streams are held by it, and end when they are closed."""
+
+    num_open = 0
 
     def stream(self, *_):
         """Deltas without an end."""
-        self.held = self._deltas()
-        return self.held
+        self.held = [*getattr(self, "held", ()), self._deltas()]
+        return self.held[-1]
 
     async def _deltas(self):
+        self.num_open += 1
         try:
             while True:
                 yield self.answers[0]
         finally:
-            self.is_ended = True
+            self.num_open -= 1
 
 
 HEARD = transcription_pb2.StreamTranscribeResponse(delta={"text": "a"})
@@ -102,6 +125,7 @@ HEARD = transcription_pb2.StreamTranscribeResponse(delta={"text": "a"})
     ("path", "delta", "sent"),
     [
         (COMPLETIONS, DELTA, (b'{"model": "m", "prompt": "p", "stream": true}', "application/json")),
+        (COMPLETIONS, DELTA, (b'{"model": "m", "prompt": ["p", "q"], "stream": true}', "application/json")),
         (TRANSCRIPTIONS, HEARD, form(b"x", model="m", stream="true")),
     ],
 )
@@ -114,7 +138,9 @@ def test_a_stream_that_nobody_reads_any_more_is_ended(path, delta, sent):
         await anext(answer.chunks)
         for _ in range(10):
             await asyncio.sleep(0)
-        await answer.chunks.aclose()
-        return caller.is_ended
+        begun = caller.num_open
+        async with asyncio.timeout(60):
+            await answer.chunks.aclose()
+        return begun == len(caller.held), caller.num_open
 
-    assert asyncio.run(talk())
+    assert (True, 0) == asyncio.run(talk())

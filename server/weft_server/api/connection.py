@@ -186,8 +186,8 @@ class Connection(asyncio.Protocol):
             await self._write(self._chunk(data))
 
     def comment_on_silence(self, now: float) -> None:
-        """Send a stream's comment if nothing was sent for long, and all of that is read."""
-        if self._comment and now - self._wrote_at > SILENCE_S and not self._is_full:
+        """Send a stream's comment if nothing was sent for long."""
+        if self._comment and now - self._wrote_at > SILENCE_S:
             self._wrote_at = now
             self._transport.write(self._chunk(self._comment))
 

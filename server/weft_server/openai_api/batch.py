@@ -6,12 +6,11 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft_proto.v1.methods import METHODS
 from weft_server.calls.batch import asked_together
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from google.protobuf.message import Message
 
@@ -39,15 +38,17 @@ def joined(shared: Message, own: Message) -> Any:
     return request
 
 
-async def all_of(http: ApiRequest, method: str, shared: Message, own: Sequence[Message]) -> list[Any]:
-    """Return the responses to requests, in their order. With the first that is refused, all are."""
+async def all_of(
+    http: ApiRequest, ask: Callable[[Any], Awaitable[Any]], shared: Message, own: Sequence[Message]
+) -> list[Any]:
+    """Return what `ask` gives for requests, in their order. With the first that is refused, all are."""
 
-    async def ask(each: Message) -> Any:
-        return await http.caller.unary(METHODS[method], joined(shared, each))
+    async def ask_one(each: Message) -> Any:
+        return await ask(joined(shared, each))
 
     if len(own) == 1:
-        return [await ask(own[0])]
-    return await asked_together(ask, own, http.most_together)
+        return [await ask_one(own[0])]
+    return await asked_together(ask_one, own, http.most_together)
 
 
 async def merged(streams: Sequence[AsyncGenerator[T]], most_together: int) -> AsyncGenerator[T]:

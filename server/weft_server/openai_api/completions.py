@@ -6,11 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import common_pb2, generation_pb2, translation_pb2
+from weft_proto.v1.methods import METHODS
 from weft_server.api.aside import aside
 from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.batch import all_of, check_shared, joined
 from weft_server.openai_api.decoding import in_range
+from weft_server.openai_api.echo import PARAMS as ECHO_PARAMS
+from weft_server.openai_api.echo import check_echo, echoed
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.model_names import selector_of
 from weft_server.openai_api.text_answers import CompletionAnswers
@@ -42,17 +45,22 @@ FIELDS = RequestFields(
         Field("prompt", Texts, "A text, token ids, or a list of up to 256 of either.", REQUIRED),
         *TEXT_FIELDS,
         Field("logprobs", int | None, "So many of the most probable tokens of each step, 0 to 20, and its own."),
+        Field("echo", bool | None, "Whether each answer begins with its prompt. Then `max_tokens` may be 0."),
     ),
     (
         *TEXT_REFUSED,
-        NotTaken("echo", "the answer is without its prompt", (False,)),
         NotTaken("best_of", "ask for `n`, or for `num_beams`", (1,)),
         NotTaken("suffix", "models only continue", ("",)),
     ),
     IGNORED,
 )
 TASKS = (common_pb2.TASK_GENERATE, common_pb2.TASK_TRANSLATE)
-PARAMS = {"text": "prompt", "token_ids": "prompt", "token_ids.ids": "prompt", "num_top_tokens": "logprobs"}
+PARAMS = {
+    "text": "prompt",
+    "token_ids": "prompt",
+    "token_ids.ids": "prompt",
+    "num_top_tokens": "logprobs",
+} | ECHO_PARAMS
 _REQUESTS: dict[str, Any] = {
     "Generate": generation_pb2.GenerateRequest,
     "Translate": translation_pb2.TranslateRequest,
@@ -70,16 +78,19 @@ async def completions(http: ApiRequest) -> Response:
         raise InvalidRequest("explain", "needs one prompt: an answer has one alignment", "NOT_SUPPORTED")
     selector = selector_of(asked.model)
     method = method_of(http, selector, PATH, *TASKS)
+    if asked.echo:
+        check_echo(asked, method)
     kind = _REQUESTS[method]
     shared = kind()
     fill(shared, http, asked, selector, asked.logprobs)
     check_shared(shared, len(prompts), "prompt")
-    _check_scores(asked, len(prompts))
+    _check_scores(asked, prompts)
     own = await aside(size, partial(_own, kind, prompts))
     answers = CompletionAnswers(http, asked, scored=asked.logprobs is not None)
     if asked.stream:
         return await stream(http, method, (joined(shared, each) for each in own), answers, PARAMS)
-    return HttpResponse(200, await answers.whole(await all_of(http, method, shared, own)))
+    ask = partial(echoed, http, asked) if asked.echo else partial(http.caller.unary, METHODS[method])
+    return HttpResponse(200, await answers.whole(await all_of(http, ask, shared, own)))
 
 
 def _own(kind: Any, prompts: list[str | list[int]]) -> list[Any]:
@@ -96,11 +107,15 @@ def _own(kind: Any, prompts: list[str | list[int]]) -> list[Any]:
     return own
 
 
-def _check_scores(asked: Any, num_prompts: int) -> None:
+def _check_scores(asked: Any, prompts: list[str | list[int]]) -> None:
     """Raise InvalidRequest for several prompts whose answers would have too many log-probabilities together."""
-    if num_prompts == 1 or asked.logprobs is None:
+    if len(prompts) == 1 or asked.logprobs is None:
         return
-    num_scores = num_prompts * (asked.n or 1) * (asked.max_tokens or _USUAL_TOKENS) * (1 + asked.logprobs)
+    num_tokens = _USUAL_TOKENS if asked.max_tokens is None else asked.max_tokens
+    if asked.echo:
+        # A prompt has no more tokens than characters.
+        num_tokens += max(map(len, prompts))
+    num_scores = len(prompts) * (asked.n or 1) * num_tokens * (1 + asked.logprobs)
     if num_scores > MAX_SCORES:
         why = f"must be less: {num_scores:,} log-probabilities of all prompts together, more than {MAX_SCORES:,}"
         raise InvalidRequest("logprobs", why)

@@ -71,14 +71,23 @@ def token_log_probs(output: Any, spelling: Spelling | None) -> list[dict[str, An
 
 
 def _tokens(output: Any, spelling: Spelling | None) -> Iterator[_Token]:
+    first = _first_text(output, spelling)
     for index, each in enumerate(zip(output.token_ids, output.tokens, output.token_log_probs, strict=True)):
-        yield _token(*each, spelling, begins=not index)
+        yield _token(*each, spelling, begins=index <= first)
+
+
+def _first_text(output: Any, spelling: Spelling | None) -> int:
+    """Return the place of the first token that is text: before it stand special ones, such as a prompt's start."""
+    if spelling is None:
+        return 0
+    return next((place for place, id_ in enumerate(output.token_ids) if spelling(id_, True) is not None), 0)
 
 
 def _tops(output: Any, spelling: Spelling | None) -> list[list[_Token]]:
+    first = _first_text(output, spelling)
     return [
         [
-            _token(*each, spelling, begins=not index)
+            _token(*each, spelling, begins=index <= first)
             for each in zip(top.token_ids, top.tokens, top.log_probs, strict=True)
         ]
         for index, top in enumerate(output.top_tokens)

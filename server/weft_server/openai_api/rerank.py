@@ -127,7 +127,7 @@ async def _judge(
     if not card.takes_pairs or len(card.labels) != 1:
         why = f"{selector.name!r} is no cross-encoder: such a model takes two texts, and has one label"
         raise InvalidRequest("model", why, "WRONG_INPUT_KIND")
-    return await all_of(http, "Classify", shared, own)
+    return await all_of(http, partial(http.caller.unary, METHODS["Classify"]), shared, own)
 
 
 def _score(answer: Any) -> float:

@@ -188,6 +188,11 @@ class CompletionAnswers(TextAnswers):
 
     id_prefix, object, chunk_object = "cmpl", "text_completion", "text_completion"
 
+    def __init__(self, http: ApiRequest, asked: Any, *, scored: bool) -> None:
+        """See TextAnswers."""
+        super().__init__(http, asked, scored=scored)
+        self._echoes = asked.echo
+
     def _whole_choice(self, index: int, output: Any) -> dict[str, Any]:
         return self._end(index, output) | {"text": output.text}
 
@@ -202,6 +207,11 @@ class CompletionAnswers(TextAnswers):
 
     def _end(self, index: int, output: Any) -> dict[str, Any]:
         log_probs = completion_log_probs(output, self._spelling) if self._scored else None
+        if log_probs and self._echoes:
+            # Nothing stands before the first token of a prompt, so it has no probability.
+            for name in ("token_logprobs", "top_logprobs"):
+                if log_probs[name]:
+                    log_probs[name][0] = None
         return {"index": index, "finish_reason": FINISH_REASONS[output.finish_reason], "logprobs": log_probs}
 
 
