@@ -74,6 +74,10 @@ class Transport:
 
     abort = close
 
+    def is_closing(self):
+        """Whether it has ended."""
+        return self.is_closed
+
     def write_eof(self):
         """Nothing more is written."""
 

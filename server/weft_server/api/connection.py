@@ -287,6 +287,8 @@ class Connection(asyncio.Protocol):
             self._body.break_off()
 
     async def _write(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            raise asyncio.CancelledError  # its caller has gone, which `connection_lost` says in a moment
         self._transport.write(data)
         while self._is_full:
             self._writable = asyncio.get_running_loop().create_future()
