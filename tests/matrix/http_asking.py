@@ -7,15 +7,14 @@ import struct
 import threading
 from http.client import HTTPException, HTTPResponse
 
-from asking import FIELDS, FILES, TEXTS, file_of, plain, request_of, verb
+from asking import FILES, TEXTS, file_of, plain, request_of, verb
 from cells import TASKS
 from google.rpc import error_details_pb2
 
 _ENVELOPE = struct.Struct(">BI")
 _END = 2
-_BOUNDARY = "B"
 # By OpenAI's code, where an error is within a stream; else by HTTP's status.
-_OF_REASON = {"step_failed": "INTERNAL", "explain_failed": "INTERNAL", "deadline": "DEADLINE_EXCEEDED", "draining": "UNAVAILABLE"}
+_OF_REASON = {"step_failed": "INTERNAL", "explain_failed": "INTERNAL", "deadline": "DEADLINE_EXCEEDED"}
 _OF_STATUS = {400: "INVALID_ARGUMENT", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
 
 
@@ -46,8 +45,10 @@ def _by_openai(cell, number, *, is_bad):
     if cell.kind == "stream":
         fields["stream"] = True
     if task == "transcribe":
-        return "/v1/audio/transcriptions", f"multipart/form-data; boundary={_BOUNDARY}", _form(
-            fields, file_of(task, number, is_bad=is_bad)
+        return (
+            "/v1/audio/transcriptions",
+            "multipart/form-data; boundary=B",
+            _form(fields, file_of(task, number, is_bad=is_bad)),
         )
     fields["max_tokens"] = 12
     if cell.stage == "explaining":

@@ -9,7 +9,6 @@ from http_calls import (
     CLASSIFY,
     STREAM,
     STREAMS,
-    ask,
     asked,
     connected,
     counted,

@@ -31,7 +31,9 @@ def test_what_is_no_object_is_refused(method, body, expected):
     run(scenario())
 
 
-@pytest.mark.parametrize("body", [b'{"text": "", "labels": [], "model": null, "explain": {}}', b'{"text": ": [], \\"\\""}'])
+@pytest.mark.parametrize(
+    "body", [b'{"text": "", "labels": [], "model": null, "explain": {}}', b'{"text": ": [], \\"\\""}']
+)
 def test_what_is_empty_may_be(body):
     """Texts, lists and objects without anything in them are taken where they belong."""
 

@@ -98,7 +98,9 @@ class Connection(asyncio.Protocol):
         except _Unusable as fault:
             self._give_up(fault.status)
         except httptools.HttpParserCallbackError as error:
-            self._give_up(error.__context__.status if isinstance(error.__context__, _Unusable) else 400)
+            if not isinstance(error.__context__, _Unusable):
+                raise  # a bug, of which asyncio tells: it ends the connection
+            self._give_up(error.__context__.status)
         except httptools.HttpParserError:
             self._give_up(400)
         else:
