@@ -69,10 +69,10 @@ class GrpcPort:
         return await asyncio.to_thread(status)
 
     @asynccontextmanager
-    async def begun(self, method, data):
+    async def begun(self, method, data, timeout_s=None):
         """A call that is under way, and whose caller goes behind the block."""
         async with self._channel() as channel:
-            call = channel.unary_stream(method.path)(data)
+            call = channel.unary_stream(method.path)(data, timeout=timeout_s)
             yield
             call.cancel()
 
@@ -114,10 +114,10 @@ class HttpPort:
         return _status(method, await http_calls.ask(self.server, _request(method, data)[:-1]))
 
     @asynccontextmanager
-    async def begun(self, method, data):
+    async def begun(self, method, data, timeout_s=None):
         """See GrpcPort."""
         async with http_calls.connected(self.server) as (_, writer):
-            writer.write(_request(method, data))
+            writer.write(_request(method, data, timeout_s))
             yield
 
     @asynccontextmanager

@@ -26,7 +26,7 @@ from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.openai_api.routes import openai_routes, refuse_path
 from weft_server.telemetry.metrics import Metrics
 
-# Turns of the loop after which a request that is whole has been answered, where nothing waits for a thread.
+# In which whatever is whole is answered.
 PATIENCE_S = 60
 
 
@@ -74,6 +74,10 @@ class Transport:
 
     abort = close
 
+    def is_closing(self):
+        """Whether it has ended."""
+        return self.is_closed
+
     def write_eof(self):
         """Nothing more is written."""
 
@@ -89,7 +93,7 @@ class Transport:
 
 
 class Port:
-    """The port. `steps` has the processor seconds of the longest step of the loop, and what that was."""
+    """The port. `faults` are bugs, and errors that nobody has caught."""
 
     def __init__(self, answers):
         self.metrics = Metrics()
@@ -100,10 +104,10 @@ class Port:
         cross_origin = CrossOrigin(("https://app.example.com",))
         dispatcher = Dispatcher(routes, self.gate, access, answers, cross_origin, OwnHosts(config), refuse_path)
         self.connections = HttpConnections(dispatcher.answer, self.gate, 1000, float("inf"))
-        self.faults, self.longest = [], (0.0, "")
+        self.faults = []
 
-    def talk(self, runner, pieces, leaves=False):
-        """Send pieces on a connection of its own; what came back. Its caller goes at once behind them if it `leaves`."""
+    def talk(self, runner, pieces, *, leaves=False):
+        """Send pieces on a connection of its own; what came back. If it `leaves`, its caller goes at once then."""
         with capture_logs() as lines:
             written = runner.run(self._talk(pieces, leaves))
         self.faults += [line for line in lines if line["event"] != "call"]

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+from itertools import pairwise
 
 import pytest
 from google.protobuf import json_format
@@ -118,9 +119,8 @@ def _grown(draw, data):
     """With a part of it many times: up to a megabyte."""
     start = draw(st.integers(0, len(data)))
     end = draw(st.integers(start, min(len(data), start + 200)))
-    return (
-        data[:start] + data[start:end] * (draw(st.sampled_from([1000, 1_000_000])) // max(1, end - start)) + data[end:]
-    )
+    count = draw(st.sampled_from([1000, 1_000_000])) // max(1, end - start)
+    return data[:start] + data[start:end] * count + data[end:]
 
 
 @st.composite
@@ -147,7 +147,7 @@ def pieces(draw, data):
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=5)))
     # The system gives no more at once.
     cuts = sorted({0, *cuts, *range(0, len(data), 256 * 1024), len(data)})
-    return [data[start:end] for start, end in zip(cuts, cuts[1:], strict=False)] or [data]
+    return [data[start:end] for start, end in pairwise(cuts)] or [data]
 
 
 @pytest.fixture(scope="module")
@@ -171,10 +171,10 @@ def port(runner):
     assert [] == [each for each in gc.get_objects() if isinstance(each, kinds)]
 
 
-def told(port, runner, parts, leaves=False):
+def told(port, runner, parts, *, leaves=False):
     """The statuses of what came back, after each law was held."""
     with Steps() as steps:
-        written = port.talk(runner, parts, leaves)
+        written = port.talk(runner, parts, leaves=leaves)
     assert [] == port.faults
     statuses = Responses(written).statuses
     assert 500 not in statuses
@@ -199,7 +199,7 @@ def test_what_is_right_is_answered(port, runner, data):
 def test_any_requests(port, runner, data):
     """One or several at once, with changed bodies and headers. Some callers go in the middle."""
     sent = b"".join(data.draw(requests(wrong=True)) for _ in range(data.draw(st.sampled_from([1, 1, 2, 3]))))
-    told(port, runner, pieces(data.draw, sent), data.draw(st.sampled_from([False, False, True])))
+    told(port, runner, pieces(data.draw, sent), leaves=data.draw(st.sampled_from([False, False, True])))
 
 
 @budget(60)
@@ -208,7 +208,7 @@ def test_any_bytes(port, runner, data):
     """Requests with changed bytes anywhere, and bytes that are none."""
     sent = data.draw(requests(wrong=False))
     sent = data.draw(st.one_of(mutated_bytes([sent]), st.binary(max_size=100)))
-    told(port, runner, pieces(data.draw, sent), data.draw(st.booleans()))
+    told(port, runner, pieces(data.draw, sent), leaves=data.draw(st.booleans()))
 
 
 def test_a_bug_is_found(runner):

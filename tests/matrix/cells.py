@@ -98,20 +98,21 @@ def why_not(cell):
     task = TASKS[cell.task]
     if cell.kind == "stream" and not task.streams:
         return "the task has no streaming call"
-    if cell.port != "gRPC" and (reason := _why_not_by_http(cell)):
-        return reason
     if cell.stage in ON_THE_WAY:
-        return _NOT_ON_THE_WAY.get((cell.fault, cell.stage), "")
+        return _NOT_ON_THE_WAY.get((cell.fault, cell.stage)) or _why_not_by(cell)
     if cell.stage not in task.stages:
         return _NO_STAGE.get(cell.stage) or ("a source is read by an encoder" if task.streams else _ONE_RUN)
     if cell.fault == "slow reader" and cell.kind == "unary":
         return "there is one message, written when all is over"
     if cell.fault == "slow reader" and cell.stage not in {"decoding", "explaining"}:
         return "nothing has been written yet that could be read slowly"
-    return ""
+    return _why_not_by(cell)
 
 
-def _why_not_by_http(cell):
+def _why_not_by(cell):
+    """The same for its port."""
+    if cell.port == "gRPC":
+        return ""
     if cell.stage == "sending":
         return "the system takes so small an answer at once: see tests/server/test_both_ports.py"
     if cell.port == "Connect":
@@ -160,7 +161,7 @@ def expected(cell):
 
 
 def few(cells):
-    """Each fault in each stage once by each port, with the tasks and the kinds of call in turn: what runs each night."""
+    """What runs each night: each fault in each stage once by each port, with the tasks and the kinds in turn."""
     chosen, tasks = [], list(TASKS)
     for port in PORTS:
         for number, (fault, stage) in enumerate(product(FAULTS, STAGES)):

@@ -1,4 +1,4 @@
-"""Makes the call that a line says: the method's path, its kind and the request, or what is sent by HTTP; in hexadecimal."""
+"""Makes the call that a line says in hexadecimal: the method's path, its kind and the request, or what HTTP sends."""
 
 import socket
 import sys

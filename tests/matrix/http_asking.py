@@ -13,14 +13,8 @@ from google.rpc import error_details_pb2
 
 _ENVELOPE = struct.Struct(">BI")
 _END = 2
-_BOUNDARY = "B"
 # By OpenAI's code, where an error is within a stream; else by HTTP's status.
-_OF_REASON = {
-    "step_failed": "INTERNAL",
-    "explain_failed": "INTERNAL",
-    "deadline": "DEADLINE_EXCEEDED",
-    "draining": "UNAVAILABLE",
-}
+_OF_REASON = {"step_failed": "INTERNAL", "explain_failed": "INTERNAL", "deadline": "DEADLINE_EXCEEDED"}
 _OF_STATUS = {400: "INVALID_ARGUMENT", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
 
 
@@ -53,7 +47,7 @@ def _by_openai(cell, number, *, is_bad):
     if task == "transcribe":
         return (
             "/v1/audio/transcriptions",
-            f"multipart/form-data; boundary={_BOUNDARY}",
+            "multipart/form-data; boundary=B",
             _form(fields, file_of(task, number, is_bad=is_bad)),
         )
     fields["max_tokens"] = 12

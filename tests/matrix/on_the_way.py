@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from contextlib import suppress
 from http.client import HTTPResponse
 
 import grpc
@@ -125,10 +126,8 @@ class HttpWired(_Wired):
 
     def finish(self):
         """Send the last byte and read the answer: (status code, the answer but for times and ids)."""
-        try:
+        with suppress(OSError):  # it was answered already, and the connection has ended
             self.socket.sendall(self._last)
-        except OSError:  # it was answered already, and the connection has ended
-            pass
         http = HTTPResponse(self.socket)
         http.begin()
         code, _, answer = read(self.cell, http)

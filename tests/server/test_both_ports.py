@@ -21,6 +21,7 @@ from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.transport.traffic import Traffic
 
 OURS = [method for method in METHODS.values() if method.service in SERVICES]
+NAMES = [method.name for method in OURS]
 # More than the system keeps of what nobody reads, in a field that no message has.
 UNREAD = b"\xfa\xff\xff\xff\x0f" + b"\x80\x80\x80\x03" + bytes(3 << 21)
 
@@ -42,10 +43,7 @@ def _raises(error):
 
 async def _all(port, ask):
     """The status by method, all asked at once."""
-    return dict(zip(OURS_BY_NAME, await asyncio.gather(*map(ask, OURS)), strict=True))
-
-
-OURS_BY_NAME = [method.name for method in OURS]
+    return dict(zip(NAMES, await asyncio.gather(*map(ask, OURS)), strict=True))
 
 
 def _asks(data=b"", **more):
@@ -57,12 +55,16 @@ def _asks(data=b"", **more):
     return act
 
 
-async def _leave(port):
+def _leave(**more):
     """Each caller goes while it is answered."""
-    async with AsyncExitStack() as stack:
-        for method in OURS:
-            await stack.enter_async_context(port.begun(method, b""))
-        await until(lambda: len(OURS) == port.gate.num_active)
+
+    async def act(port):
+        async with AsyncExitStack() as stack:
+            for method in OURS:
+                await stack.enter_async_context(port.begun(method, b"", **more))
+            await until(lambda: len(OURS) == port.gate.num_active)
+
+    return act
 
 
 async def _send_halves(port):
@@ -83,15 +85,6 @@ async def _drain_halves(port):
     return told.result()
 
 
-async def _drain_answers(port):
-    """It begins while each call is answered, and waits for that."""
-    async with asyncio.TaskGroup() as group:
-        told = group.create_task(_asks(timeout_s=1)(port))
-        await until(lambda: len(OURS) == port.gate.num_active)
-        port.gate.refuse()
-    return told.result()
-
-
 def _read_nothing(**more):
     """Each call is answered, and nobody reads."""
 
@@ -106,7 +99,11 @@ def _read_nothing(**more):
 
 @dataclass
 class Fault:
-    """What befalls each call: what answers it, before and behind the first message of a stream, and what is done."""
+    """What befalls each call, and the code and the reason that it ends with.
+
+    `first` and `then` are what answers it, before and behind the first message of a stream. `act` is what its caller
+    does. `early_s` is how much before its deadline one who goes counts as late.
+    """
 
     code: str
     reason: str = ""
@@ -116,25 +113,26 @@ class Fault:
     is_large: bool = False
     traffic: dict[str, Any] = field(default_factory=dict)
     tokens: str = ""
-    is_full: bool = False
+    early_s: float = 0.05
 
 
-FULL = Overloaded("QUEUE_FULL", "it is full")
+STEP_FAILED = LaneFailed("STEP_FAILED", "a step failed")
 FAULTS = {
     "none": Fault("OK"),
     "wrong": Fault("INVALID_ARGUMENT", "INVALID_FIELD", _raises(InvalidRequest("text", "is wrong"))),
     "no model": Fault("NOT_FOUND", "MODEL_NOT_FOUND", _raises(ModelNotFound("there is none"))),
     "not ready": Fault("UNAVAILABLE", "MODEL_NOT_READY", _raises(ModelNotReady("it is loading", 1))),
-    "full": Fault("RESOURCE_EXHAUSTED", "QUEUE_FULL", _raises(FULL)),
-    "a failed step": Fault("INTERNAL", "STEP_FAILED", _raises(LaneFailed("STEP_FAILED", "a step failed"))),
+    "full": Fault("RESOURCE_EXHAUSTED", "QUEUE_FULL", _raises(Overloaded("QUEUE_FULL", "it is full"))),
+    "a failed step": Fault("INTERNAL", "STEP_FAILED", _raises(STEP_FAILED)),
     "a bug": Fault("INTERNAL", "", _raises(KeyError("secret"))),
-    "a failed step in a stream": Fault(
-        "INTERNAL", "STEP_FAILED", then=_raises(LaneFailed("STEP_FAILED", "a step failed"))
-    ),
+    "a failed step in a stream": Fault("INTERNAL", "STEP_FAILED", then=_raises(STEP_FAILED)),
     "late": Fault("DEADLINE_EXCEEDED", "DEADLINE", _for_ever, act=_asks(timeout_s=0.3)),
     "late in a stream": Fault("DEADLINE_EXCEEDED", "DEADLINE", then=_for_ever, act=_asks(timeout_s=0.3)),
-    "gone": Fault("CANCELLED", "", _for_ever, act=_leave),
-    "gone in a stream": Fault("CANCELLED", "", then=_for_ever, act=_leave),
+    "gone": Fault("CANCELLED", "", _for_ever, act=_leave()),
+    "gone in a stream": Fault("CANCELLED", "", then=_for_ever, act=_leave()),
+    "gone about its deadline": Fault(
+        "DEADLINE_EXCEEDED", "DEADLINE", _for_ever, act=_leave(timeout_s=1000), early_s=1001
+    ),
     "no message": Fault("INVALID_ARGUMENT", "MALFORMED_REQUEST", act=_asks(b"\x08")),
     "a slow message": Fault(
         "DEADLINE_EXCEEDED", "MESSAGE_TOO_SLOW", act=_send_halves, traffic={"receive_timeout_s": 0.1}
@@ -201,20 +199,18 @@ def observed(kind, fault, tmp_path):
         # A thread for each half of a message.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(OURS)))
         answers = {method.name: _answer(method, fault) for method in OURS}
-        entries = []
-        more = {"traffic": Traffic(**fault.traffic), "entries": entries}
-        async with kind.served(tmp_path, answers, fault.tokens, **more) as port:
+        traffic = Traffic(**fault.traffic)
+        async with kind.served(tmp_path, answers, fault.tokens, traffic=traffic, entries=[]) as port:
             found["told"] = await fault.act(port)
             await until(lambda: len(OURS) == _num_ended(port))
             await until(lambda: not (port.gate.num_active or port.gate.traffic.num_open))
-            traffic = port.gate.traffic
             assert 0 == traffic.incoming.num_bytes + traffic.outgoing.num_bytes + traffic.incoming.num_receiving
             found["counts"] = _counts(port)
 
     with capture_logs() as lines:
         run(scenario())
     found["lines"] = sorted(
-        tuple(sorted((key, value) for key, value in line.items() if key not in {"seconds"}))
+        tuple(sorted((key, value) for key, value in line.items() if key != "seconds"))
         for line in lines
         if line["event"] == "call"
     )
@@ -226,13 +222,14 @@ def test_a_fault_is_the_same_by_both_ports(name, tmp_path, monkeypatch):
     """Each method's caller hears the same status; counters and the log's lines are the same, with their reason."""
     monkeypatch.setattr("weft_server.transport.outgoing.MIN_BYTES_PER_S", 1 << 40)
     fault = FAULTS[name]
+    monkeypatch.setattr("weft_server.calls.call_gate.EARLY_S", fault.early_s)
     by_grpc, by_http = (observed(kind, fault, tmp_path) for kind in (GrpcPort, HttpPort))
 
     assert by_grpc["lines"] == by_http["lines"]
     assert by_grpc["counts"] == by_http["counts"]
     assert by_grpc["told"] == by_http["told"]
     lines = [dict(line) for line in by_http["lines"]]
-    assert sorted(OURS_BY_NAME) == sorted(line["method"] for line in lines)
+    assert sorted(NAMES) == sorted(line["method"] for line in lines)
     assert {(fault.code, fault.reason)} == {(line["code"], line["reason"]) for line in lines}
     if by_http["told"]:
         assert {fault.code} == set(by_http["told"].values())

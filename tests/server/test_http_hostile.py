@@ -1,11 +1,30 @@
 """Two callers of the HTTP port, one of them hostile: what he may hold, and that the other one is answered as ever."""
 
 import asyncio
+import socket
+import struct
+from contextlib import AsyncExitStack
 
-from http_calls import CLASSIFY, connected, head, response, served
-from intercepted import run
+from http_calls import (
+    CLASSIFY,
+    STREAM,
+    STREAMS,
+    asked,
+    connected,
+    counted,
+    enveloped,
+    head,
+    rejected,
+    response,
+    served,
+)
+from intercepted import TOKENS, run
+from waiting import until
+from weft_proto.v1.classification_pb2 import ClassifyResponse
+from weft_proto.v1.generation_pb2 import StreamGenerateResponse
 from weft_server.admission import load_shedding
 from weft_server.errors import Overloaded
+from weft_server.transport.traffic import Traffic
 
 CHUNKED = "transfer-encoding: chunked"
 CHUNK = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
@@ -39,5 +58,80 @@ def test_a_body_that_nobody_reads_is_not_kept(monkeypatch):
             assert 0 == _held_bytes(server)
             told.set()
             assert 429 == (await asyncio.wait_for(response(reader), 60))[0]
+
+    run(scenario())
+
+
+def test_nothing_is_written_to_who_has_gone(caplog):
+    """The first write that fails is the last, however much there is to say: its call is cancelled."""
+    caller, made = socket.socket(), []
+
+    async def flood(request, call):
+        yield StreamGenerateResponse(delta={"text": "a"})
+        # He goes at once: what he has not read makes it a reset.
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        caller.close()
+        for _ in range(20):
+            made.append(1)
+            yield StreamGenerateResponse(delta={"text": "a"})
+
+    async def scenario():
+        async with served(StreamGenerate=flood) as server:
+            caller.connect(("127.0.0.1", server.port))
+            caller.sendall(asked(enveloped(b"{}"), STREAM, kind=STREAMS))
+            await until(lambda: counted(server))
+            assert {"CANCELLED": 1} == counted(server)
+
+    run(scenario())
+    assert len(made) <= 2
+    assert [] == [record for record in caplog.records if record.name == "asyncio"]
+
+
+def test_requests_in_a_flood_are_not_kept():
+    """Of a flood on one connection the first is answered. What comes behind it is dropped as it comes."""
+    going, calls = asyncio.Event(), []
+
+    async def wait(request, call):
+        calls.append(request)
+        await going.wait()
+        return ClassifyResponse()
+
+    async def scenario():
+        async with served(Classify=wait) as server, connected(server) as (reader, writer):
+            writer.write(asked())
+            await until(lambda: calls)
+            for _ in range(100):
+                writer.write(asked() * 300)
+                await writer.drain()
+            (connection,) = server.server.connections._open
+            assert len(connection._headers) + len(connection._url) < 100
+            going.set()
+            assert 200 == (await asyncio.wait_for(response(reader), 60))[0]
+            assert (1, {"OK": 1}) == (len(calls), counted(server))
+
+    run(scenario())
+
+
+def test_slow_bodies_make_way_for_those_of_others(tmp_path):
+    """Who has most bodies that do not come whole loses the oldest when there is no room. The other one keeps his."""
+    body = b'{"text": "' + b"x" * 900 + b'"}'
+
+    def half(token):
+        return asked(body, CLASSIFY, f"authorization: Bearer token-of-the-{token}")[:-1]
+
+    async def scenario():
+        traffic = Traffic(max_message_bytes=1000, max_held_bytes=4000)
+        async with served(tmp_path, tokens=TOKENS, traffic=traffic) as server, AsyncExitStack() as stack:
+            honest = await stack.enter_async_context(connected(server))
+            honest[1].write(half("caller"))
+            hostile = [await stack.enter_async_context(connected(server)) for _ in range(6)]
+            for _, writer in hostile:
+                writer.write(half("operator"))
+            for reader, _ in hostile[:2]:
+                status, _, said = await asyncio.wait_for(response(reader), 60)
+                assert (429, True) == (status, b"BYTE_BUDGET" in said)
+            honest[1].write(body[-1:])
+            assert 200 == (await asyncio.wait_for(response(honest[0]), 60))[0]
+            assert {"BYTE_BUDGET"} == set(rejected(server))
 
     run(scenario())

@@ -118,21 +118,18 @@ class _Channel:
     def unary_unary(self, path, request_serializer, response_deserializer, **_):
         """A method that answers once."""
 
-        async def ask(request, timeout, metadata):
-            async with (
-                asyncio.timeout(timeout),
-                aclosing(
-                    self._connections.post(
-                        path, _headers("application/proto", timeout, metadata), request_serializer(request)
-                    )
-                ) as parts,
-            ):
+        async def ask(body, headers):
+            async with aclosing(self._connections.post(path, headers, body)) as parts:
                 status, data = [each async for each in parts]
             if status != 200:
                 raise _error(json.loads(data))
             return response_deserializer(data)
 
-        return lambda request, timeout, metadata: _in_time(ask(request, timeout, metadata))
+        def begin(request, timeout, metadata):
+            headers = _headers("application/proto", timeout, metadata)
+            return _in_time(asyncio.wait_for(ask(request_serializer(request), headers), timeout))
+
+        return begin
 
     def unary_stream(self, path, request_serializer, response_deserializer, **_):
         """A method that answers with a stream."""

@@ -103,7 +103,9 @@ class Connection(asyncio.Protocol):
         except _Unusable as fault:
             self._give_up(fault.status)
         except httptools.HttpParserCallbackError as error:
-            self._give_up(error.__context__.status if isinstance(error.__context__, _Unusable) else 400)
+            if not isinstance(error.__context__, _Unusable):
+                raise  # a bug, of which asyncio tells: it ends the connection
+            self._give_up(error.__context__.status)
         except httptools.HttpParserError:
             self._give_up(400)
         else:
@@ -304,6 +306,8 @@ class Connection(asyncio.Protocol):
             self._body.break_off()
 
     async def _write(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            raise asyncio.CancelledError  # its caller has gone, which `connection_lost` says in a moment
         self._transport.write(data)
         while self._is_full:
             self._writable = asyncio.get_running_loop().create_future()
