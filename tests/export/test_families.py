@@ -9,6 +9,7 @@ import torch
 from samples import WRITERS, sample
 from tiny import CHECKPOINTS, save_tiny, tiny_caption, tiny_generate, tiny_text, tiny_translate
 
+from weft_export.converters.registry import MODULE_OF
 from weft_export.families.registry import FAMILIES
 from weft_export.families.writer import KV_CACHE, RECURRENT, Writer
 from weft_export.graphs.views import candidates
@@ -279,20 +280,29 @@ from weft_export.export import load
 from weft_export.options import ExportOptions
 load(Path(sys.argv[1]), ExportOptions(), filled=False)
 print(*sys.modules)
+from weft_export.converters.convert import converter_of
+converter_of({"model_type": "vit"})
+print(*sys.modules)
 """
 
 
 @pytest.mark.slow
 def test_what_an_export_does_not_need_is_not_imported(tmp_path):
-    """Of a checkpoint of ours it imports the family that is named, no converter of others', and nothing that rounds."""
+    """Of a checkpoint of ours it imports the family that is named, no converter of others', and nothing that rounds.
+
+    Of a directory of others, it imports the one module that converts its model_type.
+    """
     checkpoint = save_tiny("tiny-image", tmp_path)
     done = subprocess.run([sys.executable, "-c", _LOADER, checkpoint], capture_output=True, text=True, check=True)
-    imported = set(done.stdout.split())
+    imported, with_others = (set(line.split()) for line in done.stdout.splitlines())
 
     families = {family.model.__module__ for family in FAMILIES.values()}
     assert {"weft_export.families.vit"} == families & imported
     needless = ("weft_export.converters", "weft_export.quantization.choice")
     assert [] == [name for name in imported if name.startswith(needless)]
+    assert sum(name.startswith("weft_export.") for name in imported) <= 100
+    converters = {f"weft_export.converters.{name}" for name in MODULE_OF.values()}
+    assert {"weft_export.converters.vit"} == converters & with_others
 
 
 @torch.inference_mode()

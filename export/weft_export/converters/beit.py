@@ -74,3 +74,4 @@ BEIT = Converter(
     names=names,
     ignored=(r"beit\.embeddings\.mask_token", r".*\.relative_position_index"),
 )
+CONVERTERS = (BEIT,)

@@ -249,3 +249,4 @@ MPNET = kinds(
     (r"mpnet\.pooler\..*",),
     words=ROBERTA_HEAD,
 )
+CONVERTERS = (*BERT, *ROBERTA, *XLM_ROBERTA, *CAMEMBERT, *DISTILBERT, *ELECTRA, *ALBERT, *MPNET)

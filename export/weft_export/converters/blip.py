@@ -106,3 +106,4 @@ BLIP = Converter(
     bias="decoder.embedding.bias",
     fixed=starts_and_ends,
 )
+CONVERTERS = (BLIP,)

@@ -66,3 +66,4 @@ BLOOM = Converter(
     prefix="transformer.",
     bias="words.bias",
 )
+CONVERTERS = (BLOOM,)

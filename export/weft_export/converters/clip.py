@@ -158,3 +158,4 @@ CLIP_EMBEDDER = Converter(
     names=whole_names,
     ignored=(r".*\.position_ids",),
 )
+CONVERTERS = (CLIP, CLIP_PAIR, CLIP_WHOLE, CLIP_EMBEDDER, CLIP_TEXTS)

@@ -18,7 +18,7 @@ from weft_export.converters.filling import fill, plan
 from weft_export.converters.generation import Generation, read_generation
 from weft_export.converters.preprocessing import checkpoint_of
 from weft_export.converters.quantized.reading import unquantised
-from weft_export.converters.registry import CONVERTERS
+from weft_export.converters.registry import MODULE_OF, all_converters, converters_of
 from weft_export.converters.sentence_files import MODULES
 from weft_export.converters.tensors import NamedTensors, StoredTensors
 from weft_export.converters.text.json_file import read_object
@@ -122,18 +122,15 @@ def converter_of(config: dict[str, Any], *, has_labels: bool = False, embeds: bo
         or not all(isinstance(each, str) for each in named)
     ):
         raise CheckpointError("config.json: model_type must be a string, and architectures a list of strings")
-    known = [
-        converter
-        for converter in CONVERTERS
-        if converter.model_type == model_type and (not named or named[0] in converter.architectures)
-    ]
+    of_type = converters_of(model_type)
+    known = [converter for converter in of_type if not named or named[0] in converter.architectures]
     if known:
         # Of equal ones the first.
         return max(known, key=lambda each: (each.takes_labels == has_labels) + ((each.family in EMBEDDERS) == embeds))
-    of_type = [name for each in CONVERTERS if each.model_type == model_type for name in each.architectures]
     if of_type:
-        raise CheckpointError(f"{named[0]} is not supported; of {model_type}, {', '.join(dict.fromkeys(of_type))} are")
-    types = sorted({converter.model_type for converter in CONVERTERS})
+        classes = dict.fromkeys(name for each in of_type for name in each.architectures)
+        raise CheckpointError(f"{named[0]} is not supported; of {model_type}, {', '.join(classes)} are")
+    types = sorted(MODULE_OF)
     (nearest, *_) = difflib.get_close_matches(model_type, types, n=1, cutoff=0.5) or _alike(named) or [""]
     hint = f"the nearest is {nearest!r}" if nearest else f"supported are {', '.join(types)}"
     raise CheckpointError(f"the model_type {model_type!r} is not supported; {hint}")
@@ -142,7 +139,7 @@ def converter_of(config: dict[str, Any], *, has_labels: bool = False, embeds: bo
 def _alike(named: list[str]) -> list[str]:
     """Return the first kind of model that does what a class of this name does."""
     ending = named[0][named[0].find("For") :] if named and "For" in named[0] else None
-    return [each.model_type for each in CONVERTERS if ending and each.architectures[0].endswith(ending)]
+    return [each.model_type for each in all_converters() if ending and each.architectures[0].endswith(ending)]
 
 
 def _generation(directory: Path, converter: Converter, config: dict[str, Any]) -> Generation:

@@ -69,3 +69,4 @@ CONVNEXT = Converter(
     sizes=sizes,
     names=names,
 )
+CONVERTERS = (CONVNEXT,)

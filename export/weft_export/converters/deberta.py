@@ -143,3 +143,4 @@ DEBERTA = kinds(
     prefix="deberta.",
     words=_words,
 )
+CONVERTERS = DEBERTA

@@ -81,3 +81,4 @@ DINOV2 = Converter(
     names=names,
     ignored=(r"embeddings\.mask_token",),
 )
+CONVERTERS = (DINOV2,)

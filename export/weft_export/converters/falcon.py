@@ -86,3 +86,4 @@ FALCON = Converter(
     ignored=(r".*\.rotary_emb\.inv_freq",),
     bias="words.bias",
 )
+CONVERTERS = (FALCON,)

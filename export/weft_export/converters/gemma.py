@@ -152,3 +152,4 @@ GEMMA2 = replace(
 GEMMA3 = replace(
     GEMMA, model_type="gemma3_text", architectures=("Gemma3ForCausalLM",), sizes=normed_sizes, names=sandwich_names
 )
+CONVERTERS = (GEMMA, GEMMA2, GEMMA3)

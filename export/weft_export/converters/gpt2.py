@@ -80,3 +80,4 @@ GPT2 = Converter(
     ignored=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",),
     bias="words.bias",
 )
+CONVERTERS = (GPT2,)

@@ -57,3 +57,4 @@ GPT_NEOX = Converter(
     ignored=(r".*\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),
     bias="words.bias",
 )
+CONVERTERS = (GPT_NEOX,)

@@ -243,3 +243,4 @@ def _embedder_of(converter: Converter) -> Converter:
 
 DECODER_BODIES = tuple(map(_embedder_of, (LLAMA, MISTRAL, QWEN2, QWEN3)))
 """Bodies of decoders that embed texts: Qwen3 Embedding (Zhang et al. 2025) and others of its kind."""
+CONVERTERS = (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, STABLELM, STARCODER2, OLMO, *DECODER_BODIES)

@@ -118,3 +118,4 @@ MODERNBERT = kinds(
     spans=_HEAD,
     words=_words,
 )
+CONVERTERS = MODERNBERT

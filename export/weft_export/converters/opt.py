@@ -60,3 +60,4 @@ OPT = Converter(
     prefix="model.",
     bias="words.bias",
 )
+CONVERTERS = (OPT,)

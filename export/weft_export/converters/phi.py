@@ -84,3 +84,4 @@ def llama_names(config: DecoderOnlyConfig) -> Names:
 
 PHI = replace(LLAMA, model_type="phi", architectures=("PhiForCausalLM",), sizes=sizes, names=names)
 PHI3 = replace(LLAMA, model_type="phi3", architectures=("Phi3ForCausalLM",), sizes=llama_sizes, names=llama_names)
+CONVERTERS = (PHI, PHI3)

@@ -63,3 +63,4 @@ RESNET = Converter(
     names=names,
     ignored=(r".*\.num_batches_tracked",),
 )
+CONVERTERS = (RESNET,)

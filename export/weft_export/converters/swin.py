@@ -200,3 +200,4 @@ SWIN_V2 = Converter(
     computed_names=second_biases,
     ignored=_IGNORED,
 )
+CONVERTERS = (SWIN, SWIN_V2)

@@ -104,3 +104,4 @@ MT5 = Converter(
     names=names,
     ignored=_IGNORED,
 )
+CONVERTERS = (T5, MT5)

@@ -202,3 +202,4 @@ VISION_ENCODER_DECODER = Converter(
     bias="decoder.embedding.bias",
     nested="decoder",
 )
+CONVERTERS = (VISION_ENCODER_DECODER,)

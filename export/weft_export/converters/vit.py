@@ -138,3 +138,4 @@ DEIT_ALONE = Converter(
     names=deit_names,
     ignored=_IGNORED,
 )
+CONVERTERS = (VIT, VIT_BODY, DEIT, DEIT_ALONE)

@@ -104,3 +104,4 @@ WHISPER = Converter(
     ignored=(r"proj_out\.weight",),
     bias="decoder.embedding.bias",
 )
+CONVERTERS = (WHISPER,)

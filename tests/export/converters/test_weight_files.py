@@ -8,10 +8,10 @@ import torch
 from decoder_kinds import DECODERS, llama
 from hf_models import Kind, converted, furthest, made, token_rows
 
-from weft_export.converters.registry import CONVERTERS
+from weft_export.converters.registry import all_converters
 
 KINDS = {kind.name: kind for kind in DECODERS}
-CONVERTED = {converter.model_type: converter for converter in CONVERTERS}
+CONVERTED = {converter.model_type: converter for converter in all_converters()}
 TIED = Kind("tied", "LlamaForCausalLM", lambda rng: {**llama(rng), "tie_word_embeddings": True})
 
 
