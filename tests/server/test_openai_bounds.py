@@ -119,12 +119,22 @@ class Counting(Scripted):
         self.num_open -= 1
         return DONE
 
+    async def stream(self, method, request):
+        """The same as the only response."""
+        done = await self.unary(method, request)
+        yield generation_pb2.StreamGenerateResponse(final=done)
+
 
 def test_so_many_prompts_run_at_once():
     """A batch of 256 leaves room for others, and fits into the places that constraints have. All are answered."""
+    ask = {"model": "m", "prompt": ["a"] * 256, "regex": "a+"}
     caller = Counting()
-    whole = asyncio.run(Client(caller).post(COMPLETIONS, model="m", prompt=["a"] * 256, regex="a+"))
+    whole = asyncio.run(Client(caller).post(COMPLETIONS, **ask))
     assert (256, 32) == (len(whole["choices"]), caller.most_open)
+    caller = Counting()
+    events = asyncio.run(Client(caller).post(COMPLETIONS, **ask, stream=True))
+    ends = [each for each in events[:-1] if each["choices"][0]["finish_reason"]]
+    assert (256, True) == (len(ends), caller.most_open <= 32)
 
 
 def test_a_small_queue_is_not_flooded_by_a_batch():
