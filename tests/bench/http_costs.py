@@ -1,7 +1,7 @@
 """`make bench-http`: what a call costs by HTTP, over gRPC and over a bare application of ASGI. Figures, not tests.
 
-The servers have one processor, and whoever asks has the other. All servers run all the time, and each is asked for half a
-second before the next one is: a machine's speed drifts by more than what is measured. Ratios are of neighbouring turns.
+The servers have one processor, and whoever asks has the other. All servers run all the time, and each is asked for half
+a second before the next one is: a machine's speed drifts by more than what is measured. Ratios are of neighbours.
 ARGS="--rounds 2" is a rehearsal. ARGS=costs, streams or heads measures one part.
 """
 
@@ -71,7 +71,8 @@ def body_of(form, message, *, streams):
 async def ask_by_http(asked, name, message, until):
     """How many answers callers get who each wait for theirs."""
     kind, body = body_of(asked.form, message, streams=METHODS[name].streams)
-    head = f"POST {METHODS[name].path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
+    lines = ("host: localhost", f"content-type: {kind}", f"content-length: {len(body)}")
+    head = "\r\n".join([f"POST {METHODS[name].path} HTTP/1.1", *lines, "", ""])
     pool, count = HttpPool(asked.target, None), 0
 
     async def caller():

@@ -1,10 +1,11 @@
 """A server that does nothing but answer, by one of three ways: what a call costs without a model. Prints its port.
 
-`python http_servers.py connect|grpc|asgi`. The first two are Weft's own ports, with all that every call passes. The last
-one is the smallest application of ASGI, on uvicorn with httptools: what it is asked goes back.
+`python http_servers.py connect|grpc|asgi`. The first two are Weft's own ports, with all that every call passes.
+The last one is the smallest application of ASGI, on uvicorn with httptools: what it is asked goes back.
 """
 
 import asyncio
+import logging
 import socket
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
 import grpc.aio
+import structlog
 
 from http_calls import served
 from intercepted import interceptor_of
@@ -87,4 +89,6 @@ async def asgi():
 
 
 if __name__ == "__main__":
+    # As a server has it by default: no line for each call.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     asyncio.run({"connect": connect, "grpc": by_grpc, "asgi": asgi}[sys.argv[1]]())
