@@ -33,7 +33,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-all test-fast test-converters matrix wire mutants fuzz soak real envoy demo-real test-real test-precisions check lint fmt
-.PHONY: picture proto bench-smoke bench-pair bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families test-clients
+.PHONY: picture proto bench-smoke bench-pair bench-http bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families test-clients
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -231,6 +231,15 @@ bench-smoke: models ## measure the engine's overhead, under two minutes
 
 bench-pair: models ## two checkouts in turn; BEFORE=path
 	@$(BIN)/python tests/bench/pair.py $(BEFORE)
+
+# uvicorn is what ours is compared with, and nothing of ours needs it.
+UVICORN := build/bench/uvicorn
+bench-http: models $(UVICORN)/.fetched ## what a call costs by HTTP; ARGS="costs", "streams", "heads"
+	@PYTHONPATH=$(UVICORN) $(BIN)/python tests/bench/http_costs.py $(ARGS)
+
+$(UVICORN)/.fetched: | $(READY)
+	@$(INSTALL) --target $(UVICORN) --no-deps uvicorn==0.54.0 click h11
+	@touch $@
 
 bench-families: models families ## measure each family's steps and state, ten minutes
 	@$(BIN)/python tests/bench/families.py

@@ -2,6 +2,7 @@
 
 The server has one processor, and the load generator another. Requests come at random times and wait for nobody.
 ARGS=neighbour measures only what a flood on one model costs another one's callers; other names are of `WORK`.
+ARGS=http measures the works by HTTP, beside gRPC; ARGS="http classify" one of them.
 """
 
 import json
@@ -30,6 +31,8 @@ MAX_RATE = 4000
 MAX_QUEUED = 64
 CALLERS = 96
 SECONDS = 8
+# Of the works by HTTP.
+FORM = "proto"
 
 
 class Work(NamedTuple):
@@ -37,6 +40,11 @@ class Work(NamedTuple):
 
     name: str
     options: tuple[str, ...]
+    http: str = ""
+
+    def by_http(self, form):
+        """The same in a form of `weft bench --http`."""
+        return Work(f"{self.name}, HTTP", (*self.options, "--http", form), form)
 
 
 WORK = (
@@ -50,7 +58,8 @@ WORK = (
 def loads(server, work, *load):
     """The reports of `weft bench`, a load each."""
     weft = Path(sys.executable).with_name("weft")
-    command = [weft, "bench", "-t", server.target, *work.options, *load, "--duration", str(SECONDS), "--json"]
+    target = server.wait_for("listening")["api"] if work.http else server.target
+    command = [weft, "bench", "-t", target, *work.options, *load, "--duration", str(SECONDS), "--json"]
     # It ends with 1 if requests failed otherwise than by a refusal. The table shows them.
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     return [json.loads(line) for line in said.stdout.splitlines()]
@@ -73,7 +82,7 @@ def curve(work):
     """Capacity, and a point for each load."""
     # The server and its threads inherit its processor from here.
     os.sched_setaffinity(0, {SERVER_CPU})
-    with ServerProcess(MODELS, max_queued_requests=MAX_QUEUED) as server:
+    with ServerProcess(MODELS, max_queued_requests=MAX_QUEUED, api_port=0) as server:
         os.sched_setaffinity(0, {CLIENT_CPU})
         server.wait_for("ready")
         (closed,) = loads(server, work, "--concurrency", str(min(CALLERS, MAX_QUEUED)))
@@ -118,6 +127,9 @@ if __name__ == "__main__":
     if "neighbour" in asked:
         found["neighbour"] = neighbour(MODELS, MAX_QUEUED, SERVER_CPU, CLIENT_CPU)
         print(*table(found["neighbour"]), sep="\n", flush=True)
-    if chosen := [work for work in WORK if work.name in asked]:
+    chosen = [work for work in WORK if work.name in asked]
+    if "http" in asked:
+        chosen = [each for work in chosen or WORK for each in (work, work.by_http(FORM))]
+    if chosen:
         found["curves"] = curves_of(chosen)
     (OUT / "overload.json").write_text(json.dumps(found, indent=2))

@@ -1,5 +1,7 @@
 """The picture of `make bench-overload`: goodput and waiting against the load that is offered."""
 
+from itertools import cycle
+
 from matplotlib.figure import Figure
 
 
@@ -7,7 +9,7 @@ def plot_overload(curves, max_queued, path):
     """Draw two panels over the offered load: answers a second as a share of their peak, and the slowest answers."""
     figure = Figure(figsize=(9.5, 4.6), layout="constrained")
     goodput, waiting = figure.subplots(1, 2)
-    for each, marker in zip(curves, "osD^", strict=False):
+    for each, marker in zip(curves, cycle("osD^"), strict=False):
         offered = [point["offered"] for point in each["points"]]
         peak = max(point["goodput"] for point in each["points"])
         goodput.plot(offered, [point["goodput"] / peak for point in each["points"]], marker=marker, label=each["name"])
@@ -25,5 +27,5 @@ def plot_overload(curves, max_queued, path):
         axes.set_xlabel("offered load, as a multiple of what the server can bear")
         axes.grid(alpha=0.3)
     handles, labels = goodput.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(curves))
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(curves)))
     figure.savefig(path, dpi=120)

@@ -28,6 +28,14 @@ TASKS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def server(demo_repository):
+    """A server with both ports."""
+    with ServerProcess(demo_repository, api_port=0) as server:
+        server.wait_for("ready")
+        yield server
+
+
 def bench(target, *argv):
     """Run the command to its end; returns its exit code and the reports."""
     command = [WEFT, "bench", "--json", "--target", target, *argv]
@@ -112,3 +120,36 @@ def test_a_server_that_drains_is_no_end(generator):
     assert report["completed"] > 0
     assert {"UNAVAILABLE"} == {each["status"] for each in report["failures"]}
     assert 8.0 == pytest.approx(report["seconds"])
+
+
+@pytest.mark.parametrize("form", ["proto", "json", "openai"])
+@pytest.mark.parametrize("way", ["--stream", "--unary"])
+def test_by_http_the_server_counts_the_same(server, form, way):
+    """Requests and tokens are those of /metrics, whatever the form. Streams come message by message."""
+    names = ("weft_requests_total", "weft_prompt_tokens_total", "weft_generated_tokens_total")
+    before = [server.metric(name, model="pydocs") for name in names]
+    api = server.wait_for("listening")["api"]
+    options = ["--model", "pydocs", way, "--output-tokens", "8..16", "--requests", "12", "-c", "3", "--warmup", "0"]
+    code, (report,) = bench(api, "--http", form, *options)
+    counted = [server.metric(name, model="pydocs") - at for name, at in zip(names, before, strict=True)]
+
+    per_s, seconds = report["per_s"], report["seconds"]
+    said = [per_s[name] * seconds for name in ("requests", "input_tokens", "output_tokens")]
+    assert (0, 12) == (code, report["completed"])
+    assert counted == pytest.approx(said)
+    assert (way == "--stream") is (report["tokens_per_message"] is not None)
+
+
+def test_by_http_a_full_queue_is_counted_as_the_server_does(generator):
+    """Each refusal that the caller counts is one of /metrics, and the others complete."""
+    with ServerProcess(generator, slots=2, max_queued_requests=2, api_port=0) as server:
+        server.wait_for("ready")
+        options = ["--model", "pydocs", "--output-tokens", "48", "-c", "24", "--requests", "96", "--warmup", "0"]
+        code, (report,) = bench(server.wait_for("listening")["api"], "--http", "proto", *options)
+        refused = server.metric("weft_rejected_total", reason="QUEUE_FULL")
+
+    assert 0 == code
+    assert [("RESOURCE_EXHAUSTED", "QUEUE_FULL", refused)] == [
+        (each["status"], each["reason"], each["count"]) for each in report["failures"]
+    ]
+    assert 96 == report["completed"] + report["failed"]
