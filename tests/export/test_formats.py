@@ -21,6 +21,7 @@ FOLDERS = {
     "bundle.json, decoder.onnx": "is a bundle of Weft already: `weft serve REPOSITORY`",
     "en-es/1/bundle.json": "is a model repository: its bundles are exported already. `weft serve",
     "model_index.json, unet/config.json": "is of diffusers",
+    f"modules.json, 0_Transformer/config.json: {BASE}, 1_Pooling/config.json": "is of an old sentence-transformers",
     "README.md": "has no config.json; a checkpoint is a directory with it and model.safetensors",
     "": "has no config.json",
     f"checkpoint-500/config.json: {BASE}": "has no config.json; {}/checkpoint-500 has one: give that folder",

@@ -113,6 +113,30 @@ def test_further_special_tokens_are_found_beside_a_vocab_json(kind, key, tmp_pat
         our_ids(tmp_path)
 
 
+@pytest.mark.parametrize("key", ["pad_token", "additional_special_tokens"])
+def test_qwen_finds_special_tokens_as_they_are(key, tmp_path):
+    """Its class adds them once more, without what a file says of the spaces around them."""
+    model_type, options, files = OLDER["qwen2"]()
+    token = {"content": "a", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}
+    said = token if key == "pad_token" else [token]
+    write(tmp_path, model_type, options, files | {"special_tokens_map.json": {key: said}})
+    assert their_ids(tmp_path) == our_ids(tmp_path)[0]
+
+
+@pytest.mark.parametrize("kind", ["m2m_100", "marian"])
+@pytest.mark.parametrize("file", ["special_tokens_map.json", "tokenizer_config.json"])
+def test_a_further_token_that_is_an_object_is_not_found(kind, file, tmp_path):
+    """By the classes that run SentencePiece themselves, whatever the object says."""
+    model_type, options, files = OLDER[kind]()
+    token = {"content": "a", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
+    write(tmp_path, model_type, options, files)
+    given = json.loads((tmp_path / file).read_text()) if (tmp_path / file).exists() else {}
+    for special in (True, False):
+        said = given | {"additional_special_tokens": [token | {"special": special}]}
+        (tmp_path / file).write_text(json.dumps(said))
+        assert their_ids(tmp_path) == our_ids(tmp_path)[0]
+
+
 @pytest.mark.parametrize(("kind", "gone"), [("nllb", "zho_Hant"), ("mbart50", "de_DE")])
 def test_a_language_whose_token_is_missing_is_none_of_the_models(kind, gone, tmp_path):
     """The others are served with the ids that their owner gives them. The table of languages has no row for it."""

@@ -50,7 +50,7 @@ def check_format(path: Path) -> None:
         raise CheckpointError(next_commands(path, _object(path / ADAPTER_CONFIG), _is_adaptable))
     for each in _FORMATS:
         if each.holds(path, names, config):
-            raise CheckpointError(each.told.format(path))
+            raise CheckpointError(each.told.format(str(path)))
     if CONFIG_FILE not in names:
         what = _inner(path) or "a checkpoint is a directory with it and model.safetensors"
         raise CheckpointError(f"{path} has no {CONFIG_FILE}; {what}")
@@ -69,7 +69,7 @@ def _check_file(path: Path) -> None:
         return
     for each in _FORMATS:
         if each.suffix and path.name.endswith(each.suffix):
-            raise CheckpointError(each.told.format(path))
+            raise CheckpointError(each.told.format(str(path)))
     if path.suffix in {".safetensors", ".bin", ".json"}:
         raise CheckpointError(f"{path} is a file; give its directory, {path.parent}")
     check_directory(path)
@@ -169,6 +169,11 @@ _FORMATS = (
         lambda _, names, config: "model.bin" in names and "model_type" not in config,
     ),
     _Format("{0} has files of GGUF, each a model or a part of one: give the file, {0}/NAME.gguf", _ends(_GGUF)),
+    _Format(
+        "{0} is of an old sentence-transformers, with the body in a folder. A newer one writes it as it is read:"
+        " SentenceTransformer({0!r}).save_pretrained(...)",
+        lambda _, names, __: "modules.json" in names and CONFIG_FILE not in names,
+    ),
     _Format(
         "{} is of diffusers: such models make pictures, which is no task of Weft",
         lambda _, names, __: "model_index.json" in names,

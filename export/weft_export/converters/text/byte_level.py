@@ -88,7 +88,10 @@ NEOX = TokenizerKind(
     frame=_frame_neox,
 )
 QWEN2 = TokenizerKind(
-    algorithm="BPE", assemble=_assemble_qwen, names={"unk_token": _END, "eos_token": _END, "pad_token": _END}
+    algorithm="BPE",
+    assemble=_assemble_qwen,
+    names={"unk_token": _END, "eos_token": _END, "pad_token": _END},
+    is_plain=True,
 )
 ROBERTA = TokenizerKind(
     algorithm="BPE",

@@ -56,6 +56,9 @@ def of_kind(
     if extra is None:
         extra = kind.further(vocabulary.symbols if _has_model(kind, content) else settings.additional, settings)
     add_tokens(tokenizer, settings, names, extra)
+    if kind.is_plain:
+        special = [str(token) for token in (*names.values(), *extra) if token is not None]
+        tokenizer.add_tokens([AddedToken(token, special=True) for token in special])
     tokenizer.post_processor = made(
         settings.where, lambda: _post_processor(kind, tokenizer, vocabulary, settings, names)
     )

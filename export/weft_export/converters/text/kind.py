@@ -36,6 +36,7 @@ class TokenizerKind:
             files, or None where they do not say; of a SentencePiece model they are the model's own symbols instead.
         mask_takes_space: whether the mask token takes the space before it.
         mask_is_normalised: whether it is looked for in the normalised text.
+        is_plain: whether its special tokens are found as they are, whatever lstrip, rstrip and single_word say of them.
     """
 
     algorithm: str
@@ -47,6 +48,7 @@ class TokenizerKind:
     further: Callable[[Additional, TokenizerSettings], tuple[Token, ...]] = lambda additional, _: additional or ()
     mask_takes_space: bool = False
     mask_is_normalised: bool = False
+    is_plain: bool = False
 
 
 def template(

@@ -167,7 +167,9 @@ def _further(settings: TokenizerSettings, ids: Mapping[str, int], added: Added, 
 
     apart: whether the ids are not those of vocab.json, and have them no more than that.
     """
-    further = [str(token) for token in settings.further if str(token) not in added.without_embedding]
+    # One that is an object is never found, whatever it says.
+    strings = (token for token in settings.further if isinstance(token, str))
+    further = [token for token in strings if token not in added.without_embedding]
     if apart:
         return [token for token in further if token in ids]
     for token in further:
