@@ -2,8 +2,11 @@
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
+from copy import deepcopy
+from functools import cache
 
 import msgspec
+from jsonschema import Draft202012Validator
 
 from loaded import Loaded
 from weft_proto.v1 import common_pb2, model_pb2
@@ -13,6 +16,7 @@ from weft_server.config import read_config
 from weft_server.errors import RequestError
 from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.openai_api.answer_schemas import SCHEMAS, answer_of
 from weft_server.openai_api.api_request import ApiRequest
 from weft_server.openai_api.errors import error_response
 from weft_server.openai_api.routes import ENDPOINTS
@@ -24,6 +28,28 @@ from weft_server.transport.status import to_status
 def refused(error):
     """What a Caller raises for an error."""
     return Refused(refusal_of(error, to_status(error)))
+
+
+# To judge takes a microsecond a byte.
+MOST_JUDGED = 16_384
+
+
+@cache
+def _judge_of(path):
+    """What holds the answers of a path to /openapi.json, which has each field of them."""
+    schemas = deepcopy(SCHEMAS)
+    _close(schemas)
+    return Draft202012Validator(answer_of(path) | {"components": {"schemas": schemas}})
+
+
+def _close(schema):
+    """Let no object have fields that are not named, wherever any are."""
+    if isinstance(schema, dict):
+        if "properties" in schema:
+            schema["additionalProperties"] = False
+        schema = list(schema.values())
+    for each in schema if isinstance(schema, list) else []:
+        _close(each)
 
 
 class Behaviours:
@@ -96,6 +122,8 @@ class Client:
             return 200, {}, await _events(answer)
         assert answer.content_type.startswith("text/plain") or answer.body.startswith(b"{")
         shown = msgspec.json.decode(answer.body) if answer.content_type == "application/json" else answer.body.decode()
+        if answer.status == 200 and isinstance(shown, dict) and len(answer.body) < MOST_JUDGED:
+            assert [] == [error.message for error in _judge_of(path).iter_errors(shown)], "see answer_schemas"
         return answer.status, dict(answer.headers), shown
 
     async def answer(self, verb, path, data, content_type, parameter=""):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft_server.api.http_messages import JSON, LAST_PART, Operation
 from weft_server.api.message_schemas import SCHEMAS_AT, reference
 from weft_server.openai_api import audio, chat, completions, embeddings, rerank, tokens
+from weft_server.openai_api.answer_schemas import SCHEMAS, answer_of
 from weft_server.openai_api.events import EVENT_STREAM
 from weft_server.openai_api.forms import FORM
 
@@ -64,7 +65,7 @@ def describe_endpoint(endpoint: Endpoint) -> Operation:
             "default": {"description": "Why there is none.", "content": {JSON: {"schema": reference(_ERROR)}}},
         },
     }
-    schemas: dict[str, Any] = dict(_ERRORS)
+    schemas: dict[str, Any] = _ERRORS | SCHEMAS
     if endpoint.fields:
         name, more = endpoint.fields.schemas(f"{SCHEMAS_AT}{{name}}")
         schemas |= more
@@ -82,7 +83,7 @@ def describe_endpoint(endpoint: Endpoint) -> Operation:
 
 def _answers(endpoint: Endpoint) -> dict[str, Any]:
     """The media types of an answer."""
-    kinds: dict[str, Any] = {JSON: {"schema": {"type": "object"}}}
+    kinds: dict[str, Any] = {JSON: {"schema": answer_of(endpoint.path)}}
     names = {field.name for field in endpoint.fields.taken} if endpoint.fields else set()
     if "stream" in names:
         kinds[EVENT_STREAM] = {"schema": {"type": "string", "description": "Events, if `stream` is true."}}
