@@ -25,7 +25,7 @@ from http_calls import (
 )
 from intercepted import TOKENS, entry_of, run
 from waiting import until
-from weft_proto.v1 import classification_pb2, common_pb2
+from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.admission import load_shedding
 from weft_server.api.codecs import MAX_JSON_PARTS
@@ -78,14 +78,14 @@ def test_an_error_in_a_stream_is_its_end():
     """After what has been sent already. Its status is 200, and its code is counted."""
 
     async def fail(request, call):
-        yield common_pb2.TextDelta(text="a")
+        yield generation_pb2.StreamGenerateResponse(delta=common_pb2.TextDelta(text="a"))
         raise Overloaded("QUEUE_FULL", "it is full")
 
     async def scenario():
         async with served(StreamGenerate=fail) as server:
             status, _, body = await ask(server, asked(enveloped(b"{}"), STREAM, kind=STREAMS))
             (_, first), (flags, end) = envelopes(body)
-            assert (200, "a", 2) == (status, first["text"], flags)
+            assert (200, "a", 2) == (status, first["delta"]["text"], flags)
             assert ("resource_exhausted", {"retry-after": ["1"]}) == (end["error"]["code"], end["metadata"])
             assert {"QUEUE_FULL": 1} == rejected(server)
 
