@@ -46,13 +46,13 @@ async def _chunks(events: AsyncGenerator[bytes], params: Mapping[str, str], sile
     first = asyncio.create_task(_first(events))
     try:
         await asyncio.wait([first], timeout=silence_s)
-        begins = [await first] if first.done() else [COMMENT]
+        if is_here := first.done():
+            await first
         yield b""
         try:
-            for each in begins:
-                yield each
-            if begins == [COMMENT]:
-                yield await first
+            if not is_here:
+                yield COMMENT
+            yield await first
             async for each in events:
                 yield each
         except Refused as refused:
