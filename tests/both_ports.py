@@ -144,5 +144,5 @@ def _status(method, response):
     if not method.streams:
         return "OK" if status == 200 else f"HTTP {status}"
     *_, (flags, message) = http_calls.envelopes(body, lambda message: message)
-    assert flags == 2, "a stream without an end"
+    assert 2 == flags, "a stream without an end"
     return json.loads(message).get("error", {"code": "ok"})["code"].upper()

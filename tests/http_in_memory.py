@@ -103,8 +103,18 @@ class Port:
         access = Authorization(credentials_of(self.metrics))
         cross_origin = CrossOrigin(("https://app.example.com",))
         dispatcher = Dispatcher(routes, self.gate, access, answers, cross_origin, OwnHosts(config), refuse_path)
-        self.connections = HttpConnections(dispatcher.answer, self.gate, 1000, float("inf"))
+        self._dispatcher = dispatcher
+        self.connections = HttpConnections(self._answer, self.gate, 1000, float("inf"))
         self.faults = []
+        # The request that is answered, if there is one.
+        self._answered = None
+
+    async def _answer(self, request, connection):
+        self._answered = request
+        try:
+            await self._dispatcher.answer(request, connection)
+        finally:
+            self._answered = None
 
     def talk(self, runner, pieces, *, leaves=False):
         """Send pieces on a connection of its own; what came back. If it `leaves`, its caller goes at once then."""
@@ -125,16 +135,17 @@ class Port:
             connection.data_received(piece)
             await asyncio.sleep(0)
         if not leaves:
-            await _until(lambda: connection._task is None or self._waits_for_more(connection))
+            await _until(lambda: self._answered is None or self._waits_for_more())
             # Either it has ended, or there is a time at which it does.
-            watched = connection.until < float("inf") or self._waits_for_more(connection)
+            watched = connection.until < float("inf") or self._waits_for_more()
             assert transport.is_closed or watched, "a connection that nobody watches"
         connection.connection_lost(None)
-        await _until(lambda: connection._task is None and not self.held())
+        await _until(lambda: self._answered is None and not self.held())
         return bytes(transport.written)
 
-    def _waits_for_more(self, connection):
-        return not connection._body.is_whole and self.gate.traffic.incoming.num_receiving
+    def _waits_for_more(self):
+        is_half = self._answered is not None and not self._answered.incoming.is_whole
+        return is_half and self.gate.traffic.incoming.num_receiving > 0
 
     def held(self):
         """What is not zero, and should be."""

@@ -47,6 +47,8 @@ SERVER = {
     "rpc/open_inference/refusals.py _INPUT": ("fullmatch", run("1", "inputs["), run("a"), run("a", "inputs[1].")),
     "api/codecs.py _UNKNOWN": (
         "search", run('no field named "'), run("a", 'no field named "'), run('"', 'no field named "')),
+    "api/codecs.py _EMPTY": (
+        "search", run(":"), run(" ", ":"), run(" ", ":["), run("[ "), run(":[  "), run('":')),
     "setting_types.py _DEVICE": ("fullmatch", run("1")),
     "setting_types.py _KEY": ("fullmatch", run("a")),
     "setting_types.py _ORIGIN": ("fullmatch", run("a", "http://"), run("1", "http://a:"), run(":", "http://[")),

@@ -423,3 +423,20 @@ def test_what_is_accepted_goes_on_when_files_are_there_again(monkeypatch):
             assert 3 == len(refused)
 
     run(scenario())
+
+
+def test_a_bug_within_a_head_is_loud(monkeypatch, caplog):
+    """It is told by the log, and ends the connection. It is not taken for a request that is none."""
+
+    def fail(_):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(connections.Connection, "_request", fail)
+
+    async def scenario():
+        async with served() as server, connected(server) as (reader, writer):
+            writer.write(asked())
+            assert b"" == await asyncio.wait_for(reader.read(), 60)
+
+    run(scenario())
+    assert ["asyncio"] == [record.name for record in caplog.records if record.levelname == "ERROR"]

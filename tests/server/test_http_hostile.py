@@ -3,7 +3,9 @@
 import asyncio
 import socket
 import struct
+import tracemalloc
 from contextlib import AsyncExitStack
+from typing import ClassVar
 
 from http_calls import (
     CLASSIFY,
@@ -23,6 +25,7 @@ from waiting import until
 from weft_proto.v1.classification_pb2 import ClassifyResponse
 from weft_proto.v1.generation_pb2 import StreamGenerateResponse
 from weft_server.admission import load_shedding
+from weft_server.api.request_body import RequestBody
 from weft_server.errors import Overloaded
 from weft_server.transport.traffic import Traffic
 
@@ -30,10 +33,19 @@ CHUNKED = "transfer-encoding: chunked"
 CHUNK = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
 
 
-def _held_bytes(server):
-    """Bytes of bodies that the port's connections keep."""
-    bodies = [each._body for each in server.server.connections._open]
-    return sum(len(body._data) for body in bodies if body)
+class Noted(RequestBody):
+    """A body that can be asked how many bytes it keeps."""
+
+    made: ClassVar[list[RequestBody]] = []
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.made.append(self)
+
+    @property
+    def num_bytes(self):
+        """What it keeps."""
+        return len(self._data)
 
 
 def test_a_body_that_nobody_reads_is_not_kept(monkeypatch):
@@ -46,6 +58,7 @@ def test_a_body_that_nobody_reads_is_not_kept(monkeypatch):
     def check(_, __):
         raise Overloaded("BYTE_BUDGET", "this caller has much to read")
 
+    monkeypatch.setattr("weft_server.api.connection.RequestBody", Noted)
     monkeypatch.setattr(load_shedding.LoadShedding, "refused", refused)
     monkeypatch.setattr("weft_server.transport.outgoing.Outgoing.check", check)
 
@@ -55,7 +68,7 @@ def test_a_body_that_nobody_reads_is_not_kept(monkeypatch):
             for _ in range(100):
                 writer.write(CHUNK)
                 await writer.drain()
-            assert 0 == _held_bytes(server)
+            assert [0] == [body.num_bytes for body in Noted.made]
             told.set()
             assert 429 == (await asyncio.wait_for(response(reader), 60))[0]
 
@@ -100,11 +113,13 @@ def test_requests_in_a_flood_are_not_kept():
         async with served(Classify=wait) as server, connected(server) as (reader, writer):
             writer.write(asked())
             await until(lambda: calls)
+            tracemalloc.start()
             for _ in range(100):
                 writer.write(asked() * 300)
                 await writer.drain()
-            (connection,) = server.server.connections._open
-            assert len(connection._headers) + len(connection._url) < 100
+            held, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert held < 1_000_000
             going.set()
             assert 200 == (await asyncio.wait_for(response(reader), 60))[0]
             assert (1, {"OK": 1}) == (len(calls), counted(server))
