@@ -120,7 +120,7 @@ def test_one_address_that_is_taken_is_enough(first, second):
 
 @needs_both
 @pytest.mark.parametrize("admin", [False, True])
-def test_a_grpc_server_takes_all_addresses_or_none(tmp_path, admin):
+def test_a_server_of_calls_takes_all_addresses_or_none(tmp_path, admin):
     """Also when an address was taken after the settings were looked at: the start says which."""
 
     async def scenario():
@@ -129,6 +129,8 @@ def test_a_grpc_server_takes_all_addresses_or_none(tmp_path, admin):
                 host = {"admin_host": "localhost", "admin_port": port} if admin else {"host": "localhost", "port": port}
                 with pytest.raises(ConfigError, match=rf"cannot listen on \S+:{port}"):
                     await served(tmp_path, admin=admin, **host).__aenter__()
+                with pytest.raises(ConfigError, match=rf":{port} for HTTP calls: .*; --api-port takes another"):
+                    await served_by_http(host="localhost", api_port=port).__aenter__()
 
     asyncio.run(scenario())
 

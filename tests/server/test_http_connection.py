@@ -31,6 +31,8 @@ from weft_server.api import connection as connections
 from weft_server.api.connect_protocol import refuse_unknown
 from weft_server.api.connection import MAX_HEAD_BYTES, MAX_HEADERS
 from weft_server.api.http_messages import HttpStream, Route
+from weft_server.api.request_body import RequestBody
+from weft_server.errors import InvalidRequest
 from weft_server.transport.traffic import Traffic
 
 CHUNKED = "transfer-encoding: chunked"
@@ -156,6 +158,24 @@ def test_a_body_that_breaks_off_is_refused():
             status, _, body = await asyncio.wait_for(response(reader), 60)
             assert (400, True) == (status, b"MALFORMED_REQUEST" in body)
             await _ended(reader)
+
+    run(scenario())
+
+
+def test_who_waits_for_a_body_is_told_at_once_that_it_broke_off():
+    """Not when its time is over."""
+
+    async def scenario():
+        body = RequestBody(None, None)
+        body.bound(9)
+        reading = asyncio.create_task(body.read())
+        await asyncio.sleep(0)
+        body.feed(b"half")
+        body.break_off()
+        await asyncio.sleep(0)
+        assert reading.done()
+        with pytest.raises(InvalidRequest, match="ends in what is no HTTP"):
+            await reading
 
     run(scenario())
 

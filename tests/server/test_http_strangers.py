@@ -1,5 +1,7 @@
 """What strangers see of the HTTP port: the same for a path that there is and for one that there is not."""
 
+import json
+
 import pytest
 
 from http_calls import CLASSIFY, STREAM, STREAMS, ask, asked, envelopes, served
@@ -32,6 +34,18 @@ def test_strangers_see_no_difference_between_paths(paths, kind, header, tmp_path
                 headers.pop("date")
                 seen.append((status, headers, body))
             assert [seen[0]] * len(paths) == seen
+
+    run(scenario())
+
+
+def test_a_path_that_there_is_not_is_refused_as_its_like():
+    """Below /weft. and /grpc. as the Connect protocol has it, elsewhere as OpenAI does."""
+
+    async def scenario():
+        async with served(refuse=refuse_path) as server:
+            for path, key in ((NOTHING, "code"), ("/grpc.health.v1.Health/Watch", "code"), ("/v1/nothing", "error")):
+                status, _, body = await ask(server, asked(b"{}", path))
+                assert (404, True) == (status, key in json.loads(body))
 
     run(scenario())
 

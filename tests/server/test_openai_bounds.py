@@ -91,6 +91,16 @@ def test_what_inputs_share_is_bounded():
     assert 1 == len(caller.asked)
 
 
+def test_what_inputs_share_may_be_its_bound():
+    """Together, to the byte."""
+    half = batch.MAX_SHARED_BYTES // 2
+    shared = generation_pb2.GenerateRequest(text="x" * (half - 5))
+    assert half == shared.ByteSize()
+    batch.check_shared(shared, 2, "prompt")
+    with pytest.raises(InvalidRequest, match="2 inputs share"):
+        batch.check_shared(generation_pb2.GenerateRequest(text="x" * (half - 4)), 2, "prompt")
+
+
 def test_a_judged_text_is_shared():
     """The query is in each call, and so is a `text_1` that is the only one."""
     card = model_pb2.GetModelResponse(model={"takes_pairs": True, "labels": ["l"]})

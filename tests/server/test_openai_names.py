@@ -12,7 +12,7 @@ from weft_proto.v1 import common_pb2, generation_pb2
 from weft_server.api.http_messages import HttpRequest
 from weft_server.errors import InvalidRequest
 from weft_server.models.registry import ModelRegistry
-from weft_server.openai_api import chat
+from weft_server.openai_api import chat, forms
 from weft_server.openai_api.errors import error_body
 from weft_server.openai_api.routes import openai_routes
 
@@ -72,6 +72,14 @@ def test_a_form_ends_with_its_last_boundary(caplog):
         status, _, answer = asyncio.run(sent)
         assert (400, "bad_form") == (status, answer["error"]["code"])
     assert [] == [each for each in caplog.records if each.name.startswith("python_multipart")]
+
+
+def test_a_form_has_as_many_parts_as_its_bound():
+    """One more is refused."""
+    fields = {f"f{number}": "x" for number in range(forms.MAX_PARTS - 1)}
+    assert forms.MAX_PARTS == len(forms.read_form(*form(b"x", **fields)))
+    with pytest.raises(InvalidRequest, match="more than 64 parts"):
+        forms.read_form(*form(b"x", one="more", **fields))
 
 
 def test_the_type_of_a_form_is_short():
