@@ -82,7 +82,9 @@ async def asgi():
     """The echo on uvicorn."""
     import uvicorn
 
-    listening = socket.create_server(("127.0.0.1", 0))
+    # One that says that it is of TCP. Otherwise asyncio leaves Nagle's algorithm on, and the body waits for 40 ms.
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.bind(("127.0.0.1", 0))
     config = uvicorn.Config(echo, http="httptools", loop="asyncio", lifespan="off", log_level="warning")
     print(listening.getsockname()[1], flush=True)
     await uvicorn.Server(config).serve([listening])
