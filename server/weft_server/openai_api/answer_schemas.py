@@ -59,8 +59,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     ),
     "LogProbs": _shape(
         tokens=_list(_TEXT),
-        token_logprobs=_list(_NUMBER),
-        top_logprobs=_or_null(_list(_OBJECT)),
+        # Nothing is known of the first token of a prompt that is echoed.
+        token_logprobs=_list(_or_null(_NUMBER)),
+        top_logprobs=_or_null(_list(_or_null(_OBJECT))),
         text_offset=_or_null(_list(_INTEGER)),
     ),
     "ChatCompletion": _shape("alignment", **_TEXT_ANSWER, choices=_list(_CHAT_CHOICE)),
