@@ -4,8 +4,8 @@ import asyncio
 import errno
 import os
 import socket
-import stat
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -53,9 +53,9 @@ async def _ended(reader):
 
 def other_end(address):
     """A socket of this process that is connected to an address."""
-    for name in os.listdir("/proc/self/fd"):
-        if os.path.exists(f"/proc/self/fd/{name}") and stat.S_ISSOCK(os.stat(f"/proc/self/fd/{name}").st_mode):
-            found = socket.socket(fileno=os.dup(int(name)))
+    for path in Path("/proc/self/fd").iterdir():
+        if path.is_socket():
+            found = socket.socket(fileno=os.dup(int(path.name)))
             try:
                 if found.getpeername() == address:
                     return found
