@@ -220,7 +220,7 @@ bench-pair: models ## two checkouts in turn; BEFORE=path
 
 # uvicorn is what ours is compared with, and nothing of ours needs it.
 UVICORN := build/bench/uvicorn
-bench-http: models $(UVICORN)/.fetched ## what a call costs by HTTP; ARGS="costs", "streams", "heads"
+bench-http: models $(UVICORN)/.fetched ## measure what a call costs by HTTP, over gRPC
 	@PYTHONPATH=$(UVICORN) $(BIN)/python tests/bench/http_costs.py $(ARGS)
 
 $(UVICORN)/.fetched: | $(READY)

@@ -61,7 +61,7 @@ async def by_grpc():
 
 async def echo(scope, receive, send):
     """The body, once or as the messages of a stream."""
-    assert scope["type"] == "http"
+    assert "http" == scope["type"]
     body, more = b"", True
     while more:
         event = await receive()

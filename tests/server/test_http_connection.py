@@ -44,16 +44,22 @@ async def _ended(reader):
                 return
 
 
-def test_each_part_of_a_stream_goes_at_once():
+def test_each_part_of_a_stream_goes_at_once(monkeypatch):
     """The system does not keep small parts back until the last one is acknowledged, which takes 40 ms (Nagle)."""
+
+    accepted, made = [], connections.Connection.connection_made
+
+    def note(connection, transport):
+        accepted.append(transport.get_extra_info("socket"))
+        made(connection, transport)
+
+    monkeypatch.setattr(connections.Connection, "connection_made", note)
 
     async def scenario():
         async with served() as server, connected(server) as (reader, writer):
             writer.write(asked())
             await response(reader)
-            (accepted,) = server.server.connections._open
-            own_end = accepted._transport.get_extra_info("socket")
-            assert own_end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
     run(scenario())
 
