@@ -46,7 +46,6 @@ async def _ended(reader):
 
 def test_each_part_of_a_stream_goes_at_once(monkeypatch):
     """The system does not keep small parts back until the last one is acknowledged, which takes 40 ms (Nagle)."""
-
     accepted, made = [], connections.Connection.connection_made
 
     def note(connection, transport):
