@@ -183,19 +183,23 @@ def test_the_page_runs_what_it_brings_and_asks_this_server():
     run(scenario())
 
 
-def test_both_are_for_who_may_call(tmp_path):
-    """A stranger sees what there is at any other path. A caller's token opens them."""
+def test_the_document_is_for_who_may_call(tmp_path):
+    """A stranger sees there what is at any other path, and the page, which is the same for all. A token opens it."""
 
     async def scenario():
         async with served(tmp_path, tokens=TOKENS, routes=with_docs((), refuse_path), refuse=refuse_path) as server:
             seen = []
-            for path in (*BOTH, "/nothing"):
+            for path in (DOCUMENT_PATH, "/nothing"):
                 status, headers, body = await ask(server, asked(b"", path, method="GET"))
                 headers.pop("date")
                 seen.append((status, headers, body))
-            assert (401, [seen[0]] * 3) == (seen[0][0], seen)
-            for path in BOTH:
-                known = head(path, "authorization: Bearer token-of-the-caller", method="GET")
-                assert 200 == (await ask(server, known))[0]
+            assert (401, [seen[0]] * 2) == (seen[0][0], seen)
+            shown = []
+            for caller in ((), ("authorization: Bearer token-of-the-caller",), ("authorization: Bearer of-nobody",)):
+                status, _, body = await ask(server, head(PAGE_PATH, *caller, method="GET"))
+                shown.append((status, body))
+            assert (200, [shown[0]] * 3) == (shown[0][0], shown)
+            known = head(DOCUMENT_PATH, "authorization: Bearer token-of-the-caller", method="GET")
+            assert 200 == (await ask(server, known))[0]
 
     run(scenario())

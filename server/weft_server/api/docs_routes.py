@@ -46,14 +46,15 @@ def with_docs(routes: Iterable[Route], refuse: Callable[[HttpRequest, Refusal], 
         html, headers = _page()
         return HttpResponse(200, html, f"{_HTML}; charset=utf-8", headers)
 
-    def route(path: str, answer: Handler, summary: str, media_type: str) -> Route:
+    def route(path: str, answer: Handler, summary: str, media_type: str, *, is_open: bool = False) -> Route:
         described = _described(path, summary, media_type)
-        return Route("GET", path, _NO_CALL, 0, lambda *_: 0, answer, refuse, lambda: described)
+        return Route("GET", path, _NO_CALL, 0, lambda *_: 0, answer, refuse, lambda: described, is_open)
 
     every = (
         *routes,
         route(DOCUMENT_PATH, show_document, "This document", JSON),
-        route(PAGE_PATH, show_page, "A page that shows it", _HTML),
+        # A browser sends no token when it opens a page. The page asks for one, and sends it for the document.
+        route(PAGE_PATH, show_page, "A page that shows it", _HTML, is_open=True),
     )
     return every
 

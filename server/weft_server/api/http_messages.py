@@ -109,6 +109,7 @@ class Route:
         answer: answers.
         refuse: makes the response of what is refused, also before the body is read.
         describe: says what it does.
+        is_open: whether strangers may have it too.
     """
 
     method: str
@@ -119,3 +120,4 @@ class Route:
     answer: Handler
     refuse: Callable[[HttpRequest, Refusal], Response]
     describe: Callable[[], Operation]
+    is_open: bool = False
