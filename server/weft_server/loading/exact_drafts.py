@@ -1,0 +1,45 @@
+"""How many tokens the rows of a model may draft: as many as the settings say, if that changes no bit of an answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from weft_proto.v1 import bundle_pb2
+from weft_server.engine.decode_runner import DecodeRunner
+from weft_server.engine.slots import Slots
+from weft_server.engine.speculation_check import drafts_are_exact
+from weft_server.runtime.adapter_stack import AdapterStack
+
+if TYPE_CHECKING:
+    from weft_server.config import ServerConfig
+    from weft_server.loading.lanes import Graphs
+    from weft_server.runtime.session import Session
+
+_log = structlog.get_logger(__name__)
+
+
+def exact_drafts(graphs: Graphs, decoder: Session | None, config: ServerConfig) -> int:
+    """Return the most tokens that a run of `decoder` may verify; 0 if it cannot, or not with the bits of single steps.
+
+    It is tried in a slot of its own, on this processor.
+    """
+    manifest = graphs.manifest
+    text, most = manifest.text, min(config.num_speculative_tokens, manifest.text.max_total_tokens - 1)
+    if decoder is None or most < 1 or not graphs.device.in_place or not _verifies(manifest):
+        return 0
+    stack = AdapterStack(manifest.adapters, 1) if manifest.adapters.layers else None
+    slots = Slots(1, text.max_new_tokens, 0, stack)
+    runner = DecodeRunner(manifest, None, decoder, slots, max_drafts=most)
+    if drafts_are_exact(runner, slots, most, vocab_size=text.source_vocab_size, max_total=text.max_total_tokens):
+        return most
+    _log.warning("runs of several tokens have other bits here, nothing is drafted", model=graphs.bundle.name)
+    return 0
+
+
+def _verifies(manifest: bundle_pb2.BundleManifest) -> bool:
+    """Whether the decoder may be asked what follows each of several tokens: its lengths may be more than its rows."""
+    decoder = next(graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_DECODER)
+    sizes = {port.name: port.shape[0] for port in decoder.inputs if port.name in {"input_ids", "lengths"}}
+    return sizes["input_ids"] != sizes["lengths"]
