@@ -120,6 +120,7 @@ class DecodeRunner:
         self._prefills: dict[tuple[int, int, int, bool], BoundSession] = {}
         self._mixes: dict[tuple[int, int, bool], BoundSession] = {}
         self._verifies: dict[tuple[int, bool], BoundSession] = {}
+        self.max_drafts = max_drafts
         # What a run reads that verifies drafts: the input id before them, and how many tokens come before each answer.
         self._draft_ids = np.zeros((1, 1 + max_drafts), np.int64)
         self._draft_ends = np.arange(1, 2 + max_drafts, dtype=np.int32)

@@ -54,14 +54,16 @@ class Speculation:
         return found.token_ids[: min(size, most)]
 
     def note(self, num_drafts: int, num_accepted: int) -> None:
-        """Count what became of a run's drafts. The row drafts twice as many if all were right, and else half.
+        """Count what became of a run's drafts. The row drafts twice as many if all were right, half if none was.
 
-        It may have ended: then nobody reads how many it would draft.
+        With none left, it tries one where a long match is found.
         """
         self._metrics.draft_tokens.inc(num_drafts)
         self._metrics.accepted_tokens.inc(num_accepted)
         slots = self._slots
+        if not slots.num_running:
+            return
         if num_accepted == num_drafts:
-            slots.draft_size[0] = min(self._most, max(num_drafts * 2, 2))
+            slots.draft_size[0] = min(self._most, 2 * num_drafts)
         elif not num_accepted:
             slots.draft_size[0] = num_drafts // 2

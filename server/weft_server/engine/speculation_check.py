@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 _PASTS = (5, 700)
 
 
-def drafts_are_exact(runner: DecodeRunner, slots: Slots, max_drafts: int, *, vocab_size: int, max_total: int) -> bool:
-    """Whether runs that verify up to `max_drafts` drafts give the bits of single steps: candidates, logits, caches.
+def drafts_are_exact(runner: DecodeRunner, slots: Slots, vocab_size: int) -> bool:
+    """Whether runs that verify as many drafts as the runner may have the bits of single steps: all outputs, and caches.
 
     All numbers of drafts are tried behind few tokens; one draft, and the most, behind many. What the caches hold is
     random. The slots and the states are not as new afterwards.
     """
     states = runner.host_states
     assert states is not None, "drafts are verified on the host alone. This is a bug."
+    max_drafts, max_total = runner.max_drafts, runner.kv_capacity // slots.num_slots
     rng = np.random.default_rng(0)
     ids = rng.integers(0, vocab_size, 1 + max_drafts)
     slots.reads_all[0] = True
@@ -41,7 +42,7 @@ def drafts_are_exact(runner: DecodeRunner, slots: Slots, max_drafts: int, *, voc
             if not all(np.array_equal(one[: 1 + size], each) for one, each in zip(single, together, strict=True)):
                 return False
             written = _entries(states, past, 1 + size)
-            if not all(np.array_equal(one[..., : 1 + size, :], each) for one, each in zip(entries, written, strict=True)):
+            if not all(np.array_equal(one[: 1 + size], each) for one, each in zip(entries, written, strict=True)):
                 return False
     return True
 
@@ -63,17 +64,17 @@ def _all_of(candidates: Candidates) -> list[np.ndarray]:
 
 
 def _entries(states: HostStates, start: int, count: int) -> list[np.ndarray]:
-    """Return what the first slot holds of `count` tokens from `start` on, of each cache, [heads, count, width]."""
-    return [_of_slot(state)[..., start : start + count, :] for state in states.states]
+    """Return what the first slot holds of `count` tokens from `start` on, of each cache: [count, ...]."""
+    return [_by_token(state)[start : start + count] for state in states.states]
 
 
 def _fill(states: HostStates, rng: np.random.Generator, start: int, stop: int) -> None:
     for state in states.states:
-        part = _of_slot(state)[..., start:stop, :]
+        part = _by_token(state)[start:stop]
         drawn = rng.standard_normal(part.shape, np.float32)
         part[...] = (drawn * 40).clip(-127, 127) if part.dtype == np.int8 else drawn
 
 
-def _of_slot(state: State) -> np.ndarray:
-    slot: np.ndarray = state.past(0)[0]
-    return slot
+def _by_token(state: State) -> np.ndarray:
+    """A cache's first slot, with its tokens first."""
+    return np.moveaxis(state.past(0)[0], state.spec.length_axis, 0)

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from weft_proto.first_line import first_line
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
 from weft_server.engine.speculation_check import drafts_are_exact
+from weft_server.errors import BundleError
 from weft_server.runtime.adapter_stack import AdapterStack
+from weft_server.runtime.session import is_out_of_memory
 
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
@@ -32,14 +36,26 @@ def exact_drafts(graphs: Graphs, decoder: Session | None, config: ServerConfig) 
     stack = AdapterStack(manifest.adapters, 1) if manifest.adapters.layers else None
     slots = Slots(1, text.max_new_tokens, 0, stack)
     runner = DecodeRunner(manifest, None, decoder, slots, max_drafts=most)
-    if drafts_are_exact(runner, slots, most, vocab_size=text.source_vocab_size, max_total=text.max_total_tokens):
+    try:
+        is_exact = drafts_are_exact(runner, slots, text.source_vocab_size)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise BundleError(f"the DECODER does not verify drafts as its lengths promise: {first_line(error)}") from error
+    if is_exact:
         return most
     _log.warning("runs of several tokens have other bits here, nothing is drafted", model=graphs.bundle.name)
     return 0
 
 
 def _verifies(manifest: bundle_pb2.BundleManifest) -> bool:
-    """Whether the decoder may be asked what follows each of several tokens: its lengths may be more than its rows."""
+    """Whether the decoder may be asked what follows each of several tokens: its lengths may be more than its rows.
+
+    A row goes back in its caches where a draft is wrong. No other state can.
+    """
+    caches = all(state.kind == bundle_pb2.STATE_KIND_KV_CACHE for state in manifest.states)
+    if not caches or not TASKS[manifest.task].takes_prompt:
+        return False
     decoder = next(graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_DECODER)
     sizes = {port.name: port.shape[0] for port in decoder.inputs if port.name in {"input_ids", "lengths"}}
     return sizes["input_ids"] != sizes["lengths"]
