@@ -173,27 +173,25 @@ def row(num_new, past, *, max_new=50):
     return slots, Speculation(slots, max_total=64, most=7, metrics=Metrics().for_model("m", 1, "t"))
 
 
-def test_a_row_drafts_more_while_drafts_are_right():
-    """Four at first, twice as many after a run whose drafts were all right, half as many after one of none.
+def test_a_row_drafts_fewer_where_drafts_are_wrong():
+    """As many as it may; half as many after a run in which none was right; all again after one in which all were.
 
-    When nothing is left, a long match is tried with one.
+    When nothing is left, a long match is tried with one, and a short one is not.
     """
     slots, drafting = row(4, 15)
     sizes = []
-    for accepted in (True, True, False, False, False, False, True, True):
-        num = len(drafting.drafts())
-        sizes.append(num)
-        drafting.note(num, num if accepted else 0)
-    assert [4, 7, 7, 3, 1, 1, 1, 2] == sizes
+    for share in (1, 0.5, 0, 0.5, 0, 0, 0, 1, 1):
+        sizes.append(len(drafting.drafts()))
+        drafting.note(sizes[-1], int(share * sizes[-1]))
+    assert [7, 7, 7, 3, 3, 1, 1, 1, 7] == sizes
     slots.output_ids[0, :4] = [1, 2, 7, 8]
-    slots.draft_size[0] = 0
+    assert [1, 2, 7, 8, 1, 2, 7] == drafting.drafts().tolist()
+    slots.num_missed[0] = 3
     assert 0 == len(drafting.drafts())
-    slots.draft_size[0] = 2
-    assert [1, 2] == drafting.drafts().tolist()
 
 
 @pytest.mark.parametrize(
-    ("num_new", "past", "max_new", "most"), [(4, 15, 50, 4), (4, 15, 7, 2), (4, 15, 5, 0), (4, 60, 50, 3), (4, 63, 50, 0)]
+    ("num_new", "past", "max_new", "most"), [(4, 15, 50, 7), (4, 15, 7, 2), (4, 15, 5, 0), (4, 60, 50, 3), (4, 63, 50, 0)]
 )
 def test_no_run_goes_past_an_end(num_new, past, max_new, most):
     """What is drafted fits into the rest of the answer, the token behind it included, and into the cache."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from weft_server.sequence import Decoding, Sequence
 
 
-# How many tokens a row drafts at first: see Speculation.
-_FIRST_DRAFTS = 4
 # Seeds are counted modulo this.
 _NUM_SEEDS = 1 << 64
 _NO_SEARCH = -1
@@ -78,8 +76,8 @@ class Slots:
         self.num_new = np.zeros(num_slots, np.int64)
         self.output_ids = np.zeros((num_slots, max_new_tokens), np.int64)
         self.log_probs = np.zeros((num_slots, max_new_tokens), np.float32)
-        # How many tokens it drafts when it runs alone.
-        self.draft_size = np.zeros(num_slots, np.int64)
+        # Runs in which no draft of it was right, since all of a run were.
+        self.num_missed = np.zeros(num_slots, np.int64)
         # When the last token came, in monotonic seconds. Before the first one, anything.
         self.last_token = np.zeros(num_slots, np.float64)
         # What the request asked for.
@@ -139,7 +137,7 @@ class Slots:
         self.memory_lengths[slot] = 1
         self.adapters[slot] = self.stack.take(sequence.adapter) if self.stack else NONE
         self.num_new[slot] = 0
-        self.draft_size[slot] = _FIRST_DRAFTS
+        self.num_missed[slot] = 0
 
         self.prefix_left[slot] = num_prefix = len(sequence.prefix_ids)
         self.prefix_ids[slot, self.prefix_ids.shape[1] - num_prefix :] = sequence.prefix_ids

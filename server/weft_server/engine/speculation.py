@@ -48,22 +48,22 @@ class Speculation:
         source = slots.sequence_in(0).source
         assert isinstance(source, Ids), "a prompt is no ids. This is a bug."
         found = look_up(np.concatenate((source.array, slots.output_ids[0, :num_new])), most)
-        size = int(slots.draft_size[0])
+        size = self._most >> int(slots.num_missed[0])
         if not size and found.num_matched >= _LONG_MATCH:
             size = 1
         return found.token_ids[: min(size, most)]
 
     def note(self, num_drafts: int, num_accepted: int) -> None:
-        """Count what became of a run's drafts. The row drafts twice as many if all were right, half if none was.
+        """Count what became of a run's drafts. The row drafts half as many if none was right, and all again if all were.
 
-        With none left, it tries one where a long match is found.
+        When it drafts none, it still tries one where a long match is found.
         """
         self._metrics.draft_tokens.inc(num_drafts)
         self._metrics.accepted_tokens.inc(num_accepted)
         slots = self._slots
         if not slots.num_running:
             return
-        if num_accepted == num_drafts:
-            slots.draft_size[0] = min(self._most, 2 * num_drafts)
-        elif not num_accepted:
-            slots.draft_size[0] = num_drafts // 2
+        if not num_accepted:
+            slots.num_missed[0] += 1
+        elif num_accepted == num_drafts:
+            slots.num_missed[0] = 0
