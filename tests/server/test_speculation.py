@@ -138,7 +138,7 @@ def test_what_was_drafted_in_vain_is_never_read(directory, monkeypatch):
 
 
 def test_each_token_counts_once(directory, monkeypatch):
-    """Of an answer that drafts, each token is produced once, and each but the first has a gap. Right drafts save steps."""
+    """Each token is produced once, and each but the first has a gap. Each right draft saves a step."""
 
     async def run():
         async with Loaded(directory, **SERVED) as model:
@@ -191,7 +191,8 @@ def test_a_row_drafts_fewer_where_drafts_are_wrong():
 
 
 @pytest.mark.parametrize(
-    ("num_new", "past", "max_new", "most"), [(4, 15, 50, 7), (4, 15, 7, 2), (4, 15, 5, 0), (4, 60, 50, 3), (4, 63, 50, 0)]
+    ("num_new", "past", "max_new", "most"),
+    [(4, 15, 50, 7), (4, 15, 7, 2), (4, 15, 5, 0), (4, 60, 50, 3), (4, 63, 50, 0)],
 )
 def test_no_run_goes_past_an_end(num_new, past, max_new, most):
     """What is drafted fits into the rest of the answer, the token behind it included, and into the cache."""

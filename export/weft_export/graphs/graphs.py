@@ -202,9 +202,7 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     return (*text, Input(MASK_POSITIONS, torch.zeros(batch, _MASKS, dtype=torch.int64), {**rows, 1: "masks"}))
 
 
-def _decoder(
-    checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor], *, verifies: bool
-) -> Graph:
+def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor], *, verifies: bool) -> Graph:
     assert checkpoint.text is not None
     view = DecoderView(model, verifies=verifies)
     one_at_a_time = any(state.kind == RECURRENT for state in states)

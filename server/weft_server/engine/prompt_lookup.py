@@ -18,10 +18,10 @@ class Drafts(NamedTuple):
 
 
 def look_up(history: np.ndarray, most: int) -> Drafts:
-    """Return at most `most` tokens that may follow `history`, int64 [tokens]: those that did where its end stood before.
+    """Return `most` tokens that may follow `history`, int64 [tokens]: those that did where its end stood before.
 
-    "Prompt Lookup Decoding" (Saxena 2023). Of several such places, the last one counts. A draft that reaches the end of
-    the text goes on with its own beginning, as a text that repeats itself does.
+    "Prompt Lookup Decoding" (Saxena 2023). Of several such places, the last one counts. Without one there are no
+    drafts. A draft that reaches the end of the text goes on with its own beginning, as a text that repeats itself does.
     """
     for size in _NGRAMS:
         end = len(history) - size

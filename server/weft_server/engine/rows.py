@@ -149,11 +149,11 @@ class Rows:
         self._give(0, candidates)
 
     def verify(self, drafts: np.ndarray, candidates: Candidates) -> int:
-        """Give the only row the tokens of a run that has read drafts behind its input id, up to the first that is wrong.
+        """Give the only row the tokens of a run that has read drafts, and what follows those that are right.
 
-        drafts is int64 [n]. candidates are [n + 1, ...], behind the input id and behind each draft. Each token is chosen
-        as in a step of its own: by the row's settings, its rules and its draw for this place. A draft is right if it is
-        that token. Returns how many drafts were right.
+        drafts is int64 [n]. candidates are [n + 1, ...], behind the input id and behind each draft. Each token is
+        chosen as in a step of its own: by the row's settings, its rules and its draw for this place. A draft is right
+        if it is that token. Returns how many were right.
         """
         slots, start, now = self.slots, float(self.slots.last_token[0]), time.monotonic()
         num_given = 0

@@ -54,9 +54,10 @@ class Speculation:
         return found.token_ids[: min(size, most)]
 
     def note(self, num_drafts: int, num_accepted: int) -> None:
-        """Count what became of a run's drafts. The row drafts half as many if none was right, and all again if all were.
+        """Count what became of a run's drafts.
 
-        When it drafts none, it still tries one where a long match is found.
+        The row drafts half as many if none was right, and all again if all were. Where that leaves none, it still tries
+        one behind a long match.
         """
         self._metrics.draft_tokens.inc(num_drafts)
         self._metrics.accepted_tokens.inc(num_accepted)

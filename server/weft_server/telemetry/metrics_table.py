@@ -204,7 +204,8 @@ TABLE = (
         "histogram",
         "inter_token_latency_seconds",
         "Between two tokens of one row. A request has several if it searches or has several outputs. "
-        "While a row is parked without blocks, it waits for its next token.",
+        "While a row is parked without blocks, it waits for its next token. "
+        "Tokens of one run of drafts share its time.",
         buckets=SECONDS,
     ),
     Spec("histogram", "decode_step_seconds", "One model run of a decode step.", buckets=SECONDS),
