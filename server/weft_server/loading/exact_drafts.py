@@ -17,21 +17,23 @@ from weft_server.runtime.adapter_stack import AdapterStack
 from weft_server.runtime.session import is_out_of_memory
 
 if TYPE_CHECKING:
-    from weft_server.config import ServerConfig
-    from weft_server.loading.lanes import Graphs
+    from weft_server.bundle.load import Bundle
     from weft_server.runtime.session import Session
 
 _log = structlog.get_logger(__name__)
 
 
-def exact_drafts(graphs: Graphs, decoder: Session | None, config: ServerConfig) -> int:
+def exact_drafts(bundle: Bundle, decoder: Session, num_speculative_tokens: int) -> int:
     """Return the most tokens that a run of `decoder` may verify; 0 if it cannot, or not with the bits of single steps.
 
     It is tried in a slot of its own, on this processor.
+
+    Raises:
+        BundleError: such a run fails, though the bundle says that there are such.
     """
-    manifest = graphs.manifest
-    text, most = manifest.text, min(config.num_speculative_tokens, manifest.text.max_total_tokens - 1)
-    if decoder is None or most < 1 or not graphs.device.in_place or not _verifies(manifest):
+    manifest = bundle.manifest
+    text, most = manifest.text, min(num_speculative_tokens, manifest.text.max_total_tokens - 1)
+    if most < 1 or not decoder.device.in_place or not _verifies(manifest):
         return 0
     stack = AdapterStack(manifest.adapters, 1) if manifest.adapters.layers else None
     slots = Slots(1, text.max_new_tokens, 0, stack)
@@ -44,7 +46,7 @@ def exact_drafts(graphs: Graphs, decoder: Session | None, config: ServerConfig) 
         raise BundleError(f"the DECODER does not verify drafts as its lengths promise: {first_line(error)}") from error
     if is_exact:
         return most
-    _log.warning("runs of several tokens have other bits here, nothing is drafted", model=graphs.bundle.name)
+    _log.warning("runs of several tokens have other bits here, nothing is drafted", model=bundle.name)
     return 0
 
 

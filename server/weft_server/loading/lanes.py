@@ -179,7 +179,8 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     cache = _prefix_cache(graphs, config, metrics)
     max_prefix = longest_prefix(manifest)
     is_biased = not graphs.device.in_place and graphs.attend_with_bias(bundle_pb2.GRAPH_ROLE_DECODER)
-    max_drafts = exact_drafts(graphs, decoders[0], config)
+    assert decoders[0] is not None, "a bundle without its decoder was accepted. This is a bug."
+    max_drafts = exact_drafts(graphs.bundle, decoders[0], config.num_speculative_tokens)
 
     def make(index: int) -> DecodeLane:
         # The slots are divided as evenly as possible.
