@@ -137,6 +137,31 @@ def test_what_was_drafted_in_vain_is_never_read(directory, monkeypatch):
     asyncio.run(run())
 
 
+def test_an_answer_ends_where_its_drafts_go_on(directory, monkeypatch):
+    """A stop token among drafts that are all right ends the answer there, as without drafts, and no lane fails."""
+    free = {"token_ids": {"ids": PROMPTS[1]}, "decoding": {"max_new_tokens": 32, "min_new_tokens": 32, "greedy": {}}}
+
+    async def run():
+        async with Loaded(directory, num_speculative_tokens=0, **SERVED) as model:
+            ids = what(await ask(model, **free))[1]
+            stop = ids[5]
+            assert stop not in ids[:5]
+            stopped = free | {"decoding": {"max_new_tokens": 32, "greedy": {}, "stop_token_ids": {"ids": [stop]}}}
+            plain = what(await ask(model, **stopped))
+        text = [*PROMPTS[1], *ids]
+        monkeypatch.setattr(
+            speculation, "look_up", lambda history, most: Drafts(np.array(text[len(history) :][:most]), 3)
+        )
+        async with Loaded(directory, **SERVED) as model:
+            assert plain == what(await ask(model, **stopped))
+            assert 4 == model.metrics.accepted_tokens.value
+            assert not any(
+                count.value for (name, _), count in model.metrics.counters.items() if name == "failures_total"
+            )
+
+    asyncio.run(run())
+
+
 def test_each_token_counts_once(directory, monkeypatch):
     """Each token is produced once, and each but the first has a gap. Each right draft saves a step."""
 
@@ -188,6 +213,13 @@ def test_a_row_drafts_fewer_where_drafts_are_wrong():
     assert [1, 2, 7, 8, 1, 2, 7] == drafting.drafts().tolist()
     slots.num_missed[0] = 3
     assert 0 == len(drafting.drafts())
+    slots.clear(0)
+    slots.place(0, Sequence("next", Ids(np.array([5, 6, 7, 5, 6])), Decoding(50, 0)))
+    slots.num_new[0], slots.output_ids[0, 0] = 1, 7
+    assert 7 == len(drafting.drafts())
+    slots.num_running = 0  # the row has ended: slot 0 may hold the next prompt by now
+    drafting.note(7, 0)
+    assert 0 == slots.num_missed[0]
 
 
 @pytest.mark.parametrize(
@@ -238,6 +270,7 @@ def test_runs_of_several_tokens_have_the_bits_of_single_ones(directory):
 def test_where_bits_differ_nothing_is_drafted(directory, monkeypatch):
     """The model is served without drafts."""
     monkeypatch.setattr("weft_server.loading.exact_drafts.drafts_are_exact", lambda *_: False)
+    monkeypatch.setattr(speculation, "look_up", lambda _, most: Drafts(np.full(most, 3), 3))
 
     async def run():
         async with Loaded(directory, **SERVED) as model:
