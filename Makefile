@@ -237,7 +237,7 @@ bench-prefix: $(READY) ## measure the first token with and without the prefix ca
 	@$(BIN)/python tests/bench/prefix.py $(ARGS)
 
 bench-speculation: $(REAL)/smollm2/config.json ## measure answers with and without drafts, at int8
-	@test -e $(REAL)/int8/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/int8/smollm2/1 --precision int8 --max-tokens 1024
+	@test -e $(REAL)/int8/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/int8/smollm2/1 --precision int8 --max-tokens 1024 --no-explain --no-score
 	@$(BIN)/python tests/bench/speculation.py $(REAL)/int8/smollm2/1 $(ARGS)
 
 bench-overload: models ## measure answers under too much load, eight minutes
