@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-
 from tiny import CHECKPOINTS
+
 from weft_export.graphs.graphs import graphs_of
 from weft_export.layers.pooling import last_position, last_positions
 from weft_proto.v1 import bundle_pb2
