@@ -33,7 +33,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-all test-fast test-converters matrix wire mutants fuzz soak real envoy demo-real test-real test-precisions check lint fmt
-.PHONY: picture proto bench-smoke bench-pair bench-http bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families test-clients
+.PHONY: picture proto bench-smoke bench-pair bench-http bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-speculation bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families test-clients
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -258,6 +258,10 @@ bench-precisions: $(READY) ## measure a decode step at each precision
 
 bench-prefix: $(READY) ## measure the first token with and without the prefix cache
 	@$(BIN)/python tests/bench/prefix.py $(ARGS)
+
+bench-speculation: $(REAL)/smollm2/config.json ## measure answers with and without drafts, at int8
+	@test -e $(REAL)/int8/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/int8/smollm2/1 --precision int8 --max-tokens 1024 --no-explain --no-score
+	@$(BIN)/python tests/bench/speculation.py $(REAL)/int8/smollm2/1 $(ARGS)
 
 bench-overload: models ## measure answers under too much load, eight minutes
 	@$(BIN)/python tests/bench/overload.py $(ARGS)

@@ -133,6 +133,14 @@ class ServerConfig(BaseSettings):
         "that it has read twice. Whoever sends them again does not wait for them, and gets the same bits. "
         "0 means none. Only with `--device cpu`.",
     )
+    num_speculative_tokens: int = Field(
+        7,
+        ge=0,
+        le=7,
+        description="Most tokens that a generated answer drafts from its own prompt and text in a step, while it runs "
+        "alone in its lane. Those that are right are given at once. No answer changes by a bit: a model for which that "
+        "does not hold drafts none. Only int8 bundles, on the CPU. 0 means none.",
+    )
     batch_tokens: Count = Field(
         4096,
         le=10_000_000,

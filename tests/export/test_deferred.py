@@ -28,7 +28,7 @@ def feeds_for(session):
     """Rows at the start of their answers, with random states."""
     feeds = {}
     for port in session.get_inputs():
-        shape = [{"batch": ROWS, "seq": 1}.get(size, size) for size in port.shape]
+        shape = [{"batch": ROWS, "rows": ROWS, "seq": 1}.get(size, size) for size in port.shape]
         feeds[port.name] = np.ones(shape, DTYPES[port.type])
         if port.name.startswith(("past_key_values", "memory.")):
             feeds[port.name] = (RNG.standard_normal(shape) * 3).astype(DTYPES[port.type])

@@ -190,7 +190,7 @@ def test_a_smoothed_row_has_its_bits_in_any_crowd(smoothed_bundle):
     random = np.random.default_rng(0)
     feeds = {}
     for port in session.get_inputs():
-        shape = [9 if axis == "batch" else 1 if axis == "seq" else axis for axis in port.shape]
+        shape = [9 if axis in ("batch", "rows") else 1 if axis == "seq" else axis for axis in port.shape]
         if port.type == "tensor(int8)":
             feeds[port.name] = random.integers(-50, 50, shape, np.int8)
     feeds |= {

@@ -11,7 +11,7 @@ from weft_export.layers.attention import SelfAttention, causal_mask
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
 from weft_export.layers.paged_attention import MAX_HEAD_DIM
-from weft_export.layers.pooling import last_position
+from weft_export.layers.pooling import last_position, last_positions
 from weft_export.layers.run import PackedRun, Run
 from weft_export.layers.score_bias import ScoreBias
 from weft_export.layers.style import Style, StyledLayer
@@ -110,6 +110,7 @@ class CausalTransformer(Writer):
     # Most requests here sample, often from the best 40 or 50 tokens. To read a whole row of logits costs more.
     max_candidates = 64
     mixes = True
+    verifies = True
     scores = True
 
     def __init__(
@@ -179,14 +180,15 @@ class CausalTransformer(Writer):
         return weights
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Return logits [batch, vocab] of each row's last real token, and the present caches."""
+        """See Writer."""
         x = self.embed(run.input_ids, run.past_lengths)
         bias = self._bias_of(run)
         presents = []
         for layer, past, rotary in zip(self.layers, pairs(states), self.rotary, strict=True):
             x, present = layer.step(x, past, run, rotary, bias)
             presents.append(present)
-        return self.logits(self.norm(last_position(x, run.lengths))), list(flat(presents))
+        picked = (last_positions if run.verifies else last_position)(x, run.lengths)
+        return self.logits(self.norm(picked)), list(flat(presents))
 
     def mixed_step(
         self, run: Run, states: Sequence[Tensor], prompt: Run, prompt_states: Sequence[Tensor]

@@ -66,6 +66,8 @@ class Writer(nn.Module):
     """How many heads each layer that can explain has, in order. Empty when nothing attends to the source."""
     mixes: bool = False
     """Whether a step can read a piece of a prompt beside its rows."""
+    verifies: bool = False
+    """Whether a step can be asked for the logits behind several tokens of a row: see last_positions."""
     scores: bool = False
     """Whether graphs/score_graph.py can make a graph that scores a given answer of the graphs that decode.
 
@@ -92,7 +94,10 @@ class Writer(nn.Module):
         raise NotImplementedError
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Return logits [batch, vocab] after each row's last real token, and the present of each returned state."""
+        """Return logits [batch, vocab] after each row's last real token, and the present of each returned state.
+
+        Of a run that verifies they are [rows, vocab], of which run.lengths says how many there are.
+        """
         raise NotImplementedError
 
     def mixed_step(

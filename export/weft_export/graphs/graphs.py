@@ -62,7 +62,7 @@ _STATELESS: dict[bundle_pb2.GraphRole.ValueType, tuple[str, Callable[[Classifier
 # What a SCORE graph is made of.
 _SCORED = (bundle_pb2.GRAPH_ROLE_ENCODER, bundle_pb2.GRAPH_ROLE_DECODER)
 # Sizes to trace with. They all differ, and none is below 2: torch.export would take that for a constant.
-_BATCH, _SEQ, _TARGET, _MASKS, _BLOCKS, _TOKENS = 2, 5, 3, 4, 6, 7
+_BATCH, _SEQ, _TARGET, _MASKS, _BLOCKS, _TOKENS, _ENDS = 2, 5, 3, 4, 6, 7, 8
 _ROWS = {0: "batch"}
 
 
@@ -140,7 +140,11 @@ def graphs_of(
         if encoded:
             source = _source(checkpoint, _BATCH)
             graphs.append(Graph(bundle_pb2.GRAPH_ROLE_ENCODER, "encoder.onnx", EncoderView(model), source, encoded))
-        decoders = [_paged(model, states) if checkpoint.paged else _decoder(checkpoint, model, states)]
+        # At other precisions, a run of several tokens has other bits than runs of one.
+        verifies = model.verifies and precision == bundle_pb2.PRECISION_INT8 and TASKS[checkpoint.task].takes_prompt
+        decoders = [
+            _paged(model, states) if checkpoint.paged else _decoder(checkpoint, model, states, verifies=verifies)
+        ]
         if mixed_runs:
             decoders.append(_mixed(checkpoint, model, states))
         # On a device a condition would wait for the host, and CUDA's captured graphs know none.
@@ -198,15 +202,16 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     return (*text, Input(MASK_POSITIONS, torch.zeros(batch, _MASKS, dtype=torch.int64), {**rows, 1: "masks"}))
 
 
-def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
+def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor], *, verifies: bool) -> Graph:
     assert checkpoint.text is not None
-    view = DecoderView(model)
+    view = DecoderView(model, verifies=verifies)
     one_at_a_time = any(state.kind == RECURRENT for state in states)
     seq, axes = (1, _ROWS) if one_at_a_time else (_TARGET, {**_ROWS, 1: "seq"})
+    ends = {0: "rows"} if verifies else _ROWS
     inputs = [
         Input("input_ids", torch.zeros(_BATCH, seq, dtype=torch.int64), axes),
         Input("past_lengths", torch.zeros(_BATCH, dtype=torch.int32), _ROWS),
-        Input("lengths", torch.full((_BATCH,), seq, dtype=torch.int32), _ROWS),
+        Input("lengths", torch.full((_ENDS if verifies else _BATCH,), seq, dtype=torch.int32), ends),
         Input("total_length", torch.tensor([checkpoint.text.max_total_tokens], dtype=torch.int32), {}),
     ]
     if view.has_memory:

@@ -31,11 +31,12 @@ class EncoderView(nn.Module):
 
 
 class DecoderView(nn.Module):
-    """One run of a decoder over its states."""
+    """One run of a decoder over its states. With `verifies`, it may be asked for several positions of a row."""
 
-    def __init__(self, model: Writer) -> None:
+    def __init__(self, model: Writer, *, verifies: bool) -> None:
         super().__init__()
         self.model = model
+        self.verifies = verifies
         self.has_memory = any(state.kind == MEMORY for state in model.states)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -46,7 +47,7 @@ class DecoderView(nn.Module):
         input_ids, past_lengths, lengths, total_length, *states = inputs
         memory_lengths = states.pop(0) if self.has_memory else None
         with watching() as inner:
-            run = Run(input_ids, past_lengths, lengths, total_length, memory_lengths)
+            run = Run(input_ids, past_lengths, lengths, total_length, memory_lengths, self.verifies)
             logits, presents = self.model.step(run, states)
         inside = inner if torch.onnx.is_in_onnx_export() else ()
         return (*candidates(logits, self.model.max_candidates), *presents, *inside)

@@ -40,6 +40,15 @@ def last_position(x: Tensor, lengths: Tensor) -> Tensor:
     return noted(position_before_end(noted(x), lengths))
 
 
+def last_positions(x: Tensor, lengths: Tensor) -> Tensor:
+    """Do as last_position for lengths [rows], of which there may be more than rows of x: [rows, width].
+
+    Those behind are of the last row of x. So of a batch of one, they may ask for any of its positions.
+    """
+    rows = torch.minimum(torch.arange(lengths.shape[0]), torch.arange(x.shape[0])[-1:])
+    return noted(noted(x).flatten(0, 1).index_select(0, rows * x.shape[1] + lengths.long() - 1))
+
+
 def position_before_end(x: Tensor, lengths: Tensor) -> Tensor:
     """Do as last_position for a model that is taken apart nowhere."""
     index = (lengths.long() - 1)[:, None, None].expand(-1, 1, x.shape[-1])

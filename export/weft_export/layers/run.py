@@ -12,9 +12,10 @@ class Run:
 
     input_ids: int64 [batch, seq], right-padded. With a RECURRENT state, seq is 1.
     past_lengths: int32 [batch], how many tokens came before.
-    lengths: int32 [batch], how many of seq are real.
+    lengths: int32 [batch], how many of seq are real. Of a run that `verifies`, see last_positions.
     total_length: int32 [1], the capacity of the caches.
     memory_lengths: int32 [batch], how much of each row's memory is real. None without a MEMORY state.
+    verifies: whether it may be asked for the logits behind several tokens of a row.
     """
 
     input_ids: Tensor
@@ -22,6 +23,7 @@ class Run:
     lengths: Tensor
     total_length: Tensor
     memory_lengths: Tensor | None
+    verifies: bool = False
 
     @property
     def last_index(self) -> Tensor:

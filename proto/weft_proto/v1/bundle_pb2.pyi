@@ -128,7 +128,11 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
     descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
     tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE and TASK_ANSWER, seq is always 1. With a
-    MEMORY it is at most as long as the picture. A graph may have
+    MEMORY it is at most as long as the picture.
+
+    For TASK_GENERATE, `lengths` may be [rows], and the outputs but the presents too, where rows is batch or more: then lengths
+    behind those of the batch are of its last row. So a run of one sequence may be asked what follows each of its new tokens. A
+    server asks for that where it has seen that such a run has the bits of as many runs of one token. A graph may have
     an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
     the DECODER has.
 
@@ -210,7 +214,11 @@ right padding; `total_length` [1] on the host, the cache's capacity; `memory_len
 state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
 descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
 tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE and TASK_ANSWER, seq is always 1. With a
-MEMORY it is at most as long as the picture. A graph may have
+MEMORY it is at most as long as the picture.
+
+For TASK_GENERATE, `lengths` may be [rows], and the outputs but the presents too, where rows is batch or more: then lengths
+behind those of the batch are of its last row. So a run of one sequence may be asked what follows each of its new tokens. A
+server asks for that where it has seen that such a run has the bits of as many runs of one token. A graph may have
 an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
 the DECODER has.
 

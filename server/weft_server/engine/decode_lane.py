@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft_server.engine.lane import Take
     from weft_server.engine.prefix_reader import PrefixReader
     from weft_server.engine.slots import Slots
+    from weft_server.engine.speculation import Speculation
     from weft_server.sequence import Delivery, Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
 
@@ -58,6 +59,7 @@ class DecodeLane:
         prefill_budget: int,
         metrics: ModelMetrics,
         prefix_reader: PrefixReader | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         self.slots = slots
         # Sequences to drop before the next step, with their outcome. Any thread appends.
@@ -71,6 +73,8 @@ class DecodeLane:
         self._metrics = metrics
         # None: there is no prefix cache.
         self.prefix_reader = prefix_reader
+        # None: no row drafts anything.
+        self.speculation = speculation
         # Steps since the last admission.
         self._num_held_off = 0
 
@@ -291,8 +295,14 @@ class DecodeLane:
         return PromptPiece(token_ids, done + len(token_ids) == prompt.num_input_tokens)
 
     def _decode(self, piece: PromptPiece | None) -> None:
-        """Give every row a token. A piece of a prompt, if there is one, is read in the same run."""
+        """Give every row a token. A piece of a prompt, if there is one, is read in the same run.
+
+        A row that runs alone may be given several.
+        """
         num_rows = self.slots.num_running
+        if num_rows == 1 and piece is None and self.speculation and len(drafts := self.speculation.drafts()):
+            self._verify(self.speculation, drafts)
+            return
         started = time.monotonic()
         if piece is None:
             candidates = self.runner.decode(num_rows)
@@ -304,6 +314,14 @@ class DecodeLane:
         self._metrics.decode_step.observe(time.monotonic() - started)
         self._metrics.decode_batch_size.observe(num_rows)
         self.rows.advance(candidates)
+
+    def _verify(self, speculation: Speculation, drafts: np.ndarray) -> None:
+        """Give the only row as many tokens as its drafts are right, and one more."""
+        started = time.monotonic()
+        candidates = self.runner.verify(drafts)
+        self._metrics.decode_step.observe(time.monotonic() - started)
+        self._metrics.decode_batch_size.observe(1)
+        speculation.note(len(drafts), self.rows.verify(drafts, candidates))
 
     def _note_read(self, padded: int, piece: PromptPiece) -> None:
         """Count a piece that was read, and keep what it completes. It lies in the slot behind the rows."""

@@ -56,8 +56,12 @@ class DecodeRunner:
         *,
         shapes: RunShapes = EXACT,
         is_biased: bool = False,
+        max_drafts: int = 0,
     ) -> None:
-        """`shapes` are those of the encoder's runs. `is_biased` says what `attends_with_bias` says of the decoder."""
+        """`shapes` are those of the encoder's runs. `is_biased` says what `attends_with_bias` says of the decoder.
+
+        A run of `verify` reads at most `max_drafts` drafts.
+        """
         self.encoder = encoder
         self.shapes = shapes
         self._decoder = decoder
@@ -102,7 +106,7 @@ class DecodeRunner:
 
         vocab = manifest.text.target_vocab_size
         num_candidates = candidates_of(manifest)
-        self._next = NextTokens(slots.num_slots, num_candidates, vocab, device)
+        self._next = NextTokens(max(slots.num_slots, 1 + max_drafts), num_candidates, vocab, device)
         self._asking = FullLogits(manifest, decoder, num_candidates)
 
         self._chunks = PrefillChunks(
@@ -115,6 +119,11 @@ class DecodeRunner:
         self.decodes: dict[tuple[int, int, bool], BoundSession] = {}
         self._prefills: dict[tuple[int, int, int, bool], BoundSession] = {}
         self._mixes: dict[tuple[int, int, bool], BoundSession] = {}
+        self._verifies: dict[tuple[int, bool], BoundSession] = {}
+        self.max_drafts = max_drafts
+        # What a run reads that verifies drafts: the input id before them, and how many tokens come before each answer.
+        self._draft_ids = np.zeros((1, 1 + max_drafts), np.int64)
+        self._draft_ends = np.arange(1, 2 + max_drafts, dtype=np.int32)
 
     @property
     def mixes(self) -> bool:
@@ -228,6 +237,21 @@ class DecodeRunner:
         self._slots.past_lengths[:num_rows] += 1
         self.states.turn(0, num_rows, self._num_held)
         return self._next.read(batch, num_rows, reads_all=reads_all)
+
+    def verify(self, drafts: np.ndarray) -> Candidates:
+        """Feed the first slot its input id and drafts int64 [n] of what follows; candidates [n + 1, ...] behind each.
+
+        Its past is as long as before: whoever accepts drafts counts them. What lies behind is never read.
+        """
+        size = 1 + len(drafts)
+        reads_all = self._reads_all(0, 1)
+        self._draft_ids[0, 0], self._draft_ids[0, 1:size] = self._slots.input_ids[0, 0], drafts
+        if (size, reads_all) not in self._verifies:
+            self._verifies[size, reads_all] = self._bind_verifying(size, reads_all=reads_all)
+        bound = self._verifies[size, reads_all]
+        self._adapt(bound, self._slots.adapters[:1], size)
+        bound.run()
+        return self._next.read(size, size, reads_all=reads_all)
 
     def end(self, slot: int) -> None:
         """See Pasts. A slot's memory is its own, whoever holds it."""
@@ -347,6 +371,14 @@ class DecodeRunner:
         inputs |= {_PROMPT_COLUMNS[name]: block for name, block in chunk.columns.rows(0, 1).items()}
         inputs |= self._told(reads_all=reads_all)
         return self._mixed.bind(inputs, self._next.blocks(num_rows + 1, reads_all=reads_all) | written)
+
+    def _bind_verifying(self, size: int, *, reads_all: bool) -> BoundSession:
+        inputs, written = self.states.blocks(0, 1)
+        inputs |= self._columns.rows(0, 1)
+        inputs["input_ids"] = block_of(self._draft_ids[:, :size])
+        inputs["lengths"] = block_of(self._draft_ends[:size])
+        inputs |= self._told(reads_all=reads_all)
+        return self._decoder.bind(inputs, written | self._next.blocks(size, reads_all=reads_all))
 
     def _told(self, *, reads_all: bool) -> dict[str, Block]:
         """What every run reads on the host."""

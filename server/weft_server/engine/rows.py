@@ -148,6 +148,29 @@ class Rows:
         """Give every row its next token, of a decode run."""
         self._give(0, candidates)
 
+    def verify(self, drafts: np.ndarray, candidates: Candidates) -> int:
+        """Give the only row the tokens of a run that has read drafts, and what follows those that are right.
+
+        drafts is int64 [n]. candidates are [n + 1, ...], behind the input id and behind each draft. Each token is
+        chosen as in a step of its own: by the row's settings, its rules and its draw for this place. A draft is right
+        if it is that token. Returns how many were right.
+        """
+        slots, start, now = self.slots, float(self.slots.last_token[0]), time.monotonic()
+        num_given = 0
+        while True:
+            # What lies behind has been read in vain, if a draft is wrong, and is overwritten.
+            slots.past_lengths[0] += 1
+            given = self.token_selection.give(0, candidates.picked(np.array([num_given])))
+            self.metrics.generated_tokens.inc(int(given.chosen[0]))
+            num_given += 1
+            slots.last_token[0] = now
+            self.hand_out(0, given, now)
+            if not slots.num_running or num_given > len(drafts) or given.ids[0] != drafts[num_given - 1]:
+                break
+        # They came together, after the time of one run.
+        self.metrics.inter_token_latency.observe((now - start) / num_given, num_given)
+        return num_given - 1
+
     def drop(self, sequence: Sequence, outcome: Outcome) -> None:
         """End all rows of a sequence between two steps, unless it has ended. Its caller takes no more of its tokens."""
         if sequence.num_slots:

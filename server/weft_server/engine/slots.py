@@ -76,6 +76,8 @@ class Slots:
         self.num_new = np.zeros(num_slots, np.int64)
         self.output_ids = np.zeros((num_slots, max_new_tokens), np.int64)
         self.log_probs = np.zeros((num_slots, max_new_tokens), np.float32)
+        # Runs in which no draft of it was right, since all of a run were.
+        self.num_missed = np.zeros(num_slots, np.int64)
         # When the last token came, in monotonic seconds. Before the first one, anything.
         self.last_token = np.zeros(num_slots, np.float64)
         # What the request asked for.
@@ -135,6 +137,7 @@ class Slots:
         self.memory_lengths[slot] = 1
         self.adapters[slot] = self.stack.take(sequence.adapter) if self.stack else NONE
         self.num_new[slot] = 0
+        self.num_missed[slot] = 0
 
         self.prefix_left[slot] = num_prefix = len(sequence.prefix_ids)
         self.prefix_ids[slot, self.prefix_ids.shape[1] - num_prefix :] = sequence.prefix_ids

@@ -22,7 +22,9 @@ from weft_server.engine.prefix_reader import PrefixReader, prefix_cache_of
 from weft_server.engine.run_shapes import DEVICE_RUN_COST, EXACT, RunShapes
 from weft_server.engine.score_lane import ScoreLane
 from weft_server.engine.slots import Slots
+from weft_server.engine.speculation import Speculation
 from weft_server.errors import BundleError
+from weft_server.loading.exact_drafts import exact_drafts
 from weft_server.loading.limit_checks import verify_classifier, verify_decoder, verify_scorer
 from weft_server.loading.longest_inputs import longest_source, takes_picture
 from weft_server.process.failpoints import POINTS
@@ -177,6 +179,8 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     cache = _prefix_cache(graphs, config, metrics)
     max_prefix = longest_prefix(manifest)
     is_biased = not graphs.device.in_place and graphs.attend_with_bias(bundle_pb2.GRAPH_ROLE_DECODER)
+    assert decoders[0] is not None, "a bundle without its decoder was accepted. This is a bug."
+    max_drafts = exact_drafts(graphs.bundle, decoders[0], config.num_speculative_tokens)
 
     def make(index: int) -> DecodeLane:
         # The slots are divided as evenly as possible.
@@ -186,7 +190,9 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
         encoder, decoder = encoders[place], decoders[place]
         assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
         shapes = _encoder_shapes(graphs, num_slots, config) if encoder else EXACT
-        runner = DecodeRunner(manifest, encoder, decoder, slots, mixed, shapes=shapes, is_biased=is_biased)
+        runner = DecodeRunner(
+            manifest, encoder, decoder, slots, mixed, shapes=shapes, is_biased=is_biased, max_drafts=max_drafts
+        )
         lane = DecodeLane(
             slots,
             runner,
@@ -197,9 +203,12 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
             prefix_reader=PrefixReader(cache, runner.host_states, slots, metrics)
             if cache and runner.host_states
             else None,
+            speculation=Speculation(slots, max_total=text.max_total_tokens, most=max_drafts, metrics=metrics)
+            if max_drafts
+            else None,
         )
         if POINTS:
-            for method in ("prefill", "mixed", "decode"):
+            for method in ("prefill", "mixed", "decode", "verify"):
                 POINTS.wire(runner, method, f"{graphs.bundle.name}.{method}")
             POINTS.wire(lane, "step", f"{graphs.bundle.name}.step")
         return lane

@@ -53,6 +53,8 @@ class ModelMetrics:
         self.computed_tokens = self.counters["computed_tokens_total", ""]
         self.prefix_cache_tokens = self.counters["prefix_cache_tokens_total", ""]
         self.prefix_cache_evictions = self.counters["prefix_cache_evictions_total", ""]
+        self.draft_tokens = self.counters["spec_decode_draft_tokens_total", ""]
+        self.accepted_tokens = self.counters["spec_decode_accepted_tokens_total", ""]
         self.preemptions = self.counters["preemptions_total", ""]
         self.adapter_evictions = self.counters["adapter_evictions_total", ""]
         self.padding_tokens = self.counters["padding_tokens_total", ""]

@@ -48,6 +48,16 @@ TABLE = (
     Spec("counter", "finished_total", "Finished answers, by reason: stop, stop_string or length.", "reason"),
     Spec("counter", "prompt_tokens_total", "Input tokens of admitted requests. For a picture, its patches."),
     Spec("counter", "generated_tokens_total", "Tokens produced, those of all rows of a request."),
+    Spec(
+        "counter",
+        "spec_decode_draft_tokens_total",
+        "Tokens that a row which ran alone drafted from its own prompt and answer.",
+    ),
+    Spec(
+        "counter",
+        "spec_decode_accepted_tokens_total",
+        "The part of weft_spec_decode_draft_tokens_total that was right. Each saved a step.",
+    ),
     Spec("counter", "wasted_tokens_total", "Tokens produced for answers that were cancelled, failed or too late."),
     Spec(
         "counter",
@@ -194,7 +204,8 @@ TABLE = (
         "histogram",
         "inter_token_latency_seconds",
         "Between two tokens of one row. A request has several if it searches or has several outputs. "
-        "While a row is parked without blocks, it waits for its next token.",
+        "While a row is parked without blocks, it waits for its next token. "
+        "Tokens of one run of drafts share its time.",
         buckets=SECONDS,
     ),
     Spec("histogram", "decode_step_seconds", "One model run of a decode step.", buckets=SECONDS),
