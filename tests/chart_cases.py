@@ -7,8 +7,11 @@ _API = {"api_port": 8000}
 
 CASES = {
     "plain": ({}, set()),
-    "another": ({}, set()),
-    "digests": ({"image": {"digest": "sha256:1"}, "models": {"image": {"digest": "sha256:2"}}}, set()),
+    "weft-blue": ({}, set()),
+    "digests": (
+        {"fullnameOverride": "pinned", "image": {"digest": "sha256:1"}, "models": {"image": {"digest": "sha256:2"}}},
+        set(),
+    ),
     "api": ({"settings": _API | {"cors_origins": "*"}}, set()),
     "tls": ({"tls": {"secretName": "cert"}, "tokens": {"secretName": "callers"}, "settings": _API}, set()),
     "managed": (

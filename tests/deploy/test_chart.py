@@ -5,6 +5,7 @@ import os
 import re
 import runpy
 from itertools import chain
+from pathlib import Path
 
 import kubernetes_validate
 import pytest
@@ -137,6 +138,31 @@ def test_the_server_reads_every_setting_as_it_was_given(rendered, monkeypatch):
     assert 1_099_511_627_776 == config_of(rendered["gpu"], monkeypatch).max_held_bytes
 
 
+def test_every_object_says_whose_it_is(rendered):
+    """Its namespace and the labels that Kubernetes recommends, and its name begins with the release's."""
+    wanted = {"app.kubernetes.io/name": "weft", "app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "weft-0.1.0"}
+    begins = {"digests": "pinned", "weft-blue": "weft-blue"}
+    for case in CASES:
+        for each in (document["metadata"] for document in rendered[case]):
+            labels = {"app.kubernetes.io/instance": case, "app.kubernetes.io/version": "0.1.0"} | wanted
+
+            assert "translation" == each["namespace"]
+            assert labels.items() <= each["labels"].items()
+            assert re.fullmatch(f"({begins.get(case, f'{case}-weft')})(-http)?|serving", each["name"])
+    assert "prometheus" == by_kind(rendered["observed"])["PodMonitor"]["metadata"]["labels"]["release"]
+
+
+@pytest.mark.parametrize(("case", "grpc", "http"), [("api", "kubernetes.io/h2c", "http"), ("tls", None, "https")])
+def test_clients_see_every_pod(rendered, case, grpc, http):
+    """GRPC's Service is headless; that of HTTP has one address. Each says what its port speaks."""
+    services = {each["metadata"]["name"]: each["spec"] for each in rendered[case] if each["kind"] == "Service"}
+    headless, api = services[f"{case}-weft"], services[f"{case}-weft-http"]
+
+    assert ("None", None) == (headless["clusterIP"], api.get("clusterIP"))
+    assert [("grpc", 7070, grpc)] == [(p["targetPort"], p["port"], p.get("appProtocol")) for p in headless["ports"]]
+    assert [("api", 8000, http)] == [(p["targetPort"], p["port"], p["appProtocol"]) for p in api["ports"]]
+
+
 def test_two_releases_share_a_namespace(rendered):
     """Each object of a release selects the pods of its own, and of no other release."""
     for case in CASES:
@@ -188,7 +214,7 @@ def test_a_pod_fits_its_settings(rendered, case, monkeypatch):
     ]
 
 
-def test_secrets_are_files_that_the_pod_reads(rendered):
+def test_secrets_are_files_that_the_pod_reads(rendered, monkeypatch):
     """The certificate and the tokens are mounted whole, for the pod's group alone, and stand in no variable."""
     pod, server = pod_of(rendered["tls"])
     secrets = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
@@ -197,6 +223,8 @@ def test_secrets_are_files_that_the_pod_reads(rendered):
     assert {0o440} == {secret["defaultMode"] for secret in secrets.values()}
     assert not [mount for mount in server["volumeMounts"] if mount["name"] in secrets and "subPath" in mount]
     assert "env" not in server
+    assert Path("/credentials/tokens/tokens") == config_of(rendered["tls"], monkeypatch).tokens
+    assert Path("/credentials/tls/ca.crt") == config_of(rendered["managed"], monkeypatch).tls_client_ca
 
 
 def test_models_come_by_one_of_three_ways(rendered):
@@ -234,6 +262,7 @@ def test_queries_name_metrics_that_the_server_has(rendered, case):
 
     assert asked
     assert asked <= {PREFIX + spec.name for spec in TABLE}
+    assert matchers or case == "queue"
     assert all(re.fullmatch(pods, f"{case}-weft-5d8f7c9b6-x2x4z") for pods in matchers)
     assert not any(re.fullmatch(pods, f"{case}-weft-two-5d8f7c9b6-x2x4z") for pods in matchers)
     assert "replicas" not in by_kind(rendered["queue"])["Deployment"]["spec"]
