@@ -1,12 +1,19 @@
 """`echo`: a completion begins with its prompt, as harnesses that evaluate models ask for it."""
 
 import asyncio
+import threading
 
 import pytest
+from tokenizers import normalizers
 
+import tokenizer_kinds
 from openai_calls import Client, Scripted, serving
 from weft_proto.v1 import common_pb2, generation_pb2, score_pb2, tokenization_pb2
 from weft_proto.v1.methods import METHODS
+from weft_server.openai_api.log_probs import first_text
+from weft_server.openai_api.prompt_offsets import prompt_offsets
+from weft_server.preprocessing.tokenizer import Tokenizer
+from weft_server.structured_output.token_bytes import spelling_of
 
 COMPLETIONS = "/v1/completions"
 PROMPT, AGAIN = "Return a list of", "Open the file and"
@@ -80,13 +87,31 @@ def test_a_continuation_stands_behind_its_prompt(demo_repository):
     [
         (common_pb2.TASK_TRANSLATE, {}, "echo"),
         (common_pb2.TASK_GENERATE, {"stream": True}, "echo"),
-        (common_pb2.TASK_GENERATE, {"max_tokens": 0, "n": 2}, "n"),
-        (common_pb2.TASK_GENERATE, {"max_tokens": 0, "explain": True}, "explain"),
-        (common_pb2.TASK_GENERATE, {"prompt": ["a" * 900] * 200, "max_tokens": 0, "logprobs": 5}, "logprobs"),
+        *(
+            (common_pb2.TASK_GENERATE, {"max_tokens": 0} | fields, param)
+            for fields, param in (
+                ({"n": 2}, "n"),
+                ({"n": 0}, "n"),
+                ({"explain": True}, "explain"),
+                ({"regex": "(("}, "regex"),
+                ({"grammar": "start: A"}, "grammar"),
+                ({"choice": ["a"]}, "choice"),
+                ({"response_format": {"type": "json_object"}}, "response_format"),
+                ({"num_beams": 2}, "num_beams"),
+                ({"stop": "a"}, "stop"),
+                ({"stop_token_ids": [1]}, "stop_token_ids"),
+                ({"min_tokens": 5}, "min_tokens"),
+                ({"logit_bias": {"5": 1}}, "logit_bias"),
+                ({"repetition_penalty": 1.1}, "repetition_penalty"),
+                ({"encoder_repetition_penalty": 2}, "encoder_repetition_penalty"),
+                ({"cache_salt": "\u00e9"}, "cache_salt"),
+                ({"temperature": 99}, "temperature"),
+            )
+        ),
     ],
 )
 def test_an_echo_that_cannot_be_is_refused_by_name(task, fields, param):
-    """A translation has no prompt, a stream would begin twice, nothing is explained of no answer; and its size."""
+    """A translation has no prompt, and a stream would begin twice. Of no answer nothing can be asked."""
     refused = Client(Scripted(), task).refusal(COMPLETIONS, **{"model": "m", "prompt": "p", "echo": True} | fields)
 
     assert (400, param) == asyncio.run(refused)[:2]
@@ -106,3 +131,96 @@ def test_the_space_before_an_answers_first_word_is_there():
         texts.append(answer["choices"][0]["text"])
         assert [0, 3] == [each.model.version for _, each in caller.asked], "the version that cut the prompt answers"
     assert ["cat cat cat", "cat"] == texts
+
+
+def test_what_changes_nothing_goes_with_no_answer(demo_repository):
+    """Harnesses send how to draw and how not to repeat with all that they ask."""
+    ask = ASK | {"prompt": PROMPT, "max_tokens": 0, "logprobs": 1}
+    same = {"temperature": 0.5, "top_p": 0.9, "seed": 3, "n": 1, "presence_penalty": 0, "min_tokens": 0}
+    same |= {"response_format": {"type": "text"}, "stop": [], "logit_bias": {}, "cache_salt": "s"}
+
+    async def talk(client):
+        return [(await client.post(COMPLETIONS, **ask | more))["choices"] for more in ({}, same)]
+
+    plain, more = served(demo_repository, talk)
+    assert plain == more
+
+
+@pytest.mark.parametrize("logprobs", [None, 1])
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"model": "pydocs:nope"}, "model"), ({"prompt": [5] * 3000}, "prompt"), ({"model": "pydocs:x", "prompt": [5]}, "model")],
+)
+def test_no_answer_is_judged_as_one(demo_repository, fields, param, logprobs):
+    """The adapter and the length of a prompt are judged with and without scores, as where something is generated."""
+
+    async def talk(client):
+        asked = [ASK | {"prompt": PROMPT, "logprobs": logprobs, "max_tokens": most} | fields for most in (0, 1)]
+        return [await client.refusal(COMPLETIONS, **each) for each in asked]
+
+    none, one = served(demo_repository, talk)
+    assert none[1:] == one[1:]
+    assert param == none[1].partition("[")[0]
+
+
+@pytest.mark.parametrize("max_tokens", [0, 4])
+def test_special_tokens_of_a_text_stand_where_their_names_do(demo_repository, max_tokens):
+    """Each offset is where the token's own text begins, and the answer begins where the prompt ends."""
+    prompt = "<start>x<end>yz"
+
+    async def talk(client):
+        return await client.post(COMPLETIONS, **ASK, prompt=prompt, max_tokens=max_tokens, logprobs=0)
+
+    (choice,) = served(demo_repository, talk)["choices"]
+    tokens, offsets = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
+    assert choice["text"].startswith(prompt)
+    assert (["<start>", "<start>", "x", "<end>"], [0, 0, 7, 8]) == (tokens[:4], offsets[:4])
+    stand = [choice["text"][start:].startswith(token) for token, start in zip(tokens, offsets, strict=True)]
+    assert [True] * (len(tokens) - max_tokens) == stand[: len(tokens) - max_tokens]
+    if max_tokens:
+        assert len(prompt) == offsets[-max_tokens]
+
+
+def test_a_prompt_that_ends_within_a_character_is_cut_there():
+    """The text has U+FFFD for each part, and so the offsets count both."""
+    spelt = {1: b"a", 2: b"\xc3", 3: b"\xa9", 4: b"b"}
+    scores = {"token_log_probs": [-1, -1], "tokens": ["?", "b"], "token_ids": [3, 4]}
+    caller = Scripted(
+        tokenization_pb2.DetokenizeResponse(text="a\ufffd", tokens=["a", "?"], model={"name": "m"}),
+        score_pb2.ScoreResponse(token_ids=[2], tokens=["?"], token_log_probs=[-1]),
+        generation_pb2.GenerateResponse(completion={"text": "\ufffdb", "finish_reason": 1} | scores),
+    )
+    client = Client(caller, spelling_of=lambda _: lambda id_, _: spelt[id_])
+    answer = asyncio.run(client.post(COMPLETIONS, model="m", prompt=[1, 2], echo=True, logprobs=0))
+
+    (choice,) = answer["choices"]
+    assert ("a\ufffd\ufffdb", [0, 1, 2, 3]) == (choice["text"], choice["logprobs"]["text_offset"])
+
+
+TEXTS = [" hola  pan", "a\u00e9 b \ufb01n", "ab?\n\nhola pan ", "\u65e5\u672c\U0001f600 a", "hello wor ld.don't", "<s>a <end> b"]
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "words", "word_piece", "letters", "normalising"])
+def test_a_prompt_s_tokens_stand_in_its_text(tmp_path, kind):
+    """In their order, each where its own text begins, whatever a normaliser makes of that and whatever it removes."""
+    made = getattr(tokenizer_kinds, "letters" if kind == "normalising" else kind)()
+    if kind == "normalising":
+        made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.Strip()])
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path / "tokenizer.json")
+    spelling = spelling_of(tokenizer.vocabulary)
+    num_spelt = 0
+    for text in TEXTS:
+        ids, starts, ends, added = zip(*tokenizer.split(text), strict=True)
+        pieces = tokenizer.pieces(ids)
+        cut = tokenization_pb2.TokenizeResponse(token_ids=ids, tokens=pieces, starts=starts, ends=ends, added=added)
+        offsets = prompt_offsets(text, cut, spelling)
+        assert sorted(offsets) == offsets
+        first = first_text(ids, spelling)
+        for index, (offset, start, end) in enumerate(zip(offsets, starts, ends, strict=True)):
+            own = spelling(ids[index], index <= first)
+            if own and text[offset:].encode().startswith(own):
+                num_spelt += 1
+            elif start < end:
+                assert not text[offset:start].strip(), "it stands for something else than it shows"
+    assert num_spelt > {"word_piece": 2}.get(kind, 40)

@@ -101,7 +101,7 @@ class RequestContext:
 
     def salt(self, cache_salt: str) -> None:
         """Take the caller's salt. Raises InvalidRequest if it is too long or not printable ASCII."""
-        _check_printable("cache_salt", cache_salt, MAX_CACHE_SALT)
+        check_cache_salt(cache_salt)
         self.cache_salt = cache_salt
 
     @property
@@ -153,6 +153,11 @@ class RequestContext:
         if num_top_tokens > MAX_TOP_TOKENS:
             raise InvalidRequest("num_top_tokens", f"must be at most {MAX_TOP_TOKENS}, not {num_top_tokens}")
         self.num_top_tokens = num_top_tokens
+
+
+def check_cache_salt(cache_salt: str) -> None:
+    """Raise InvalidRequest for a salt that is too long or not printable ASCII."""
+    _check_printable("cache_salt", cache_salt, MAX_CACHE_SALT)
 
 
 def _check_printable(field: str, text: str, longest: int) -> None:

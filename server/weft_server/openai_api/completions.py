@@ -13,8 +13,10 @@ from weft_server.errors import InvalidRequest
 from weft_server.openai_api.batch import all_of, check_shared, joined
 from weft_server.openai_api.decoding import in_range
 from weft_server.openai_api.echo import PARAMS as ECHO_PARAMS
-from weft_server.openai_api.echo import check_echo, echoed
+from weft_server.openai_api.echo import Echo, check_echo, check_only_prompt
+from weft_server.openai_api.echo_answers import EchoAnswers
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
+from weft_server.openai_api.log_probs import check_num_scores
 from weft_server.openai_api.model_names import selector_of
 from weft_server.openai_api.text_answers import CompletionAnswers
 from weft_server.openai_api.text_requests import (
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
 
 PATH = "/v1/completions"
 MAX_PROMPTS = 256
-# Of one answer: some 30 MB of JSON.
-MAX_SCORES = 1 << 20
 # Of an answer whose request gives no number, where the sum is made before the model is known.
 _USUAL_TOKENS = 256
 Texts = str | list[str | int | list[int]]
@@ -83,13 +83,15 @@ async def completions(http: ApiRequest) -> Response:
     kind = _REQUESTS[method]
     shared = kind()
     fill(shared, http, asked, selector, asked.logprobs)
+    if asked.echo and asked.max_tokens == 0:
+        check_only_prompt(shared)
     check_shared(shared, len(prompts), "prompt")
-    _check_scores(asked, prompts)
+    _check_scores(asked, len(prompts))
     own = await aside(size, partial(_own, kind, prompts))
-    answers = CompletionAnswers(http, asked, scored=asked.logprobs is not None)
+    answers = (EchoAnswers if asked.echo else CompletionAnswers)(http, asked, scored=asked.logprobs is not None)
     if asked.stream:
         return await stream(http, method, (joined(shared, each) for each in own), answers, PARAMS)
-    ask = partial(echoed, http, asked) if asked.echo else partial(http.caller.unary, METHODS[method])
+    ask = Echo(http, asked, _USUAL_TOKENS).ask if asked.echo else partial(http.caller.unary, METHODS[method])
     return HttpResponse(200, await answers.whole(await all_of(http, ask, shared, own)))
 
 
@@ -107,18 +109,15 @@ def _own(kind: Any, prompts: list[str | list[int]]) -> list[Any]:
     return own
 
 
-def _check_scores(asked: Any, prompts: list[str | list[int]]) -> None:
-    """Raise InvalidRequest for several prompts whose answers would have too many log-probabilities together."""
-    if len(prompts) == 1 or asked.logprobs is None:
+def _check_scores(asked: Any, num_prompts: int) -> None:
+    """Raise InvalidRequest for several prompts whose answers would have too many log-probabilities together.
+
+    What `echo` adds is known when the prompts have been cut.
+    """
+    if num_prompts == 1 or asked.logprobs is None:
         return
     num_tokens = _USUAL_TOKENS if asked.max_tokens is None else asked.max_tokens
-    if asked.echo:
-        # A prompt has no more tokens than characters.
-        num_tokens += max(map(len, prompts))
-    num_scores = len(prompts) * (asked.n or 1) * num_tokens * (1 + asked.logprobs)
-    if num_scores > MAX_SCORES:
-        why = f"must be less: {num_scores:,} log-probabilities of all prompts together, more than {MAX_SCORES:,}"
-        raise InvalidRequest("logprobs", why)
+    check_num_scores(num_prompts * (asked.n or 1) * num_tokens * (1 + asked.logprobs))
 
 
 def inputs_of(given: Texts, param: str, most: int) -> list[str | list[int]]:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
+from weft_proto.decoding import PENALTIES
 from weft_proto.v1 import common_pb2, generation_pb2, score_pb2, tokenization_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.errors import InvalidRequest
+from weft_server.models.request_context import check_cache_salt
+from weft_server.openai_api.echo_answers import Echoed
+from weft_server.openai_api.log_probs import check_num_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from weft_server.openai_api.api_request import ApiRequest, Spelling
 
 # Names of fields of the calls that are made for a prompt.
 PARAMS = {"target_ids": "prompt", "target_ids.ids": "prompt"}
+# Where nothing is generated. Harnesses send how to draw with all that they ask.
+_HARMLESS = {"max_new_tokens", "greedy", "sampling", "num_outputs", "penalties"}
 
 
 def check_echo(asked: Any, method: str) -> None:
@@ -23,98 +29,105 @@ def check_echo(asked: Any, method: str) -> None:
         raise InvalidRequest("echo", "is for models that continue a prompt", "NOT_SUPPORTED")
     if asked.stream:
         raise InvalidRequest("echo", "is not for a stream", "NOT_SUPPORTED")
-    if asked.max_tokens == 0 and (asked.n or 1) != 1:
+    if asked.max_tokens == 0 and asked.n not in {None, 1}:
         raise InvalidRequest("n", "must be 1 with max_tokens 0: there is only the prompt")
     if asked.max_tokens == 0 and asked.explain:
         raise InvalidRequest("explain", "needs an answer, and max_tokens is 0")
 
 
-async def echoed(http: ApiRequest, asked: Any, request: generation_pb2.GenerateRequest) -> Any:
-    """Return the response to a request for one prompt, with the prompt before each answer.
+def check_only_prompt(request: generation_pb2.GenerateRequest) -> None:
+    """Raise InvalidRequest for a field that says how an answer is, where nothing is generated."""
+    decoding = request.decoding
+    given = [each.name for each, value in decoding.ListFields() if each.name not in _HARMLESS and value]
+    given = [f"constraint.{decoding.constraint.WhichOneof('kind')}" if each == "constraint" else each for each in given]
+    given += [row.path for row in PENALTIES if row.of(decoding.penalties) != row.default]
+    if given:
+        raise InvalidRequest(f"decoding.{given[0]}", "needs an answer, and max_tokens is 0")
+    check_cache_salt(request.cache_salt)
 
-    Its calls are answered by the version that the first of them finds. With `max_tokens` 0 nothing is generated.
-    Raises InvalidRequest for a model whose single tokens do not tell what stands between a prompt and its answer.
+
+@dataclass(slots=True)
+class Echo:
+    """Asks for the answers to the prompts of one request, and for the scores of the prompts.
+
+    Attributes:
+        usual_tokens: how many tokens of an answer are counted where the request gives no number.
     """
-    prompt = await _prompt_of(http, request)
-    spelling = http.spelling_of(prompt.model)
-    if spelling is None:
-        raise InvalidRequest("echo", "is not for this model: a token alone does not tell its text", "NOT_SUPPORTED")
-    request.model.version = prompt.model.version
-    scores = score_pb2.ScoreResponse()
-    if request.return_scores and len(prompt.ids) > 1:
-        given = score_pb2.ScoreRequest(
-            model=request.model,
-            token_ids=common_pb2.TokenIds(ids=prompt.ids[:1]),
-            target_ids=common_pb2.TokenIds(ids=prompt.ids[1:]),
-            num_top_tokens=request.num_top_tokens,
-            request_id=request.request_id,
+
+    http: ApiRequest
+    asked: Any
+    usual_tokens: int
+    _num_scores: int = 0
+
+    async def ask(self, request: generation_pb2.GenerateRequest) -> Echoed:
+        """Return the response to a request for one prompt, and what is put before it.
+
+        Its calls are answered by the version that the first of them finds. With `max_tokens` 0 nothing is generated.
+        Raises InvalidRequest for a model whose single tokens do not tell what stands between a prompt and its answer.
+        """
+        prompt = await self._prompt_of(request)
+        self._count(len(prompt.ids))
+        request.model.version = prompt.model.version
+        if request.return_scores and len(prompt.ids) > 1:
+            given = score_pb2.ScoreRequest(
+                model=request.model,
+                token_ids=common_pb2.TokenIds(ids=prompt.ids[:1]),
+                target_ids=common_pb2.TokenIds(ids=prompt.ids[1:]),
+                num_top_tokens=request.num_top_tokens,
+                request_id=request.request_id,
+            )
+            prompt.scores = await self.http.caller.unary(METHODS["Score"], given)
+        if self.asked.max_tokens != 0:
+            prompt.response = await self.http.caller.unary(METHODS["Generate"], request)
+            return prompt
+        model = prompt.scores.model
+        if not prompt.scores.token_ids:
+            # Score has not judged the prompt. So it is judged as one that goes on.
+            request.decoding.max_new_tokens = 1
+            model = (await self.http.caller.unary(METHODS["Generate"], request)).completion.model
+        prompt.response = _nothing_more(len(prompt.ids), model)
+        return prompt
+
+    async def _prompt_of(self, request: generation_pb2.GenerateRequest) -> Echoed:
+        model, request_id = request.model, request.request_id
+        if request.HasField("text"):
+            cut = await self.http.caller.unary(
+                METHODS["Tokenize"],
+                tokenization_pb2.TokenizeRequest(model=model, text=request.text, request_id=request_id),
+            )
+            return Echoed(request.text, cut.token_ids, cut.tokens, cut.model, self._spelling_of(cut.model), cut)
+        ids = request.token_ids.ids
+        joined = await self.http.caller.unary(
+            METHODS["Detokenize"],
+            tokenization_pb2.DetokenizeRequest(
+                model=model, token_ids=ids, side=tokenization_pb2.SIDE_INPUT, request_id=request_id
+            ),
         )
-        scores = await http.caller.unary(METHODS["Score"], given)
-    if asked.max_tokens == 0:
-        response = _nothing_more(prompt)
-    else:
-        response = await http.caller.unary(METHODS["Generate"], request)
-    for output in (response.completion, *response.completion.others):
-        _put_before(output, prompt, scores, spelling, scored=request.return_scores)
-    return response
+        return Echoed(joined.text, ids, joined.tokens, joined.model, self._spelling_of(joined.model))
+
+    def _spelling_of(self, model: common_pb2.ResolvedModel) -> Spelling:
+        spelling = self.http.spelling_of(model)
+        if spelling is None:
+            why = "is not for this model: a token alone does not tell its text"
+            raise InvalidRequest("echo", why, "NOT_SUPPORTED")
+        # The same tokens come again and again.
+        return cache(spelling)
+
+    def _count(self, num_prompt_tokens: int) -> None:
+        """Raise InvalidRequest for more log-probabilities than an answer may have: each choice has its prompt's."""
+        if self.asked.logprobs is None:
+            return
+        new = self.usual_tokens if self.asked.max_tokens is None else self.asked.max_tokens
+        self._num_scores += (self.asked.n or 1) * (num_prompt_tokens + new) * (1 + self.asked.logprobs)
+        check_num_scores(self._num_scores)
 
 
-class _Prompt(NamedTuple):
-    """A prompt as the model reads it. `pieces` are its tokens to show."""
-
-    text: str
-    ids: Sequence[int]
-    pieces: Sequence[str]
-    model: common_pb2.ResolvedModel
-
-
-async def _prompt_of(http: ApiRequest, request: generation_pb2.GenerateRequest) -> _Prompt:
-    plain, request_id = common_pb2.ModelSelector(), request.request_id
-    plain.CopyFrom(request.model)
-    # It changes no tokens.
-    plain.ClearField("adapter")
-    if request.HasField("text"):
-        cut = await http.caller.unary(
-            METHODS["Tokenize"],
-            tokenization_pb2.TokenizeRequest(model=plain, text=request.text, request_id=request_id),
-        )
-        return _Prompt(request.text, cut.token_ids, cut.tokens, cut.model)
-    ids = request.token_ids.ids
-    joined = await http.caller.unary(
-        METHODS["Detokenize"],
-        tokenization_pb2.DetokenizeRequest(
-            model=plain, token_ids=ids, side=tokenization_pb2.SIDE_INPUT, request_id=request_id
-        ),
-    )
-    return _Prompt(joined.text, ids, joined.tokens, joined.model)
-
-
-def _nothing_more(prompt: _Prompt) -> generation_pb2.GenerateResponse:
+def _nothing_more(num_prompt_tokens: int, model: common_pb2.ResolvedModel) -> generation_pb2.GenerateResponse:
     return generation_pb2.GenerateResponse(
         completion=common_pb2.Completion(
             finish_reason=common_pb2.FINISH_REASON_LENGTH,
-            usage=common_pb2.Usage(input_tokens=len(prompt.ids)),
+            usage=common_pb2.Usage(input_tokens=num_prompt_tokens),
             decoding=common_pb2.Decoding(num_outputs=1),
-            model=prompt.model,
+            model=model,
         )
     )
-
-
-def _put_before(
-    output: Any, prompt: _Prompt, scores: score_pb2.ScoreResponse, spelling: Spelling, *, scored: bool
-) -> None:
-    """Put a prompt before an answer. An answer alone begins without the space that stands before its first word."""
-    words = (id_ for id_ in output.token_ids if spelling(id_, True) is not None)
-    space = b""
-    if prompt.text and output.text and (word := next(words, None)) is not None:
-        space = (spelling(word, False) or b"").removesuffix(spelling(word, True) or b"")
-    output.text = prompt.text + space.decode() + output.text
-    if not scored:
-        return
-    output.token_ids[:] = [*prompt.ids, *output.token_ids]
-    output.tokens[:] = [*prompt.pieces, *output.tokens]
-    # The first one has no score: its place is left empty.
-    output.token_log_probs[:] = [0.0, *scores.token_log_probs, *output.token_log_probs]
-    if tops := [*scores.top_tokens, *output.top_tokens]:
-        del output.top_tokens[:]
-        output.top_tokens.extend([common_pb2.TopTokens(), *tops])

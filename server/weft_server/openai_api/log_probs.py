@@ -5,13 +5,19 @@ from __future__ import annotations
 import codecs
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from weft_server.errors import InvalidRequest
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from weft_server.openai_api.api_request import Spelling
 
+# Of one answer: some 30 MB of JSON.
+MAX_SCORES = 1 << 20
 # JSON has no infinity. OpenAI says this of a token that is very improbable.
 _LEAST = -9999.0
+# Before all places.
+_NOWHERE = -1
 # In UTF-8, bytes from the first of these numbers and below the second go on with a character.
 _CONTINUES, _BEGINS = 0x80, 0xC0
 
@@ -40,23 +46,33 @@ def chat_log_probs(output: Any, spelling: Spelling | None) -> dict[str, Any]:
     return {"content": content, "refusal": None}
 
 
-def completion_log_probs(output: Any, spelling: Spelling | None) -> dict[str, Any]:
-    """Return `logprobs` of a completion's choice: parallel lists. Offsets count characters of the answer."""
-    tokens = list(_tokens(output, spelling))
-    tops = _tops(output, spelling)
+def check_num_scores(count: int) -> None:
+    """Raise InvalidRequest for an answer with so many log-probabilities, of all prompts together."""
+    if count > MAX_SCORES:
+        why = f"must be less: {count:,} log-probabilities of all prompts together, more than {MAX_SCORES:,}"
+        raise InvalidRequest("logprobs", why)
+
+
+def completion_log_probs(output: Any, spelling: Spelling | None, *, begins: bool = True) -> dict[str, Any]:
+    """Return `logprobs` of a completion's choice: parallel lists. Offsets count characters of the answer.
+
+    An answer that does not begin its text has the space before its first word.
+    """
+    tokens = list(_tokens(output, spelling, begins=begins))
+    tops = _tops(output, spelling, begins=begins)
     return {
         "tokens": [each.text for each in tokens],
         "token_logprobs": [each.log_prob for each in tokens],
         "top_logprobs": [{each.text: each.log_prob for each in top} for top in tops] or None,
-        "text_offset": None if spelling is None else _offsets(tokens),
+        "text_offset": None if spelling is None else offsets_of(each.data or b"" for each in tokens),
     }
 
 
-def _offsets(tokens: list[_Token]) -> list[int]:
-    """Return where each token begins in the text, which has U+FFFD for a character of which only a part comes."""
+def offsets_of(pieces: Iterable[bytes]) -> list[int]:
+    """Return where each piece begins in their text, which has U+FFFD for a character of which only a part comes."""
     utf8 = codecs.getincrementaldecoder("utf-8")("replace")
     offsets, length = [], 0
-    for data in (each.data or b"" for each in tokens):
+    for data in pieces:
         if data and not _CONTINUES <= data[0] < _BEGINS:
             # What came before stays a part.
             length += len(utf8.decode(b"", final=True))
@@ -70,21 +86,21 @@ def token_log_probs(output: Any, spelling: Spelling | None) -> list[dict[str, An
     return [each.entry for each in _tokens(output, spelling)]
 
 
-def _tokens(output: Any, spelling: Spelling | None) -> Iterator[_Token]:
-    first = _first_text(output, spelling)
+def _tokens(output: Any, spelling: Spelling | None, *, begins: bool = True) -> Iterator[_Token]:
+    first = first_text(output.token_ids, spelling) if begins else _NOWHERE
     for index, each in enumerate(zip(output.token_ids, output.tokens, output.token_log_probs, strict=True)):
         yield _token(*each, spelling, begins=index <= first)
 
 
-def _first_text(output: Any, spelling: Spelling | None) -> int:
+def first_text(ids: Iterable[int], spelling: Spelling | None) -> int:
     """Return the place of the first token that is text: before it stand special ones, such as a prompt's start."""
     if spelling is None:
         return 0
-    return next((place for place, id_ in enumerate(output.token_ids) if spelling(id_, True) is not None), 0)
+    return next((place for place, id_ in enumerate(ids) if spelling(id_, True) is not None), 0)
 
 
-def _tops(output: Any, spelling: Spelling | None) -> list[list[_Token]]:
-    first = _first_text(output, spelling)
+def _tops(output: Any, spelling: Spelling | None, *, begins: bool = True) -> list[list[_Token]]:
+    first = first_text(output.token_ids, spelling) if begins else _NOWHERE
     return [
         [
             _token(*each, spelling, begins=index <= first)

@@ -32,7 +32,7 @@ FINISH_REASONS = {
 
 _TEXT = msgspec.json.Encoder()
 # A byte of a message with scores takes as long to write as so many bytes of text.
-_COST_OF_SCORES = 32
+COST_OF_SCORES = 32
 
 
 class TextAnswers(ABC):
@@ -74,7 +74,7 @@ class TextAnswers(ABC):
         A large one is written aside, choice by choice, so that others' come between.
         """
         outputs = [
-            (_index(number, response) + rank, output)
+            (first_index(number, response) + rank, output)
             for number, response in enumerate(responses)
             for rank, output in enumerate(self._outputs(response))
         ]
@@ -120,7 +120,7 @@ class TextAnswers(ABC):
                         yield each
 
     async def _ending(self, number: int, final: Any, *, has_text: bool) -> AsyncGenerator[bytes]:
-        first = _index(number, final)
+        first = first_index(number, final)
         outputs = list(enumerate(self._outputs(final), first))
         size = self._size([final])
         for index, output in outputs:
@@ -141,7 +141,7 @@ class TextAnswers(ABC):
     def _size(self, responses: Sequence[Any]) -> int:
         """About how many bytes an answer has, as far as these take time: scores are made of many small objects."""
         size: int = sum(response.ByteSize() for response in responses)
-        return _COST_OF_SCORES * size if self._scored else size
+        return COST_OF_SCORES * size if self._scored else size
 
     def _outputs(self, response: Any) -> list[Any]:
         """The answers of a response, which have the fields of an Output."""
@@ -188,11 +188,6 @@ class CompletionAnswers(TextAnswers):
 
     id_prefix, object, chunk_object = "cmpl", "text_completion", "text_completion"
 
-    def __init__(self, http: ApiRequest, asked: Any, *, scored: bool) -> None:
-        """See TextAnswers."""
-        super().__init__(http, asked, scored=scored)
-        self._echoes = asked.echo
-
     def _whole_choice(self, index: int, output: Any) -> dict[str, Any]:
         return self._end(index, output) | {"text": output.text}
 
@@ -206,16 +201,14 @@ class CompletionAnswers(TextAnswers):
         return self._end(index, output) | {"text": ""}
 
     def _end(self, index: int, output: Any) -> dict[str, Any]:
-        log_probs = completion_log_probs(output, self._spelling) if self._scored else None
-        if log_probs and self._echoes:
-            # Nothing stands before the first token of a prompt, so it has no probability.
-            for name in ("token_logprobs", "top_logprobs"):
-                if log_probs[name]:
-                    log_probs[name][0] = None
+        log_probs = self._log_probs(index, output) if self._scored else None
         return {"index": index, "finish_reason": FINISH_REASONS[output.finish_reason], "logprobs": log_probs}
 
+    def _log_probs(self, index: int, output: Any) -> dict[str, Any]:  # noqa: ARG002 - it tells prompts apart
+        return completion_log_probs(output, self._spelling)
 
-def _index(number: int, response: Any) -> int:
+
+def first_index(number: int, response: Any) -> int:
     """Return the index of the first answer to a prompt. A search may find fewer answers than were asked for."""
     index: int = number * response.completion.decoding.num_outputs
     return index

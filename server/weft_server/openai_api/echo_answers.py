@@ -1,0 +1,107 @@
+"""Completions behind their prompts, with the scores of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from weft_proto.v1 import common_pb2, generation_pb2, score_pb2
+from weft_server.openai_api.log_probs import completion_log_probs
+from weft_server.openai_api.prompt_offsets import prompt_offsets
+from weft_server.openai_api.text_answers import COST_OF_SCORES, CompletionAnswers, first_index
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft_proto.v1 import tokenization_pb2
+    from weft_server.openai_api.api_request import Spelling
+
+
+@dataclass
+class Echoed:
+    """A prompt as the model reads it, and the response to it.
+
+    Attributes:
+        pieces: the prompt's tokens to show.
+        model: the version that cut it.
+        cut: where the tokens stand in the text, if a text was sent.
+        scores: of all tokens but the first, if they were asked for.
+    """
+
+    text: str
+    ids: Sequence[int]
+    pieces: Sequence[str]
+    model: common_pb2.ResolvedModel
+    spelling: Spelling
+    cut: tokenization_pb2.TokenizeResponse | None = None
+    scores: score_pb2.ScoreResponse = field(default_factory=score_pb2.ScoreResponse)
+    response: generation_pb2.GenerateResponse = field(default_factory=generation_pb2.GenerateResponse)
+
+    @cached_property
+    def is_blank(self) -> bool:
+        """Whether an answer begins the text: no token before it is text."""
+        return all(self.spelling(id_, True) is None for id_ in self.ids)
+
+    @cached_property
+    def log_probs(self) -> dict[str, Any]:
+        """The prompt's own, whose first token has none: nothing stands before it."""
+        log_probs = [0.0, *self.scores.token_log_probs]
+        output = common_pb2.Output(token_ids=self.ids, tokens=self.pieces, token_log_probs=log_probs)
+        if self.scores.top_tokens:
+            output.top_tokens.extend([common_pb2.TopTokens(), *self.scores.top_tokens])
+        own = completion_log_probs(output, self.spelling)
+        own["token_logprobs"][0] = None
+        own["top_logprobs"] = [None, *(own["top_logprobs"] or [])[1:]]
+        if self.cut:
+            own["text_offset"] = prompt_offsets(self.text, self.cut, self.spelling)
+        return own
+
+    def log_probs_with(self, output: Any) -> dict[str, Any]:
+        """Return those of the prompt and of an answer behind it."""
+        own = self.log_probs
+        more = completion_log_probs(output, self.spelling, begins=self.is_blank)
+        tops = own["top_logprobs"] + (more["top_logprobs"] or [])
+        return {
+            "tokens": own["tokens"] + more["tokens"],
+            "token_logprobs": own["token_logprobs"] + more["token_logprobs"],
+            "top_logprobs": tops if any(tops) else None,
+            # Each has its own U+FFFD where a character is cut between the two.
+            "text_offset": own["text_offset"] + [len(self.text) + each for each in more["text_offset"]],
+        }
+
+    def text_with(self, output: Any) -> str:
+        """Return the prompt and an answer's text, which alone begins without the space before its first word."""
+        texts = (id_ for id_ in output.token_ids if self.spelling(id_, True) is not None)
+        answer: str = output.text
+        word = next(texts, None)
+        if not answer or self.is_blank or word is None:
+            return self.text + answer
+        alone, behind = (self.spelling(word, begins) or b"" for begins in (True, False))
+        if behind.endswith(alone):
+            return self.text + behind.removesuffix(alone).decode() + answer
+        # Alone it shows its mark, such as ## of WordPiece.
+        return self.text + behind.decode() + answer.removeprefix(alone.decode())
+
+
+class EchoAnswers(CompletionAnswers):
+    """Those of a request that asks for `echo`."""
+
+    async def whole(self, responses: Sequence[Echoed]) -> bytes:
+        """Return the answer, as TextAnswers does."""
+        self._prompts = {
+            first_index(number, each.response) + rank: each
+            for number, each in enumerate(responses)
+            for rank in range(1 + len(each.response.completion.others))
+        }
+        return await super().whole([each.response for each in responses])
+
+    def _size(self, responses: Sequence[Any]) -> int:
+        size = sum(len(each.text) + COST_OF_SCORES * each.scores.ByteSize() for each in self._prompts.values())
+        return super()._size(responses) + size
+
+    def _whole_choice(self, index: int, output: Any) -> dict[str, Any]:
+        return self._end(index, output) | {"text": self._prompts[index].text_with(output)}
+
+    def _log_probs(self, index: int, output: Any) -> dict[str, Any]:
+        return self._prompts[index].log_probs_with(output)
