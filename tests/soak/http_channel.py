@@ -16,7 +16,7 @@ from weft._verbs.table import methods_on
 
 _ENVELOPE = struct.Struct(">BI")
 _END = 2
-# Connections that are kept for the next call. The server's open files at rest have them too.
+# Connections that are kept for the next call, until a rest.
 MAX_IDLE = 4
 # Bytes that a slow reader takes before it reads.
 NARROW = 4096
@@ -47,9 +47,13 @@ class HttpClient(weft.AsyncClient):
                 yield json.loads(data)["choices"][0]["text"]
         raise AssertionError("a stream without an end")
 
+    def rest(self):
+        """End the connections that wait for a call: how many there are is chance, and the server counts its files."""
+        self._connections.close()
+
     async def aclose(self):
         """End the connections."""
-        self._connections.close()
+        self.rest()
 
     async def __aexit__(self, *error):
         await self.aclose()
@@ -105,8 +109,8 @@ class Connections:
 
     def close(self):
         """End those that are kept."""
-        for _, writer in self._idle:
-            writer.close()
+        while self._idle:
+            self._idle.pop()[1].close()
 
 
 class _Channel:

@@ -92,6 +92,9 @@ async def main(target, api, rate, file, seed):
         print("ready", flush=True)
         while seconds := await asyncio.to_thread(sys.stdin.readline):
             await load.run(float(seconds))
+            for client in clients.values():
+                if isinstance(client, HttpClient):
+                    client.rest()
             print("rest", flush=True)
 
 
