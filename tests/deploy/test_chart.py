@@ -59,7 +59,16 @@ def rendered():
         # A green CI must mean that it was rendered; elsewhere the rest of the suite is worth running without it.
         (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Helm: say `make helm`")
     valid = {name: values for name, (values, _) in CASES.items()} | {"settings": {"settings": SETTINGS}}
+    valid["page"] = values_of_the_page()
     return render(valid | {name: values for name, (values, _) in WRONG.items()})
+
+
+def values_of_the_page():
+    """The values that deploy/README.md shows."""
+    (block,) = re.findall(
+        r"```yaml\n# values.yaml of yours\n(.*?)```", (CHART.parents[1] / "README.md").read_text(), re.DOTALL
+    )
+    return yaml.safe_load(block)
 
 
 def by_kind(objects):
@@ -119,6 +128,14 @@ def test_every_custom_resource_has_what_its_kind_requires(rendered):
 
     assert custom
     assert [] == [fault for each in custom for fault in faults(each)]
+
+
+def test_the_page_shows_values_that_the_chart_takes(rendered):
+    """The README's values are rendered: their setting is there, and so is their autoscaler."""
+    objects = by_kind(rendered["page"])
+
+    assert "64" == objects["ConfigMap"]["data"]["WEFT_SLOTS"]
+    assert "weft_requests_queued" == objects["HorizontalPodAutoscaler"]["spec"]["metrics"][0]["pods"]["metric"]["name"]
 
 
 @pytest.mark.parametrize("case", WRONG)
