@@ -8,6 +8,7 @@ DEFINITIONS = {
     "Certificate": ("cert-manager.io/v1", {"secretName", "issuerRef"}, {"dnsNames", "privateKey"}),
     "GRPCRoute": ("gateway.networking.k8s.io/v1", {"parentRefs", "rules"}, {"hostnames"}),
     "HTTPRoute": ("gateway.networking.k8s.io/v1", {"parentRefs", "rules"}, {"hostnames"}),
+    "InferenceService": ("serving.kserve.io/v1beta1", {"predictor"}, set()),
     "InferencePool": ("inference.networking.k8s.io/v1", {"selector", "targetPorts", "endpointPickerRef"}, set()),
     "PodMonitor": ("monitoring.coreos.com/v1", {"selector", "podMetricsEndpoints"}, set()),
     "PrometheusRule": ("monitoring.coreos.com/v1", {"groups"}, set()),
@@ -19,7 +20,7 @@ DEFINITIONS = {
     "ServingRuntime": (
         "serving.kserve.io/v1alpha1",
         {"containers"},
-        {"supportedModelFormats", "protocolVersions", "annotations", "securityContext"},
+        {"supportedModelFormats", "protocolVersions", "annotations", "volumes"},
     ),
 }
 

@@ -2,7 +2,8 @@
 # A model repository as an image, which Kubernetes unpacks for the server. From the root, after `make models`:
 #   docker build -f deploy/docker/models.Dockerfile -t weft-models:1 .
 FROM busybox:1.37
-COPY --chmod=a+rX build/models /models
+# In digits: Debian's buildah does not read letters. Files are executable then, which harms nobody.
+COPY --chmod=0755 build/models /models
 USER 10001:10001
 # Copies the repository into the volume mounted at /repository, and ends.
 ENTRYPOINT ["cp", "-R", "/models/.", "/repository/"]

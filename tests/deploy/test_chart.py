@@ -59,7 +59,16 @@ def rendered():
         # A green CI must mean that it was rendered; elsewhere the rest of the suite is worth running without it.
         (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Helm: say `make helm`")
     valid = {name: values for name, (values, _) in CASES.items()} | {"settings": {"settings": SETTINGS}}
+    valid["page"] = values_of_the_page()
     return render(valid | {name: values for name, (values, _) in WRONG.items()})
+
+
+def values_of_the_page():
+    """The values that deploy/README.md shows."""
+    (block,) = re.findall(
+        r"```yaml\n# values.yaml of yours\n(.*?)```", (CHART.parents[1] / "README.md").read_text(), re.DOTALL
+    )
+    return yaml.safe_load(block)
 
 
 def by_kind(objects):
@@ -119,6 +128,14 @@ def test_every_custom_resource_has_what_its_kind_requires(rendered):
 
     assert custom
     assert [] == [fault for each in custom for fault in faults(each)]
+
+
+def test_the_page_shows_values_that_the_chart_takes(rendered):
+    """The README's values are rendered: their setting is there, and so is their autoscaler."""
+    objects = by_kind(rendered["page"])
+
+    assert "64" == objects["ConfigMap"]["data"]["WEFT_SLOTS"]
+    assert "weft_requests_queued" == objects["HorizontalPodAutoscaler"]["spec"]["metrics"][0]["pods"]["metric"]["name"]
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -233,6 +250,10 @@ def test_models_come_by_one_of_three_ways(rendered):
     inits = [case for case in volumes if "initContainers" in pod_of(rendered[case])[0]]
 
     assert ["plain"] == inits
+    assert [{"name": "models", "mountPath": "/repository"}] == pod_of(rendered["plain"])[0]["initContainers"][0][
+        "volumeMounts"
+    ]
+    assert 10001 == pod_of(rendered["plain"])[0]["securityContext"]["fsGroup"]
     assert {"name": "models", "emptyDir": {}} == volumes["plain"]
     assert {"reference": "weft-models:1", "pullPolicy": "IfNotPresent"} == volumes["image-volume"]["image"]
     assert {"claimName": "models", "readOnly": True} == volumes["claim"]["persistentVolumeClaim"]
@@ -268,14 +289,48 @@ def test_queries_name_metrics_that_the_server_has(rendered, case):
     assert "replicas" not in by_kind(rendered["queue"])["Deployment"]["spec"]
 
 
+def test_a_changed_setting_rolls_the_pods(rendered):
+    """The pods carry a hash of their settings; what scrapes them finds the port, unless a PodMonitor says it."""
+    notes = {
+        case: by_kind(rendered[case])["Deployment"]["spec"]["template"]["metadata"]["annotations"] for case in CASES
+    }
+    scraped = {"scrape": "true", "port": "7071", "path": "/metrics", "scheme": "http"}
+
+    assert notes["plain"]["checksum/settings"] == notes["weft-blue"]["checksum/settings"]
+    assert notes["plain"]["checksum/settings"] != notes["api"]["checksum/settings"]
+    assert {f"prometheus.io/{key}": value for key, value in scraped.items()}.items() <= notes["plain"].items()
+    assert "https" == notes["tls"]["prometheus.io/scheme"]
+    assert not [key for key in notes["observed"] if key.startswith("prometheus.io/")]
+
+
+def test_a_digest_wins_over_a_tag(rendered):
+    """Images have the chart's version, the tag of the values, or their digest."""
+    images = {
+        case: [each["image"] for each in [*pod["initContainers"], server]]
+        for case in ("plain", "gpu", "digests")
+        for pod, server in [pod_of(rendered[case])]
+    }
+
+    assert ["weft-models:1", "weft:0.1.0"] == images["plain"]
+    assert ["weft-models:1", "weft:0.1.0-cuda"] == images["gpu"]
+    assert ["weft-models@sha256:2", "weft@sha256:1"] == images["digests"]
+
+
 def test_a_node_may_be_chosen(rendered):
     """What says where pods run reaches the pod, and what it says of resources is laid over the defaults."""
     pod, server = pod_of(rendered["gpu"])
+    deployment = by_kind(rendered["gpu"])["Deployment"]["spec"]
+    metadata = deployment["template"]["metadata"]
+    (spread,) = pod["topologySpreadConstraints"]
     values = CASES["gpu"][0]
 
     for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName", "runtimeClassName", "imagePullSecrets"):
         assert values[key] == pod[key]
     assert {"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": 1} == server["resources"]["limits"]
     assert values["env"] == server["env"]
+    assert (1, {"rollingUpdate": values["rollout"]}) == (deployment["replicas"], deployment["strategy"])
+    assert values["podLabels"].items() <= metadata["labels"].items()
+    assert values["podAnnotations"].items() <= metadata["annotations"].items()
+    assert values["topologySpread"]["whenUnsatisfiable"] == spread["whenUnsatisfiable"]
     assert "serving" == pod["serviceAccountName"]
     assert server["startupProbe"]["failureThreshold"] * server["startupProbe"]["periodSeconds"] >= 901

@@ -79,6 +79,14 @@ def test_the_models_image_holds_the_exported_bundles_alone():
     assert ["*", "!build/models"] == [line for line in ignore if not line.startswith("#")]
 
 
+@pytest.mark.parametrize("dockerfile", [SERVER, MODELS], ids=lambda path: path.name)
+def test_modes_are_digits(dockerfile):
+    """Every builder reads them: Debian's buildah refuses `--chmod=a+rX`."""
+    modes = re.findall(r"--chmod=(\S+)", dockerfile.read_text())
+
+    assert (["0755"] if dockerfile == MODELS else []) == modes
+
+
 def test_torch_cannot_enter_the_image():
     """The pin of torch becomes unsatisfiable in the build, by the command that the Dockerfile runs."""
     script = next(argument for word, argument in instructions(SERVER) if word == "RUN")
