@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ class Caller:
         self._answers = answers
         self._context = context
         self.calls: list[RequestContext] = []
+        # Set once a refusal for lack of room may be told.
+        self._is_shed: asyncio.Event | None = None
 
     def claim(self, priority: Priority) -> None:
         """Take the class that a request asks for in its body, before its first call. Raises PermissionDenied."""
@@ -50,7 +53,7 @@ class Caller:
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller gets a status
             raise await self._failed(call, error) from None
         finally:
-            call.let_go()
+            self._end(call)
         call.code, call.reason = OK, ""
         return response
 
@@ -71,7 +74,7 @@ class Caller:
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller gets a status
             raise await self._failed(call, error) from None
         finally:
-            call.let_go()
+            self._end(call)
         call.code, call.reason = OK, ""
 
     def _begin(self, method: Method) -> RequestContext:
@@ -84,6 +87,12 @@ class Caller:
         REQUEST_CONTEXT.set(call)
         return call
 
+    def _end(self, call: RequestContext) -> None:
+        """Note when a call had its answer. One that nobody reads has none."""
+        call.let_go()
+        if not self._context.given_up:
+            call.ended = time.monotonic()
+
     async def _failed(self, call: RequestContext, error: Exception) -> Refused:
         refused = Refused(refusal_of(error, self._gate.failed(call, error)))
         call.let_go()
@@ -91,8 +100,19 @@ class Caller:
         if isinstance(error, Overloaded):
             # Nothing of the request waits.
             self._gate.traffic.incoming.let_go(self._context)
-            await self._gate.load_shedding(call, by_http=True)
+            await self._shed(call)
         return refused
+
+    async def _shed(self, call: RequestContext) -> None:
+        """Return when a refusal may be told. All of a request are one refusal, and wait for it together."""
+        if self._is_shed:
+            await self._is_shed.wait()
+            return
+        self._is_shed = asyncio.Event()
+        try:
+            await self._gate.load_shedding(call, by_http=True)
+        finally:
+            self._is_shed.set()
 
 
 class _Deadline:

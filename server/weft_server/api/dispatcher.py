@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -147,9 +148,15 @@ class Dispatcher:
             connection.abort()
         finally:
             self._gate.end(call)
-            for each in caller.calls or [call]:
-                each.given_up = call.given_up
-                self._gate.count_ended(each)
+            self._count(caller.calls or [call], call.given_up)
+
+    def _count(self, calls: list[RequestContext], given_up: str) -> None:
+        """Count each call as it ended. The response is what the last one gave: that ends now, and may be given up."""
+        last = max(calls, key=lambda each: math.inf if each.ended is None else each.ended)
+        last.ended = None
+        for each in calls:
+            each.given_up = given_up if each.ended is None else ""
+            self._gate.count_ended(each)
 
     async def _response(self, call: RequestContext, route: Route, request: HttpRequest, caller: Caller) -> Response:
         try:

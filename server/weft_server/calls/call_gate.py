@@ -156,7 +156,7 @@ class CallGate:
         return status
 
     def _count(self, call: RequestContext, code: str, reason: str) -> None:
-        seconds = time.monotonic() - call.started
+        seconds = _end_of(call) - call.started
         self._metrics.count_call(call.metrics, code, reason, seconds)
         # What is said of a call costs 2 us to put together.
         if not self._log.is_enabled_for(logging.DEBUG):
@@ -179,7 +179,11 @@ def _is_late(call: RequestContext) -> bool:
     Either its answer is out too late, or its caller went about then. If a caller goes so late that it is answered, it
     tells nobody: that call counts as answered.
     """
-    now = time.monotonic()
+    end = _end_of(call)
     if call.code == CANCELLED:
-        return now >= call.deadline - EARLY_S - EARLY_SHARE * (call.deadline - call.started)
-    return call.code == OK and now >= call.deadline
+        return end >= call.deadline - EARLY_S - EARLY_SHARE * (call.deadline - call.started)
+    return call.code == OK and end >= call.deadline
+
+
+def _end_of(call: RequestContext) -> float:
+    return time.monotonic() if call.ended is None else call.ended

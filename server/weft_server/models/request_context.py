@@ -66,6 +66,8 @@ class RequestContext:
     reason: str = ""
     # Why the server gave up to send its answer, or empty.
     given_up: str = ""
+    # When it had its answer, in monotonic seconds, if that was before it is counted.
+    ended: float | None = None
 
     def another(self, method: str) -> RequestContext:
         """Return the context of one more call that is made for the same caller."""
