@@ -32,6 +32,11 @@ SETTINGS = {name: field.default for name, field in ServerConfig.model_fields.ite
     "tls_client_ca": "/tls/ca.pem",
     "tokens": "/tokens",
 }
+LOCKED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 # What is refused, and a word of the reason.
 WRONG = {
     "unknown-setting": ({"settings": {"slotz": 64}}, "slotz"),
@@ -205,11 +210,7 @@ def test_a_pod_is_locked_down_and_told_its_settings_alone(rendered, case):
     assert pod["enableServiceLinks"] is False
     assert [{"configMapRef": {"name": by_kind(rendered[case])["ConfigMap"]["metadata"]["name"]}}] == server["envFrom"]
     for container in [*pod.get("initContainers", []), server]:
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
+        assert LOCKED == container["securityContext"]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -54,5 +54,5 @@ def test_an_endpoint_picker_reads_gauges_that_the_server_has():
     gauges = {PREFIX + spec.name for spec in TABLE if spec.kind == "gauge"}
 
     assert {value for flag, value in named.items() if flag.endswith("-metric")} <= gauges
-    assert len(named) == 4
+    assert 4 == len(named)
     assert str(ServerConfig.model_fields["http_port"].default) == named["model-server-metrics-port"]
