@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from contextlib import aclosing
 from types import SimpleNamespace
 
 import pytest
@@ -31,9 +30,8 @@ from weft_proto.v1.methods import METHODS, SERVICES
 from weft_server.admission import load_shedding
 from weft_server.api.codecs import MAX_JSON_PARTS, JsonCodec
 from weft_server.api.connect_protocol import connect_routes, refuse_unknown
-from weft_server.api.http_messages import HttpRequest, HttpResponse, HttpStream, Route
+from weft_server.api.http_messages import HttpRequest, HttpResponse, Route
 from weft_server.errors import InvalidRequest, Overloaded
-from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.sequence import Priority
 from weft_server.transport.traffic import Traffic
 
