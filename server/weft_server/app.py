@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -299,7 +300,7 @@ class App:
             _log.warning("drain timeout, ending the rest", active=self.gate.num_active)
             for entry in self.models.entries:
                 if entry.model:
-                    entry.model.cancel_all(Draining)
+                    entry.model.cancel_all(partial(Draining, "the server is draining, and the time for this is over"))
         # Calls that are still on their way get UNAVAILABLE from the interceptor. gRPC itself would end them with
         # CANCELLED.
         await self.gate.quiet(LINGER_S, at_most=10 * LINGER_S)

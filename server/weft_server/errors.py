@@ -140,8 +140,8 @@ class BundleRefused(RequestError):
 class Draining(RequestError):
     """The server is going away. Another one may answer."""
 
-    def __init__(self, retry_after_s: float = 1.0) -> None:
-        super().__init__("DRAINING", "the server is draining and takes no new requests", retry_after_s=retry_after_s)
+    def __init__(self, message: str = "the server is draining and takes no new requests") -> None:
+        super().__init__("DRAINING", message, retry_after_s=1.0)
 
 
 class LaneFailed(RequestError):

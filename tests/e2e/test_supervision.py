@@ -163,6 +163,7 @@ def test_who_is_still_there_when_the_wait_is_over_is_told_why(tiny_repository, t
             if not unload:
                 server.process.send_signal(signal.SIGTERM)
             assert [("UNAVAILABLE", reason)] * len(asked) == [each.end()[:2] for each in asked]
+            assert not [each for each in asked if "takes no new requests" in each.call.details()]
             server.free(*(point for point, _, _ in stages))
             if unload:
                 unload.result()

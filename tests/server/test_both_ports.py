@@ -200,6 +200,8 @@ def observed(kind, fault, tmp_path):
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(OURS)))
         answers = {method.name: _answer(method, fault) for method in OURS}
         traffic = Traffic(**fault.traffic)
+        # Where nobody reads, too much would be unread on a slow machine.
+        traffic.outgoing._max_bytes = 1 << 40
         async with kind.served(tmp_path, answers, fault.tokens, traffic=traffic, entries=[]) as port:
             found["told"] = await fault.act(port)
             await until(lambda: len(OURS) == _num_ended(port))

@@ -1,13 +1,19 @@
 """Early admission: calls that are refused before their message is read."""
 
+import json
+
 import pytest
 
-from intercepted import entry_of
+from http_calls import ask, asked, served
+from intercepted import TOKENS, entry_of, run
+from weft_proto.v1 import generation_pb2
 from weft_proto.v1.methods import METHOD_AT, METHODS
 from weft_server.admission.early_admission import MODEL_KEY, EarlyAdmission
+from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import RequestContext
+from weft_server.openai_api.routes import openai_routes
 from weft_server.sequence import Priority, Standing
 
 GENERATE = "/weft.v1.GenerationService/Generate"
@@ -88,3 +94,38 @@ def test_metadata_that_says_nothing_is_refused(key, value):
     with pytest.raises(InvalidRequest) as refused:
         EarlyAdmission(ModelRegistry([]), "x-tenant").admit(RequestContext(GENERATE), (), ((key, value),))
     assert key == refused.value.field
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "priority", "found"),
+    [
+        ("search", "", "high", "HIGH"),
+        # It passes, and is a normal one again: its model refuses it then.
+        ("search", "", None, "NORMAL"),
+        ("search", "weft-priority: normal", None, 429),
+        ("search", "weft-priority: high", None, "HIGH"),
+        ("caller", "", "high", 429),
+        # Everybody may claim the class there, so a flood would be read.
+        ("", "", "high", 429),
+        ("", "weft-priority: high", None, "HIGH"),
+    ],
+)
+def test_whose_body_may_claim_the_class_high_is_judged_as_high(name, header, priority, found, tmp_path):
+    """A model that is full for normal calls has room for high ones. Which class a body asks for is not known yet."""
+    entry = entry_of("m", full=False)
+    entry.model.engine = Scheduler(1, 4, 100)
+    entry.model.engine.reserve(count=4)
+
+    async def generate(request, call):
+        return generation_pb2.GenerateResponse(completion={"text": call.priority.name, "finish_reason": 1})
+
+    async def scenario():
+        routes = openai_routes(ModelRegistry([]), 1 << 20)
+        tokens = TOKENS if name else ""
+        async with served(tmp_path, tokens=tokens, entries=[entry], routes=routes, Generate=generate) as server:
+            headers = [each for each in (header, f"authorization: Bearer token-of-the-{name}" * bool(name)) if each]
+            body = json.dumps({"model": "m", "prompt": "p", "priority": priority}).encode()
+            status, _, answer = await ask(server, asked(body, "/v1/completions", *headers))
+            assert found == (json.loads(answer)["choices"][0]["text"] if status == 200 else status)
+
+    run(scenario())

@@ -119,6 +119,10 @@ def test_a_page_that_may_call_is_of_another_site():
         ({}, "localhost:8000", "localhost:8000", False),
         ({"host": "0.0.0.0"}, "10.0.0.5:8000", "http://10.0.0.5:8000", True),
         ({"host": "0.0.0.0"}, "[fe80::1]:8000", "http://[fe80::1]:8000", True),
+        # As of a container, which listens to all of its addresses.
+        ({"host": "0.0.0.0"}, "localhost:8000", "http://localhost:8000", True),
+        ({"host": "0.0.0.0"}, "localhost:8000", "http://localhost:8001", False),
+        ({"host": "0.0.0.0"}, "evil.localhost:8000", "http://evil.localhost:8000", False),
         # It may be a page's own name, to which the page gave this address.
         ({"host": "0.0.0.0"}, "evil.example:8000", "http://evil.example:8000", False),
         ({"host": "0.0.0.0", "tokens": TOKENS}, "models.example", "https://models.example", True),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from weft_server.admission.early_admission import PRIORITY_KEY
 from weft_server.api.caller import Caller
 from weft_server.api.connection import HEAD_S
 from weft_server.api.http_messages import HttpResponse
@@ -26,6 +27,7 @@ from weft_server.errors import (
     Unauthenticated,
 )
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.sequence import Priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -111,9 +113,22 @@ class Dispatcher:
         if route is None:
             raise MethodNotFound(request.path)
         call.deadline = call.started + _timeout(request.header(TIMEOUT_KEY))
-        self._gate.admit(call, route.rpc.tasks, request.headers)
+        self._judge(call, route, request)
         request.incoming.bound(route.max_bytes)
         self._traffic.open(call)
+
+    def _judge(self, call: RequestContext, route: Route, request: HttpRequest) -> None:
+        """Raise RequestError for what is refused whatever its body says.
+
+        Whoever was given the role high is judged as high where the body may say so. Where everybody may claim it,
+        nobody is: a flood on a full model would be read.
+        """
+        may_claim = route.takes_priority and call.may_be_high and call.tenant and not request.header(PRIORITY_KEY)
+        if may_claim:
+            call.priority = Priority.HIGH
+        self._gate.admit(call, route.rpc.tasks, request.headers)
+        if may_claim:
+            call.priority = Priority.NORMAL
 
     async def _turn_away(
         self, call: RequestContext, error: RequestError, request: HttpRequest, connection: Connection

@@ -110,6 +110,7 @@ class Route:
         refuse: makes the response of what is refused, also before the body is read.
         describe: says what it does.
         is_open: whether strangers may have it too.
+        takes_priority: whether a body may ask for a class.
     """
 
     method: str
@@ -121,3 +122,4 @@ class Route:
     refuse: Callable[[HttpRequest, Refusal], Response]
     describe: Callable[[], Operation]
     is_open: bool = False
+    takes_priority: bool = False

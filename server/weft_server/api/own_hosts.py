@@ -38,11 +38,13 @@ class OwnHosts:
     def is_own_page(self, request: HttpRequest) -> bool:
         """Whether a page of this server sends a request that is allowed. Such as /docs.
 
-        A server of a network that asks nobody who they are must be asked by its address: pages can give it names.
+        A server of a network that asks nobody who they are must be asked by its address, or as this machine: pages can
+        give it other names. Browsers ask nobody which address `localhost` has.
         """
         host = request.header("host").lower()
         scheme, _, asked = request.header("origin").lower().partition("://")
-        is_surely_ours = not self._is_open or self._names is not None or _is_address(_without_port(host))
+        name = _without_port(host)
+        is_surely_ours = not self._is_open or self._names is not None or _is_address(name) or name in LOOPBACK
         return bool(host) and host == asked and scheme in self._schemes and is_surely_ours
 
 

@@ -176,7 +176,7 @@ class Lifecycle:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():
-                raise Draining from None
+                raise Draining("the server is draining and changes no models") from None
             raise
 
     def _there(self, name: str, version: int) -> RegistryEntry:

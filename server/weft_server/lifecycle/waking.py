@@ -65,7 +65,7 @@ class Waking:
         finally:
             self._bounds.give_back(1, standing)
         if isinstance(task.exception(), Draining):
-            raise Draining
+            raise Draining("the server is draining and loads no models")
         task.result()
         self._check_failure()
 

@@ -45,6 +45,11 @@ class Endpoint(NamedTuple):
     tasks: tuple[common_pb2.Task.ValueType, ...] = ()
 
     @property
+    def takes_priority(self) -> bool:
+        """Whether a body may ask for a class among those who wait."""
+        return self.fields is not None and any(each.name == "priority" for each in self.fields.taken)
+
+    @property
     def rpc(self) -> Method:
         """The method of its route. What may be one of several has no path of gRPC."""
         if self.method:

@@ -84,7 +84,17 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requ
         most = max_request_bytes if endpoint.takes_file else min(max_request_bytes, MAX_TEXT_BYTES)
         most = most if endpoint.fields else 0
         describe = partial(describe_endpoint, endpoint)
-        yield Route(endpoint.verb, endpoint.path, endpoint.rpc, most, _weigh, served.answer, served.refuse, describe)
+        yield Route(
+            endpoint.verb,
+            endpoint.path,
+            endpoint.rpc,
+            most,
+            _weigh,
+            served.answer,
+            served.refuse,
+            describe,
+            takes_priority=endpoint.takes_priority,
+        )
 
 
 def refuse_path(request: HttpRequest, refusal: Refusal) -> Response:
