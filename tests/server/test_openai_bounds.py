@@ -258,7 +258,9 @@ def test_the_scores_of_an_echoed_prompt_are_bounded():
         for more in (0, 1):
             prompt = cut(num_tokens + more)
             before = () if is_one else (prompt, score_pb2.ScoreResponse(), DONE)
-            asked, (status, _, answer), _ = echoing(*before, prompt, full, prompt="a" if is_one else ["a", "b"], n=n, **many)
+            asked, (status, _, answer), _ = echoing(
+                *before, prompt, full, prompt="a" if is_one else ["a", "b"], n=n, **many
+            )
             assert ((400, "logprobs") if more else (429, None)) == (status, answer["error"]["param"])
             assert ("Tokenize" if more else "Score") == asked[-1], "it is refused before it is scored"
 

@@ -149,7 +149,11 @@ def test_what_changes_nothing_goes_with_no_answer(demo_repository):
 @pytest.mark.parametrize("logprobs", [None, 1])
 @pytest.mark.parametrize(
     ("fields", "param"),
-    [({"model": "pydocs:nope"}, "model"), ({"prompt": [5] * 3000}, "prompt"), ({"model": "pydocs:x", "prompt": [5]}, "model")],
+    [
+        ({"model": "pydocs:nope"}, "model"),
+        ({"prompt": [5] * 3000}, "prompt"),
+        ({"model": "pydocs:x", "prompt": [5]}, "model"),
+    ],
 )
 def test_no_answer_is_judged_as_one(demo_repository, fields, param, logprobs):
     """The adapter and the length of a prompt are judged with and without scores, as where something is generated."""
@@ -197,7 +201,14 @@ def test_a_prompt_that_ends_within_a_character_is_cut_there():
     assert ("a\ufffd\ufffdb", [0, 1, 2, 3]) == (choice["text"], choice["logprobs"]["text_offset"])
 
 
-TEXTS = [" hola  pan", "a\u00e9 b \ufb01n", "ab?\n\nhola pan ", "\u65e5\u672c\U0001f600 a", "hello wor ld.don't", "<s>a <end> b"]
+TEXTS = [
+    " hola  pan",
+    "a\u00e9 b \ufb01n",
+    "ab?\n\nhola pan ",
+    "\u65e5\u672c\U0001f600 a",
+    "hello wor ld.don't",
+    "<s>a <end> b",
+]
 
 
 @pytest.mark.parametrize("kind", ["byte_level", "words", "word_piece", "letters", "normalising"])
