@@ -1,7 +1,6 @@
 """`echo`: a completion begins with its prompt, as harnesses that evaluate models ask for it."""
 
 import asyncio
-import threading
 
 import pytest
 from tokenizers import normalizers

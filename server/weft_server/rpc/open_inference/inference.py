@@ -122,7 +122,7 @@ class _Asking:
 
 
 def _wanted(request: ModelInferRequest, signature: Signature) -> Sequence[Output]:
-    """Return the outputs that a request wants. Raises InvalidRequest for those that there are not, and for one twice."""
+    """Return the outputs that a request wants. Raises InvalidRequest for unknown ones, and for one twice."""
     known = {output.name: output for output in signature.outputs}
     wants: list[Output] = []
     for index, wanted in enumerate(request.outputs):
