@@ -71,7 +71,7 @@ def placed(number: int, params: Mapping[str, str], lists: Iterable[str]) -> Iter
         yield
     except Refused as refused:
         names = {field: f"{name}[{number}]" for field, name in params.items() if name in lists}
-        message, param = param_of(refused.refusal, params | names)
+        message, param = param_of(refused.refusal, {**params, **names})
         if not param.startswith(tuple(names.values())):
             raise
         raise Refused(replace(refused.refusal, message=message, field=param)) from None
