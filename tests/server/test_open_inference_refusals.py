@@ -1,6 +1,7 @@
 """What is no tensor, or too much, is refused by a typed error of the Open Inference Protocol that names the field."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -8,6 +9,7 @@ from loaded import Loaded
 from open_inference import Asked, infer, packed
 from pictures import png
 from weft_server.errors import AdapterRefused, InvalidRequest, RequestError
+from weft_server.rpc.open_inference import inference
 from weft_server.rpc.open_inference.refusals import INFER_FIELDS, renamed
 
 TEXTS = ["the cat", "the cat eats and the dog finds", "a bird"]
@@ -110,6 +112,9 @@ def test_what_is_no_tensor_is_refused(tiny_repository):
     """By a typed error that names the field, before anything is asked of the model; so are unknown outputs and ids."""
     twice = infer("tiny-text", text=TEXTS, raw=False)
     twice.inputs.append(twice.inputs[0])
+    both = infer("tiny-text", text=TEXTS)
+    for name in ("label", "score", "label"):
+        both.outputs.add(name=name)
     unknown = infer("tiny-text", text=TEXTS)
     unknown.outputs.add(name="logits")
     counted = infer("tiny-text", text=TEXTS)
@@ -121,6 +126,7 @@ def test_what_is_no_tensor_is_refused(tiny_repository):
         request.model_version = version
     more = {
         "a name twice": (twice, "INVALID_FIELD", "inputs[1].name"),
+        "an output twice": (both, "INVALID_FIELD", "outputs[2].name"),
         "an unknown output": (unknown, "INVALID_FIELD", "outputs[0].name"),
         "a parameter of an output": (counted, "INVALID_FIELD", "outputs[0].parameters"),
         "a long id": (long, "INVALID_FIELD", "id"),
@@ -153,6 +159,27 @@ def test_an_answer_has_so_many_labels_and_no_more(tiny_repository, monkeypatch):
             await asked("ModelInfer", infer("tiny-text", text=TEXTS, parameters={"top_k": 1}))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1 << 20])
+def test_a_large_answer_becomes_tensors_in_a_worker(tiny_repository, monkeypatch, small_bytes):
+    """No other request waits for it. A small one is made at once."""
+    seen = []
+    monkeypatch.setattr(inference, "_SMALL_BYTES", small_bytes)
+    for name in ("rows_of", "add_output"):
+        made = getattr(inference, name)
+        monkeypatch.setattr(
+            inference,
+            name,
+            lambda *given, made=made, **more: seen.append(threading.current_thread()) or made(*given, **more),
+        )
+
+    async def run():
+        async with loaded(tiny_repository) as model:
+            return await Asked(model)("ModelInfer", infer("tiny-text", text=TEXTS[:1]))
+
+    assert ["label", "score"] == [each.name for each in asyncio.run(run()).outputs]
+    assert [small_bytes > 0] * 3 == [thread is threading.main_thread() for thread in seen]
 
 
 @pytest.mark.parametrize("name", ["tiny-image", "tiny-embed-image"])

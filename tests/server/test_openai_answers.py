@@ -119,7 +119,7 @@ def test_several_prompts_and_several_answers(demo_repository):
     for stream in (events, pieces):
         assert ([], "[DONE]") == (stream[-2]["choices"], stream[-1])
     assert many["usage"] == events[-2]["usage"]
-    assert (400, "prompt", "empty_input") == refused
+    assert (400, "prompt[1]", "empty_input") == refused
     # An alignment stands beside the choices, so it would be that of one prompt.
     assert (400, "explain", "not_supported") == explained
 
@@ -389,12 +389,28 @@ def test_the_models_are_those_that_answer():
 
 def test_one_model_is_told_as_in_the_list():
     """Under the name that was asked for."""
-    caller = Scripted(model_pb2.GetModelResponse(model={"name": "b", "version": 2, "task": 5}))
-    status, _, answer = asyncio.run(Client(caller).send("GET", "/v1/models/*", parameter="b@2"))
+    card = {"name": "b", "version": 2, "task": 5, "state": model_pb2.MODEL_STATE_READY, "adapters": ["x"]}
+    for name in ("b@2", "b@2:x"):
+        caller = Scripted(model_pb2.GetModelResponse(model=card))
+        status, _, answer = asyncio.run(Client(caller).send("GET", "/v1/models/*", parameter=name))
+        assert (200, name, "model", "weft") == (status, answer["id"], answer["object"], answer["owned_by"])
+        ((_, request),) = caller.asked
+        assert ("b", 2) == (request.model.name, request.model.version)
 
-    assert (200, "b@2", "model", "weft") == (status, answer["id"], answer["object"], answer["owned_by"])
-    ((_, request),) = caller.asked
-    assert ("b", 2) == (request.model.name, request.model.version)
+
+@pytest.mark.parametrize(
+    ("name", "state", "code"),
+    [
+        ("b:nope", model_pb2.MODEL_STATE_READY, "adapter_not_found"),
+        ("b", model_pb2.MODEL_STATE_FAILED, "model_not_found"),
+        ("b", model_pb2.MODEL_STATE_LOADING, "model_not_found"),
+    ],
+)
+def test_a_name_that_the_list_has_not_is_not_found(name, state, code):
+    """An adapter that is not there, and a model that does not answer."""
+    caller = Scripted(model_pb2.GetModelResponse(model={"name": "b", "version": 1, "state": state, "adapters": ["x"]}))
+    status, _, answer = asyncio.run(Client(caller).send("GET", "/v1/models/*", parameter=name))
+    assert (404, code, "model") == (status, answer["error"]["code"], answer["error"]["param"])
 
 
 def test_tokens_are_told_as_they_stand_in_the_text():

@@ -12,7 +12,7 @@ from http_calls import ask, head, served
 from intercepted import entry_of
 from openai_calls import Client, Scripted
 from weft_proto.decoding import PENALTIES, SAMPLING
-from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_pb2, tokenization_pb2
+from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_pb2, score_pb2, tokenization_pb2
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.api import aside
 from weft_server.api.http_messages import HttpRequest
@@ -217,6 +217,52 @@ def test_a_large_answer_is_written_aside(monkeypatch):
     whole, where = talk([done] * 2, **large)
     assert {True} == where
     assert whole | {"created": 0} == aside_whole | {"created": 0}
+
+
+def cut(num_tokens):
+    """A text of so many tokens."""
+    lists = {"token_ids": [1] * num_tokens, "tokens": ["a"] * num_tokens, "added": [False] * num_tokens}
+    return tokenization_pb2.TokenizeResponse(starts=[0] * num_tokens, ends=[1] * num_tokens, **lists)
+
+
+def echoing(*answers, **body):
+    """The calls of an echo, the answer, and for each piece of it whether it was written in the main thread."""
+    seen, caller = [], Scripted(*answers)
+
+    def spell(_id, _begins):
+        seen.append(threading.current_thread() is threading.main_thread())
+        return b"a"
+
+    asked = {"model": "m", "prompt": "a", "echo": True} | body
+    answer = asyncio.run(Client(caller, spelling_of=lambda _: spell).send("POST", COMPLETIONS, asked))
+    return [method for method, _ in caller.asked], answer, seen
+
+
+def test_a_large_prompt_is_put_before_its_answers_aside():
+    """With all of its scores, for each answer. Those of a small one are written at once."""
+    for num_tokens, num_top, is_main in ((400, 20, False), (4, 1, True)):
+        given = scored(num_tokens - 1, num_top)["completion"]
+        scores = {name: given[name] for name in ("token_ids", "tokens", "token_log_probs", "top_tokens")}
+        done = generation_pb2.GenerateResponse(**scored(2, num_top, num_answers=2))
+        answers = cut(num_tokens), score_pb2.ScoreResponse(**scores), done
+        _, (_, _, answer), seen = echoing(*answers, logprobs=num_top, n=2, max_tokens=2)
+        assert [num_tokens + 2] * 2 == [len(each["logprobs"]["top_logprobs"]) for each in answer["choices"]]
+        assert {is_main} == set(seen)
+
+
+def test_the_scores_of_an_echoed_prompt_are_bounded():
+    """By its tokens, times the answers that it stands before, whether it is one prompt or several."""
+    many = {"logprobs": 20, "max_tokens": 8}
+    full = Overloaded("QUEUE_FULL", "full")
+    for num_tokens, n, is_one in ((1552, 32, True), (24_958, 1, False)):
+        for more in (0, 1):
+            prompt = cut(num_tokens + more)
+            before = () if is_one else (prompt, score_pb2.ScoreResponse(), DONE)
+            asked, (status, _, answer), _ = echoing(
+                *before, prompt, full, prompt="a" if is_one else ["a", "b"], n=n, **many
+            )
+            assert ((400, "logprobs") if more else (429, None)) == (status, answer["error"]["param"])
+            assert ("Tokenize" if more else "Score") == asked[-1], "it is refused before it is scored"
 
 
 def test_other_large_answers_are_written_aside(monkeypatch):

@@ -11,7 +11,14 @@ from google.protobuf.text_format import MessageToString
 import openai_page
 from openai_calls import Client, Scripted, refused
 from weft_proto.decoding import PENALTIES, SAMPLING
-from weft_proto.v1 import common_pb2, embedding_pb2, generation_pb2, tokenization_pb2
+from weft_proto.v1 import (
+    classification_pb2,
+    common_pb2,
+    embedding_pb2,
+    generation_pb2,
+    model_pb2,
+    tokenization_pb2,
+)
 from weft_proto.v1.methods import METHOD_AT, METHODS
 from weft_server.errors import (
     CannotDecompress,
@@ -394,3 +401,44 @@ def test_every_route_takes_what_its_table_says():
     }
     assert routes["POST", CHAT].rpc.path not in METHOD_AT, "a model of any task may answer a chat"
     assert METHODS["Embed"] is routes["POST", "/v1/embeddings"].rpc
+
+
+class SecondRefused(Scripted):
+    """A Caller that refuses what is asked for the entry `bad`, or [9]."""
+
+    async def unary(self, method, request):
+        """A cross-encoder's card, an answer or the refusal."""
+        if method.name == "GetModel":
+            return model_pb2.GetModelResponse(model={"takes_pairs": True, "labels": ["l"]})
+        field = self.answers[0]
+        if "bad" in {getattr(request, "text", ""), getattr(request, "text_pair", "")} or "token_ids" in field:
+            raise refused(InvalidRequest(field, "is wrong"))
+        if method.name.endswith("Generate"):
+            return generation_pb2.GenerateResponse(completion={"text": "t", "finish_reason": 1})
+        return classification_pb2.ClassifyResponse(labels=[{"label": "l", "score": 0.5}])
+
+    async def stream(self, method, request):
+        """The same as the only response."""
+        yield generation_pb2.StreamGenerateResponse(final=await self.unary(method, request.request))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "param"),
+    [
+        ("/v1/completions", {"prompt": ["a", "b", "bad"]}, "text", "prompt[2]"),
+        ("/v1/completions", {"prompt": ["a", "b", "bad"], "stream": True}, "text", "prompt[2]"),
+        ("/v1/completions", {"prompt": ["bad", "bad"], "echo": True}, "text", "prompt[0]"),
+        ("/v1/completions", {"prompt": [[9], [9]]}, "token_ids.ids[0]", "prompt[0][0]"),
+        ("/v1/completions", {"prompt": "bad"}, "text", "prompt"),
+        ("/v1/completions", {"prompt": ["a", "bad"]}, "decoding.stop", "stop"),
+        ("/v1/rerank", {"query": "q", "documents": ["a", "bad"]}, "text_pair", "documents[1]"),
+        ("/v1/rerank", {"query": "bad", "documents": ["a", "b"]}, "text", "query"),
+        ("/v1/score", {"text_1": ["a", "bad"], "text_2": ["c", "d"]}, "text", "text_1[1]"),
+        ("/v1/score", {"text_1": "bad", "text_2": ["c", "d"]}, "text", "text_1"),
+    ],
+)
+def test_a_refusal_tells_which_entry_of_a_list_is_wrong(path, body, field, param):
+    """In its `param`, and at the beginning of its message. What all entries share has its own name."""
+    status, _, answer = asyncio.run(Client(SecondRefused(field)).send("POST", path, {"model": "m"} | body))
+    error = answer[-1]["error"] if status == 200 else answer["error"]
+    assert (param, f"{param} is wrong") == (error["param"], error["message"])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from weft_server.api.refusal import Refused
 from weft_server.calls.batch import asked_together
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api.params import param_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
     from google.protobuf.message import Message
 
@@ -39,16 +42,49 @@ def joined(shared: Message, own: Message) -> Any:
 
 
 async def all_of(
-    http: ApiRequest, ask: Callable[[Any], Awaitable[Any]], shared: Message, own: Sequence[Message]
+    http: ApiRequest,
+    ask: Callable[[Any], Awaitable[Any]],
+    shared: Message,
+    own: Sequence[Message],
+    params: Mapping[str, str],
+    lists: Iterable[str],
 ) -> list[Any]:
-    """Return what `ask` gives for requests, in their order. With the first that is refused, all are."""
+    """Return what `ask` gives for requests, in their order. With the first that is refused, all are.
 
-    async def ask_one(each: Message) -> Any:
-        return await ask(joined(shared, each))
+    `params` are the endpoint's names of fields. An error tells which entry of `lists` it is about, see `placed`.
+    """
+
+    async def ask_one(numbered: tuple[int, Message]) -> Any:
+        number, each = numbered
+        with placed(number, params, lists):
+            return await ask(joined(shared, each))
 
     if len(own) == 1:
-        return [await ask_one(own[0])]
-    return await asked_together(ask_one, own, http.most_together)
+        return [await ask(joined(shared, own[0]))]
+    return await asked_together(ask_one, enumerate(own), http.most_together)
+
+
+@contextmanager
+def placed(number: int, params: Mapping[str, str], lists: Iterable[str]) -> Iterator[None]:
+    """Let a refusal of one of `lists`, which has an entry for each request, name the entry: `prompt[40]`."""
+    try:
+        yield
+    except Refused as refused:
+        names = {field: f"{name}[{number}]" for field, name in params.items() if name in lists}
+        message, param = param_of(refused.refusal, {**params, **names})
+        if not param.startswith(tuple(names.values())):
+            raise
+        raise Refused(replace(refused.refusal, message=message, field=param)) from None
+
+
+async def placed_stream(
+    number: int, responses: AsyncGenerator[T], params: Mapping[str, str], lists: Iterable[str]
+) -> AsyncGenerator[T]:
+    """Yield what a stream yields. Its refusal is `placed`."""
+    with placed(number, params, lists):
+        async with aclosing(responses):
+            async for each in responses:
+                yield each
 
 
 async def merged(streams: Sequence[AsyncGenerator[T]], most_together: int) -> AsyncGenerator[T]:

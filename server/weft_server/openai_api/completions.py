@@ -61,6 +61,8 @@ PARAMS = {
     "token_ids.ids": "prompt",
     "num_top_tokens": "logprobs",
 } | ECHO_PARAMS
+# Each request has an entry of it.
+_LISTS = ("prompt",)
 _REQUESTS: dict[str, Any] = {
     "Generate": generation_pb2.GenerateRequest,
     "Translate": translation_pb2.TranslateRequest,
@@ -90,9 +92,9 @@ async def completions(http: ApiRequest) -> Response:
     own = await aside(size, partial(_own, kind, prompts))
     answers = (EchoAnswers if asked.echo else CompletionAnswers)(http, asked, scored=asked.logprobs is not None)
     if asked.stream:
-        return await stream(http, method, (joined(shared, each) for each in own), answers, PARAMS)
+        return await stream(http, method, (joined(shared, each) for each in own), answers, PARAMS, _LISTS)
     ask = Echo(http, asked, _USUAL_TOKENS).ask if asked.echo else partial(http.caller.unary, METHODS[method])
-    return HttpResponse(200, await answers.whole(await all_of(http, ask, shared, own)))
+    return HttpResponse(200, await answers.whole(await all_of(http, ask, shared, own, PARAMS, _LISTS)))
 
 
 def _own(kind: Any, prompts: list[str | list[int]]) -> list[Any]:

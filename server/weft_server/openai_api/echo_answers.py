@@ -44,6 +44,11 @@ class Echoed:
         return all(self.spelling(id_, True) is None for id_ in self.ids)
 
     @cached_property
+    def cost(self) -> int:
+        """About how many bytes take as long to write."""
+        return len(self.text) + COST_OF_SCORES * self.scores.ByteSize()
+
+    @cached_property
     def log_probs(self) -> dict[str, Any]:
         """The prompt's own, whose first token has none: nothing stands before it."""
         log_probs = [0.0, *self.scores.token_log_probs]
@@ -97,8 +102,7 @@ class EchoAnswers(CompletionAnswers):
         return await super().whole([each.response for each in responses])
 
     def _size(self, responses: Sequence[Any]) -> int:
-        size = sum(len(each.text) + COST_OF_SCORES * each.scores.ByteSize() for each in self._prompts.values())
-        return super()._size(responses) + size
+        return super()._size(responses) + sum(each.cost for each in self._prompts.values())
 
     def _whole_choice(self, index: int, output: Any) -> dict[str, Any]:
         return self._end(index, output) | {"text": self._prompts[index].text_with(output)}

@@ -11,6 +11,7 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import HttpResponse
+from weft_server.errors import AdapterNotFound, ModelNotFound
 from weft_server.openai_api.model_names import selector_of
 
 if TYPE_CHECKING:
@@ -35,9 +36,16 @@ async def models(http: ApiRequest) -> HttpResponse:
 
 
 async def model(http: ApiRequest) -> HttpResponse:
-    """Answer with the model of that name."""
-    request = model_pb2.GetModelRequest(model=selector_of(http.parameter))
-    found = (await http.caller.unary(METHODS["GetModel"], request)).model
+    """Answer with the model of that name, or with 404 for one that the list has not."""
+    selector = selector_of(http.parameter)
+    found = (await http.caller.unary(METHODS["GetModel"], model_pb2.GetModelRequest(model=selector))).model
+    if found.state not in _ANSWERING:
+        state = model_pb2.ModelState.Name(found.state).removeprefix("MODEL_STATE_").lower()
+        raise ModelNotFound(f"version {found.version} of model {found.name!r} does not answer: it is {state}")
+    if selector.adapter and selector.adapter not in found.adapters:
+        raise AdapterNotFound(
+            f"version {found.version} of model {found.name!r} has no adapter {selector.adapter[:128]!r}"
+        )
     return HttpResponse(200, msgspec.json.encode(_card(http.parameter, found)))
 
 

@@ -127,7 +127,8 @@ async def _judge(
     if not card.takes_pairs or len(card.labels) != 1:
         why = f"{selector.name!r} is no cross-encoder: such a model takes two texts, and has one label"
         raise InvalidRequest("model", why, "WRONG_INPUT_KIND")
-    return await all_of(http, partial(http.caller.unary, METHODS["Classify"]), shared, own)
+    lists = params.values() if len(first) > 1 else [param]
+    return await all_of(http, partial(http.caller.unary, METHODS["Classify"]), shared, own, params, lists)
 
 
 def _score(answer: Any) -> float:

@@ -11,6 +11,7 @@ from weft_proto.v1 import common_pb2
 from weft_proto.v1.methods import streaming
 from weft_server.admission.early_admission import PRIORITIES, PRIORITY_KEY
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api.batch import placed_stream
 from weft_server.openai_api.decoding import DECODING_FIELDS, decoding_of, in_range
 from weft_server.openai_api.events import streamed
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken
@@ -133,9 +134,16 @@ def claim(http: ApiRequest, asked: Any) -> None:
 
 
 async def stream(
-    http: ApiRequest, method: str, requests: Iterable[Message], answers: TextAnswers, params: Mapping[str, str]
+    http: ApiRequest,
+    method: str,
+    requests: Iterable[Message],
+    answers: TextAnswers,
+    params: Mapping[str, str],
+    lists: Iterable[str] = (),
 ) -> HttpStream:
-    """Ask for the streams of some requests, and return them as one."""
+    """Ask for the streams of some requests, and return them as one. Each request has an entry of `lists`."""
     twin = streaming(method)
     calls = [http.caller.stream(twin, twin.request(request=each)) for each in requests]
+    if len(calls) > 1:
+        calls = [placed_stream(number, each, params, lists) for number, each in enumerate(calls)]
     return await streamed(answers.events(calls), params)

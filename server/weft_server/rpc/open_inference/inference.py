@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_proto.inference.open_inference_pb2 import ModelInferRequest, ModelInferResponse
 from weft_proto.v1 import common_pb2
@@ -18,7 +18,7 @@ from weft_server.rpc.open_inference.tensors import add_output, inputs_of
 from weft_server.rpc.open_inference.typed_requests import elements_of, parts_of, selector_of, shared_of, typed_request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from weft_server.models.model import Model
     from weft_server.models.registry import ModelRegistry
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from weft_server.rpc.open_inference.tensors import Input
     from weft_server.rpc.open_inference.typed_requests import Element
 
+T = TypeVar("T")
+
 _ANSWERS: dict[str, Any] = {"Classify": answer_classify, "Tag": answer_tag, "Embed": answer_embed}
 # Labels of the answers to all elements together. Each becomes an object of its own.
 MAX_LABELS = 65_536
-# A larger answer is read in a worker thread: the event loop would stand still for milliseconds.
+# A larger answer is read, and made of tensors, in a worker thread: the event loop would stand still for milliseconds.
 _SMALL_BYTES = 64 * 1024
 
 
@@ -72,11 +74,22 @@ async def infer(
     await call.adapt(shared.model.adapter)
     asking = _Asking(call, model, signature, inputs, shared)
     answers = await asked_together(asking.rows, parts_of(shared, elements), most_together)
-    rows = [row for each in answers for row in each]
+    rows = [row for _, each in answers for row in each]
     response = ModelInferResponse(model_name=model.name, model_version=str(model.version), id=request.id)
-    for output in outputs:
-        add_output(response, output, [row[output.name] for row in rows], raw=bool(request.raw_input_contents))
+
+    def fill() -> None:
+        for output in outputs:
+            add_output(response, output, [row[output.name] for row in rows], raw=bool(request.raw_input_contents))
+
+    await _worked(model, call, sum(num_bytes for num_bytes, _ in answers), fill)
     return response
+
+
+async def _worked(model: Model, call: RequestContext, num_bytes: int, job: Callable[[], T]) -> T:
+    """Return what a job gives that reads so many bytes of answers."""
+    if num_bytes > _SMALL_BYTES:
+        return await model.work(lambda _: job(), call.deadline)
+    return job()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +102,29 @@ class _Asking:
     inputs: dict[str, Input]
     shared: Any
 
-    async def rows(self, asked: tuple[int, Sequence[Element]]) -> list[Row]:
-        """Return the rows of what the model says to one typed request. Raises RequestError, about fields of tensors."""
+    async def rows(self, asked: tuple[int, Sequence[Element]]) -> tuple[int, list[Row]]:
+        """Return how many bytes the model says to one typed request, and their rows.
+
+        Raises RequestError, about fields of tensors.
+        """
         first, part = asked
         call = self.call.another(self.signature.method)
         answer_to = _ANSWERS[self.signature.method]
         try:
             answer = await answer_to(HeldModel(self.model), call, typed_request(self.shared, part))
-            if answer.ByteSize() > _SMALL_BYTES:
-                found: list[Row] = await self.model.work(lambda _: rows_of(answer), call.deadline)
-            else:
-                found = rows_of(answer)
+            num_bytes = answer.ByteSize()
+            found = await _worked(self.model, call, num_bytes, lambda: rows_of(answer))
         except RequestError as error:
             raise placed(error, self.inputs, first) from None
         finally:
             call.let_go()
-        return found
+        return num_bytes, found
 
 
 def _wanted(request: ModelInferRequest, signature: Signature) -> Sequence[Output]:
-    """Return the outputs that a request wants. Raises InvalidRequest for those that there are not."""
+    """Return the outputs that a request wants. Raises InvalidRequest for unknown ones, and for one twice."""
     known = {output.name: output for output in signature.outputs}
+    wants: list[Output] = []
     for index, wanted in enumerate(request.outputs):
         if wanted.name not in known:
             why = f"must be one of {', '.join(known)}, not {wanted.name[:64]!r}"
@@ -117,7 +132,10 @@ def _wanted(request: ModelInferRequest, signature: Signature) -> Sequence[Output
         if wanted.parameters:
             why = "must be empty: no parameter of a tensor is known here"
             raise InvalidRequest(f"outputs[{index}].parameters", why)
-    return [known[wanted.name] for wanted in request.outputs] or signature.outputs
+        if known[wanted.name] in wants:
+            raise InvalidRequest(f"outputs[{index}].name", f"is there already: {wanted.name!r}")
+        wants.append(known[wanted.name])
+    return wants or signature.outputs
 
 
 def _bound_labels(shared: Any, model: Model, count: int) -> None:
