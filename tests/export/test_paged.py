@@ -81,7 +81,8 @@ class Paged:
         return ids, caches, [(past, own[past:]) for past, own in zip(PAST, ids, strict=True)]
 
 
-@pytest.fixture(scope="module", params=PAGED)
+# Making one takes seconds, so each test of one is slow.
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in PAGED])
 def paged(request, tmp_path_factory):
     """A paged graph of each family that can be."""
     return Paged(request.param, tmp_path_factory.mktemp(request.param))
@@ -199,7 +200,7 @@ def test_a_stand_in_has_no_node_that_a_cpu_lacks(paged):
         assert (before.name, before.type) == (after.name, after.type)
 
 
-@pytest.fixture(scope="module", params=["fp16", "bf16"])
+@pytest.fixture(scope="module", params=[pytest.param(each, marks=pytest.mark.slow) for each in ("fp16", "bf16")])
 def report(request, tmp_path_factory):
     """Export a generator with its caches in blocks: at fp16 with all that a decoder may have, at bf16 a small one."""
     name, folder = {"fp16": "tiny-decoder", "bf16": "tiny-generate"}[request.param], tmp_path_factory.mktemp("paged")

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from weft_export.converters.registry import MODULE_OF
 from weft_export.families.registry import FAMILIES
 from weft_recipes.catalogue import ADAPTERS, RECIPES
 
 EXPORT = Path(__file__).parents[2] / "export"
 # Folders with a file for each architecture, kind of checkpoint or recipe, which the tables leave out.
 ARCHITECTURES = {family.model.__module__.rpartition(".")[2] for family in FAMILIES.values()}
-REGISTRY = (EXPORT / "weft_export" / "converters" / "registry.py").read_text()
-KINDS = set(re.findall(r"^from weft_export\.converters\.(\w+) import", REGISTRY, re.MULTILINE)) - {"converter"}
-UNNAMED = {"__init__", *ARCHITECTURES, *KINDS, *(name.replace("-", "_") for name in RECIPES | ADAPTERS)}
+UNNAMED = {"__init__", *ARCHITECTURES, *MODULE_OF.values(), *(name.replace("-", "_") for name in RECIPES | ADAPTERS)}
 
 
 @pytest.mark.parametrize(("package", "heading"), [("weft_export", "Modules"), ("weft_recipes", "Recipes")])

@@ -31,6 +31,9 @@ from weft_server.runtime import adapter_stack
 from weft_server.runtime.adapter_stack import grouped
 from weft_server.sequence import Standing
 
+# Nearly all of them are about one bundle and its adapters, which takes seconds to export.
+pytestmark = pytest.mark.slow
+
 TEXTS = ("the big dog eats", "the cat", "a dog finds the red house", "the dog")
 NAMES = ("formal", "short", "wide")
 
