@@ -15,7 +15,7 @@ UNIT = Path(__file__).parents[2] / "deploy/systemd/weft.service"
 
 
 def test_a_host_gives_the_time_to_drain(monkeypatch):
-    """systemd waits longer than the server drains; what the unit sets are settings, and the rest are defaults."""
+    """Systemd waits longer than the server drains; what the unit sets are settings, and the rest are defaults."""
     for name, value in re.findall(r"^Environment=(\w+)=(.*)$", UNIT.read_text(), re.MULTILINE):
         monkeypatch.setenv(name, value)
     config = ServerConfig()
