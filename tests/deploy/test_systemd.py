@@ -1,0 +1,36 @@
+"""The unit for systemd fits the server that it starts."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft_server.config import ServerConfig
+from weft_server.process.shutdown import MARGIN_S
+
+UNIT = Path(__file__).parents[2] / "deploy/systemd/weft.service"
+
+
+def test_a_host_gives_the_time_to_drain(monkeypatch):
+    """Systemd waits longer than the server drains; what the unit sets are settings, and the rest are defaults."""
+    for name, value in re.findall(r"^Environment=(\w+)=(.*)$", UNIT.read_text(), re.MULTILINE):
+        monkeypatch.setenv(name, value)
+    config = ServerConfig()
+    (stop_s,) = re.findall(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.MULTILINE)
+
+    assert Path("/var/lib/weft/models") == config.repository
+    assert "json" == config.log_format
+    assert int(stop_s) > config.drain_delay_s + config.drain_timeout_s + MARGIN_S
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+def test_systemd_knows_every_line(tmp_path):
+    """`systemd-analyze verify` has nothing to say: no unknown key, no value that it would pass over."""
+    unit = tmp_path / "weft.service"
+    unit.write_text(UNIT.read_text().replace("/opt/weft/bin/weft serve", sys.executable))
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+
+    assert (0, "") == (done.returncode, done.stderr)
