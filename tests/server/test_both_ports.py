@@ -18,6 +18,7 @@ from waiting import until
 from weft_proto.v1.methods import METHODS, SERVICES
 from weft_server.errors import InvalidRequest, LaneFailed, ModelNotFound, ModelNotReady, Overloaded
 from weft_server.models.request_context import REQUEST_CONTEXT
+from weft_server.transport.outgoing import Outgoing
 from weft_server.transport.traffic import Traffic
 
 OURS = [method for method in METHODS.values() if method.service in SERVICES]
@@ -201,7 +202,7 @@ def observed(kind, fault, tmp_path):
         answers = {method.name: _answer(method, fault) for method in OURS}
         traffic = Traffic(**fault.traffic)
         # Where nobody reads, too much would be unread on a slow machine.
-        traffic.outgoing._max_bytes = 1 << 40
+        traffic.outgoing = Outgoing(traffic.connections, 1 << 40, fault.traffic.get("send_timeout_s", 30))
         async with kind.served(tmp_path, answers, fault.tokens, traffic=traffic, entries=[]) as port:
             found["told"] = await fault.act(port)
             await until(lambda: len(OURS) == _num_ended(port))

@@ -19,6 +19,7 @@ from weft_server.api.http_messages import HttpResponse, HttpStream, Route
 from weft_server.api.refusal import Refused
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.openai_api.batch import merged
 from weft_server.transport.traffic import Traffic
 
 CLASSIFY, STREAM = METHODS["Classify"], METHODS["StreamGenerate"]
@@ -147,23 +148,33 @@ def test_a_call_of_a_stream_that_has_ended_is_not_late():
 
 
 def test_who_does_not_read_a_stream_gives_up_what_goes_on():
-    """A call of it that had ended was read, and stays as it ended."""
+    """All calls of it that go on. One that had ended was read, and stays as it ended."""
     large = generation_pb2.StreamGenerateResponse(delta={"text": "x" * 5000})
 
     async def flood(request, call):
-        while True:
+        yield large
+        while request.request.text == "cd":
             yield large
-            if request.request.text == "ab":
-                return
+
+    async def answer(request, caller):
+        first, *others = (caller.stream(STREAM, STREAM.request(request={"text": text})) for text in ("ab", "cd", "cd"))
+
+        async def chunks():
+            for streams in ([first], others):
+                async with aclosing(merged(streams, 2)) as responses:
+                    async for response in responses:
+                        yield response.delta.text.encode()
+
+        return HttpStream("text/plain", chunks())
 
     async def scenario():
         traffic = Traffic(send_timeout_s=0.1)
-        async with served(routes=[row("/flood", _in_turn)], traffic=traffic, StreamGenerate=flood) as server:
+        async with served(routes=[row("/flood", answer)], traffic=traffic, StreamGenerate=flood) as server:
             async with connected(server) as (reader, writer):
                 writer.write(asked(b"", "/flood"))
                 await reader.readuntil(b"\r\n\r\n")
                 await until(lambda: rejected(server))
-            assert ({"ANSWER_UNREAD": 1}, {"OK": 1, "CANCELLED": 1}) == (rejected(server), counted(server))
+            assert ({"ANSWER_UNREAD": 2}, {"OK": 1, "CANCELLED": 2}) == (rejected(server), counted(server))
 
     run(scenario())
 
