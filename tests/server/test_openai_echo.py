@@ -117,10 +117,14 @@ def test_an_echo_that_cannot_be_is_refused_by_name(task, fields, param):
 
 
 def test_the_space_before_an_answers_first_word_is_there():
-    """An answer alone has none, with tokenizers that put it before each word. A special token has no space."""
+    """An answer alone has none, with tokenizers that put it before each word. A special token has no space.
+
+    Nor has a piece of a word, which alone shows the mark of one.
+    """
     spelt = {(1, True): b"cat", (1, False): b" cat", (0, True): None, (0, False): None}
+    spelt |= {(2, True): b"##s", (2, False): b"s"}
     texts = []
-    for text, ids in (("cat cat", [0, 1, 1]), ("", [1])):
+    for text, ids in (("cat cat", [0, 1, 1]), ("", [1]), ("##s cat", [2, 1])):
         caller = Scripted(
             tokenization_pb2.TokenizeResponse(token_ids=[1], tokens=["cat"], model={"name": "m", "version": 3}),
             generation_pb2.GenerateResponse(completion={"text": text, "token_ids": ids, "finish_reason": 1}),
@@ -129,7 +133,7 @@ def test_the_space_before_an_answers_first_word_is_there():
         answer = asyncio.run(client.post(COMPLETIONS, model="m@canary", prompt="cat", echo=True))
         texts.append(answer["choices"][0]["text"])
         assert [0, 3] == [each.model.version for _, each in caller.asked], "the version that cut the prompt answers"
-    assert ["cat cat cat", "cat"] == texts
+    assert ["cat cat cat", "cat", "cats cat"] == texts
 
 
 def test_what_changes_nothing_goes_with_no_answer(demo_repository):
