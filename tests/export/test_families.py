@@ -290,7 +290,8 @@ print(*sys.modules)
 def test_what_an_export_does_not_need_is_not_imported(tmp_path):
     """Of a checkpoint of ours it imports the family that is named, no converter of others', and nothing that rounds.
 
-    Of a directory of others, it imports the one module that converts its model_type.
+    Of a directory of others, it imports the one module that converts its model_type. What reads a kind of tokenizers,
+    or weights that are quantised already, is imported when the directory has it.
     """
     checkpoint = save_tiny("tiny-image", tmp_path)
     done = subprocess.run([sys.executable, "-c", _LOADER, checkpoint], capture_output=True, text=True, check=True)
@@ -303,6 +304,9 @@ def test_what_an_export_does_not_need_is_not_imported(tmp_path):
     assert sum(name.startswith("weft_export.") for name in imported) <= 100
     converters = {f"weft_export.converters.{name}" for name in MODULE_OF.values()}
     assert {"weft_export.converters.vit"} == converters & with_others
+    unread = {"quantized.awq", "quantized.compressed", "quantized.gptq", "text.unigram", "text.words"}
+    assert set() == {f"weft_export.converters.{name}" for name in unread} & with_others
+    assert sum(name.startswith("weft_export.") for name in with_others) <= 145
 
 
 @torch.inference_mode()

@@ -184,7 +184,6 @@ def test_the_manifest_says_what_was_done(smoothed_bundle):
     assert rounding.effect <= MAX_EFFECT < rounding.plain_effect
 
 
-@pytest.mark.slow
 def test_a_smoothed_row_has_its_bits_in_any_crowd(smoothed_bundle):
     """A row of the smoothed graph is the same alone and among others, and no operator was added but the lookup's."""
     session = onnxruntime.InferenceSession(smoothed_bundle / "decoder.onnx", providers=["CPUExecutionProvider"])

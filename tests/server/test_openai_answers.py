@@ -115,7 +115,6 @@ def test_several_prompts_and_several_answers(demo_repository):
     assert sum(each["usage"]["total_tokens"] for each in alone) == many["usage"]["total_tokens"]
     assert dict(enumerate(expected)) == texts(events)[0]
     assert {0: expected[0], 1: expected[2]} == texts(pieces)[0]
-    assert len(pieces) > 8, "the streams of both prompts come in pieces"
     for stream in (events, pieces):
         assert ([], "[DONE]") == (stream[-2]["choices"], stream[-1])
     assert many["usage"] == events[-2]["usage"]

@@ -27,7 +27,7 @@ _EACH = WORD // _BITS
 _FOUND = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
-def awq_products(said: Fields, stored: NamedTensors) -> list[StoredProduct]:
+def stored_products(said: Fields, stored: NamedTensors) -> list[StoredProduct]:
     """Return the weights of all layers that are stored so.
 
     Raises:

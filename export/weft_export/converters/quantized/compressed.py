@@ -22,7 +22,7 @@ _BESIDE = ("input_scale", "input_zero_point", "output_scale", "output_zero_point
 _NUMBER_TYPES = {("int", 8): "I8", ("float", 8): "F8_E4M3"}
 
 
-def compressed_products(said: Fields, stored: NamedTensors) -> list[StoredProduct]:
+def stored_products(said: Fields, stored: NamedTensors) -> list[StoredProduct]:
     """Return the weights of all layers that are stored so.
 
     Raises:

@@ -49,7 +49,7 @@ _HARMLESS = [
 _FORMATS = {"gptq": "gptq", "gptq_v2": "gptq_v2"}
 
 
-def gptq_products(said: Fields, stored: NamedTensors) -> list[StoredProduct]:
+def stored_products(said: Fields, stored: NamedTensors) -> list[StoredProduct]:
     """Return the weights of all layers that are stored so.
 
     Raises:

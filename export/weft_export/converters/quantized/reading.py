@@ -1,13 +1,11 @@
 """Weights that `quantization_config` says are stored otherwise, as the float32 weights that they stand for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from weft_export.checkpoints.formats import QUANTISED
 from weft_export.converters.fields import Fields
-from weft_export.converters.quantized.awq import awq_products
-from weft_export.converters.quantized.compressed import compressed_products
-from weft_export.converters.quantized.gptq import gptq_products
 from weft_export.converters.quantized.product import StoredProduct
 from weft_export.converters.tensors import NamedTensors, StoredTensors
 from weft_export.errors import CheckpointError
@@ -34,11 +32,8 @@ _AUTO_ROUND = [
 ]
 # Its own format is that of others under another name.
 _PACKINGS = {"auto_round:auto_gptq": "gptq", "auto_round:auto_awq": "awq"}
-_METHODS: Mapping[str, Callable[[Fields, NamedTensors], list[StoredProduct]]] = {
-    "gptq": gptq_products,
-    "awq": awq_products,
-    "compressed-tensors": compressed_products,
-}
+# Of each quant_method the module in this folder, whose stored_products finds what stands for a weight.
+_METHODS = {"gptq": "gptq", "awq": "awq", "compressed-tensors": "compressed"}
 
 
 def unquantised(config: Mapping[str, Any], fields: Fields, stored: StoredTensors) -> NamedTensors:
@@ -57,8 +52,7 @@ def unquantised(config: Mapping[str, Any], fields: Fields, stored: StoredTensors
         said.skip("quant_method", *_AUTO_ROUND)
         said.only("data_type", "int")
         method = said.among("packing_format", _PACKINGS) if method == "auto-round" else method
-    make = _METHODS.get(method)
-    if make is None:
+    if method not in _METHODS:
         known = ", ".join(_METHODS)
         raise said.wrong("quant_method", f"is not read: of weights that are quantised already, {known} are")
     if config.get("model_type") == "gpt2":
@@ -66,7 +60,8 @@ def unquantised(config: Mapping[str, Any], fields: Fields, stored: StoredTensors
             f"{said.place}: GPT-2's matrices are stored as [inputs, outputs], and quantised ones are read as"
             " [outputs, inputs] alone"
         )
-    products = make(said, stored)
+    module = import_module(f"weft_export.converters.quantized.{_METHODS[method]}")
+    products: list[StoredProduct] = module.stored_products(said, stored)
     said.check_all_read()
     if not products:
         raise said.wrong("quant_method", "says that weights are quantised, and the files have none such")

@@ -2,41 +2,39 @@
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
-from weft_export.converters.text.byte_level import GPT2, NEOX, QWEN2, ROBERTA
 from weft_export.converters.text.kind import TokenizerKind
-from weft_export.converters.text.pieces import GEMMA, LLAMA, NLLB
-from weft_export.converters.text.unigram import ALBERT, CAMEMBERT, DEBERTA, MBART50_KIND, MBART_KIND, PEGASUS, T5, XLMR
-from weft_export.converters.text.words import BERT, MPNET
 
 AS_IT_IS = "TokenizersBackend"
 """The class of a tokenizer that is what its tokenizer.json says, and nothing else."""
 MARIAN, M2M_100 = "MarianTokenizer", "M2M100Tokenizer"
 
 # The classes that transformers 5 makes anew of their pieces, whatever else tokenizer.json says.
-KINDS: Mapping[str, TokenizerKind] = {
-    "AlbertTokenizer": ALBERT,
-    "BartTokenizer": ROBERTA,
-    "BertTokenizer": BERT,
-    "CamembertTokenizer": CAMEMBERT,
-    "DebertaV2Tokenizer": DEBERTA,
-    "DistilBertTokenizer": BERT,
-    "ElectraTokenizer": BERT,
-    "GPT2Tokenizer": GPT2,
-    "GPTNeoXTokenizer": NEOX,
-    "GemmaTokenizer": GEMMA,
-    "LEDTokenizer": ROBERTA,
-    "LlamaTokenizer": LLAMA,
-    "MBart50Tokenizer": MBART50_KIND,
-    "MBartTokenizer": MBART_KIND,
-    "MPNetTokenizer": MPNET,
-    "NllbTokenizer": NLLB,
-    "PegasusTokenizer": PEGASUS,
-    "Qwen2Tokenizer": QWEN2,
-    "RobertaTokenizer": ROBERTA,
-    "T5Tokenizer": T5,
-    "XLMRobertaTokenizer": XLMR,
+# Of each the module in this folder, and its kind there. The module is imported when a directory means the class.
+_KINDS: Mapping[str, tuple[str, str]] = {
+    "AlbertTokenizer": ("unigram", "ALBERT"),
+    "BartTokenizer": ("byte_level", "ROBERTA"),
+    "BertTokenizer": ("words", "BERT"),
+    "CamembertTokenizer": ("unigram", "CAMEMBERT"),
+    "DebertaV2Tokenizer": ("unigram", "DEBERTA"),
+    "DistilBertTokenizer": ("words", "BERT"),
+    "ElectraTokenizer": ("words", "BERT"),
+    "GPT2Tokenizer": ("byte_level", "GPT2"),
+    "GPTNeoXTokenizer": ("byte_level", "NEOX"),
+    "GemmaTokenizer": ("pieces", "GEMMA"),
+    "LEDTokenizer": ("byte_level", "ROBERTA"),
+    "LlamaTokenizer": ("pieces", "LLAMA"),
+    "MBart50Tokenizer": ("unigram", "MBART50_KIND"),
+    "MBartTokenizer": ("unigram", "MBART_KIND"),
+    "MPNetTokenizer": ("words", "MPNET"),
+    "NllbTokenizer": ("pieces", "NLLB"),
+    "PegasusTokenizer": ("unigram", "PEGASUS"),
+    "Qwen2Tokenizer": ("byte_level", "QWEN2"),
+    "RobertaTokenizer": ("byte_level", "ROBERTA"),
+    "T5Tokenizer": ("unigram", "T5"),
+    "XLMRobertaTokenizer": ("unigram", "XLMR"),
 }
 
 SEGMENTED = frozenset({"BertTokenizer", "DebertaV2Tokenizer", "ElectraTokenizer"})
@@ -89,7 +87,7 @@ _WRONGLY_NAMED = {"modernbert", "phi3", "qwen2"}
 
 
 def class_of(config: Mapping[str, Any], options: Mapping[str, Any], content: Mapping[str, Any] | None) -> str:
-    """Return the name of the class that transformers 5 takes: one of KINDS, MARIAN, M2M_100, or AS_IT_IS.
+    """Return the name of the class that transformers 5 takes: one that kind_of knows, MARIAN, M2M_100, or AS_IT_IS.
 
     Args:
         config: config.json.
@@ -108,8 +106,17 @@ def class_of(config: Mapping[str, Any], options: Mapping[str, Any], content: Map
     return _known(usual if usual and model_type in _WRONGLY_NAMED else named)
 
 
+def kind_of(name: str) -> TokenizerKind | None:
+    """Return what a class does with its pieces; None for a class that is not made anew of them."""
+    if name not in _KINDS:
+        return None
+    module, constant = _KINDS[name]
+    kind: TokenizerKind = getattr(import_module(f"weft_export.converters.text.{module}"), constant)
+    return kind
+
+
 def _known(name: str) -> str:
-    return name if name in KINDS or name in {MARIAN, M2M_100} else AS_IT_IS
+    return name if name in _KINDS or name in {MARIAN, M2M_100} else AS_IT_IS
 
 
 def _is_byte_level(content: Mapping[str, Any] | None) -> bool:

@@ -14,7 +14,7 @@ from weft_export.converters.text.added import without_embedding
 from weft_export.converters.text.chat import TEMPLATE_FILE, read_chat
 from weft_export.converters.text.fast import JSON_FILE, as_it_is, made, names_of, of_kind
 from weft_export.converters.text.kind import Names, text_of
-from weft_export.converters.text.kinds import KINDS, M2M_100, MARIAN, SEGMENTED, class_of
+from weft_export.converters.text.kinds import M2M_100, MARIAN, SEGMENTED, class_of, kind_of
 from weft_export.converters.text.languages import Languages, languages_of, marian_languages
 from weft_export.converters.text.option_keys import CLEANS, OPTION_KEYS
 from weft_export.converters.text.settings import CONFIG, TokenizerSettings, read_settings, read_tokenizer_json
@@ -155,9 +155,10 @@ def _tokens(
         tokens = m2m_100(settings, names, vocab_size, spare=spare)
         languages = languages_of(name, settings, tokens.ids)
         return _Tokens({JSON_FILE: tokens.content}, tokens.ids, names, languages, tokens.num_unknown, tokens.notes)
-    if name in KINDS:
-        names = names_of(KINDS[name], settings)
-        tokenizer = of_kind(KINDS[name], settings, content, names)
+    kind = kind_of(name)
+    if kind is not None:
+        names = names_of(kind, settings)
+        tokenizer = of_kind(kind, settings, content, names)
         notes = () if content is None else _notes(name, as_it_is(settings, content), tokenizer)
     elif content is not None:
         names, notes = {**settings.padding, **settings.named}, ()
