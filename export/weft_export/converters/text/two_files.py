@@ -159,7 +159,7 @@ def _model(path: Path, algorithm: int) -> SpmModel:
 def _id_of(path: Path, ids: Mapping[str, int], names: Names, name: str) -> int:
     """The id of a special token that these classes cannot do without."""
     token = text_of(names, name)
-    if token not in ids:
+    if token is None or token not in ids:
         raise CheckpointError(f"{name} is {token!r:.40}, which has no id in {path}, nor as an added token")
     return ids[token]
 
