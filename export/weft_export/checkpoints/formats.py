@@ -1,7 +1,6 @@
 """What a path holds that is no checkpoint, known by its files, and the next command. Quick: no torch, no weights."""
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -136,15 +135,11 @@ def _object(path: Path) -> dict[str, Any]:
 def _inner(path: Path) -> str:
     """Say which folder below has what this one lacks: a Trainer writes checkpoint-500, and a hub's cache snapshots."""
     for pattern in _INNER:
-        found = sorted((each.parent for each in path.glob(pattern)), key=_by_number)
+        # The longer name is the later one: checkpoint-500 goes before checkpoint-1500.
+        found = sorted((each.parent for each in path.glob(pattern)), key=lambda each: (len(each.name), each.name))
         if found:
             return f"{found[-1]} has one: give {'that folder' if len(found) == 1 else 'it, or another one beside it'}"
     return ""
-
-
-def _by_number(path: Path) -> list[str | int]:
-    """The parts of a name in the order that counts: checkpoint-500 goes before checkpoint-1500."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def _is_weights(name: str) -> bool:
