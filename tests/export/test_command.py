@@ -1,5 +1,6 @@
 """`weft export` and `weft train` as people meet them: help, lines of progress, signals, and what is never replaced."""
 
+import errno
 import os
 import re
 import signal
@@ -9,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from tiny import save_tiny
+from typer import Exit
 from typer.testing import CliRunner
 
 from weft_export.__main__ import export_app
 from weft_export.console import stopping
 from weft_export.console.progress import shown
-from weft_export.console.stopping import Stopped, stopped_by_signals
+from weft_export.console.stopping import Stopped, plain_errors, stopped_by_signals
 from weft_export.errors import ExportError
 from weft_export.export import export_checkpoint
 from weft_recipes.__main__ import train_app
@@ -164,6 +166,13 @@ def test_a_file_on_the_way_is_found_at_once(tmp_path):
     for place in (tmp_path / "models" / "1", tmp_path / "models" / "en-es" / "1"):
         with pytest.raises(ExportError, match=f"cannot write {place}: {tmp_path / 'models'} is not a directory"):
             export_checkpoint(tmp_path / "no checkpoint", place)
+
+
+def test_an_error_of_the_system_names_its_file(capsys):
+    """In words, as other refusals do: a folder that may not be searched is one such."""
+    with pytest.raises(Exit), plain_errors("export"):
+        raise PermissionError(errno.EACCES, "Permission denied", "/models/bert/onnx")
+    assert "weft export: /models/bert/onnx: Permission denied\n" == capsys.readouterr().err
 
 
 def test_training_never_writes_where_git_looks(tmp_path, monkeypatch):

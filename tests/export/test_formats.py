@@ -26,6 +26,9 @@ FOLDERS = {
     "": "has no config.json",
     f"checkpoint-500/config.json: {BASE}": "has no config.json; {}/checkpoint-500 has one: give that folder",
     f"snapshots/ab/config.json: {BASE}, refs/main": "has no config.json; {}/snapshots/ab has one: give that folder",
+    f"checkpoint-500/config.json: {BASE}, checkpoint-1500/config.json: {BASE}": (
+        "has no config.json; {}/checkpoint-1500 has one: give it, or another one beside it"
+    ),
     "checkpoint-7/adapter_config.json": "has no config.json; {}/checkpoint-7 has one: give that folder",
     "config.json: <html>, model.safetensors": "/config.json is not JSON",
     "config.json: [], model.safetensors": "/config.json is not a JSON object",

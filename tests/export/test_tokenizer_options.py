@@ -34,7 +34,7 @@ def their_ids(directory):
 
 def our_ids(directory):
     """What we make of them, and notes."""
-    side = read_text_side(directory, config_of(directory), 100_000)
+    side = read_text_side(directory, config_of(directory), 4_000)
     tokenizer = Tokenizer.from_str(side.files[side.source_tokenizer].decode())
     return [tokenizer.encode(text).ids for text in TEXTS], side.notes
 
@@ -135,6 +135,63 @@ def test_a_further_token_that_is_an_object_is_not_found(kind, file, tmp_path):
         assert their_ids(tmp_path) == our_ids(tmp_path)[0]
 
 
+FLAGS = ("lstrip", "rstrip", "normalized", "single_word")
+FRAMED = "<s>a </s> <s> b</s>x<bos> c<eos> a <mask> b"
+
+
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word"])
+@pytest.mark.parametrize(
+    ("kind", "key", "text"),
+    [
+        ("roberta", "bos_token", "<s>"),
+        ("roberta", "cls_token", "<s>"),
+        ("mpnet", "eos_token", "</s>"),
+        ("opt", "eos_token", "</s>"),
+        ("llama", "bos_token", "<s>"),
+        ("gemma", "mask_token", "<mask>"),
+    ],
+)
+def test_of_names_for_one_text_the_last_says_how_it_is_found(kind, key, text, flag, tmp_path):
+    """Such as bos_token and cls_token of RoBERTa, or the symbols of a SentencePiece model."""
+    model_type, options, files = OLDER[kind]()
+    token = {"__type": "AddedToken", "content": text} | dict.fromkeys(FLAGS, False) | {flag: True}
+    write(tmp_path, model_type, {**(options or {}), key: token}, files)
+    side = read_text_side(tmp_path, config_of(tmp_path), 4_000)
+    ours = Tokenizer.from_str(side.files[side.source_tokenizer].decode())
+    assert reference(tmp_path)(FRAMED).input_ids == ours.encode(FRAMED).ids
+
+
+def test_new_special_tokens_get_their_ids_in_the_order_of_transformers(tmp_path):
+    """Of the names, whatever order a class states them in."""
+    model_type, options, files = OLDER["deberta"]()
+    write(tmp_path, model_type, {**options, "unk_token": "zzz"}, files)
+    theirs = reference(tmp_path)
+    side = read_text_side(tmp_path, config_of(tmp_path), 4_000)
+    assert (theirs.unk_token_id, theirs.mask_token_id) == (side.unk_id, side.mask_id)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("bert", "sep_token", None),
+        ("roberta", "cls_token", ""),
+        ("opt", "bos_token", ""),
+        ("llama", "bos_token", ""),
+        ("t5", "eos_token", ""),
+        ("pegasus", "mask_token", ""),
+        ("m2m_100", "eos_token", "zzz"),
+        ("bert", "extra_special_tokens", [""]),
+        ("bert", "additional_special_tokens", [""]),
+    ],
+)
+def test_a_special_token_that_is_none_is_refused_by_its_name(kind, key, value, tmp_path):
+    """Where the class puts it around a text, or into its vocabulary."""
+    model_type, options, files = OLDER[kind]()
+    write(tmp_path, model_type, {**(options or {}), key: value}, files)
+    with pytest.raises(CheckpointError, match=key):
+        our_ids(tmp_path)
+
+
 @pytest.mark.parametrize(("kind", "gone"), [("nllb", "zho_Hant"), ("mbart50", "de_DE")])
 def test_a_language_whose_token_is_missing_is_none_of_the_models(kind, gone, tmp_path):
     """The others are served with the ids that their owner gives them. The table of languages has no row for it."""
@@ -144,7 +201,7 @@ def test_a_language_whose_token_is_missing_is_none_of_the_models(kind, gone, tmp
     edit(saved / "tokenizer.json", drop_token, gone)
 
     theirs = reference(saved)
-    table = read_text_side(saved, config_of(saved), 100_000).languages
+    table = read_text_side(saved, config_of(saved), 4_000).languages
     known = [token for token in theirs.get_vocab() if re.fullmatch(r"[a-z]{2,3}_[A-Z][A-Za-z]+", token)]
     assert gone not in known
     assert {code: theirs.convert_tokens_to_ids(code) for code in known} == {
@@ -163,7 +220,7 @@ def test_a_language_of_m2m100_without_its_id_is_refused_where_others_have_theirs
         our_ids(saved)
 
     drop_from_lists(saved, "__ba__")
-    (token,) = (each for each in read_text_side(saved, config_of(saved), 100_000).languages if each.code == "ba")
+    (token,) = (each for each in read_text_side(saved, config_of(saved), 4_000).languages if each.code == "ba")
     assert [reference(saved).convert_tokens_to_ids("__ba__")] == list(token.target_prefix)
 
 

@@ -135,7 +135,8 @@ def _object(path: Path) -> dict[str, Any]:
 def _inner(path: Path) -> str:
     """Say which folder below has what this one lacks: a Trainer writes checkpoint-500, and a hub's cache snapshots."""
     for pattern in _INNER:
-        found = sorted(each.parent for each in path.glob(pattern))
+        # The longer name is the later one: checkpoint-500 goes before checkpoint-1500.
+        found = sorted((each.parent for each in path.glob(pattern)), key=lambda each: (len(each.name), each.name))
         if found:
             return f"{found[-1]} has one: give {'that folder' if len(found) == 1 else 'it, or another one beside it'}"
     return ""

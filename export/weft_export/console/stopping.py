@@ -75,6 +75,8 @@ def plain_errors(command: str, *, extra: str = "") -> Iterator[None]:
 
 
 def _sentence(extra: str, error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
     if not isinstance(error, ModuleNotFoundError):
         return str(error)
     if (error.name or "").startswith("weft"):

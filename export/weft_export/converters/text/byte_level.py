@@ -4,7 +4,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import PostProcessor, RobertaProcessing, TemplateProcessing
 
-from weft_export.converters.text.kind import Names, TokenizerKind
+from weft_export.converters.text.kind import Names, TokenizerKind, frame_token
 from weft_export.converters.text.settings import TokenizerSettings
 from weft_export.converters.text.vocabulary import Vocabulary
 
@@ -51,7 +51,8 @@ def cut_by(words: Regex, *, prefix: bool = False) -> PreTokenizer:
 
 
 def _frame_roberta(tokenizer: Tokenizer, _: Vocabulary, settings: TokenizerSettings, names: Names) -> PostProcessor:
-    sep, cls = ((str(names[name]), tokenizer.token_to_id(str(names[name])) or 0) for name in ("sep_token", "cls_token"))
+    texts = (frame_token(settings, names, name) for name in ("sep_token", "cls_token"))
+    sep, cls = ((text, tokenizer.token_to_id(text) or 0) for text in texts)
     prefix = settings.flag("add_prefix_space", default=False)
     return RobertaProcessing(sep, cls, settings.flag("trim_offsets", default=True), prefix)
 
@@ -66,7 +67,10 @@ def _frame_neox(tokenizer: Tokenizer, _: Vocabulary, settings: TokenizerSettings
 def bos_and_eos(tokenizer: Tokenizer, settings: TokenizerSettings, names: Names) -> PostProcessor:
     """Return the post-processor for the options add_bos_token and add_eos_token."""
     bos, eos = (
-        str(names[name]) if settings.flag(f"add_{name}", default=False) and names.get(name) else ""
+        # Where a model has no such token, none is added.
+        frame_token(settings, names, name)
+        if settings.flag(f"add_{name}", default=False) and names.get(name) is not None
+        else ""
         for name in ("bos_token", "eos_token")
     )
     return TemplateProcessing(

@@ -15,7 +15,7 @@ from weft_export.converters.text.byte_level import bos_and_eos
 from weft_export.converters.text.charsmap import check_charsmaps
 from weft_export.converters.text.json_file import check_ids
 from weft_export.converters.text.kind import Names, TokenizerKind
-from weft_export.converters.text.settings import MAX_IDS, Token, TokenizerSettings
+from weft_export.converters.text.settings import MAX_IDS, NAMES, Token, TokenizerSettings
 from weft_export.converters.text.spm_model import read_spm_model
 from weft_export.converters.text.vocabulary import Vocabulary
 from weft_export.errors import CheckpointError
@@ -76,13 +76,21 @@ def names_of(kind: TokenizerKind, settings: TokenizerSettings) -> dict[str, Toke
 
 
 def add_tokens(tokenizer: Tokenizer, settings: TokenizerSettings, names: Names, extra: tuple[Token, ...]) -> None:
-    """Add the tokens that the files and the class name. Those that have no id yet get the next ones, in this order."""
-    tokens = list(settings.added.values())
-    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()} | {str(each) for each in tokens}
-    for token in (*names.values(), *extra):
-        if token is not None and str(token) not in known:
-            known.add(str(token))
-            tokens.append(AddedToken(token, special=True) if isinstance(token, str) else token)
+    """Add the tokens that the files and the class name. Those that have no id yet get the next ones, in this order.
+
+    Several names may have one text, such as cls_token and bos_token. The last of them says how it is found.
+    """
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    known |= {token.content for token in settings.added.values()}
+    usual = (names.get(name) for name in NAMES)
+    own = (token for name, token in names.items() if name not in NAMES)
+    wanted: list[Token] = []
+    for token in (*usual, *own, *extra):
+        # A string and an object of the same text are two, as they are in transformers.
+        if token is not None and str(token) not in known and token not in wanted:
+            wanted.append(token)
+    made_of = (AddedToken(each, special=True) if isinstance(each, str) else each for each in wanted)
+    tokens = [*settings.added.values(), *made_of]
     special = {str(token) for token in names.values() if token is not None}
     # What tokenizer.json calls special stays so, whatever another file says.
     special |= {each.content for each in tokenizer.get_added_tokens_decoder().values() if each.special}

@@ -9,6 +9,7 @@ from tokenizers.processors import PostProcessor, TemplateProcessing
 
 from weft_export.converters.text.settings import Token, TokenizerSettings
 from weft_export.converters.text.vocabulary import Scores, Vocabulary
+from weft_export.errors import CheckpointError
 
 Names = Mapping[str, Token | None]
 Additional = tuple[Token, ...] | None
@@ -52,10 +53,16 @@ class TokenizerKind:
 
 
 def template(
-    tokenizer: Tokenizer, names: Names, before: tuple[str, ...], after: tuple[str, ...], *, joint: Joint | None = None
+    tokenizer: Tokenizer,
+    settings: TokenizerSettings,
+    names: Names,
+    before: tuple[str, ...],
+    after: tuple[str, ...],
+    *,
+    joint: Joint | None = None,
 ) -> PostProcessor:
     """Return a post-processor that puts special tokens, given by their names, around a text, and around two."""
-    first, last = [str(names[name]) for name in before], [str(names[name]) for name in after]
+    first, last = [[frame_token(settings, names, name) for name in each] for each in (before, after)]
     single = [*first, "$A", *last]
     pairs = {
         None: ["$A", "$B:1"],
@@ -74,11 +81,20 @@ def framed(
     """Return a frame of the same special tokens for every tokenizer of a class."""
 
     def frame(
-        tokenizer: Tokenizer, _vocabulary: Vocabulary, _settings: TokenizerSettings, names: Names
+        tokenizer: Tokenizer, _vocabulary: Vocabulary, settings: TokenizerSettings, names: Names
     ) -> PostProcessor:
-        return template(tokenizer, names, before, after, joint=joint)
+        return template(tokenizer, settings, names, before, after, joint=joint)
 
     return frame
+
+
+def frame_token(settings: TokenizerSettings, names: Names, name: str) -> str:
+    """Return a special token that stands around each text. CheckpointError where there is none, or an empty one."""
+    token = text_of(names, name)
+    if not token:
+        said = "null" if token is None else "an empty string"
+        raise CheckpointError(f"{settings.where}: {name} is {said}, and this tokenizer puts it around each text")
+    return token
 
 
 def text_of(names: Names, name: str) -> str | None:

@@ -90,8 +90,10 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
     """
     options = read_object_if_there(directory / CONFIG)
     said = dict(options)
+    extra_key = "extra_special_tokens"
     if "additional_special_tokens" in said and not said.get("extra_special_tokens"):
-        said["extra_special_tokens"] = said.pop("additional_special_tokens")
+        extra_key = "additional_special_tokens"
+        said["extra_special_tokens"] = said.pop(extra_key)
     if "added_tokens_decoder" in options:
         added = _added_tokens(directory / CONFIG, options["added_tokens_decoder"])
     else:
@@ -116,7 +118,7 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
         where=directory,
         options=options,
         named={name: by_text.get(str(token), token) for name, token in named.items()},
-        extra=_some_tokens(directory, "extra_special_tokens", extra),
+        extra=_some_tokens(directory, extra_key, extra),
         added=dict(sorted(added.items())),
         has_json=tokenizer_json is not None,
         padding=_padding(tokenizer_json),
@@ -182,14 +184,14 @@ def _token(path: Path, value: Any) -> Token | None:
 def _some_tokens(directory: Path, key: str, values: Any) -> tuple[Token, ...] | None:
     if values is not None and not isinstance(values, list):
         raise CheckpointError(f"{directory / CONFIG}: {key} is no list")
-    return None if values is None else tuple(_some_token(directory / CONFIG, value) for value in values)
+    return None if values is None else tuple(_some_token(directory / CONFIG, key, value) for value in values)
 
 
-def _some_token(path: Path, value: Any) -> Token:
+def _some_token(path: Path, key: str, value: Any) -> Token:
     # Unlike one with a name, such a token is special only where it says so itself.
     token = _added_token(path, value) if isinstance(value, dict) else _token(path, value)
     if not token:
-        raise CheckpointError(f"{path}: a special token is empty")
+        raise CheckpointError(f"{path}: {key} has an empty token")
     return token
 
 

@@ -6,6 +6,7 @@ what the library does.
 
 import unicodedata
 from collections.abc import Iterable
+from functools import cache
 
 from tokenizers import Regex, decoders, normalizers
 from tokenizers.decoders import Decoder
@@ -59,11 +60,17 @@ def _rules(charsmap: bytes) -> list[Normalizer]:
     rules = normalizers.Precompiled(charsmap)
     if rules.normalize_str("e\u0301") != "\u00e9":
         return [rules]
-    ordered = f"[{_class_of(char for char in map(chr, range(0x110000)) if unicodedata.combining(char))}]"
+    ordered = f"[{_marks()}]"
     between = rf"(?<={ordered})(?={ordered})|(?<=[\x{{AC00}}-\x{{D7A3}}])(?=[\x{{11A8}}-\x{{11C2}}])"
     apart = normalizers.Replace(Regex(between), MARK)
     # One round for each mark: no letter has more than three that compose.
     return [*[apart, normalizers.NFC(), normalizers.Replace(MARK, "")] * 3, rules]
+
+
+@cache
+def _marks() -> str:
+    """The marks that Unicode orders, as a class of a regular expression has them."""
+    return _class_of(char for char in map(chr, range(0x110000)) if unicodedata.combining(char))
 
 
 def decoder() -> Decoder:

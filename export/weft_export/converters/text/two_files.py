@@ -68,7 +68,7 @@ def marian(settings: TokenizerSettings, names: Names, vocab_size: int, side: str
     further = _further(settings, ids, added, apart=apart)
     model = _model(where / f"{side}.spm", UNIGRAM)
     own = matchable(model)
-    unk_id = _unknown(path, ids, names)
+    unk_id, eos_id = (_id_of(path, ids, names, name) for name in ("unk_token", "eos_token"))
     # A place that no text can have: MARK is only ever put around what is no piece of this side.
     places = {id_: (MARK + token + MARK, 0.0) for token, id_ in ids.items()}
     places |= {ids[token]: (token, score) for token, score in own.items() if token in ids}
@@ -86,7 +86,7 @@ def marian(settings: TokenizerSettings, names: Names, vocab_size: int, side: str
     tokenizer = made(path, lambda: Tokenizer(unigram))
     tokenizer.normalizer = made(path, lambda: normalizer_of(model, marks_unknown=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
-    return _finished(tokenizer, ids, [*special, *further], names, len(beyond), added)
+    return _finished(tokenizer, ids, [*special, *further], (str(names["eos_token"]), eos_id), len(beyond), added)
 
 
 def m2m_100(settings: TokenizerSettings, names: Names, vocab_size: int, *, spare: bool) -> Tokens:
@@ -97,7 +97,6 @@ def m2m_100(settings: TokenizerSettings, names: Names, vocab_size: int, *, spare
     path = settings.where / "vocab.json"
     ids = dict(read_ids(path, vocab_size))
     unk_token = text_of(names, "unk_token")
-    _unknown(path, ids, names)
     model = _model(settings.where / "sentencepiece.bpe.model", BPE)
     own = matchable(model)
     codes = m2m_codes(settings)
@@ -110,6 +109,8 @@ def m2m_100(settings: TokenizerSettings, names: Names, vocab_size: int, *, spare
     _check_languages(settings, codes)
     added = added_beside(path, ids, settings, vocab_size)
     ids |= added.ids
+    _id_of(path, ids, names, "unk_token")
+    eos_id = _id_of(path, ids, names, "eos_token")
     beyond = [token for token in own if token not in ids]
     all_ids = ids | ({token: vocab_size + index for index, token in enumerate(beyond)} if spare else {})
     merges = merges_of({piece.text: index for index, piece in enumerate(model.pieces) if piece.text in all_ids})
@@ -119,7 +120,7 @@ def m2m_100(settings: TokenizerSettings, names: Names, vocab_size: int, *, spare
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
     # A text may name a language, too, where the files list the languages among their special tokens.
     special = [str(token) for token in names.values() if token is not None] + _further(settings, ids, added)
-    return _finished(tokenizer, ids, special, names, len(beyond), added)
+    return _finished(tokenizer, ids, special, (str(names["eos_token"]), eos_id), len(beyond), added)
 
 
 def _check_languages(settings: TokenizerSettings, codes: tuple[str, ...]) -> None:
@@ -155,10 +156,11 @@ def _model(path: Path, algorithm: int) -> SpmModel:
     return model
 
 
-def _unknown(path: Path, ids: Mapping[str, int], names: Names) -> int:
-    token = text_of(names, "unk_token") or ""
-    if token not in ids:
-        raise CheckpointError(f"{path} has no {token}, which stands for what it does not know")
+def _id_of(path: Path, ids: Mapping[str, int], names: Names, name: str) -> int:
+    """The id of a special token that these classes cannot do without."""
+    token = text_of(names, name)
+    if token is None or token not in ids:
+        raise CheckpointError(f"{name} is {token!r:.40}, which has no id in {path}, nor as an added token")
     return ids[token]
 
 
@@ -181,9 +183,9 @@ def _further(settings: TokenizerSettings, ids: Mapping[str, int], added: Added, 
 
 
 def _finished(
-    tokenizer: Tokenizer, ids: Mapping[str, int], special: list[str], names: Names, beyond: int, added: Added
+    tokenizer: Tokenizer, ids: Mapping[str, int], special: list[str], end: tuple[str, int], beyond: int, added: Added
 ) -> Tokens:
-    eos = str(names["eos_token"])
+    """Add the added tokens and the end. `end` is the token that each text ends with, and its id."""
     plain = {token: AddedToken(token, normalized=False) for token in special if token in ids}
     tokens = {**plain, **{token.content: token for token in added.tokens}}
     for token in tokens.values():
@@ -191,5 +193,5 @@ def _finished(
         token.special = token.content in special
     tokenizer.add_tokens([*tokens.values()])
     tokenizer.decoder = decoder()
-    tokenizer.post_processor = TemplateProcessing(single=f"$A {eos}", special_tokens=[(eos, ids.get(eos, 0))])
+    tokenizer.post_processor = TemplateProcessing(single=f"$A {end[0]}", special_tokens=[end])
     return Tokens(json.loads(tokenizer.to_str()), ids, beyond, added.notes)

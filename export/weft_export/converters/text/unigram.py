@@ -159,6 +159,8 @@ def _reorder_camembert(scores: Scores, _settings: TokenizerSettings, names: Name
 
 
 def _reorder_pegasus(scores: Scores, settings: TokenizerSettings, names: Names) -> Scores:
+    if text_of(names, "mask_token") == "":
+        raise settings.wrong("mask_token is an empty string")
     mask, sentence = str(settings.named.get("mask_token") or "<mask_1>"), settings.text("mask_token_sent") or "<mask_2>"
     masks = [mask] if sentence == mask else [mask, sentence]
     first = [(str(token), 0.0) for token in (names["pad_token"], names["eos_token"], *masks)]
@@ -180,7 +182,9 @@ def _frame_albert(
     if not settings.has_json and {"add_bos_token", "add_eos_token"} & settings.options.keys():
         return bos_and_eos(tokenizer, settings, names)
     joint = Joint.SEGMENTS
-    return vocabulary.post_processor or template(tokenizer, names, ("cls_token",), ("sep_token",), joint=joint)
+    return vocabulary.post_processor or template(
+        tokenizer, settings, names, ("cls_token",), ("sep_token",), joint=joint
+    )
 
 
 _UNUSED = ("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED")
