@@ -41,6 +41,11 @@ class Caller:
             raise PermissionDenied(self._context.tenant, Role.HIGH, "`priority: high`")
         self._context.priority = priority
 
+    def name(self, request_id: str = "") -> str:
+        """Return what the request is called: by its message, by its headers, or by us. Raises InvalidRequest."""
+        self._context.name(request_id)
+        return self._context.request_id
+
     async def unary(self, method: Method, request: Any) -> Any:
         """Return the response of a unary method. Raises Refused."""
         call = self._begin(method)

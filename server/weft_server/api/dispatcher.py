@@ -24,7 +24,7 @@ from weft_server.errors import (
     RequestError,
     Unauthenticated,
 )
-from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.models.request_context import REQUEST_CONTEXT, REQUEST_ID_KEY, RequestContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -98,6 +98,7 @@ class Dispatcher:
     def _admit(self, call: RequestContext, route: Route | None, request: HttpRequest) -> None:
         """Raise RequestError for who may not call, and for what is refused before its body is read."""
         call.came_by(request.peer)
+        call.hear(request.headers)
         if not self._own_hosts.allows(request):
             raise HostRefused(request.header("host"))
         if not (self._cross_origin.allows(request) or self._own_hosts.is_own_page(request)):
@@ -146,9 +147,10 @@ class Dispatcher:
             connection.abort()
         finally:
             self._gate.end(call)
-            for each in caller.calls or [call]:
+            calls = caller.calls or [call]
+            for each in calls:
                 each.given_up = call.given_up
-                self._gate.count_ended(each)
+            self._gate.count_ended(calls)
 
     async def _response(self, call: RequestContext, route: Route, request: HttpRequest, caller: Caller) -> Response:
         try:
@@ -179,6 +181,8 @@ class Dispatcher:
     ) -> None:
         """Send a response. Who does not read it is given up: `Outgoing` ends the connection, and this is cancelled."""
         response.headers += self._cross_origin.headers(request)
+        if call.request_id:
+            response.headers += ((REQUEST_ID_KEY, call.request_id),)
         outgoing = self._traffic.outgoing
         if isinstance(response, HttpResponse):
             outgoing.begin(call, len(response.body))
