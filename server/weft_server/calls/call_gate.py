@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from weft_server.admission.load_shedding import LoadShedding
-from weft_server.errors import DeadlineExpired, Draining, PermissionDenied, RequestError
 from weft_server.calls.access_log import CANCELLED, OK
+from weft_server.errors import DeadlineExpired, Draining, PermissionDenied, RequestError
 from weft_server.transport.handlers import let_go
 from weft_server.transport.status import to_status, with_request_id
 

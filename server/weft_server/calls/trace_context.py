@@ -1,4 +1,7 @@
-"""The header `traceparent`: in which trace a caller's request is. https://www.w3.org/TR/trace-context/"""
+"""The header `traceparent`: in which trace a caller's request is.
+
+https://www.w3.org/TR/trace-context/#traceparent-header
+"""
 
 from __future__ import annotations
 

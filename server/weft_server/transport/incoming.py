@@ -208,7 +208,9 @@ class Incoming:
         """Refuse a call whose handler reads. gRPC drops what has come of its message."""
         reception.error = error
         self.num_ended += not isinstance(error, Draining)
-        ending = asyncio.get_running_loop().create_task(_tell(reception.context, with_request_id(to_status(error), reception.call)))
+        ending = asyncio.get_running_loop().create_task(
+            _tell(reception.context, with_request_id(to_status(error), reception.call))
+        )
         self.ending.add(ending)
         ending.add_done_callback(self.ending.discard)
 
