@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft_server.api.refusal import Refused, refusal_of
 from weft_server.auth.tokens import Role
-from weft_server.calls.call_gate import OK
+from weft_server.calls.access_log import OK
 from weft_server.errors import DeadlineExpired, Overloaded, PermissionDenied
 from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.sequence import Priority

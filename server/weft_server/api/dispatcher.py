@@ -13,7 +13,7 @@ from weft_server.api.connection import HEAD_S
 from weft_server.api.http_messages import HttpResponse
 from weft_server.api.refusal import Refused, refusal_of
 from weft_server.auth.tokens import Role
-from weft_server.calls.call_gate import OK
+from weft_server.calls.access_log import OK
 from weft_server.errors import (
     DeadlineExpired,
     HostRefused,

@@ -12,7 +12,7 @@ import grpc.aio
 
 from weft_proto.inference.methods import METHOD_AT, SERVICE
 from weft_server.admission.message_limits import check_of, max_bytes
-from weft_server.calls.call_gate import CANCELLED, OK
+from weft_server.calls.access_log import CANCELLED, OK
 from weft_server.errors import MethodNotFound, Overloaded, RequestError
 from weft_server.models.request_context import REQUEST_CONTEXT, REQUEST_ID_KEY, RequestContext
 from weft_server.rpc.health import is_open
