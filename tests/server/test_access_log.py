@@ -127,6 +127,26 @@ def test_a_request_has_one_line(which, codes, way, tmp_path):
     assert all(line["response_bytes"] > 0 for line in lines if line["code"] == "OK" and way == "openai")
 
 
+def test_a_request_of_several_calls_has_one_line():
+    """It has the status that the caller is told: that of the call which was refused, and of none that went with it."""
+
+    async def generate(request, _):
+        REQUEST_CONTEXT.get().name(request.request_id)
+        if request.text == "wrong":
+            raise InvalidRequest("text", "is wrong")
+        return await asyncio.Event().wait() if request.text == "slow" else METHODS["Generate"].response()
+
+    async def scenario():
+        routes = openai_routes(ModelRegistry([]), 1000)
+        async with served(Generate=generate, routes=routes, refuse=refuse_path) as server:
+            body = json.dumps({"model": "m", "prompt": ["right", "slow", "wrong"]}).encode()
+            await ask(server, asked(body, "/v1/completions"))
+
+    with capture_logs() as logs:
+        run(scenario())
+    assert [("INVALID_ARGUMENT", "INVALID_FIELD")] == [(line["code"], line["reason"]) for line in _lines(logs)]
+
+
 def test_what_a_request_took_is_on_its_line():
     """Tokens of all of its sequences, those of calls that were made for it too; times from its arrival."""
     call = RequestContext("Generate", started=10.0)
