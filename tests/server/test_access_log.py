@@ -200,6 +200,15 @@ def test_a_flood_of_one_hides_no_other():
     assert WINDOW_S == logs[MAX_LINES + 2]["within_s"]
 
 
+def test_who_wants_all_lines_gets_all():
+    """Nothing is left out, whatever it is."""
+    log = AccessLog("all")
+    with capture_logs() as logs:
+        for _ in range(2 * MAX_LINES):
+            log.write(_call(), "RESOURCE_EXHAUSTED", "QUEUE_FULL")
+    assert 2 * MAX_LINES == len(_lines(logs))
+
+
 def test_a_window_ends_by_itself(monkeypatch):
     """What was left out is told also if nothing more comes."""
     monkeypatch.setattr("weft_server.calls.access_log.WINDOW_S", 0.01)

@@ -57,7 +57,8 @@ class AccessLog:
             return
         if code == CANCELLED:
             reason = reason or _GONE
-        if code == OK or self._has_room(_Kind(call.tenant, self._host_of(call), code, reason)):
+        # Who wants all lines gets all.
+        if self._has_all or self._has_room(_Kind(call.tenant, self._host_of(call), code, reason)):
             self._log.log(_level(code), "call", **_fields(call, code, reason))
 
     def end_window(self) -> None:
