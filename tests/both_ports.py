@@ -30,13 +30,13 @@ class GrpcPort:
     @classmethod
     @asynccontextmanager
     async def served(cls, tmp_path, answers, tokens, **more):
-        """The port. `more`: `traffic` and `entries`."""
+        """The port. `more`: `traffic`, `entries` and `access_log`."""
         settings, metrics = {}, Metrics()
         if tokens:
             settings["tokens"] = tmp_path / "tokens"
             settings["tokens"].write_text(tokens)
             settings["tokens"].chmod(0o600)
-        gate = intercepted.gate_of(metrics, ModelRegistry(more["entries"]), more["traffic"])
+        gate = intercepted.gate_of(metrics, ModelRegistry(more["entries"]), more["traffic"], more["access_log"])
         access = Authorization(intercepted.credentials_of(metrics, **settings))
         server = grpc.aio.server(interceptors=[Interceptor(gate, access, intercepted.MAX_REQUEST_BYTES)])
         add_services(server, SERVICES, answers)

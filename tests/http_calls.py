@@ -49,7 +49,7 @@ async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(
     refuse = more.pop("refuse", refuse_unknown)
     answers = {"Classify": classify, "StreamGenerate": generate}
     answers |= {name: more.pop(name) for name in list(more) if name in METHODS}
-    settings = {"host": "127.0.0.1", "api_port": 0, **more}
+    settings = {"host": "127.0.0.1", "api_port": 0, "access_log": "all", **more}
     if tokens:
         settings["tokens"] = tmp_path / "tokens"
         settings["tokens"].write_text(tokens)
@@ -62,7 +62,7 @@ async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(
     config, metrics = ServerConfig(repository="models", **settings), Metrics()
     credentials = credentials_of(metrics, **settings)
     traffic = traffic or Traffic(max_message_bytes=MAX_REQUEST_BYTES, max_connections=config.max_connections)
-    gate = gate_of(metrics, ModelRegistry(list(entries)), traffic)
+    gate = gate_of(metrics, ModelRegistry(list(entries)), traffic, config.access_log)
     access = Authorization(credentials)
     routes = [*connect_routes(SERVICES, config.max_request_bytes), *routes]
     server = ApiServer(config, gate, access, credentials, answers, routes, refuse)

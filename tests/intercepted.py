@@ -17,6 +17,7 @@ from weft_proto.v1.methods import SERVICES
 from weft_server.admission.early_admission import EarlyAdmission
 from weft_server.auth.authorization import Authorization
 from weft_server.auth.credentials import Credentials
+from weft_server.calls.access_log import AccessLog
 from weft_server.calls.call_gate import CallGate
 from weft_server.config import ServerConfig
 from weft_server.engine.scheduler import Scheduler
@@ -62,10 +63,11 @@ def interceptor_of(metrics=None, traffic=None, **settings):
     return Interceptor(gate_of(metrics, traffic=traffic), access, MAX_REQUEST_BYTES)
 
 
-def gate_of(metrics=None, models=None, traffic=None):
+def gate_of(metrics=None, models=None, traffic=None, access_log="all"):
     """What the calls of a server pass."""
     admission = EarlyAdmission(models or ModelRegistry([]))
-    return CallGate(metrics or Metrics(), admission, traffic or Traffic(max_message_bytes=MAX_REQUEST_BYTES))
+    traffic = traffic or Traffic(max_message_bytes=MAX_REQUEST_BYTES)
+    return CallGate(metrics or Metrics(), admission, traffic, AccessLog(access_log))
 
 
 def methods():

@@ -58,6 +58,10 @@ class Behaviours:
     def __init__(self, methods):
         self._methods = methods
 
+    def name(self):
+        """As Caller says."""
+        return "r1"
+
     async def unary(self, method, request):
         """As Caller says, in a context of its own."""
         return await asyncio.create_task(self._ask(method, request))
@@ -88,6 +92,10 @@ class Scripted:
     def claim(self, priority):
         """Note what is claimed."""
         self.claimed.append(priority.name)
+
+    def name(self):
+        """As Caller says."""
+        return "r1"
 
     async def unary(self, method, request):
         """The next answer."""

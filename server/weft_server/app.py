@@ -19,6 +19,7 @@ from weft_server.api.docs_routes import with_docs
 from weft_server.auth.authorization import Authorization
 from weft_server.auth.credentials import Credentials
 from weft_server.bundle.repository import scan_repository
+from weft_server.calls.access_log import AccessLog
 from weft_server.calls.call_gate import CallGate
 from weft_server.config import ConfigError
 from weft_server.errors import Draining
@@ -95,7 +96,9 @@ class App:
             config.send_timeout_s,
             config.max_connections,
         )
-        self.gate = CallGate(self.metrics, EarlyAdmission(self.models, config.tenant_key), self.traffic)
+        self.access_log = AccessLog(config.access_log)
+        early_admission = EarlyAdmission(self.models, config.tenant_key)
+        self.gate = CallGate(self.metrics, early_admission, self.traffic, self.access_log)
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
         self.traffic.places.watching = lambda: self.health.watchers
         self.metrics.traffic = lambda: self.traffic.figures() | {"health_watches": self.health.num_watches}
@@ -113,7 +116,7 @@ class App:
             placement=self._placement,
         )
         # Nobody waits for its calls.
-        self.admin_gate = CallGate(self.metrics, EarlyAdmission(self.models), self.traffic)
+        self.admin_gate = CallGate(self.metrics, EarlyAdmission(self.models), self.traffic, self.access_log)
         self.admin = self._admin_server() if config.admin else None
         self._draining = asyncio.Event()
         # Why the server ends by itself. The exit code is 1 then.
@@ -309,6 +312,7 @@ class App:
             await self.api.stop(grace_s=1)
         if self.admin:
             await self.admin.stop(grace_s=1)
+        self.access_log.end_window()
 
     def _admin_server(self) -> GrpcServer:
         interceptor = self._interceptor(self.admin_gate)

@@ -271,6 +271,11 @@ class ServerConfig(BaseSettings):
         30.0, description="Seconds after the drain delay in which admitted requests may finish."
     )
     reflection: bool = Field(False, description="Answer gRPC server reflection, which tools such as grpcurl ask for.")
+    access_log: Literal["off", "errors", "all"] = Field(
+        "errors",
+        description="Which requests have a line in the log at their end: none, those that were refused or have failed, "
+        "or all. No line has a text in it.",
+    )
     log_format: Literal["console", "json"] = Field("console", description="`console` for people, `json` for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Log events of this level and of higher ones."

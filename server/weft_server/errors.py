@@ -73,6 +73,7 @@ class PermissionDenied(RequestError):
     """Who calls is known, and may not call this."""
 
     def __init__(self, name: str, role: str, what: str = "this") -> None:
+        self.name = name
         super().__init__("ROLE_MISSING", f"{name!r} lacks the role {role}, which {what} needs")
 
 

@@ -56,7 +56,7 @@ def _asked():
 @pytest.fixture(scope="module")
 def server(demo_repository):
     """A server with both ports."""
-    with ServerProcess(demo_repository, log_level="debug", api_port=0) as server:
+    with ServerProcess(demo_repository, access_log="all", api_port=0) as server:
         server.wait_for("ready")
         server.api = server.wait_for("listening")["api"]
         yield server
@@ -144,15 +144,34 @@ def _clear_times(message):
             _clear_times(value)
 
 
+# Of two lines, what depends on the protocol, or on the clock.
+OWN_OF_A_LINE = {
+    "timestamp", "request_id", "queue_s", "first_token_s", "total_s", "request_bytes", "response_bytes",
+}  # fmt: skip
+
+
 def observed(server, ask):
     """What a call answers, counts and logs."""
     before, known = counts_of(server), len(server.log)
     code, reason, responses = ask()
     server.wait_until(lambda: any(event["event"] == "call" for event in server.log[known:]), what="the call's line")
     (line,) = [event for event in server.log[known:] if event["event"] == "call"]
-    line = {key: value for key, value in line.items() if key not in {"seconds", "timestamp", "request_id"}}
+    _check_usage(line, responses)
+    line = {key: value for key, value in line.items() if key not in OWN_OF_A_LINE}
     counts = {name: value - before.get(name, 0) for name, value in counts_of(server).items()}
     return (code, reason), _plain(responses), line, {name: value for name, value in counts.items() if value}
+
+
+def _check_usage(line, responses):
+    """Hold a line's tokens to those that the answer says, and its times to their order."""
+    last = responses[-1] if responses else None
+    last = getattr(last, "final", last)
+    completion = getattr(last, "completion", last)
+    # A scorer reads the target too, and writes nothing.
+    if (usage := getattr(completion, "usage", None)) and line["method"] != "Score":
+        assert (usage.input_tokens, usage.output_tokens) == (line["input_tokens"], line["output_tokens"])
+    if line["first_token_s"] is not None:
+        assert 0 <= line["queue_s"] <= line["first_token_s"] <= line["total_s"]
 
 
 def counts_of(server):

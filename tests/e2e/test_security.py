@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
 def server(demo_repository, folder):
     """A server that asks who calls."""
     files = {"tls_cert": folder / "tls.crt", "tls_key": folder / "tls.key", "tokens": folder / "tokens"}
-    with ServerProcess(demo_repository, log_level="debug", prefix_cache_mb=16, **files) as server:
+    with ServerProcess(demo_repository, log_level="debug", access_log="all", prefix_cache_mb=16, **files) as server:
         server.wait_for("ready")
         yield server
 
@@ -178,8 +178,9 @@ def _put(message, name, value):
 
 
 def test_the_log_holds_no_text_no_picture_and_no_token(server, folder, scene):
-    """At level debug, after every string and every picture of every request has been sent, well and wrongly.
+    """After every string and every picture of every request has been sent, well and wrongly.
 
+    It is at level debug, with a line for each call.
     Refusals may quote what they refuse to who sent it. They show no traceback.
     """
     good, codes, shown = bases(scene), set(), []
@@ -188,7 +189,8 @@ def test_the_log_holds_no_text_no_picture_and_no_token(server, folder, scene):
     with grpc.secure_channel(server.target, credentials, options=options) as channel:
 
         def send(method, data, token):
-            call = channel.unary_stream(method)(data, metadata=[("authorization", f"Bearer {token}")], timeout=30)
+            said = [("authorization", f"Bearer {token}"), ("traceparent", MARK)]
+            call = channel.unary_stream(method)(data, metadata=said, timeout=30)
             with suppress(grpc.RpcError):
                 list(call)
             codes.add(call.code().name)
@@ -221,6 +223,7 @@ def test_the_log_holds_no_text_no_picture_and_no_token(server, folder, scene):
     assert not codes & {"INTERNAL", "UNKNOWN"}
     assert not [text for text in shown if "Traceback" in text or ".py" in text]
     log = json.dumps(server.log)
+    assert codes <= {event["code"] for event in server.log if event["event"] == "call"}
     assert '"traced"' in log
     assert '"tenant": "caller"' in log
     assert [] == [word for word in (MARK, MARK.encode().hex(), TOKEN, WRONG, "token-of") if word in log]

@@ -95,7 +95,7 @@ def test_a_process_that_stood_still_has_no_lanes_that_hang(repository, points):
 def test_too_many_failures_end_the_server(repository, points):
     """Whoever is in the model is told that another server may answer, others are finished, and the exit code is 1."""
     with (
-        Held(repository, points, max_restarts=1, log_level="debug") as server,
+        Held(repository, points, max_restarts=1) as server,
         weft.Client(server.target, timeout=60) as client,
         ThreadPoolExecutor(4) as pool,
     ):

@@ -49,7 +49,8 @@ class Soaked(ServerProcess):
         self.ended, self.complaints = Counter(), []
         if leak_bytes:
             self.program = (str(Path(__file__).parent / "leaking_server.py"), str(leak_bytes))
-        super().__init__(repository, log_level="debug", api_port=0, admin=True, admin_port=0, prefix_cache_mb=8)
+        settings = {"access_log": "all", "api_port": 0, "admin": True, "admin_port": 0, "prefix_cache_mb": 8}
+        super().__init__(repository, log_level="debug", **settings)
 
     def hear(self, event):
         """Count a call, and keep no other event of a soak but complaints."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft_server.api.refusal import Refused, refusal_of
 from weft_server.auth.tokens import Role
-from weft_server.calls.call_gate import OK
+from weft_server.calls.access_log import OK
 from weft_server.errors import DeadlineExpired, Overloaded, PermissionDenied
 from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.sequence import Priority
@@ -43,6 +43,11 @@ class Caller:
         if priority is Priority.HIGH and not self._context.may_be_high:
             raise PermissionDenied(self._context.tenant, Role.HIGH, "`priority: high`")
         self._context.priority = priority
+
+    def name(self, request_id: str = "") -> str:
+        """Return what the request is called: by its message, by its headers, or by us. Raises InvalidRequest."""
+        self._context.name(request_id)
+        return self._context.request_id
 
     async def unary(self, method: Method, request: Any) -> Any:
         """Return the response of a unary method. Raises Refused."""

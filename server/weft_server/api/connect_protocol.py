@@ -119,6 +119,8 @@ class _Streaming(_Unary):
         return HttpResponse(200, _end_of_stream(refusal), media_type)
 
     async def _respond(self, codec: Codec, media_type: str, message: Any, caller: Caller) -> Response:
+        # Its head, which goes first, has the name.
+        caller.name(message.request.request_id)
         return HttpStream(media_type, self._envelopes(codec, message, caller))
 
     async def _envelopes(self, codec: Codec, message: Any, caller: Caller) -> AsyncGenerator[bytes]:

@@ -15,7 +15,7 @@ from weft_server.api.connection import HEAD_S
 from weft_server.api.http_messages import HttpResponse
 from weft_server.api.refusal import Refused, refusal_of
 from weft_server.auth.tokens import Role
-from weft_server.calls.call_gate import OK
+from weft_server.calls.access_log import OK
 from weft_server.errors import (
     DeadlineExpired,
     HostRefused,
@@ -26,7 +26,7 @@ from weft_server.errors import (
     RequestError,
     Unauthenticated,
 )
-from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.models.request_context import REQUEST_CONTEXT, REQUEST_ID_KEY, RequestContext
 from weft_server.sequence import Priority
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class Dispatcher:
     def _admit(self, call: RequestContext, route: Route | None, request: HttpRequest) -> None:
         """Raise RequestError for who may not call, and for what is refused before its body is read."""
         call.came_by(request.peer)
+        call.hear(request.headers)
         if not self._own_hosts.allows(request):
             raise HostRefused(request.header("host"))
         if not (self._cross_origin.allows(request) or self._own_hosts.is_own_page(request)):
@@ -171,7 +172,7 @@ class Dispatcher:
         last.ended = None
         for each in calls:
             each.given_up = given_up if each.ended is None else ""
-            self._gate.count_ended(each)
+        self._gate.count_ended(calls)
 
     async def _response(self, call: RequestContext, route: Route, request: HttpRequest, caller: Caller) -> Response:
         try:
@@ -202,6 +203,8 @@ class Dispatcher:
     ) -> None:
         """Send a response. Who does not read it is given up: `Outgoing` ends the connection, and this is cancelled."""
         response.headers += self._cross_origin.headers(request)
+        if call.request_id:
+            response.headers += ((REQUEST_ID_KEY, call.request_id),)
         outgoing = self._traffic.outgoing
         if isinstance(response, HttpResponse):
             outgoing.begin(call, len(response.body))

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from weft_server.admission.load_shedding import LoadShedding
-from weft_server.errors import DeadlineExpired, Draining, RequestError
+from weft_server.calls.access_log import CANCELLED, OK
+from weft_server.errors import DeadlineExpired, Draining, PermissionDenied, RequestError
 from weft_server.transport.handlers import let_go
-from weft_server.transport.status import to_status
+from weft_server.transport.status import to_status, with_request_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from weft_proto.v1 import common_pb2
     from weft_server.admission.early_admission import EarlyAdmission
+    from weft_server.calls.access_log import AccessLog
     from weft_server.models.request_context import RequestContext
     from weft_server.telemetry.metrics import Metrics
     from weft_server.transport.status import Status
     from weft_server.transport.traffic import Traffic
 
 _log = structlog.get_logger(__name__)
-# Statuses that are no answer of a handler.
-OK, CANCELLED, DEADLINE_EXCEEDED = "OK", "CANCELLED", "DEADLINE_EXCEEDED"
+DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
 # A caller's deadline passes before ours: then it goes. The way here takes time, and gRPC rounds the rest up by a
 # hundredth.
 EARLY_S = 0.05
@@ -39,18 +39,19 @@ class CallGate:
     The gates of a server share one `traffic`. To be used on the event loop's thread.
     """
 
-    def __init__(self, metrics: Metrics, early_admission: EarlyAdmission, traffic: Traffic) -> None:
+    def __init__(
+        self, metrics: Metrics, early_admission: EarlyAdmission, traffic: Traffic, access_log: AccessLog
+    ) -> None:
         self.draining = False
         # Calls whose messages have come, until their answers are out.
         self.num_active = 0
         self.traffic = traffic
         self._metrics = metrics
         self._early_admission = early_admission
+        self._access_log = access_log
         self._changed = asyncio.Event()
         self._last_call = 0.0
         self._load_shedding = LoadShedding(traffic.places.max_connections)
-        # Bound once: asking the module's lazy logger for a disabled level costs 3 us.
-        self._log = _log.bind()
 
     def refuse(self) -> None:
         """Drain: refuse new calls, and those whose messages have not come whole."""
@@ -81,6 +82,7 @@ class CallGate:
         """
         if self.draining:
             raise Draining
+        call.check_sent_id()
         self._early_admission.admit(call, tasks, metadata)
 
     async def receive(self, call: RequestContext, source: Any, weigh: Callable[[Any], int]) -> Any:
@@ -99,6 +101,7 @@ class CallGate:
         data = await self.traffic.incoming.read(call, source)
         if self.draining:
             raise Draining
+        call.usage.request_bytes = len(data)
         self.traffic.incoming.hold(call, weigh(data))
         call.begun = True
         self.num_active += 1
@@ -112,20 +115,26 @@ class CallGate:
             self.num_active -= 1
             self._changed.set()
 
-    def count_ended(self, call: RequestContext) -> None:
-        """Count a call that was let go, as it ended for its caller."""
-        if call.given_up:
-            call.code, call.reason = CANCELLED, call.given_up
-        elif call.has_deadline and _is_late(call):
-            call.code, call.reason = DEADLINE_EXCEEDED, DeadlineExpired().reason
-        self._count(call, call.code, call.reason)
+    def count_ended(self, calls: Sequence[RequestContext]) -> None:
+        """Count each call that one request made, as it ended for its caller, and log the request. They were let go."""
+        for call in calls:
+            if call.given_up:
+                call.code, call.reason = CANCELLED, call.given_up
+            elif call.has_deadline and _is_late(call):
+                call.code, call.reason = DEADLINE_EXCEEDED, DeadlineExpired().reason
+            self._metrics.count_call(call.metrics, call.code, call.reason, _end_of(call) - call.started)
+        told = _told(calls)
+        self._access_log.write(calls[0], told.code, told.reason)
 
     def refused(self, call: RequestContext, error: RequestError) -> Status:
-        """Count a call that is refused before its message is read, and return its status."""
+        """Count and log a call that is refused before its message is read, and return its status."""
         self._last_call = time.monotonic()
         status = to_status(error)
-        self._count(call, status.code.name, error.reason)
-        return status
+        if isinstance(error, PermissionDenied):
+            call.tenant = error.name
+        self._metrics.count_call(call.metrics, status.code.name, error.reason, self._last_call - call.started)
+        self._access_log.write(call, status.code.name, error.reason)
+        return with_request_id(status, call)
 
     async def shed(self, call: RequestContext, *, by_http: bool = False) -> None:
         """Return when a call that finds no room may be told, later if its caller floods.
@@ -149,28 +158,18 @@ class CallGate:
 
     def failed(self, call: RequestContext, error: Exception) -> Status:
         """Note how a call failed, and return its status. A bug is logged."""
-        status = to_status(error)
+        status = with_request_id(to_status(error), call)
         call.code, call.reason = status.code.name, error.reason if isinstance(error, RequestError) else ""
         if status.error_id:
             _log.error("bug", error_id=status.error_id, method=call.method, request_id=call.request_id, exc_info=error)
         return status
 
-    def _count(self, call: RequestContext, code: str, reason: str) -> None:
-        seconds = _end_of(call) - call.started
-        self._metrics.count_call(call.metrics, code, reason, seconds)
-        # What is said of a call costs 2 us to put together.
-        if not self._log.is_enabled_for(logging.DEBUG):
-            return
-        self._log.debug(
-            "call",
-            method=call.method,
-            code=code,
-            reason=reason,
-            seconds=round(seconds, 6),
-            request_id=call.request_id,
-            tenant=call.tenant,
-            model=call.metrics.name if call.metrics else "",
-        )
+
+def _told(calls: Sequence[RequestContext]) -> RequestContext:
+    """The call whose status the request's caller was told: with the first that fails, the others are given up."""
+    if len(calls) == 1:
+        return calls[0]
+    return min(calls, key=lambda call: (call.code == OK, call.code == CANCELLED))
 
 
 def _is_late(call: RequestContext) -> bool:

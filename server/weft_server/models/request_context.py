@@ -10,14 +10,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weft_server.errors import InvalidRequest
+from weft_server.models.call_usage import CallUsage
 from weft_server.sequence import Priority, Sequence, Standing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from weft_server.models.model import Model
     from weft_server.sequence import Adapter, Decoding
     from weft_server.source import Source
     from weft_server.telemetry.metrics import ModelMetrics
 
+# Metadata, and headers of HTTP, that say what a request is called and in which trace it is.
+REQUEST_ID_KEY = "x-request-id"
+TRACE_KEY = "traceparent"
 MAX_REQUEST_ID = 64
 MAX_TOP_TOKENS = 20
 MAX_CACHE_SALT = 64
@@ -31,7 +37,11 @@ class RequestContext:
     # Monotonic seconds.
     started: float = field(default_factory=time.monotonic)
     deadline: float = math.inf
+    # What its message is called; else what its headers say, or what is made here.
     request_id: str = ""
+    # What its headers say, unchecked.
+    sent_id: str = ""
+    traceparent: str = ""
     # On whose account it goes: the name of a token or of a certificate, or what metadata says that is believed. Empty
     # for everybody who has none.
     tenant: str = ""
@@ -59,6 +69,9 @@ class RequestContext:
     is_probe: bool = False
     # Of its message, from its arrival until the call is answered.
     num_bytes: int = 0
+    # What is known of its request at the end, and the sequences that are still to be added to it.
+    usage: CallUsage = field(default_factory=CallUsage)
+    sequences: list[Sequence] = field(default_factory=list)
     # Whether its message has come and it was taken in.
     begun: bool = False
     # How it ended: the name of its status, and the reason of ErrorInfo. A call whose handler never began was cancelled.
@@ -78,6 +91,7 @@ class RequestContext:
             tenant=self.tenant,
             priority=self.priority,
             peer=self.peer,
+            usage=self.usage,
         )
 
     @property
@@ -95,11 +109,30 @@ class RequestContext:
         self.peer = peer
         self.holder = f"={self.tenant}" if self.tenant else peer
 
+    def hear(self, metadata: Iterable[tuple[str, Any]]) -> None:
+        """Note what its metadata, or headers of HTTP, say of its request id and its trace. `check_sent_id` follows."""
+        for key, value in metadata:
+            if key == REQUEST_ID_KEY:
+                self.sent_id = value
+            elif key == TRACE_KEY:
+                # Two are none: what is joined is no traceparent.
+                self.traceparent += value
+        if self.sent_id and _is_printable(self.sent_id, MAX_REQUEST_ID):
+            self.request_id = self.sent_id
+
+    def check_sent_id(self) -> None:
+        """Raise InvalidRequest if the request id of its headers is too long or not printable ASCII."""
+        if self.sent_id:
+            _check_printable(REQUEST_ID_KEY, self.sent_id, MAX_REQUEST_ID)
+
     def name(self, request_id: str) -> None:
-        """Take the caller's request id, or make one. Raises InvalidRequest if it is too long or not printable ASCII."""
+        """Take the request id of its message; else that of its headers stays, or one is made.
+
+        Raises InvalidRequest if it is too long or not printable ASCII.
+        """
         _check_printable("request_id", request_id, MAX_REQUEST_ID)
         # os.urandom would let a lane take the interpreter in the middle of a call.
-        self.request_id = request_id or f"{random.getrandbits(64):016x}"
+        self.request_id = request_id or self.request_id or f"{random.getrandbits(64):016x}"
 
     def salt(self, cache_salt: str) -> None:
         """Take the caller's salt. Raises InvalidRequest if it is too long or not printable ASCII."""
@@ -128,6 +161,7 @@ class RequestContext:
             **more,
         )
         sequence.times.accepted = self.started
+        self.sequences.append(sequence)
         return sequence
 
     def take(self, model: Model) -> None:
@@ -142,7 +176,10 @@ class RequestContext:
             self.adapter = await self.model.adapters.take(name, self.standing)
 
     def let_go(self) -> None:
-        """Need the model no more. Called at the call's end."""
+        """Need the model no more, nor what was asked of it. Called at the call's end."""
+        for sequence in self.sequences:
+            self.usage.add(sequence)
+        self.sequences.clear()
         if self.model:
             if self.adapter:
                 self.model.adapters.let_go(self.adapter)
@@ -163,8 +200,12 @@ def check_cache_salt(cache_salt: str) -> None:
 
 
 def _check_printable(field: str, text: str, longest: int) -> None:
-    if len(text) > longest or not (text.isascii() and text.isprintable()):
+    if not _is_printable(text, longest):
         raise InvalidRequest(field, f"must be at most {longest} printable ASCII characters")
+
+
+def _is_printable(text: str, longest: int) -> bool:
+    return len(text) <= longest and text.isascii() and text.isprintable()
 
 
 REQUEST_CONTEXT: ContextVar[RequestContext] = ContextVar("weft_call")

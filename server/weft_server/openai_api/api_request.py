@@ -24,6 +24,9 @@ class Caller(Protocol):
     def claim(self, priority: Priority) -> None:
         """Take the class that the body asks for, before the first call. Raises PermissionDenied."""
 
+    def name(self) -> str:
+        """Return what the request is called: what `x-request-id` says, or what was made here. The answer has it."""
+
     async def unary(self, method: Method, request: Any) -> Any:
         """Return the response of a unary method of weft.v1."""
 
@@ -39,7 +42,7 @@ class ApiRequest:
         caller: makes its calls.
         task_of: what the model that a selector means does; TASK_UNSPECIFIED where there is none.
         spelling_of: what gives the bytes of a model's tokens, see there. None where the model is there no more.
-        request_id: what `x-request-id` says, or what was made here. It goes back by the same header.
+        request_id: what the request is called.
         body: what was sent, whole.
         content_type: what the header says.
         parameter: what stands in the place of `*` in the route's path.

@@ -15,7 +15,6 @@ _TABLE = {f"decoding.{row.path}": row.name for row in (*SAMPLING, *PENALTIES, LE
 PARAMS: Mapping[str, str] = _TABLE | {
     "model": "model",
     "messages.turns": "messages",
-    "request_id": "x-request-id",
     "num_top_tokens": "top_logprobs",
     "decoding.max_new_tokens": "max_tokens",
     "decoding.min_new_tokens": "min_tokens",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -27,12 +26,11 @@ from weft_server.transport.handlers import FIELD_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from weft_server.api.http_messages import HttpRequest, HttpResponse, Response
+    from weft_server.api.http_messages import HttpRequest, Response
     from weft_server.api.refusal import Refusal
     from weft_server.models.registry import ModelRegistry
     from weft_server.openai_api.api_request import Caller, Spelling
 
-REQUEST_ID = "x-request-id"
 # Where the paths of gRPC's methods begin. All others are of this API.
 _OTHERS = ("/weft.", "/grpc.")
 
@@ -101,7 +99,7 @@ def refuse_path(request: HttpRequest, refusal: Refusal) -> Response:
     """Return the response of a path that has no route, or of who may not know whether it has, as its beginning says."""
     if request.path.startswith(_OTHERS):
         return refuse_unknown(request, refusal)
-    return _with_id(error_response(refusal, {}), request)
+    return error_response(refusal, {})
 
 
 class _Served:
@@ -119,15 +117,11 @@ class _Served:
 
     async def answer(self, request: HttpRequest, caller: Caller) -> Response:
         """Answer a request. Raises Refused and RequestError."""
-        # It is noted on the request, so that a refusal has it too.
-        # os.urandom would let a lane take the interpreter in the middle of a call.
-        made = f"{random.getrandbits(64):016x}"
-        request_id = request.fields[REQUEST_ID] = request.header(REQUEST_ID) or made
         asked = ApiRequest(
             caller,
             self._task_of,
             self._spelling_of,
-            request_id,
+            caller.name(),
             request.body,
             request.header("content-type"),
             unquote(request.path.rpartition("/")[2]),
@@ -135,19 +129,11 @@ class _Served:
             request.header(PRIORITY_KEY),
         )
         request.body = b""
-        response = await self._endpoint.handler(asked)
-        response.headers += ((REQUEST_ID, request_id),)
-        return response
+        return await self._endpoint.handler(asked)
 
-    def refuse(self, request: HttpRequest, refusal: Refusal) -> Response:
+    def refuse(self, request: HttpRequest, refusal: Refusal) -> Response:  # noqa: ARG002 - as a route has it
         """Return the response of a refusal."""
-        return _with_id(error_response(refusal, self._endpoint.params), request)
-
-
-def _with_id(response: HttpResponse, request: HttpRequest) -> HttpResponse:
-    if request_id := request.header(REQUEST_ID):
-        response.headers += ((REQUEST_ID, request_id),)
-    return response
+        return error_response(refusal, self._endpoint.params)
 
 
 def _weigh(request: HttpRequest, data: bytes) -> int:

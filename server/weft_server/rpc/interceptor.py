@@ -12,12 +12,12 @@ import grpc.aio
 
 from weft_proto.inference.methods import METHOD_AT, SERVICE
 from weft_server.admission.message_limits import check_of, max_bytes
-from weft_server.calls.call_gate import CANCELLED, OK
+from weft_server.calls.access_log import CANCELLED, OK
 from weft_server.errors import MethodNotFound, Overloaded, RequestError
-from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
+from weft_server.models.request_context import REQUEST_CONTEXT, REQUEST_ID_KEY, RequestContext
 from weft_server.rpc.health import is_open
 from weft_server.rpc.standard_services import answering, reflecting
-from weft_server.transport.handlers import Parser, abort, behaviour_of, judging, let_go, refusing, sending
+from weft_server.transport.handlers import Parser, abort, behaviour_of, let_go, refusing, sending
 
 if TYPE_CHECKING:
     from weft_server.auth.authorization import Authorization
@@ -47,7 +47,9 @@ class Interceptor(grpc.aio.ServerInterceptor):
             handler = await continuation(handler_call_details)
             if handler is None:
                 # The method's name is not logged.
-                return self._judge(method, RequestContext(""), MethodNotFound(method))
+                unknown = RequestContext("")
+                unknown.hear(handler_call_details.invocation_metadata)
+                return self._judge(method, unknown, MethodNotFound(method))
             self._handlers[method] = self._wrap(method, handler)
         call = RequestContext(method.rpartition("/")[2])
         is_probe = method.startswith(_HEALTH)
@@ -63,6 +65,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
     def _admit(self, method: str, call: RequestContext, details: Any) -> None:
         """Raise RequestError if a call is refused before its message is read."""
+        call.hear(details.invocation_metadata)
         try:
             caller = self._access.of_metadata(method, details.invocation_metadata)
         except RequestError:
@@ -77,10 +80,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
     def _refuse(self, call: RequestContext, error: RequestError) -> Any:
         """A handler for a call that is refused before its message has come."""
-        status = self.gate.refused(call, error)
-        if isinstance(error, Overloaded):
-            return judging(lambda context: self._braked(call, context, status))
-        return refusing(status)
+        return refusing(lambda context: self._refused(call, context, error))
 
     def _judge(self, method: str, call: RequestContext, error: RequestError) -> Any:
         """Do as `_refuse` where nobody has asked yet who calls. Only callers who are known hear why."""
@@ -90,16 +90,18 @@ class Interceptor(grpc.aio.ServerInterceptor):
                 call.tenant = self._access.of_call(method, context).name or call.tenant
             except RequestError as unknown:
                 call.metrics = None
-                return self.gate.refused(call, unknown)
-            status = self.gate.refused(call, error)
-            return await self._braked(call, context, status) if isinstance(error, Overloaded) else status
+                return await self._refused(call, context, unknown)
+            return await self._refused(call, context, error)
 
-        return judging(why)
+        return refusing(why)
 
-    async def _braked(self, call: RequestContext, context: Any, status: Status) -> Status:
-        """Return the status of a call that finds no room, later if its caller floods."""
+    async def _refused(self, call: RequestContext, context: Any, error: RequestError) -> Status:
+        """Return the status of a call that is refused. One that finds no room hears it later if its caller floods."""
+        # The log counts strangers by where they come from.
         call.came_by(context.peer())
-        await self.gate.shed(call)
+        status = self.gate.refused(call, error)
+        if isinstance(error, Overloaded):
+            await self.gate.shed(call)
         return status
 
     def _wrap(self, method: str, handler: Any) -> Any:
@@ -194,7 +196,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         """Let a call go and count it."""
         self.gate.end(call)
         if is_counted:
-            self.gate.count_ended(call)
+            self.gate.count_ended((call,))
 
 
 class _Watch:
@@ -226,6 +228,8 @@ class _Watch:
             elif isinstance(error, Exception):
                 await self._refuse(error)
                 return True
+            elif call.sent_id:
+                self._context.set_trailing_metadata(((REQUEST_ID_KEY, call.request_id),))
         finally:
             # The model may leave, and the message is nobody's. The answer is counted until it is out.
             call.let_go()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -29,32 +28,20 @@ def behaviour_of(handler: Any) -> Any:
     return handler.unary_stream if handler.response_streaming else handler.unary_unary
 
 
-@lru_cache(64)
-def refusing(status: Status) -> Any:
-    """A handler that ends every call with `status`. It reads no message and raises no error, so it costs little.
+def refusing(why: Callable[[Any], Awaitable[Status]]) -> Any:
+    """A handler that ends a call with the status that `why` gives, which takes the context.
 
-    It is one for a stream of messages. On the wire all kinds of calls begin alike.
+    It reads no message and raises no error, so it costs little. It is one for a stream of messages. On the wire all
+    kinds of calls begin alike.
     """
 
     async def refuse(_: Any, context: Any) -> None:
-        _set(context, status)
+        status = await why(context)
+        context.set_code(status.code)
+        context.set_details(status.message)
+        context.set_trailing_metadata(status.trailing_metadata)
 
     return grpc.stream_stream_rpc_method_handler(refuse)
-
-
-def judging(why: Callable[[Any], Awaitable[Status]]) -> Any:
-    """Do as `refusing` where it depends on who calls, or is told later. `why` takes the context."""
-
-    async def refuse(_: Any, context: Any) -> None:
-        _set(context, await why(context))
-
-    return grpc.stream_stream_rpc_method_handler(refuse)
-
-
-def _set(context: Any, status: Status) -> None:
-    context.set_code(status.code)
-    context.set_details(status.message)
-    context.set_trailing_metadata(status.trailing_metadata)
 
 
 class Parser:

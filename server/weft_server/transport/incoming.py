@@ -19,7 +19,7 @@ from weft_server.errors import DeadlineExpired, Draining, InvalidRequest, Messag
 from weft_server.tally import Largest, Tally
 from weft_server.transport.connections import peer_key
 from weft_server.transport.handlers import abort
-from weft_server.transport.status import to_status
+from weft_server.transport.status import to_status, with_request_id
 from weft_server.transport.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ _GONE_S = 0.05
 class _Reception:
     """A message that has not come whole."""
 
+    call: RequestContext
     context: Any
     peer: str
     # Who answers for it: a caller by name, or who has none by the connection.
@@ -103,7 +104,7 @@ class Incoming:
             DeadlineExpired: nor before the call's deadline.
             Overloaded: others need the room.
         """
-        reception = _Reception(context, call.peer, call.holder, time.monotonic() + self._timeout_s, call.deadline)
+        reception = _Reception(call, context, call.peer, call.holder, time.monotonic() + self._timeout_s, call.deadline)
         self._receiving[reception] = None
         self._sweep.begin()
         try:
@@ -207,7 +208,9 @@ class Incoming:
         """Refuse a call whose handler reads. gRPC drops what has come of its message."""
         reception.error = error
         self.num_ended += not isinstance(error, Draining)
-        ending = asyncio.get_running_loop().create_task(_tell(reception.context, to_status(error)))
+        ending = asyncio.get_running_loop().create_task(
+            _tell(reception.context, with_request_id(to_status(error), reception.call))
+        )
         self.ending.add(ending)
         ending.add_done_callback(self.ending.discard)
 

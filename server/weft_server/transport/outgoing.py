@@ -73,6 +73,7 @@ class Outgoing:
         self._sending[call] = _Sending(call.holder, num_bytes, time.monotonic())
         self._bytes_of[call.holder] += num_bytes
         self.num_bytes += num_bytes
+        call.usage.response_bytes += num_bytes
         self._sweep.begin()
 
     def end(self, call: RequestContext) -> None:

@@ -1,8 +1,10 @@
 """The one table that turns errors into gRPC statuses. Nothing else chooses a status code."""
 
+from __future__ import annotations
+
 import secrets
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2, message
@@ -35,6 +37,10 @@ from weft_server.errors import (
     ServiceNotFound,
     Unauthenticated,
 )
+from weft_server.models.request_context import REQUEST_ID_KEY
+
+if TYPE_CHECKING:
+    from weft_server.models.request_context import RequestContext
 
 DOMAIN = "weft"
 # A status travels in headers, and clients cap those at 8 KiB. The message is in there twice, up to 12 bytes a
@@ -81,6 +87,13 @@ class Status(NamedTuple):
     trailing_metadata: tuple[tuple[str, str | bytes], ...]
     details: bytes = b""
     error_id: str | None = None
+
+
+def with_request_id(status: Status, call: RequestContext) -> Status:
+    """Return a status that also says how its request is called, if the caller's headers have said so."""
+    if not (call.sent_id and call.request_id):
+        return status
+    return status._replace(trailing_metadata=(*status.trailing_metadata, (REQUEST_ID_KEY, call.request_id)))
 
 
 def to_status(error: BaseException) -> Status:
