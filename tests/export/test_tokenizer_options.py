@@ -135,6 +135,21 @@ def test_a_further_token_that_is_an_object_is_not_found(kind, file, tmp_path):
         assert their_ids(tmp_path) == our_ids(tmp_path)[0]
 
 
+@pytest.mark.parametrize("kind", ["m2m_100", "marian"])
+def test_a_further_token_that_only_its_owner_finds_is_refused(kind, tmp_path):
+    """An object under this key of this file. Its text in its place is read as its owner reads it."""
+    model_type, options, files = OLDER[kind]()
+    write(tmp_path, model_type, options, files)
+    path = tmp_path / "special_tokens_map.json"
+    given = json.loads(path.read_text()) if path.exists() else {}
+    token = {"content": "a", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
+    path.write_text(json.dumps(given | {"extra_special_tokens": [token]}))
+    with pytest.raises(CheckpointError, match="extra_special_tokens has an object"):
+        our_ids(tmp_path)
+    path.write_text(json.dumps(given | {"extra_special_tokens": ["a"]}))
+    assert their_ids(tmp_path) == our_ids(tmp_path)[0]
+
+
 FLAGS = ("lstrip", "rstrip", "normalized", "single_word")
 FRAMED = "<s>a </s> <s> b</s>x<bos> c<eos> a <mask> b"
 

@@ -11,11 +11,11 @@ from tokenizers.processors import TemplateProcessing
 
 from weft_export.converters.text.added import Added, added_beside
 from weft_export.converters.text.fast import made
-from weft_export.converters.text.json_file import read_ids
+from weft_export.converters.text.json_file import read_ids, read_object_if_there
 from weft_export.converters.text.kind import Names, text_of
 from weft_export.converters.text.language_codes import M2M_100, WMT_21
 from weft_export.converters.text.pieces import SPACE
-from weft_export.converters.text.settings import TokenizerSettings
+from weft_export.converters.text.settings import SPECIAL, TokenizerSettings
 from weft_export.converters.text.spm_model import BPE, UNIGRAM, SpmModel, read_spm_model
 from weft_export.converters.text.spm_text import MARK, decoder, matchable, normalizer_of, splits_at_spaces
 from weft_export.converters.text.vocabulary import merges_of
@@ -169,6 +169,7 @@ def _further(settings: TokenizerSettings, ids: Mapping[str, int], added: Added, 
 
     apart: whether the ids are not those of vocab.json, and have them no more than that.
     """
+    _check_strings(settings)
     # One that is an object is never found, whatever it says.
     strings = (token for token in settings.further if isinstance(token, str))
     further = [token for token in strings if token not in added.without_embedding]
@@ -180,6 +181,15 @@ def _further(settings: TokenizerSettings, ids: Mapping[str, int], added: Added, 
             key = next(named, "additional_special_tokens")
             raise settings.wrong(f"{key} has {token!r:.40}, which has no id in vocab.json, nor as an added token")
     return further
+
+
+def _check_strings(settings: TokenizerSettings) -> None:
+    """Raise CheckpointError for the one place where the owner finds further tokens that are objects."""
+    if "added_tokens_decoder" not in settings.options:
+        path = settings.where / SPECIAL
+        further = read_object_if_there(path).get("extra_special_tokens")
+        if isinstance(further, list) and any(isinstance(token, dict) for token in further):
+            raise CheckpointError(f"{path}: extra_special_tokens has an object. Say its text in its place")
 
 
 def _finished(
