@@ -57,10 +57,10 @@ def look_twice(credentials):
         credentials.refresh()
 
 
-def interceptor_of(metrics=None, traffic=None, **settings):
+def interceptor_of(metrics=None, traffic=None, access_log="all", **settings):
     """The interceptor of a server with these settings."""
     access = Authorization(credentials_of(**settings))
-    return Interceptor(gate_of(metrics, traffic=traffic), access, MAX_REQUEST_BYTES)
+    return Interceptor(gate_of(metrics, traffic=traffic, access_log=access_log), access, MAX_REQUEST_BYTES)
 
 
 def gate_of(metrics=None, models=None, traffic=None, access_log="all"):

@@ -44,14 +44,14 @@ async def generate(_request, _call):
 
 async def connect():
     """Weft's HTTP port."""
-    async with served(Classify=classify, StreamGenerate=generate) as server:
+    async with served(Classify=classify, StreamGenerate=generate, access_log="errors") as server:
         print(server.port, flush=True)
         await asyncio.Event().wait()
 
 
 async def by_grpc():
     """Weft's gRPC port: its interceptor and its services."""
-    server = grpc.aio.server(interceptors=[interceptor_of()])
+    server = grpc.aio.server(interceptors=[interceptor_of(access_log="errors")])
     answers = dict.fromkeys(METHODS, classify) | {"StreamGenerate": generate}
     add_services(server, ("weft.v1.ClassificationService", "weft.v1.GenerationService"), answers)
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)
