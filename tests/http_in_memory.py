@@ -11,6 +11,7 @@ import httptools
 from structlog.testing import capture_logs
 
 from intercepted import MAX_REQUEST_BYTES, credentials_of, gate_of
+from waiting import until
 from weft_proto.v1 import common_pb2
 from weft_proto.v1.methods import METHODS, SERVICES
 from weft_server.api.connect_protocol import connect_routes
@@ -160,9 +161,7 @@ async def _until(condition):
         if condition():
             return
         await asyncio.sleep(0)
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - nobody tells when it holds
-            await asyncio.sleep(0.0005)
+    await until(condition, PATIENCE_S)
 
 
 class Steps:
