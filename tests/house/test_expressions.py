@@ -37,7 +37,7 @@ def run(unit, begin="", end=""):
 SERVER = {
     "http/endpoints.py _NO_VERSION": ("sub", run("; ", end="x"), run("1", ";version="), run(";version=1.1")),
     "auth/tokens.py _DIGEST": ("fullmatch", run("a")),
-    "calls/trace_context.py _TRACEPARENT": (
+    "calls/access_log.py _TRACEPARENT": (
         "fullmatch", run("0"), run("-", f"01-{'a' * 32}-{'b' * 16}-01"), run("\n", f"01-{'a' * 32}-{'b' * 16}-01-")),
     "auth/tokens.py _COMMENT": ("sub", run(" "), run("# "), run("#")),
     "checks/packages.py _REQUIREMENT": ("fullmatch", run("a"), run("[", "a"), run("1", "a>=")),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rows_of_logits import candidates_of
 from running import rows_of
 from toy import START, Toy
-from weft_server.logits_processors.banned import Suppressed
+from weft_server.logits_processors.phrases import Suppressed
 from weft_server.runtime.session import Session
 from weft_server.sampling import candidates, processed_candidates
 from weft_server.sampling.candidates import best_of_row

@@ -21,7 +21,7 @@ from weft_server.checks.listening import (
     look_at_host,
     look_at_http_port,
 )
-from weft_server.checks.security import look_at_credentials
+from weft_server.checks.settings import look_at_credentials
 from weft_server.config import read_config, try_config
 from weft_server.loading.memory_check import MemoryNeed
 

@@ -21,8 +21,8 @@ from weft_server.models import constraint_queue, held_bytes
 from weft_server.models.constraint_queue import ConstraintQueue
 from weft_server.models.held_bytes import HeldBytes
 from weft_server.models.worker_pool import WorkerPool
+from weft_server.process.threads import deep_pool
 from weft_server.sequence import ANYBODY, Priority, Standing
-from weft_server.structured_output.deep_stack import deep_pool
 from weft_server.telemetry.metrics import Metrics
 
 IDS = common_pb2.TokenIds(ids=[5])

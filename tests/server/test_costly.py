@@ -12,7 +12,7 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.engine.lane import Intake
 from weft_server.engine.scheduler import SLOTS_FOR_COSTLY, Scheduler
 from weft_server.logits_processors import base as rules_module
-from weft_server.logits_processors.phrase_endings import PhraseEndings
+from weft_server.logits_processors.phrases import PhraseEndings
 from weft_server.models.model import DecodingLimits
 from weft_server.requests import decoding_config
 from weft_server.requests.decoding_config import resolve_decoding

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from intercepted import AUTHORITY, SERVER, credentials_of, look_twice
 from weft_server.auth import credentials as credentials_module
 from weft_server.auth import file_watch
-from weft_server.checks.security import look_at_credentials
+from weft_server.checks.settings import look_at_credentials
 from weft_server.config import ConfigError, ServerConfig
 from weft_server.telemetry.metrics import Metrics
 

@@ -9,8 +9,8 @@ import tokenizer_kinds
 from openai_calls import Client, Scripted, serving
 from weft_proto.v1 import common_pb2, generation_pb2, score_pb2, tokenization_pb2
 from weft_proto.v1.methods import METHODS
+from weft_server.openai_api.echo_answers import prompt_offsets
 from weft_server.openai_api.log_probs import first_text
-from weft_server.openai_api.prompt_offsets import prompt_offsets
 from weft_server.preprocessing.tokenizer import Tokenizer
 from weft_server.structured_output.token_bytes import spelling_of
 

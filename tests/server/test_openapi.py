@@ -18,10 +18,9 @@ from weft_proto.v1.methods import METHODS, SERVICES
 from weft_server.api.codecs import to_json
 from weft_server.api.connect_operations import EXAMPLES
 from weft_server.api.connect_protocol import connect_routes
-from weft_server.api.docs_routes import DOCUMENT_PATH, PAGE_PATH, with_docs
-from weft_server.api.openapi import document_of
+from weft_server.api.docs_routes import DOCUMENT_PATH, PAGE_PATH, document_of, with_docs
 from weft_server.models.registry import ModelRegistry
-from weft_server.openai_api import endpoint_operations
+from weft_server.openai_api import endpoint as endpoints
 from weft_server.openai_api.forms import FORM
 from weft_server.openai_api.routes import ENDPOINTS, openai_routes, refuse_path
 
@@ -148,7 +147,7 @@ def test_an_endpoint_s_example_is_a_request(document):
         for name, _, harmless in endpoint.fields.refused:
             assert all(fits.is_valid(example | {name: each}) for each in (None, *harmless))
             assert not fits.is_valid(example | {name: "something else"})
-    assert {each.path for each in with_bodies} == set(endpoint_operations.EXAMPLES)
+    assert {each.path for each in with_bodies} == set(endpoints.EXAMPLES)
 
 
 def test_the_page_runs_what_it_brings_and_asks_this_server():

@@ -8,18 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rows_of_logits import NO_END, candidates_of, settings_of
-from weft_server.logits_processors.banned import Banned, Suppressed
 from weft_server.logits_processors.base import RowRules
 from weft_server.logits_processors.history import History
-from weft_server.logits_processors.length_decay import LengthDecay
 from weft_server.logits_processors.penalties import (
+    LengthDecay,
     NoRepeat,
     NoSourceRepeat,
     PresencePenalty,
     RepetitionPenalty,
     SourceRepetitionPenalty,
 )
-from weft_server.logits_processors.sequence_bias import SequenceBias
+from weft_server.logits_processors.phrases import Banned, SequenceBias, Suppressed
 from weft_server.sampling.processed_candidates import process, rank, whole
 from weft_server.sampling.sampler import sample
 

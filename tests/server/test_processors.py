@@ -7,18 +7,18 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft_server.logits_processors.banned import AllowedTokens, Banned, Suppressed
 from weft_server.logits_processors.base import RowRules
 from weft_server.logits_processors.history import History
-from weft_server.logits_processors.length_decay import MOST, LengthDecay
 from weft_server.logits_processors.penalties import (
+    MAX_GROWTH,
+    LengthDecay,
     NoRepeat,
     NoSourceRepeat,
     PresencePenalty,
     RepetitionPenalty,
     SourceRepetitionPenalty,
 )
-from weft_server.logits_processors.sequence_bias import SequenceBias
+from weft_server.logits_processors.phrases import AllowedTokens, Banned, SequenceBias, Suppressed
 from weft_server.logits_processors.timestamps import Timestamps
 
 VOCAB = 20
@@ -159,7 +159,7 @@ def test_a_decay_stays_finite():
     one = begun(LengthDecay(0, 4.0, [3]), [1], [2] * 3000)
     scores = np.array([5, 1, 2, -4], np.float32)
     one.apply(None, scores)
-    assert [5, 1, 2, pytest.approx(4 * MOST)] == scores.tolist()
+    assert [5, 1, 2, pytest.approx(4 * MAX_GROWTH)] == scores.tolist()
 
 
 def test_tokens_that_the_decoder_reads_and_never_writes_are_left_alone():

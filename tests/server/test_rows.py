@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from running import best, given_to, rows_of
 from toy import START, Toy
 from weft_server.errors import DeadlineExpired, LaneFailed
-from weft_server.logits_processors.banned import Suppressed
 from weft_server.logits_processors.penalties import RepetitionPenalty
+from weft_server.logits_processors.phrases import Suppressed
 from weft_server.runtime.session import Session
 from weft_server.sampling.candidates import Candidates, force, top_logprobs_of
 from weft_server.sequence import Cancelled, Decoding, FinishReason, Sequence

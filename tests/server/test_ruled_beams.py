@@ -13,19 +13,18 @@ from plain_beams import search
 from running import Running
 from toy import END, NUM_CANDIDATES, START, VOCAB, Toy
 from weft_server.errors import InvalidRequest
-from weft_server.logits_processors.banned import Banned, Suppressed
 from weft_server.logits_processors.base import RowRules
 from weft_server.logits_processors.constraint import Constraint, Lexicon
 from weft_server.logits_processors.history import History
-from weft_server.logits_processors.length_decay import LengthDecay
 from weft_server.logits_processors.penalties import (
+    LengthDecay,
     NoRepeat,
     NoSourceRepeat,
     PresencePenalty,
     RepetitionPenalty,
     SourceRepetitionPenalty,
 )
-from weft_server.logits_processors.sequence_bias import SequenceBias
+from weft_server.logits_processors.phrases import Banned, SequenceBias, Suppressed
 from weft_server.runtime.session import Session
 from weft_server.sequence import Beams, Decoding, EarlyStopping, Sampling
 

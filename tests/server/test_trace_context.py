@@ -5,7 +5,7 @@ https://www.w3.org/TR/trace-context/#traceparent-header-field-values
 
 import pytest
 
-from weft_server.calls.trace_context import trace_id_of
+from weft_server.calls.access_log import trace_id_of
 from weft_server.models.request_context import RequestContext
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from weft_server.api.http_messages import HttpRequest, HttpResponse, HttpStream
+from weft_server.api.http_messages import CONTINUE, HttpRequest, HttpResponse, HttpStream, head_of
 from weft_server.api.request_body import RequestBody
-from weft_server.api.response_head import CONTINUE, head_of
 from weft_server.errors import DeadlineExpired
 
 if TYPE_CHECKING:

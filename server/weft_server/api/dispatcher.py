@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -168,10 +167,9 @@ class Dispatcher:
 
     def _count(self, calls: list[RequestContext], given_up: str) -> None:
         """Count each call as it ended. The response is what the last one gave: that ends now, and may be given up."""
-        last = max(calls, key=lambda each: math.inf if each.ended is None else each.ended)
-        last.ended = None
+        now, last = time.monotonic(), max(each.ended for each in calls)
         for each in calls:
-            each.given_up = given_up if each.ended is None else ""
+            each.ended, each.given_up = (now, given_up) if each.ended == last else (each.ended, "")
         self._gate.count_ended(calls)
 
     async def _response(self, call: RequestContext, route: Route, request: HttpRequest, caller: Caller) -> Response:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from base64 import b64encode
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1.methods import METHODS
-from weft_server.api.http_messages import JSON, HttpResponse, Operation, Route
-from weft_server.api.openapi import document_of
+from weft_server.api.http_messages import JSON, LAST_PART, HttpResponse, Operation, Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,6 +30,11 @@ _GROUP, _GROUP_SAYS = "Documentation", "What there is to call."
 _NO_CALL = replace(METHODS["ListModels"], name="Documentation")
 _HEADERS = (("x-content-type-options", "nosniff"), ("cache-control", "no-cache"))
 _INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
+_SAYS = (
+    "Weft serves sequence and attention models. The examples are for the demo models, which `make serve` serves. "
+    "Fields of weft.v1 are taken as `maxNewTokens` and as `max_new_tokens`."
+)
+_TOKEN = {"type": "http", "scheme": "bearer", "description": "The caller's, if the server has tokens."}
 
 
 def with_docs(routes: Iterable[Route], refuse: Callable[[HttpRequest, Refusal], Response]) -> tuple[Route, ...]:
@@ -78,3 +84,26 @@ def _described(path: str, summary: str, media_type: str) -> Operation:
     shown = {"description": f"{summary}.", "content": {media_type: {}}}
     about = {"operationId": path.strip("/"), "summary": summary, "responses": {"200": shown}}
     return Operation(_GROUP, about, {}, _GROUP_SAYS)
+
+
+def document_of(routes: Iterable[Route]) -> bytes:
+    """Return the document of some routes, as JSON."""
+    paths: dict[str, dict[str, Any]] = {}
+    groups: dict[str, str] = {}
+    schemas: dict[str, Any] = {}
+    for route in routes:
+        operation = route.describe()
+        path = route.path.replace("*", f"{{{LAST_PART}}}")
+        paths.setdefault(path, {})[route.method.lower()] = {"tags": [operation.group], **operation.about}
+        groups[operation.group] = operation.group_says
+        for name, schema in operation.schemas.items():
+            assert schemas.setdefault(name, schema) == schema, f"two schemas are called {name}. This is a bug."
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "Weft", "version": version("weft-serving"), "description": _SAYS},
+        "tags": [{"name": name, "description": says} for name, says in groups.items()],
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": {"token": _TOKEN}},
+        "security": [{}, {"token": []}],
+    }
+    return json.dumps(document, separators=(",", ":")).encode()

@@ -1,12 +1,16 @@
-"""Requests and responses of HTTP as routes see them, and the table's rows."""
+"""Requests and responses of HTTP as routes see them, the table's rows, and a response's head on the wire."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
     from weft_proto.v1.methods import Method
     from weft_server.api.caller import Caller
@@ -16,6 +20,9 @@ if TYPE_CHECKING:
 JSON = "application/json"
 # What the last part of a path is called, where a route takes any.
 LAST_PART = "model"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# Of those that http has no phrase for.
+_PHRASES = {499: "Client Closed Request"}
 
 
 @dataclass(slots=True)
@@ -123,3 +130,30 @@ class Route:
     describe: Callable[[], Operation]
     is_open: bool = False
     takes_priority: bool = False
+
+
+def head_of(
+    status: int, content_type: str, headers: Sequence[tuple[str, str]], length: int | None, *, ends: bool
+) -> bytes:
+    """Return the head of a response.
+
+    `length` is that of the body, -1 for chunks, or None if the connection's end says it. `ends`: whether the connection
+    ends after it. The values of headers are ours, or printable: none has a line break.
+    """
+    lines = [_first_line(status), _date(int(time.time()))]
+    lines += [f"content-type: {content_type}\r\n"] if content_type else []
+    lines += [f"{name}: {value}\r\n" for name, value in headers]
+    if length is not None:
+        lines.append("transfer-encoding: chunked\r\n" if length < 0 else f"content-length: {length}\r\n")
+    lines.append("connection: close\r\n\r\n" if ends else "\r\n")
+    return "".join(lines).encode("latin-1")
+
+
+@lru_cache
+def _first_line(status: int) -> str:
+    return f"HTTP/1.1 {status} {_PHRASES.get(status) or HTTPStatus(status).phrase}\r\n"
+
+
+@lru_cache(1)
+def _date(second: int) -> str:
+    return f"date: {formatdate(second, usegmt=True)}\r\n"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import structlog
 
-from weft_server.calls.trace_context import trace_id_of
 from weft_server.transport.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ WINDOW_S = 10.0
 MAX_STRANGERS = 64
 # On the line of a call whose caller went, nothing else being said of it.
 _GONE = "CALLER_GONE"
+# https://www.w3.org/TR/trace-context/#traceparent-header
+# Version, trace id, the caller's span, flags. A later version may have more behind them, and ff is none.
+_TRACEPARENT = re.compile(r"((?!ff)[0-9a-f]{2})-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+_FIRST_VERSION = "00"
 
 
 class _Kind(NamedTuple):
@@ -120,3 +124,12 @@ def _fields(call: RequestContext, code: str, reason: str) -> dict[str, Any]:
         "request_bytes": usage.request_bytes,
         "response_bytes": usage.response_bytes,
     }
+
+
+def trace_id_of(traceparent: str) -> str:
+    """Return the trace id, 32 hexadecimal digits. Empty for what is no traceparent: the standard has it ignored."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    if found is None:
+        return ""
+    version, trace_id, more = found.groups()
+    return "" if version == _FIRST_VERSION and more is not None else trace_id

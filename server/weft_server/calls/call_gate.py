@@ -116,13 +116,16 @@ class CallGate:
             self._changed.set()
 
     def count_ended(self, calls: Sequence[RequestContext]) -> None:
-        """Count each call that one request made, as it ended for its caller, and log the request. They were let go."""
+        """Count each call that one request made, as it ended for its caller, and log the request.
+
+        They were let go, and each says when it ended.
+        """
         for call in calls:
             if call.given_up:
                 call.code, call.reason = CANCELLED, call.given_up
             elif call.has_deadline and _is_late(call):
                 call.code, call.reason = DEADLINE_EXCEEDED, DeadlineExpired().reason
-            self._metrics.count_call(call.metrics, call.code, call.reason, _end_of(call) - call.started)
+            self._metrics.count_call(call.metrics, call.code, call.reason, call.ended - call.started)
         told = _told(calls)
         self._access_log.write(calls[0], told.code, told.reason)
 
@@ -178,11 +181,6 @@ def _is_late(call: RequestContext) -> bool:
     Either its answer is out too late, or its caller went about then. If a caller goes so late that it is answered, it
     tells nobody: that call counts as answered.
     """
-    end = _end_of(call)
     if call.code == CANCELLED:
-        return end >= call.deadline - EARLY_S - EARLY_SHARE * (call.deadline - call.started)
-    return call.code == OK and end >= call.deadline
-
-
-def _end_of(call: RequestContext) -> float:
-    return time.monotonic() if call.ended is None else call.ended
+        return call.ended >= call.deadline - EARLY_S - EARLY_SHARE * (call.deadline - call.started)
+    return call.code == OK and call.ended >= call.deadline

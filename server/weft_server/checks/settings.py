@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from weft_server.auth.credentials import Credentials
 from weft_server.bundle.repository import RepositoryError, scan_repository
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, gigabytes
 from weft_server.checks.listening import (
@@ -17,22 +19,24 @@ from weft_server.checks.listening import (
     look_at_http_port,
 )
 from weft_server.checks.open_files import look_at_open_files
-from weft_server.checks.security import look_at_credentials
 from weft_server.config import ENV_PREFIX, ConfigError, ServerConfig, both_names, env_name
 from weft_server.lifecycle.labels_file import read_labels, restrict
 from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.cuda import free_on
 from weft_server.runtime.device import devices_of
 from weft_server.runtime.session import verify_device
+from weft_server.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from weft_server.config import Reading
 
-
 # Nearly the name of the server's own file of tokens.
 _CLIENTS_TOKEN = "WEFT_TOKEN"  # noqa: S105 - a variable's name
+# A certificate that ends sooner than this is told of, in days. Those that are renewed by themselves last for 45 or 90.
+_SOON = 14
+_DAY_S = 86_400
 
 
 class Check(NamedTuple):
@@ -104,6 +108,33 @@ def look_at_threads(config: ServerConfig) -> Iterator[Finding]:
         yield Finding(WARNING, "threads", f"{names}: more threads than CPUs: {says}", "leave out both")
     else:
         yield Finding(OK, "threads", says)
+
+
+def look_at_credentials(config: ServerConfig) -> Iterator[Finding]:
+    """Refuse files that cannot be used. Warn of what others may read, of plain text, and of a certificate's time."""
+    try:
+        credentials = Credentials(config, Metrics())
+    except ConfigError as error:
+        yield from (Finding(ERROR, "credentials", line) for line in str(error).splitlines())
+        return
+    yield from (Finding(WARNING, "credentials", oddity) for oddity in credentials.oddities())
+    if credentials.certificates and credentials.certificates.expires:
+        yield from _look_at_end(credentials.certificates.expires)
+    speaks = "TLS" if credentials.certificates else "plain text"
+    asks = "certificates" if credentials.shows_certificates else ""
+    asks = " and ".join(filter(None, (asks, "tokens" if credentials.tokens else ""))) or "nothing"
+    yield Finding(OK, "credentials", f"speaks {speaks}, asks callers for {asks}")
+
+
+def _look_at_end(expires: float) -> Iterator[Finding]:
+    """Say when the certificate ends. That it has ended is one of the oddities."""
+    days = (expires - time.time()) / _DAY_S
+    says = f"the certificate ends on {time.strftime('%Y-%m-%d', time.gmtime(expires))}"
+    if days > _SOON:
+        yield Finding(OK, "credentials", says)
+    elif days > 0:
+        says = f"{both_names('tls_cert')}: {says}, days left: {int(days)}"
+        yield Finding(WARNING, "credentials", says, "renew it: a running server takes the new file by itself")
 
 
 CHECKS = (

@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import common_pb2, generation_pb2, score_pb2
-from weft_server.openai_api.log_probs import completion_log_probs
-from weft_server.openai_api.prompt_offsets import prompt_offsets
+from weft_server.openai_api.log_probs import completion_log_probs, first_text, offsets_of
 from weft_server.openai_api.text_answers import COST_OF_SCORES, CompletionAnswers, first_index
 
 if TYPE_CHECKING:
@@ -109,3 +108,43 @@ class EchoAnswers(CompletionAnswers):
 
     def _log_probs(self, index: int, output: Any) -> dict[str, Any]:
         return self._prompts[index].log_probs_with(output)
+
+
+def prompt_offsets(text: str, cut: tokenization_pb2.TokenizeResponse, spelling: Spelling) -> list[int]:
+    """Return where each token of a text begins in it, in characters.
+
+    A special token that the text spells begins where its name does. What is put around the text stands for none of it.
+    """
+    first = first_text(cut.token_ids, spelling)
+    own = [spelling(id_, index <= first) for index, id_ in enumerate(cut.token_ids)]
+    shown = [
+        b"" if added else piece.encode() if data is None else data
+        for data, piece, added in zip(own, cut.tokens, cut.added, strict=True)
+    ]
+    if b"".join(shown) == text.encode():
+        return offsets_of(shown)
+    # A normaliser has changed the text. The tokenizer knows the places of whole words, and of bytes it does not.
+    return _placed(text, cut, own)
+
+
+def _placed(text: str, cut: tokenization_pb2.TokenizeResponse, own: list[bytes | None]) -> list[int]:
+    """Return the tokenizer's own places, with the white space before them that the tokens have themselves."""
+    offsets: list[int] = []
+    begun = reached = 0
+    for data, start, end, added in zip(own, cut.starts, cut.ends, cut.added, strict=True):
+        if added:
+            offsets.append(len(text) if reached else 0)
+            continue
+        between = text[reached:start]
+        spaces = len(between) - len(between.rstrip())
+        begun = max(begun, start - min(_num_leading_spaces(data, is_word=start < end), spaces))
+        reached = max(reached, end)
+        offsets.append(begun)
+    return offsets
+
+
+def _num_leading_spaces(data: bytes | None, *, is_word: bool) -> int:
+    """Of what a token adds. One of white space alone stands at its own place, unless it has none."""
+    shown = (data or b"").decode(errors="replace")
+    stripped = shown.lstrip()
+    return 0 if is_word and not stripped else len(shown) - len(stripped)

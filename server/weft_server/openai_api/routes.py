@@ -16,8 +16,7 @@ from weft_server.calls.batch import most_together
 from weft_server.errors import CannotDecompress, InvalidRequest, RequestError
 from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokens
 from weft_server.openai_api.api_request import ApiRequest
-from weft_server.openai_api.endpoint import Endpoint
-from weft_server.openai_api.endpoint_operations import describe_endpoint
+from weft_server.openai_api.endpoint import Endpoint, describe_endpoint
 from weft_server.openai_api.errors import error_response
 from weft_server.openai_api.forms import FORM
 from weft_server.structured_output.token_bytes import spelling_of

@@ -8,10 +8,8 @@ import numpy as np
 
 from weft_proto.decoding import BIAS, DECAY_FACTOR, MAX_PHRASES, MAX_TOKENS, PENALTIES, DecodingField
 from weft_server.errors import InvalidRequest
-from weft_server.logits_processors.banned import Banned, Suppressed
-from weft_server.logits_processors.length_decay import LengthDecay
-from weft_server.logits_processors.penalties import penalties_of
-from weft_server.logits_processors.sequence_bias import SequenceBias
+from weft_server.logits_processors.penalties import LengthDecay, penalties_of
+from weft_server.logits_processors.phrases import Banned, SequenceBias, Suppressed
 
 if TYPE_CHECKING:
     from weft_proto.v1 import common_pb2

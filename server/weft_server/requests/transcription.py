@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft_proto.sound import num_timestamps, spoken_ids
-from weft_server.logits_processors.banned import AllowedTokens
+from weft_server.logits_processors.phrases import AllowedTokens
 from weft_server.logits_processors.timestamps import Timestamps
 from weft_server.sequence import Decoding
 

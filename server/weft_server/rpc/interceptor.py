@@ -196,6 +196,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         """Let a call go and count it."""
         self.gate.end(call)
         if is_counted:
+            call.ended = time.monotonic()
             self.gate.count_ended((call,))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weft_server.errors import CannotConstrain, InvalidRequest
 from weft_server.logits_processors.constraint import END, Constraint, Matcher, in_short
 from weft_server.preprocessing.wanted import Wanted
-from weft_server.structured_output.deep_stack import deep_pool, deeply
+from weft_server.process.threads import deep_pool, deeply
 from weft_server.structured_output.grammar_sandbox import LIMITS, GrammarSandbox
 from weft_server.structured_output.schema_text import Unheld
 from weft_server.structured_output.schemas import matcher_schema, overlapping

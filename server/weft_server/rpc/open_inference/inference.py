@@ -12,9 +12,8 @@ from weft_server.errors import InvalidRequest, RequestError
 from weft_server.rpc.classification_service import answer_classify, answer_tag, choice_of
 from weft_server.rpc.embedding_service import answer_embed
 from weft_server.rpc.open_inference.refusals import placed
-from weft_server.rpc.open_inference.rows import rows_of
 from weft_server.rpc.open_inference.signatures import signature_of
-from weft_server.rpc.open_inference.tensors import add_output, inputs_of
+from weft_server.rpc.open_inference.tensors import add_output, inputs_of, rows_of
 from weft_server.rpc.open_inference.typed_requests import elements_of, parts_of, selector_of, shared_of, typed_request
 
 if TYPE_CHECKING:
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
     from weft_server.models.model import Model
     from weft_server.models.registry import ModelRegistry
     from weft_server.models.request_context import RequestContext
-    from weft_server.rpc.open_inference.rows import Row
     from weft_server.rpc.open_inference.signatures import Output, Signature
-    from weft_server.rpc.open_inference.tensors import Input
+    from weft_server.rpc.open_inference.tensors import Input, Row
     from weft_server.rpc.open_inference.typed_requests import Element
 
 T = TypeVar("T")

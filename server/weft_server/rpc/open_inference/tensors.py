@@ -1,13 +1,15 @@
-"""Tensors on the wire: the elements of a request's inputs, and outputs as a response has them."""
+"""Tensors on the wire: the elements of a request's inputs, and what answers become as outputs."""
 
 from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from weft_proto.inference import open_inference_pb2
+from weft_proto.v1 import classification_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.requests.embed import MAX_INPUTS
 from weft_server.rpc.open_inference.signatures import BYTES, FP32
@@ -19,10 +21,16 @@ if TYPE_CHECKING:
     from weft_server.rpc.open_inference.signatures import Output
 
     Element = bytes | memoryview
+    from collections.abc import Iterable, Iterator
+
+    # By the output's name: bytes, a list of them, or float32 [width].
+    Row = dict[str, Any]
 
 _LENGTH = struct.Struct("<I")
 _CONTENTS = {BYTES: "bytes_contents", FP32: "fp32_contents"}
 _MAX_SHOWN = 16
+_TOKEN_FIELDS = [field.name for field in classification_pb2.TokenLabel.DESCRIPTOR.fields]
+_SPAN_FIELDS = [field.name for field in classification_pb2.Span.DESCRIPTOR.fields]
 
 
 class Input(NamedTuple):
@@ -119,3 +127,32 @@ def add_output(
         response.raw_output_contents.append(b"".join(_LENGTH.pack(len(each)) + each for each in elements))
     else:
         tensor.contents.bytes_contents.extend(elements)
+
+
+def rows_of(answer: Any) -> list[Row]:
+    """Return the rows of an answer, one for each element that it is of."""
+    return [*_ROWS[type(answer).__name__](answer)]
+
+
+def _labels(answer: Any) -> Iterator[Row]:
+    yield {
+        "label": [each.label.encode() for each in answer.labels],
+        "score": np.array([each.score for each in answer.labels], np.float32),
+    }
+
+
+def _tags(answer: Any) -> Iterator[Row]:
+    yield {"tokens": _json(answer.tokens, _TOKEN_FIELDS), "spans": _json(answer.spans, _SPAN_FIELDS)}
+
+
+def _json(messages: Iterable[Any], fields: list[str]) -> bytes:
+    """An array of objects with the contract's names. A float has so many digits that it is read as the same one."""
+    return msgspec.json.encode([{name: getattr(each, name) for name in fields} for each in messages])
+
+
+def _vectors(answer: Any) -> Iterator[Row]:
+    for each in answer.embeddings:
+        yield {"embedding": np.array(each.values, np.float32)}
+
+
+_ROWS = {"ClassifyResponse": _labels, "TagResponse": _tags, "EmbedResponse": _vectors}
