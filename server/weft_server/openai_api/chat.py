@@ -17,6 +17,7 @@ from weft_server.api.refusal import Refused
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.model_names import selector_of
+from weft_server.openai_api.priority import claim
 from weft_server.openai_api.text_answers import ChatAnswers
 from weft_server.openai_api.text_requests import (
     IGNORED,
@@ -24,7 +25,6 @@ from weft_server.openai_api.text_requests import (
     TEXT_FIELDS,
     TEXT_REFUSED,
     check_stream,
-    claim,
     fill,
     method_of,
     stream,
