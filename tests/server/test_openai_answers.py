@@ -2,15 +2,14 @@
 
 import asyncio
 import base64
-import hashlib
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from chat_bundles import with_template
 from http_calls import ask, asked, served
 from openai_calls import Client, Scripted, form, serving
 from weft_proto.v1 import (
@@ -183,14 +182,8 @@ def test_chats_of_models_that_see_and_translate(demo_repository):
 def test_a_chat_is_that_of_its_template(tmp_path, tiny_repository):
     """Messages are answered as by Generate, and their tokens are told. Without a template, the way out is told."""
     directory = tmp_path / "tiny-gpt" / "1"
-    shutil.copytree(tiny_repository / "tiny-gpt" / "1", directory)
     template = b"{% for message in messages %}{{ message.content }} {% endfor %}"
-    (directory / "chat.jinja").write_bytes(template)
-    manifest = json.loads((directory / "bundle.json").read_text())
-    manifest["text"]["chat"] = {"template": "chat.jinja"}
-    digest = hashlib.sha256(template).hexdigest()
-    manifest["files"].append({"path": "chat.jinja", "sha256": digest, "sizeBytes": str(len(template))})
-    (directory / "bundle.json").write_text(json.dumps(manifest))
+    with_template(tiny_repository / "tiny-gpt" / "1", directory, template)
     turns = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "sees"}]
 
     async def talk(client):
