@@ -82,6 +82,7 @@ def opened(module, example, directory, num_threads=1):
     if not (directory / graph.file_name).exists():
         write_graph(graph, directory)
     options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = num_threads
     return onnxruntime.InferenceSession(directory / graph.file_name, options, providers=["CPUExecutionProvider"])
 

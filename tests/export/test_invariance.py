@@ -34,6 +34,7 @@ def repository_of(name, request):
 def open_graph(bundle, file_name):
     """Open a session and the manifest of a bundle."""
     options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(bundle / file_name, options, providers=["CPUExecutionProvider"])
     return session, json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
@@ -113,6 +114,7 @@ def wide_encoder(name, directory):
     (graph,) = (graph for graph in graphs_of(checkpoint, precision) if graph.role == role)
     write_graph(graph, directory)
     options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(directory / graph.file_name, options, providers=["CPUExecutionProvider"])
     return session, checkpoint.text.source_vocab_size
@@ -162,6 +164,7 @@ def test_long_rows_with_a_thread_for_each_head(rounded, tmp_path):
     (graph,) = (g for g in graphs_of(checkpoint, precision) if g.role == bundle_pb2.GRAPH_ROLE_DECODER)
     write_graph(graph, tmp_path)
     options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = config.num_heads
     session = onnxruntime.InferenceSession(tmp_path / graph.file_name, options, providers=["CPUExecutionProvider"])
     feeds = {

@@ -32,6 +32,8 @@ def open_session(path: Path, num_threads: int = 1, adapter: Pairs | None = None)
     options.intra_op_num_threads = num_threads
     options.enable_mem_pattern = False
     options.log_severity_level = 3
+    # As the server does: exact sums on x86 processors without VNNI too.
+    options.add_session_config_entry("session.x64quantprecision", "1")
     with runnable(path) as stand_in:
         session = runtime.InferenceSession(stand_in, options, providers=["CPUExecutionProvider"])
     if is_paged_session(session):

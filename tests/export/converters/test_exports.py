@@ -29,6 +29,7 @@ def test_encoders_of_new_kinds_keep_rows_alone(name, tmp_path):
     graph = graphs_of(checkpoint, bundle_pb2.PRECISION_FP32)[0]
     write_graph(graph, tmp_path)
     options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(tmp_path / graph.file_name, options, providers=["CPUExecutionProvider"])
     ids = np.random.default_rng(0).integers(2, VOCAB, (len(LENGTHS), 16))
