@@ -4,7 +4,6 @@ import shutil
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from google.protobuf import json_format
@@ -15,6 +14,7 @@ from tiny import CHECKPOINTS, INT8
 from weft_export.errors import ParityError
 from weft_export.quantization.integer_products import quantised
 from weft_export.verification.parity import check_parity
+from weft_export.verification.session import open_session
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.v1 import bundle_pb2
 
@@ -30,10 +30,7 @@ def opened(name, request):
     """A session of the bundle's SCORE graph, and the manifest."""
     fixture = "int8_repository" if name.endswith("-int8") else "tiny_repository"
     bundle = request.getfixturevalue(fixture) / name / "1"
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(bundle / "score.onnx", options, providers=["CPUExecutionProvider"])
+    session = open_session(bundle / "score.onnx")
     return session, json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
 
 

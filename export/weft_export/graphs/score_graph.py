@@ -92,15 +92,17 @@ class _Making:
         )
 
     def _bring_columns(self, body: onnx.GraphProto) -> None:
-        """Put the columns of a body's integer products into it.
+        """Put the columns of a body's integer products into it, or the table that they are turned from.
 
         Where signed 8 bits would overflow, ONNX Runtime makes columns unsigned. It does so in their own graph alone.
         """
+        made = {output: node for node in body.node for output in node.output}
         for node in body.node:
             if node.op_type == "MatMulIntegerToFloat":
+                reader, place = (made[node.input[1]], 0) if node.input[1] in made else (node, 1)
                 columns = body.initializer.add()
-                columns.CopyFrom(self.weights[node.input[1]])
-                columns.name = node.input[1] = _EACH + columns.name
+                columns.CopyFrom(self.weights[reader.input[place]])
+                columns.name = reader.input[place] = _EACH + columns.name
 
     def at_once(self, before: str, after: str) -> None:
         """Read whole answers, then score some positions in each turn."""

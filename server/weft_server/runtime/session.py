@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from weft_proto.bundle_rules import ADAPTER_PORTS
+from weft_proto.bundle_rules import ADAPTER_PORTS, SESSION_ENTRIES
 from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
 from weft_server.runtime import cuda
@@ -108,12 +108,11 @@ class Session:
         # What fails is raised, with the same words. ONNX Runtime's own line would go past our log.
         options.log_severity_level = _FATAL
         options.add_session_config_entry("session.disable_prepacking", str(int(not packs)))
-        # Without VNNI, sums of unsigned with signed 8 bits overflow 16 bits. There, weights become unsigned: exact, and
-        # slower by a sixth at 32 rows. Elsewhere this changes nothing.
-        options.add_session_config_entry("session.x64quantprecision", "1")
         # Threads that share a run's products meet hundreds of times in it, so they spin there. Between runs they sleep.
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(options.intra_op_num_threads > 1)))
         options.add_session_config_entry("session.force_spinning_stop", "1")
+        for name, value in SESSION_ENTRIES.items():
+            options.add_session_config_entry(name, value)
         if device.kind != "cpu":
             # For _verify_placement.
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
