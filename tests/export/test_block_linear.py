@@ -3,7 +3,6 @@
 import statistics
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -20,6 +19,7 @@ from weft_export.layers.block_linear import (
     rounded_rows,
 )
 from weft_export.layers.nf4_linear import BLOCK, LEVELS, Nf4Linear, double_quantise, quantise
+from weft_export.verification.session import open_session
 from weft_proto.v1 import bundle_pb2
 
 # Widths and columns: whole blocks, a last block that is not full, less than a block, and odd numbers.
@@ -81,9 +81,7 @@ def opened(module, example, directory, num_threads=1):
     graph = Graph(bundle_pb2.GRAPH_ROLE_CLASSIFIER, "graph.onnx", module, (Input("x", example, axes),), outputs)
     if not (directory / graph.file_name).exists():
         write_graph(graph, directory)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = num_threads
-    return onnxruntime.InferenceSession(directory / graph.file_name, options, providers=["CPUExecutionProvider"])
+    return open_session(directory / graph.file_name, num_threads)
 
 
 def rows_of(count):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime
 import pytest
 from google.protobuf import json_format
 from samples import WRITERS, sample
@@ -13,6 +12,7 @@ from tiny_parts import randomised
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.quantization.integer_products import quantised
+from weft_export.verification.session import open_session
 from weft_proto.bundle_rules import MASK_POSITIONS, READS_ALL
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
@@ -33,9 +33,7 @@ def repository_of(name, request):
 
 def open_graph(bundle, file_name):
     """Open a session and the manifest of a bundle."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(bundle / file_name, options, providers=["CPUExecutionProvider"])
+    session = open_session(bundle / file_name)
     return session, json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
 
 
@@ -112,9 +110,7 @@ def wide_encoder(name, directory):
     role = bundle_pb2.GRAPH_ROLE_ENCODER
     (graph,) = (graph for graph in graphs_of(checkpoint, precision) if graph.role == role)
     write_graph(graph, directory)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(directory / graph.file_name, options, providers=["CPUExecutionProvider"])
+    session = open_session(directory / graph.file_name)
     return session, checkpoint.text.source_vocab_size
 
 
@@ -161,9 +157,7 @@ def test_long_rows_with_a_thread_for_each_head(rounded, tmp_path):
     checkpoint = quantised(checkpoint) if rounded else checkpoint
     (graph,) = (g for g in graphs_of(checkpoint, precision) if g.role == bundle_pb2.GRAPH_ROLE_DECODER)
     write_graph(graph, tmp_path)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = config.num_heads
-    session = onnxruntime.InferenceSession(tmp_path / graph.file_name, options, providers=["CPUExecutionProvider"])
+    session = open_session(tmp_path / graph.file_name, config.num_heads)
     feeds = {
         "input_ids": RNG.integers(0, text.target_vocab_size, (ROWS, 1)),
         "past_lengths": np.array([600, 513, 639, 5, 520, 580, 620], np.int32),

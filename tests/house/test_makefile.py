@@ -85,6 +85,16 @@ def test_changed_dependencies_are_installed(workshop, name):
     assert (set(), True) == due(workshop, changed=[name])
 
 
+def test_a_file_with_a_targets_name_stops_nothing(workshop):
+    """`make check` does what it says beside a file `check`: make takes no target's name for a file."""
+    names = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    command = ["make", "--no-print-directory", "-n", "-p", "help"]
+    rules = subprocess.run(command, cwd=workshop, check=True, capture_output=True, text=True).stdout
+
+    assert len(names) > 50
+    assert sorted(names) == sorted(re.search(r"^\.PHONY: (.*)$", rules, re.MULTILINE)[1].split())
+
+
 def test_the_help_fits_a_terminal():
     """Each target's line fits 80 columns."""
     shown = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
