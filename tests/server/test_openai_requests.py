@@ -305,6 +305,7 @@ def test_every_error_has_a_status():
             DeadlineExpired(),
             MessageTooSlow(),
             Unauthenticated("TOKEN_MISSING", "who?"),
+            CannotDecompress(),
         )
         for response in (error_response(refused(error).refusal, {}),)
     }
@@ -314,6 +315,7 @@ def test_every_error_has_a_status():
         "BYTE_BUDGET": (429, {"retry-after-ms": "1", "retry-after": "1"}),
         "INVALID_FIELD": (400, never),
         "MESSAGE_TOO_LARGE": (413, never),
+        "COMPRESSED": (415, never),
         "DRAINING": (503, {}),
         "MODEL_NOT_READY": (503, never),
         "STEP_FAILED": (500, never),
@@ -410,6 +412,7 @@ def test_a_body_is_weighed_before_it_is_read():
     assert weight(b"[" * 200) == weight(b"{" * 200) == weight(b"," * 200)
     with pytest.raises(CannotDecompress):
         weight(b"", content_encoding="gzip")
+    assert 400 == weight(b"x" * 200, content_encoding="Identity")
     with pytest.raises(InvalidRequest, match="braces, brackets and commas"):
         weight(b"," * 300_000)
 

@@ -157,7 +157,7 @@ class _Served:
 
 def _weigh(request: HttpRequest, data: bytes) -> int:
     """Return about how many bytes a body takes, with what is made of it. Raises InvalidRequest and CannotDecompress."""
-    if request.header("content-encoding") not in {"", "identity"}:
+    if request.header("content-encoding").lower() not in {"", "identity"}:
         raise CannotDecompress
     if request.header("content-type").startswith("multipart/"):
         return 2 * len(data)
