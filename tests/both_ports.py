@@ -30,7 +30,7 @@ class GrpcPort:
     @classmethod
     @asynccontextmanager
     async def served(cls, tmp_path, answers, tokens, **more):
-        """The port. `more`: `traffic`, `entries` and `access_log`."""
+        """The port. `more`: `traffic`, `entries`, `access_log` and `max_request_bytes`."""
         settings, metrics = {}, Metrics()
         if tokens:
             settings["tokens"] = tmp_path / "tokens"
@@ -38,7 +38,9 @@ class GrpcPort:
             settings["tokens"].chmod(0o600)
         gate = intercepted.gate_of(metrics, ModelRegistry(more["entries"]), more["traffic"], more["access_log"])
         access = Authorization(intercepted.credentials_of(metrics, **settings))
-        server = grpc.aio.server(interceptors=[Interceptor(gate, access, intercepted.MAX_REQUEST_BYTES)])
+        server = grpc.aio.server(
+            interceptors=[Interceptor(gate, access, more.get("max_request_bytes", intercepted.MAX_REQUEST_BYTES))]
+        )
         add_services(server, SERVICES, answers)
         port = server.add_insecure_port("127.0.0.1:0")
         gate.traffic.connections.ports.add(port)

@@ -1,12 +1,14 @@
 """The `openai` client against a real server: what it asks for, what it is told, and how often it tries again."""
 
 import base64
+import json
 from pathlib import Path
 
 import openai
 import pytest
 
 import weft
+from chat_bundles import with_template
 from held import Held
 
 pytestmark = pytest.mark.e2e
@@ -17,7 +19,12 @@ PROMPT = "Return a list of"
 @pytest.fixture(scope="module")
 def server(demo_repository, tmp_path_factory):
     """One server whose steps a test can hold."""
-    with Held(demo_repository, tmp_path_factory.mktemp("points"), api_port=0, max_restarts=100) as server:
+    repository = tmp_path_factory.mktemp("models")
+    for model in demo_repository.iterdir():
+        (repository / model.name).symlink_to(model)
+    # One that takes messages.
+    with_template(demo_repository / "pydocs" / "1", repository / "chat" / "1", b"{{ messages[0].content }}")
+    with Held(repository, tmp_path_factory.mktemp("points"), api_port=0, max_restarts=100) as server:
         server.wait_for("ready")
         yield server
 
@@ -57,6 +64,7 @@ def test_text_is_that_of_grpc(client, typed):
     whole = client.completions.create(**draws, logprobs=1, extra_body={"top_k": 20})
     same = typed.generate(
         PROMPT,
+        model="pydocs",
         return_scores=True,
         decoding=weft.Decoding(max_new_tokens=12, strategy=weft.Sampling(temperature=1.5, seed=7, top_k=20)),
     )
@@ -99,6 +107,28 @@ def test_a_recording_is_transcribed(client, typed):
     assert said.startswith("1\n00:00:00,")
     stream = client.audio.transcriptions.create(file=path, model="commands", stream=True)
     assert heard.text == list(stream)[-1].text
+
+
+def test_a_function_is_called(client):
+    """The client reads the call that a request forces, whole and of the pieces of a stream."""
+    cities = {"city": {"enum": ["Paris", "Rome"]}}
+    schema = {"type": "object", "properties": cities, "required": ["city"], "additionalProperties": False}
+    ask = {
+        "model": "chat",
+        "messages": [{"role": "user", "content": PROMPT}],
+        "tools": [{"type": "function", "function": {"name": "weather", "parameters": schema}}],
+        "tool_choice": {"type": "function", "function": {"name": "weather"}},
+        "frequency_penalty": 2,
+        "max_tokens": 200,
+    }
+    (call,) = client.chat.completions.create(**ask).choices[0].message.tool_calls
+    assert ("function", "weather") == (call.type, call.function.name)
+    assert json.loads(call.function.arguments)["city"] in {"Paris", "Rome"}
+    with client.chat.completions.stream(**ask) as stream:
+        (streamed,) = stream.get_final_completion().choices[0].message.tool_calls
+    assert ("weather", call.function.arguments) == (streamed.function.name, streamed.function.arguments)
+    with pytest.raises(openai.BadRequestError, match="tool_choice"):
+        client.chat.completions.create(**ask | {"tool_choice": "auto"})
 
 
 def test_an_error_is_typed(client):

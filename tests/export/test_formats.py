@@ -125,6 +125,14 @@ def test_an_adapter_alone_gets_the_commands_that_serve_it(tmp_path):
     assert "`weft serve models`" in said
 
 
+def test_a_config_beside_an_adapter_makes_no_model_of_it(tmp_path):
+    """PEFT's weights are those of the adapter alone."""
+    lay(tmp_path / "home", f"config.json: {BASE}, adapter_model.safetensors")
+    (tmp_path / "home" / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 8}')
+    with pytest.raises(CheckpointError, match="is an adapter of PEFT, which is served beside its base"):
+        check_format(tmp_path / "home")
+
+
 def test_an_adapter_alone_says_where_its_base_is_to_be_had(tmp_path):
     """A name of the hub is fetched. What is not here, is quantised or is not named, the user has to find."""
     (lay(tmp_path / "base", "model.safetensors") / "config.json").write_text(

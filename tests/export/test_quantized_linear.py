@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from weft_export.layers.quantized_linear import LEVELS, QuantisedEmbedding, QuantisedLinear, quantise
+from weft_proto.bundle_rules import SESSION_ENTRIES
 
 # Above 1024, sums of products need more than float32's 24 bits.
 WIDTHS = [32, 1024, 2047]
@@ -39,8 +40,11 @@ def exported(module, example):
 def opened(model, optimised=None):
     """Open a session, which writes what ONNX Runtime makes of the graph into the file `optimised`."""
     options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
+    for name, value in SESSION_ENTRIES.items():
+        options.add_session_config_entry(name, value)
     if optimised is not None:
         options.optimized_model_filepath = str(optimised)
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -113,6 +113,30 @@ def test_further_special_tokens_are_found_beside_a_vocab_json(kind, key, tmp_pat
         our_ids(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["m2m_100", "marian"])
+@pytest.mark.parametrize("key", ["pad_token", "cls_token"])
+def test_a_named_token_without_an_id_is_told(kind, key, tmp_path):
+    """Beside a vocab.json. Its owner gives it an id that the model may have no embedding for."""
+    write(tmp_path, *OLDER[kind]())
+    assert () == our_ids(tmp_path)[1]
+    path = tmp_path / "special_tokens_map.json"
+    given = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(given | {key: "<new>"}))
+    (note,) = our_ids(tmp_path)[1]
+    assert note.startswith(f"{key} is '<new>', which has no id in vocab.json")
+
+
+@pytest.mark.parametrize("file", ["special_tokens_map.json", "tokenizer_config.json"])
+def test_a_named_token_without_content_is_refused_by_file_and_name(file, tmp_path):
+    """An object has to say its text."""
+    write(tmp_path, *OLDER["bert"]())
+    path = tmp_path / file
+    given = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(given | {"mask_token": {"lstrip": True}}))
+    with pytest.raises(CheckpointError, match=f"{file}: mask_token is .*, which is no token"):
+        our_ids(tmp_path)
+
+
 def test_qwen_finds_special_tokens_as_they_are(tmp_path):
     """Its class adds them once more, without what a file says of the spaces around them."""
     model_type, options, files = OLDER["qwen2"]()

@@ -12,7 +12,9 @@ from PIL import Image
 
 from mutations import budget, mutated_bytes, mutated_message
 from on_the_wire import inside, places, shortest, sized, times, varint
+from open_inference import infer
 from process import ServerProcess
+from weft_proto.inference import open_inference_pb2
 from weft_proto.v1 import (
     answer_pb2,
     caption_pb2,
@@ -168,6 +170,22 @@ METHODS = {
     "ModelService/GetModel": [model_pb2.GetModelRequest(model={"name": "tiny-text"})],
     "ModelService/ListModels": [model_pb2.ListModelsRequest()],
 }
+# By tensors, whose bytes are in the one place or in the other.
+INFER = [
+    infer("tiny-text", text=["the cat", "a big dog"], parameters={"top_k": 2}),
+    infer("tiny-text", raw=False, text=["the cat"]),
+    infer("tiny-tags", text=["the cat", "the dog"]),
+    infer("tiny-image", image=[picture()]),
+    infer("tiny-embed", text=["the cat", "the dog"], parameters={"dimensions": 7}),
+]
+PATHS = {f"/weft.v1.{method}": seeds for method, seeds in METHODS.items()}
+PATHS |= {
+    "/inference.GRPCInferenceService/ModelInfer": INFER,
+    "/inference.GRPCInferenceService/ModelMetadata": [
+        open_inference_pb2.ModelMetadataRequest(name="tiny-text", version="1")
+    ],
+    "/inference.GRPCInferenceService/ModelReady": [open_inference_pb2.ModelReadyRequest(name="tiny-embed")],
+}
 
 
 @pytest.fixture(scope="module")
@@ -191,9 +209,9 @@ def channel(server):
         yield channel
 
 
-def ask(channel, method, body):
+def ask(channel, path, body):
     """How a call with these bytes ends: its code, reason, and the fields that are refused."""
-    call = channel.unary_stream(f"/weft.v1.{method}")(body, timeout=60)
+    call = channel.unary_stream(path)(body, timeout=60)
     try:
         for _ in call:
             pass
@@ -218,35 +236,35 @@ def check(code, reason, fields):
 
 def test_the_seeds_are_answered(channel):
     """So what is changed in them is read to the end."""
-    for method, seeds in METHODS.items():
+    for path, seeds in PATHS.items():
         for seed in seeds:
-            assert grpc.StatusCode.OK == ask(channel, method, seed.SerializeToString())[0], seed
+            assert grpc.StatusCode.OK == ask(channel, path, seed.SerializeToString())[0], seed
 
 
 @budget(80)
 @given(data=st.data())
 def test_any_message(channel, data):
     """Fields of requests, changed."""
-    method = data.draw(st.sampled_from(sorted(METHODS)))
-    message = data.draw(mutated_message(METHODS[method]))
-    check(*ask(channel, method, message.SerializeToString()))
+    path = data.draw(st.sampled_from(sorted(PATHS)))
+    message = data.draw(mutated_message(PATHS[path]))
+    check(*ask(channel, path, message.SerializeToString()))
 
 
 @budget(60)
 @given(data=st.data())
 def test_any_bytes(channel, data):
     """Bytes of requests, changed."""
-    method = data.draw(st.sampled_from(sorted(METHODS)))
-    seeds = [seed.SerializeToString() for seed in METHODS[method]]
-    check(*ask(channel, method, data.draw(st.one_of(mutated_bytes(seeds), st.binary(max_size=100)))))
+    path = data.draw(st.sampled_from(sorted(PATHS)))
+    seeds = [seed.SerializeToString() for seed in PATHS[path]]
+    check(*ask(channel, path, data.draw(st.one_of(mutated_bytes(seeds), st.binary(max_size=100)))))
 
 
 @budget(60)
 @given(data=st.data())
 def test_any_number_of_fields(channel, data):
     """Requests with one of their fields behind them, as often as no request has it: one inside others, or unknown."""
-    method = data.draw(st.sampled_from(sorted(METHODS)))
-    seed = METHODS[method][data.draw(st.integers(0, len(METHODS[method]) - 1))]
+    path = data.draw(st.sampled_from(sorted(PATHS)))
+    seed = PATHS[path][data.draw(st.integers(0, len(PATHS[path]) - 1))]
     known = list(places(seed.DESCRIPTOR))
     if not known:
         return
@@ -262,4 +280,4 @@ def test_any_number_of_fields(channel, data):
     written = kinds[data.draw(st.sampled_from(sorted(kinds)))]
     packed = data.draw(st.booleans())
     body = times(field, min(count, 100_000)) if packed else written * min(count, 900_000 // len(written))
-    check(*ask(channel, method, seed.SerializeToString() + inside(around, body)))
+    check(*ask(channel, path, seed.SerializeToString() + inside(around, body)))

@@ -11,6 +11,8 @@ from cells import KINDS, TASKS
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
+from open_inference import infer
+from weft_proto.inference.methods import METHODS as TENSOR_METHODS
 from weft_proto.v1 import common_pb2
 from weft_proto.v1.methods import METHODS, streaming
 
@@ -21,6 +23,7 @@ TEXTS = {
     "translate": ("we are eating bread", "the boy sees the house", "she reads a red book", "the old man is here"),
     "score": ("we are eating bread", "the boy sees the house", "she reads a red book", "the old man is here"),
     "generate": ("Return a list of", "Return the name of the", "Raise an error if", "Open a file and"),
+    "infer": ("Return a socket object", "Parse the given text", "Open a new window", "Start a new thread"),
     "classify text": ("Return a socket object", "Parse the given text", "Open a new window", "Start a new thread"),
     # Questions, which pictures go with.
     "answer": (
@@ -60,18 +63,21 @@ _METHODS = {
     "embed": "Embed",
     "match": "Classify",
     "score": "Score",
+    "infer": "ModelInfer",
 }
 
 
 def verb(task, kind):
     """(path of the method, its request, its response)."""
     name = _METHODS[task]
-    method = streaming(name) if kind == "stream" else METHODS[name]
+    method = streaming(name) if kind == "stream" else (METHODS | TENSOR_METHODS)[name]
     return method.path, method.request, method.response
 
 
 def request_of(task, number, kind="unary", *, explains=False, is_bad=False):
     """The request of a task with its input of a number; one that explains, or one that the server refuses."""
+    if task == "infer":
+        return infer(TASKS[task].model, text=["" if is_bad else TEXTS[task][number]])
     request = verb(task, "unary")[1](model=common_pb2.ModelSelector(name=TASKS[task].model))
     if task in FILES:
         getattr(request, FILES[task][0]).data = file_of(task, number, is_bad=is_bad)
@@ -175,7 +181,7 @@ def answers_alone(channel):
     # So that its labels are there.
     Asked(channel, "match", "unary", request_of("match", 0)).end()
     for task, kind, number, explains in product(TASKS, KINDS, range(4), (False, True)):
-        if (kind == "unary" or TASKS[task].streams) and not (explains and task == "score"):
+        if (kind == "unary" or TASKS[task].streams) and not (explains and "explaining" not in TASKS[task].stages):
             code, _, answer = Asked(channel, task, kind, request_of(task, number, kind, explains=explains)).end()
             assert "OK" == code, (task, number)
             found[task, kind, number, explains] = answer

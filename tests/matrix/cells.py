@@ -44,6 +44,8 @@ TASKS = {
     # Its labels have been there before, so a picture is all that runs.
     "match": _of("tiny-match", encoding="image_embedder", explaining="explain"),
     "score": _of("en-es", "score_step", encoding="score"),
+    # By tensors, as the Open Inference Protocol has it.
+    "infer": _of("topics", encoding="classifier"),
 }
 
 
@@ -81,7 +83,7 @@ class Cell(NamedTuple):
 # What OpenAI's API has a route for.
 WITH_ROUTE = {"translate", "caption", "answer", "transcribe", "generate", "embed"}
 _ONE_RUN = "one run reads the input and gives the answer: it is the stage `encoding`"
-_NO_STAGE = {"explaining": "scores are not explained", "encoding": "a prompt is read by prefill"}
+_NO_STAGE = {"explaining": "neither scores nor tensors are explained", "encoding": "a prompt is read by prefill"}
 
 
 _NOT_ON_THE_WAY = {
@@ -90,6 +92,10 @@ _NOT_ON_THE_WAY = {
     ("bad input", "sending"): "its input has been read",
     ("slow reader", "receiving"): "nothing has been written yet that could be read slowly",
     ("slow reader", "sending"): "that is the stage itself: see `ok`",
+}
+_NOT_BY_HTTP = {
+    "infer": "tensors are asked at gRPC's port",
+    "sending": "the system takes so small an answer at once: see tests/server/test_both_ports.py",
 }
 
 
@@ -113,10 +119,9 @@ def _why_not_by(cell):
     """The same for its port."""
     if cell.port == "gRPC":
         return ""
-    if cell.stage == "sending":
-        return "the system takes so small an answer at once: see tests/server/test_both_ports.py"
-    if cell.port == "Connect":
-        return ""
+    why = _NOT_BY_HTTP.get(cell.task) or _NOT_BY_HTTP.get(cell.stage, "")
+    if why or cell.port == "Connect":
+        return why
     if cell.task not in WITH_ROUTE:
         return "OpenAI's API has no route for the task"
     if cell.stage == "explaining" and cell.task in {"embed", "transcribe"}:

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from both_ports import GrpcPort, HttpPort
-from intercepted import TOKENS, run
+from intercepted import MAX_REQUEST_BYTES, TOKENS, run
 from waiting import until
 from weft_proto.v1.methods import METHODS, SERVICES
 from weft_server.errors import InvalidRequest, LaneFailed, ModelNotFound, ModelNotReady, Overloaded
@@ -115,6 +115,7 @@ class Fault:
     traffic: dict[str, Any] = field(default_factory=dict)
     tokens: str = ""
     early_s: float = 0.05
+    max_request_bytes: int = MAX_REQUEST_BYTES
 
 
 STEP_FAILED = LaneFailed("STEP_FAILED", "a step failed")
@@ -135,6 +136,10 @@ FAULTS = {
         "DEADLINE_EXCEEDED", "DEADLINE", _for_ever, act=_leave(timeout_s=1000), early_s=1001
     ),
     "no message": Fault("INVALID_ARGUMENT", "MALFORMED_REQUEST", act=_asks(b"\x08")),
+    # What gRPC itself refuses, beyond `--max-request-bytes`, is told without a reason there.
+    "a large message": Fault(
+        "INVALID_ARGUMENT", "MESSAGE_TOO_LARGE", act=_asks(UNREAD[: 1 << 17]), max_request_bytes=1 << 16
+    ),
     "a slow message": Fault(
         "DEADLINE_EXCEEDED", "MESSAGE_TOO_SLOW", act=_send_halves, traffic={"receive_timeout_s": 0.1}
     ),
@@ -212,6 +217,7 @@ def observed(kind, fault, tmp_path, access_log="all"):
         # Where nobody reads, too much would be unread on a slow machine.
         traffic.outgoing = Outgoing(traffic.connections, 1 << 40, fault.traffic.get("send_timeout_s", 30))
         more = {"traffic": traffic, "entries": [], "access_log": access_log}
+        more["max_request_bytes"] = fault.max_request_bytes
         async with kind.served(tmp_path, answers, fault.tokens, **more) as port:
             found["told"] = await fault.act(port)
             await until(lambda: len(OURS) == _num_ended(port))

@@ -1,5 +1,7 @@
 """Which device a server runs on, and what it says when it cannot."""
 
+from dataclasses import replace
+
 import pytest
 
 from weft_proto.v1 import bundle_pb2
@@ -94,6 +96,8 @@ def test_a_paged_cache_is_for_a_device_that_captures_nothing(device, text):
 def test_batches_are_exact_on_the_host_and_few_elsewhere():
     """On the host a decode run has as many rows as run; elsewhere the next of few sizes, the slots being the last."""
     assert [0, 1, 2, 3, 4, 5] == HOST.batches(5)
+    assert [0, 2, 2, 3] == replace(HOST, least_rows=2).batches(3)
+    assert [0, 1] == replace(HOST, least_rows=2).batches(1)
     assert [0, 1, 2, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12] == FAR.batches(12)
     assert [0, 1, 2, 3] == FAR.batches(3)
     assert [0, 1, 2, 4, 4, 8, 8, 8, 8] == FAR.batches(8)

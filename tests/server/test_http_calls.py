@@ -127,6 +127,16 @@ def test_what_is_wrong_has_its_reason(data, expected):
     run(scenario())
 
 
+def test_the_name_of_no_compression_may_have_capitals():
+    """As any name of a content coding."""
+
+    async def scenario():
+        async with served() as server:
+            assert 200 == (await ask(server, asked(TEXT, CLASSIFY, "content-encoding: Identity")))[0]
+
+    run(scenario())
+
+
 def test_json_has_as_many_parts_as_its_bound():
     """One more is refused before anything is made of it."""
     codec = JsonCodec(METHODS["Classify"], 1 << 20)

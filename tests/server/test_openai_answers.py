@@ -2,15 +2,15 @@
 
 import asyncio
 import base64
-import hashlib
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from chat_bundles import with_template
+from http_calls import ask, asked, served
 from openai_calls import Client, Scripted, form, serving
 from weft_proto.v1 import (
     caption_pb2,
@@ -23,7 +23,9 @@ from weft_proto.v1 import (
     translation_pb2,
 )
 from weft_proto.v1.methods import METHODS
+from weft_server.models.registry import ModelRegistry
 from weft_server.openai_api.log_probs import chat_log_probs, completion_log_probs
+from weft_server.openai_api.routes import openai_routes, refuse_path
 from weft_server.openai_api.subtitles import srt, vtt
 
 EXAMPLES = Path(__file__).parents[2] / "export/checkpoints"
@@ -180,14 +182,8 @@ def test_chats_of_models_that_see_and_translate(demo_repository):
 def test_a_chat_is_that_of_its_template(tmp_path, tiny_repository):
     """Messages are answered as by Generate, and their tokens are told. Without a template, the way out is told."""
     directory = tmp_path / "tiny-gpt" / "1"
-    shutil.copytree(tiny_repository / "tiny-gpt" / "1", directory)
     template = b"{% for message in messages %}{{ message.content }} {% endfor %}"
-    (directory / "chat.jinja").write_bytes(template)
-    manifest = json.loads((directory / "bundle.json").read_text())
-    manifest["text"]["chat"] = {"template": "chat.jinja"}
-    digest = hashlib.sha256(template).hexdigest()
-    manifest["files"].append({"path": "chat.jinja", "sha256": digest, "sizeBytes": str(len(template))})
-    (directory / "bundle.json").write_text(json.dumps(manifest))
+    with_template(tiny_repository / "tiny-gpt" / "1", directory, template)
     turns = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "sees"}]
 
     async def talk(client):
@@ -355,6 +351,19 @@ def test_rerank_puts_documents_into_order():
     assert {"prompt_tokens": 12, "total_tokens": 12} == answer["usage"]
 
 
+def test_ranks_are_asked_for_where_cohere_s_and_vllm_s_clients_do():
+    """Each other path of an endpoint answers as it does."""
+
+    async def told():
+        async with served(routes=openai_routes(ModelRegistry([]), 1 << 20), refuse=refuse_path) as server:
+            answers = {path: await ask(server, asked(b'{"model": "m"}', path)) for path in paths}
+        return {path: (status, json.loads(body)["error"]["param"]) for path, (status, _, body) in answers.items()}
+
+    paths = ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score", "/v3/rerank"]
+    rank, pair, nothing = (400, "query"), (400, "text_1"), (404, None)
+    assert dict(zip(paths, [rank, rank, rank, pair, pair, nothing], strict=True)) == asyncio.run(told())
+
+
 def test_score_judges_pairs():
     """One text beside each of several, or pair by pair."""
     for first, pairs in (("q", [("q", "a"), ("q", "b")]), (["p", "q"], [("p", "a"), ("q", "b")])):
@@ -398,18 +407,22 @@ def test_one_model_is_told_as_in_the_list():
 
 
 @pytest.mark.parametrize(
-    ("name", "state", "code"),
+    ("name", "state", "told", "headers"),
     [
-        ("b:nope", model_pb2.MODEL_STATE_READY, "adapter_not_found"),
-        ("b", model_pb2.MODEL_STATE_FAILED, "model_not_found"),
-        ("b", model_pb2.MODEL_STATE_LOADING, "model_not_found"),
+        ("b:nope", model_pb2.MODEL_STATE_READY, (404, "adapter_not_found", "model"), {"x-should-retry": "false"}),
+        ("b", model_pb2.MODEL_STATE_FAILED, (503, "model_not_ready", None), {"x-should-retry": "false"}),
+        (
+            "b", model_pb2.MODEL_STATE_LOADING, (503, "model_not_ready", None),
+            {"retry-after": "5", "retry-after-ms": "5000"},
+        ),
     ],
-)
-def test_a_name_that_the_list_has_not_is_not_found(name, state, code):
-    """An adapter that is not there, and a model that does not answer."""
+)  # fmt: skip
+def test_a_name_that_the_list_has_not_is_told_as_a_call_is(name, state, told, headers):
+    """An adapter that is not there, a model that was refused, and one that is loading: when to ask again."""
     caller = Scripted(model_pb2.GetModelResponse(model={"name": "b", "version": 1, "state": state, "adapters": ["x"]}))
-    status, _, answer = asyncio.run(Client(caller).send("GET", "/v1/models/*", parameter=name))
-    assert (404, code, "model") == (status, answer["error"]["code"], answer["error"]["param"])
+    status, said, answer = asyncio.run(Client(caller).send("GET", "/v1/models/*", parameter=name))
+    assert told == (status, answer["error"]["code"], answer["error"]["param"])
+    assert headers == said
 
 
 def test_tokens_are_told_as_they_stand_in_the_text():

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.text_format import MessageToString
 
 import openai_page
-from openai_calls import Client, Scripted, refused
+from openai_calls import Client, Scripted, form, refused
 from weft_proto.decoding import PENALTIES, SAMPLING
 from weft_proto.v1 import (
     classification_pb2,
@@ -167,14 +167,13 @@ def test_a_field_that_asks_for_nothing_is_taken():
     asked(CHAT, messages=[message], verbosity="medium", top_logprobs=0, tool_choice="auto", functions=[])
     asked(CHAT, messages=[message | {"tool_calls": []}], stream_options={"include_usage": False}, logit_bias={})
     assert "sampling { top_k: 0 }" == decoding(top_k=-1), "all tokens, as vLLM's clients say it"
-    assert (400, "tools", "not_supported") == refusal(CHAT, messages=[message], tools=[{"type": "function"}])
 
 
 @pytest.mark.parametrize(
     ("given", "header", "claimed"),
     [
         ("high", "", ["HIGH"]), (-1, "", ["HIGH"]), (0, "", ["NORMAL"]), (1, "low", ["LOW"]),
-        (None, "", []), (None, "high", []), ("high", "low", None), (0, "high", None),
+        (None, "", []), (None, "high", []), ("high", "low", None), (0, "high", None), (2, "", None), ("x", "", None),
     ],
 )  # fmt: skip
 def test_a_priority_is_claimed_by_the_body_or_by_the_header(given, header, claimed):
@@ -187,6 +186,30 @@ def test_a_priority_is_claimed_by_the_body_or_by_the_header(given, header, claim
         assert (400, "priority", []) == (status, answer["error"]["param"], caller.asked)
     else:
         assert (200, claimed) == (status, caller.claimed)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+        ("/v1/embeddings", {"input": "a"}),
+        ("/v1/rerank", {"query": "q", "documents": ["a"]}),
+        ("/v1/score", {"text_1": "a", "text_2": "b"}),
+        ("/v1/audio/transcriptions", None),
+        ("/v1/audio/translations", None),
+    ],
+)
+def test_every_call_that_waits_has_its_class_before_it_waits(path, body):
+    """It is claimed before the first call, by JSON and by a form, whose numbers are texts."""
+    for given, claimed in (("low", ["LOW"]), ("1", ["LOW"]), (1, ["LOW"]), ("2", [])):
+        caller = Scripted(InvalidRequest("model", "is wrong"))
+        if body is None:
+            sent = form(b"x", model="m", priority=str(given))
+        else:
+            sent = ({"model": "m", "priority": given} | body,)
+        _, _, answer = asyncio.run(Client(caller).send("POST", path, *sent))
+        param = "model" if claimed else "priority"
+        assert (param, claimed, len(claimed)) == (answer["error"]["param"], caller.claimed, len(caller.asked))
 
 
 def test_a_body_that_is_no_json_is_refused():
@@ -282,6 +305,7 @@ def test_every_error_has_a_status():
             DeadlineExpired(),
             MessageTooSlow(),
             Unauthenticated("TOKEN_MISSING", "who?"),
+            CannotDecompress(),
         )
         for response in (error_response(refused(error).refusal, {}),)
     }
@@ -291,6 +315,7 @@ def test_every_error_has_a_status():
         "BYTE_BUDGET": (429, {"retry-after-ms": "1", "retry-after": "1"}),
         "INVALID_FIELD": (400, never),
         "MESSAGE_TOO_LARGE": (413, never),
+        "COMPRESSED": (415, never),
         "DRAINING": (503, {}),
         "MODEL_NOT_READY": (503, never),
         "STEP_FAILED": (500, never),
@@ -387,6 +412,7 @@ def test_a_body_is_weighed_before_it_is_read():
     assert weight(b"[" * 200) == weight(b"{" * 200) == weight(b"," * 200)
     with pytest.raises(CannotDecompress):
         weight(b"", content_encoding="gzip")
+    assert 400 == weight(b"x" * 200, content_encoding="Identity")
     with pytest.raises(InvalidRequest, match="braces, brackets and commas"):
         weight(b"," * 300_000)
 
@@ -395,7 +421,7 @@ def test_every_route_takes_what_its_table_says():
     """Bodies have a bound, requests without one have none. A model's room is asked for where one task answers."""
     routes = {(each.method, each.path): each for each in openai_routes(ModelRegistry([]), 1000)}
 
-    assert [(each.verb, each.path) for each in ENDPOINTS] == list(routes)
+    assert [(each.verb, path) for each in ENDPOINTS for path in (each.path, *each.aliases)] == list(routes)
     assert {"GET": {0}, "POST": {1000}} == {
         verb: {each.max_bytes for each in routes.values() if each.method == verb} for verb in ("GET", "POST")
     }

@@ -61,7 +61,8 @@ def test_it_has_each_route_and_no_other(document):
     """Both ways: what it says is a route, and what is a route it says."""
     said = {(verb.upper(), path) for path, verbs in document["paths"].items() for verb in verbs}
 
-    assert {(each.method, each.path.replace("*", "{model}")) for each in all_routes()} == said
+    told = [each for each in all_routes() if each.describe]
+    assert {(each.method, each.path.replace("*", "{model}")) for each in told} == said
     assert {("POST", method.path) for method in SERVED} < said
     assert {("GET", path) for path in BOTH} < said
 

@@ -143,7 +143,9 @@ def _inner(path: Path) -> str:
 
 
 def _is_weights(name: str) -> bool:
-    return name.endswith(".safetensors") or (name.startswith("pytorch_model") and name.endswith((".bin", ".json")))
+    """Whether a file may have a model's weights, and not an adapter's alone."""
+    is_of_torch = name.startswith("pytorch_model") and name.endswith((".bin", ".json"))
+    return is_of_torch or (name.endswith(".safetensors") and not name.startswith("adapter_model"))
 
 
 def _versions(path: Path) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from weft_export.checkpoints.adapter_folder import ADAPTER_CONFIG
 from weft_export.checkpoints.directory import LoadedCheckpoint, check_layers, check_tables
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_directory
 from weft_export.checkpoints.sharing import without_weights
@@ -39,13 +40,20 @@ def convert(directory: Path, options: ExportOptions, *, filled: bool = True) -> 
     If it is not to be filled, its weights stay on meta, and of theirs only names and shapes are read.
 
     Raises:
-        CheckpointError: There are four cases:
+        CheckpointError: There are five cases:
             1. A file is missing, or is not what it says.
             2. The kind of model is not supported, or a field of its config.
             3. A weight is missing, not used, or of another shape.
             4. The tokenizer or the image processor is not supported.
+            5. There is an adapter among the files.
     """
     check_directory(directory)
+    if (directory / ADAPTER_CONFIG).exists():
+        raise CheckpointError(
+            f"{directory / ADAPTER_CONFIG} lies among the files of a model: transformers adds that adapter to the"
+            " weights. Move it and adapter_model.* to a folder of their own: the model is then exported without it, and"
+            " `weft export-adapter` puts it beside the bundle"
+        )
     config = read_object(directory / CONFIG_FILE)
 
     def tensors(fields: Fields) -> NamedTensors:

@@ -34,7 +34,9 @@ MODEL_KEYS: Table = {
     "activation_fn": USED,
     "prompts": USED,
     "default_prompt_name": USED,
+    "truncate_dim": Only(advice="; without it, a request cuts vectors by its dimensions"),
     "similarity_fn_name": NEUTRAL,
+    "keep_in_fp32_modules": NEUTRAL,
     "requirements": NEUTRAL,
     "__version__": NEUTRAL,
 }

@@ -76,6 +76,9 @@ class _Making:
 
     def made(self) -> onnx.ModelProto:
         """Return the model, with the weights that its nodes read."""
+        for node in self.nodes:
+            for attribute in node.attribute:
+                self._bring_columns(attribute.g)
         used = {name for node in self.nodes for name in _read_by(node)}
         graph = helper.make_graph(
             self.nodes,
@@ -87,6 +90,19 @@ class _Making:
         return helper.make_model(
             graph, ir_version=self.model.ir_version, opset_imports=self.model.opset_import, functions=[]
         )
+
+    def _bring_columns(self, body: onnx.GraphProto) -> None:
+        """Put the columns of a body's integer products into it, or the table that they are turned from.
+
+        Where signed 8 bits would overflow, ONNX Runtime makes columns unsigned. It does so in their own graph alone.
+        """
+        made = {output: node for node in body.node for output in node.output}
+        for node in body.node:
+            if node.op_type == "MatMulIntegerToFloat":
+                reader, place = (made[node.input[1]], 0) if node.input[1] in made else (node, 1)
+                columns = body.initializer.add()
+                columns.CopyFrom(self.weights[reader.input[place]])
+                columns.name = reader.input[place] = _EACH + columns.name
 
     def at_once(self, before: str, after: str) -> None:
         """Read whole answers, then score some positions in each turn."""

@@ -8,6 +8,7 @@ from weft_export.errors import ExportError
 from weft_export.verification.adapted_session import AdaptedSession, Pairs, takes_adapters
 from weft_export.verification.paged_session import PagedSession, is_paged_session
 from weft_export.verification.widening import runnable
+from weft_proto.bundle_rules import SESSION_ENTRIES
 
 
 def runtime_version() -> str:
@@ -32,6 +33,8 @@ def open_session(path: Path, num_threads: int = 1, adapter: Pairs | None = None)
     options.intra_op_num_threads = num_threads
     options.enable_mem_pattern = False
     options.log_severity_level = 3
+    for name, value in SESSION_ENTRIES.items():
+        options.add_session_config_entry(name, value)
     with runnable(path) as stand_in:
         session = runtime.InferenceSession(stand_in, options, providers=["CPUExecutionProvider"])
     if is_paged_session(session):

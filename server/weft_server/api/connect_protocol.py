@@ -195,7 +195,7 @@ def _check_headers(request: HttpRequest) -> None:
     if version not in {"", "1"}:
         raise InvalidRequest(VERSION_KEY, "must be 1")
     for name in ("content-encoding", "connect-content-encoding"):
-        if request.header(name) not in {"", "identity"}:
+        if request.header(name).lower() not in {"", "identity"}:
             raise CannotDecompress
 
 

@@ -92,6 +92,8 @@ def document_of(routes: Iterable[Route]) -> bytes:
     groups: dict[str, str] = {}
     schemas: dict[str, Any] = {}
     for route in routes:
+        if route.describe is None:
+            continue
         operation = route.describe()
         path = route.path.replace("*", f"{{{LAST_PART}}}")
         paths.setdefault(path, {})[route.method.lower()] = {"tags": [operation.group], **operation.about}

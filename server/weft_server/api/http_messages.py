@@ -115,7 +115,7 @@ class Route:
         weigh: returns about how many bytes of memory a body takes once it is parsed. Raises InvalidRequest.
         answer: answers.
         refuse: makes the response of what is refused, also before the body is read.
-        describe: says what it does.
+        describe: says what it does. None: it is another path of what is told already.
         is_open: whether strangers may have it too.
         takes_priority: whether a body may ask for a class.
     """
@@ -127,7 +127,7 @@ class Route:
     weigh: Callable[[HttpRequest, bytes], int]
     answer: Handler
     refuse: Callable[[HttpRequest, Refusal], Response]
-    describe: Callable[[], Operation]
+    describe: Callable[[], Operation] | None
     is_open: bool = False
     takes_priority: bool = False
 

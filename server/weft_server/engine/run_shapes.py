@@ -25,7 +25,9 @@ LEAST_WIDTH = 16
 
 
 class RunShapes:
-    """On a device, widths are 16, 32, 64 and so on up to that of the longest input. Numbers are 1, 2, 4, to `most`.
+    """On the host a run has the rows and the width of its inputs, or as many rows as its device says at least.
+
+    On a device, widths are 16, 32, 64 and so on up to that of the longest input. Numbers are 1, 2, 4, to `most`.
 
     Of several inputs, no more padded tokens are in a run than `budget`.
     """
@@ -41,6 +43,7 @@ class RunShapes:
     ) -> None:
         """`own` is the width of an input on the host. `longest` has the longest input, by the port that reads it."""
         self.in_place = device.in_place
+        self._least = device.least_rows
         self._own = own
         self._longest = longest
         self._most = most
@@ -58,7 +61,9 @@ class RunShapes:
 
     def num_rows(self, num_inputs: int) -> int:
         """How many rows a run of so many inputs has."""
-        return num_inputs if self.in_place else next(number for number in self._numbers if number >= num_inputs)
+        if self.in_place:
+            return max(num_inputs, self._least)
+        return next(number for number in self._numbers if number >= num_inputs)
 
     def alike(self, source: Source) -> Hashable:
         """What is equal of inputs that may share a batch."""

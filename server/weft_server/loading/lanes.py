@@ -26,6 +26,7 @@ from weft_server.engine.speculation import Speculation
 from weft_server.errors import BundleError
 from weft_server.loading.exact_drafts import exact_drafts
 from weft_server.loading.limit_checks import verify_classifier, verify_decoder, verify_scorer
+from weft_server.loading.lone_rows import keep_lone_decodes, keep_lone_rows
 from weft_server.loading.longest_inputs import longest_source, takes_picture
 from weft_server.process.failpoints import POINTS
 from weft_server.runtime.adapter_stack import AdapterStack
@@ -109,6 +110,7 @@ def classify_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics
             session = graphs.open(role, place)
             assert session is not None, "a bundle without its graph was accepted. This is a bug."
             verify_classifier(session, graphs.manifest, role)
+            keep_lone_rows(session, graphs.bundle, role)
             here.append(session)
             source = longest_source(graphs.manifest, takes_image=takes_picture(graphs.manifest, role))
             longest[source.port] = source
@@ -180,11 +182,13 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     max_prefix = longest_prefix(manifest)
     is_biased = not graphs.device.in_place and graphs.attend_with_bias(bundle_pb2.GRAPH_ROLE_DECODER)
     assert decoders[0] is not None, "a bundle without its decoder was accepted. This is a bug."
+    keep_lone_decodes(decoders[0], graphs.bundle)
+    least_rows = decoders[0].device.least_rows
     max_drafts = exact_drafts(graphs.bundle, decoders[0], config.num_speculative_tokens)
 
     def make(index: int) -> DecodeLane:
-        # The slots are divided as evenly as possible.
-        num_slots = config.slots // num_lanes + (index < config.slots % num_lanes)
+        # The slots are divided as evenly as possible. A row that is filled up needs one beside its own.
+        num_slots = max(least_rows, config.slots // num_lanes + (index < config.slots % num_lanes))
         slots = Slots(num_slots, text.max_new_tokens, max_prefix, stack_of(manifest, num_slots))
         place = index % len(decoders)
         encoder, decoder = encoders[place], decoders[place]

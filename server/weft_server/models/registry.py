@@ -229,7 +229,7 @@ async def _taken(call: RequestContext, meant: Callable[[], RegistryEntry], adapt
     return model
 
 
-def not_ready(entry: RegistryEntry) -> ModelNotReady:
+def not_ready(entry: RegistryEntry | model_pb2.Model) -> ModelNotReady:
     """Return why a version does not answer."""
     which = f"model {entry.name!r} version {entry.version}"
     if entry.state == model_pb2.MODEL_STATE_FAILED:

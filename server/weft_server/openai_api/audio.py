@@ -19,6 +19,7 @@ from weft_server.openai_api.fields import Field, NotTaken, RequestFields
 from weft_server.openai_api.forms import read_form
 from weft_server.openai_api.log_probs import token_log_probs
 from weft_server.openai_api.model_names import selector_of
+from weft_server.openai_api.priority import PRIORITY_FIELD, claim
 from weft_server.openai_api.subtitles import srt, vtt
 from weft_server.openai_api.text_requests import MODEL_FIELD
 
@@ -38,6 +39,7 @@ _BASE = (
     Field("stream", bool | None, "Whether the text comes as server-sent events. For `json`."),
     *NUMBER_FIELDS,
     Field("max_tokens", int | None, "The most tokens of each part of the recording."),
+    PRIORITY_FIELD,
 )
 _REFUSED = (
     NotTaken("prompt", "the model is given no text", ("",)),
@@ -82,6 +84,7 @@ async def translations(http: ApiRequest) -> Response:
 async def _transcribe(http: ApiRequest, fields: RequestFields, *, to_english: bool) -> Response:
     form = await aside(len(http.body), partial(read_form, http.body, http.content_type))
     file, asked = _read(form, fields)
+    claim(http, asked)
     shape = asked.response_format or "json"
     granularities = set(getattr(asked, "timestamp_granularities", None) or ())
     is_scored = "logprobs" in (getattr(asked, "include", None) or ())

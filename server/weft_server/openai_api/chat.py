@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -17,6 +18,8 @@ from weft_server.api.refusal import Refused
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.model_names import selector_of
+from weft_server.openai_api.params import param_of
+from weft_server.openai_api.priority import claim
 from weft_server.openai_api.text_answers import ChatAnswers
 from weft_server.openai_api.text_requests import (
     IGNORED,
@@ -24,11 +27,12 @@ from weft_server.openai_api.text_requests import (
     TEXT_FIELDS,
     TEXT_REFUSED,
     check_stream,
-    claim,
     fill,
     method_of,
     stream,
 )
+from weft_server.openai_api.tools import PARAMS as TOOL_PARAMS
+from weft_server.openai_api.tools import TOOL_FIELDS, ToolCallAnswers, call_of
 from weft_server.preprocessing.chat_template import MAX_MESSAGES
 
 if TYPE_CHECKING:
@@ -99,13 +103,12 @@ FIELDS = RequestFields(
         Field("max_completion_tokens", int | None, "The same as `max_tokens`."),
         Field("logprobs", bool | None, "Whether to tell the log-probability of each token."),
         Field("top_logprobs", int | None, "So many of the most probable tokens of each step, 0 to 20."),
+        *TOOL_FIELDS,
     ),
     (
         *TEXT_REFUSED,
-        NotTaken("tools", "models call no tools here", ([],)),
-        NotTaken("tool_choice", "models call no tools here", ("none", "auto")),
-        NotTaken("functions", "models call no tools here", ([],)),
-        NotTaken("function_call", "models call no tools here", ("none", "auto")),
+        NotTaken("functions", "give `tools`", ([],)),
+        NotTaken("function_call", "give `tool_choice`", ("none", "auto")),
         NotTaken("audio", "models answer with text", ()),
         NotTaken("modalities", "models answer with text", (["text"],)),
         NotTaken("prediction", "there are no predicted outputs", ()),
@@ -135,6 +138,7 @@ async def chat_completions(http: ApiRequest) -> Response:
     asked = await aside(size, partial(FIELDS.read, http.body))
     check_stream(asked)
     claim(http, asked)
+    call = call_of(asked)
     if asked.top_logprobs and not asked.logprobs:
         raise InvalidRequest("top_logprobs", "needs logprobs: true")
     selector = selector_of(asked.model)
@@ -144,17 +148,21 @@ async def chat_completions(http: ApiRequest) -> Response:
         raise InvalidRequest("messages", why, "MESSAGE_TOO_LARGE")
     request = await aside(size, partial(_REQUESTS[method], asked.messages))
     fill(request, http, asked, selector, (asked.top_logprobs or 0) if asked.logprobs else None)
-    answers = ChatAnswers(http, asked, scored=bool(asked.logprobs))
+    answers, params = ChatAnswers(http, asked, scored=bool(asked.logprobs)), PARAMS
+    if call:
+        call.constrain(request.decoding)
+        answers, params = ToolCallAnswers(http, asked, call, scored=bool(asked.logprobs)), PARAMS | TOOL_PARAMS
     try:
         if asked.stream:
-            return await stream(http, method, [request], answers, PARAMS)
+            return await stream(http, method, [request], answers, params)
         return HttpResponse(200, await answers.whole([await http.caller.unary(METHODS[method], request)]))
     except Refused as refused:
         # The advice of weft.v1 is of its own fields.
         if refused.refusal.field.endswith("messages") and refused.refusal.reason == "WRONG_INPUT_KIND":
             why = f"are not taken by {asked.model!r}, which has no chat template: send a prompt to /v1/completions"
             raise InvalidRequest("messages", why, "WRONG_INPUT_KIND") from refused
-        raise
+        message, param = param_of(refused.refusal, params)
+        raise Refused(replace(refused.refusal, message=message, field=param)) from None
 
 
 def chat_of(messages: list[ChatMessage]) -> generation_pb2.Messages:

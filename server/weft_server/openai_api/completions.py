@@ -18,13 +18,13 @@ from weft_server.openai_api.echo_answers import EchoAnswers
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.log_probs import check_num_scores
 from weft_server.openai_api.model_names import selector_of
+from weft_server.openai_api.priority import claim
 from weft_server.openai_api.text_answers import CompletionAnswers
 from weft_server.openai_api.text_requests import (
     IGNORED,
     TEXT_FIELDS,
     TEXT_REFUSED,
     check_stream,
-    claim,
     fill,
     method_of,
     stream,

@@ -17,6 +17,7 @@ from weft_server.openai_api.completions import Texts, inputs_of
 from weft_server.openai_api.decoding import in_range
 from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
 from weft_server.openai_api.model_names import name_of, selector_of
+from weft_server.openai_api.priority import PRIORITY_FIELD, claim
 from weft_server.openai_api.text_requests import IGNORED, MODEL_FIELD
 from weft_server.openai_api.usage import input_usage_of
 from weft_server.requests.embed import MAX_INPUTS
@@ -33,6 +34,7 @@ FIELDS = RequestFields(
         Field("dimensions", int | None, "Cuts each vector to its first numbers."),
         Field("encoding_format", Literal["float", "base64"] | None, "`float`, or `base64`: little-endian float32."),
         Field("prompt_name", str | None, "The prompt that stands before each text, such as `query`."),
+        PRIORITY_FIELD,
     ),
     (),
     IGNORED,
@@ -44,6 +46,7 @@ async def embeddings(http: ApiRequest) -> HttpResponse:
     """Answer with a vector for each input."""
     size = len(http.body)
     asked = await aside(size, partial(FIELDS.read, http.body))
+    claim(http, asked)
     request = await aside(size, partial(_request, asked))
     request.request_id = http.request_id
     request.model.CopyFrom(selector_of(asked.model))

@@ -65,6 +65,7 @@ class Endpoint(NamedTuple):
         takes_file: whether a body may be larger than texts are.
         media_type: of the body.
         tasks: of the models that may answer it, where `method` does not say so.
+        aliases: other paths that are the same. /openapi.json does not list them.
     """
 
     verb: str
@@ -76,6 +77,7 @@ class Endpoint(NamedTuple):
     takes_file: bool = False
     media_type: str = JSON
     tasks: tuple[common_pb2.Task.ValueType, ...] = ()
+    aliases: tuple[str, ...] = ()
 
     @property
     def takes_priority(self) -> bool:

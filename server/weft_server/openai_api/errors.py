@@ -36,6 +36,7 @@ _STATUS_OF_REASON = {
     "IMAGE_TOO_LARGE": 413,
     "AUDIO_TOO_LARGE": 413,
     "MESSAGE_TOO_SLOW": 408,
+    "COMPRESSED": 415,
 }
 # Where the same request may succeed, later or at another server.
 _MAY_SUCCEED = {408, 429, 503}

@@ -11,7 +11,8 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import HttpResponse
-from weft_server.errors import AdapterNotFound, ModelNotFound
+from weft_server.errors import AdapterNotFound
+from weft_server.models.registry import not_ready
 from weft_server.openai_api.model_names import selector_of
 
 if TYPE_CHECKING:
@@ -36,12 +37,11 @@ async def models(http: ApiRequest) -> HttpResponse:
 
 
 async def model(http: ApiRequest) -> HttpResponse:
-    """Answer with the model of that name, or with 404 for one that the list has not."""
+    """Answer with the model of that name, or as a call would: there is none, or it is loading, or was refused."""
     selector = selector_of(http.parameter)
     found = (await http.caller.unary(METHODS["GetModel"], model_pb2.GetModelRequest(model=selector))).model
     if found.state not in _ANSWERING:
-        state = model_pb2.ModelState.Name(found.state).removeprefix("MODEL_STATE_").lower()
-        raise ModelNotFound(f"version {found.version} of model {found.name!r} does not answer: it is {state}")
+        raise not_ready(found)
     if selector.adapter and selector.adapter not in found.adapters:
         raise AdapterNotFound(
             f"version {found.version} of model {found.name!r} has no adapter {selector.adapter[:128]!r}"

@@ -44,7 +44,7 @@ _SPOKEN = {name: param for name, param in PARAMS.items() if name.startswith(_DEC
 }
 _LONGEST_FIRST = sorted(_SPOKEN.items(), key=lambda each: -len(each[0]))
 # What stands behind these in a field's path is nothing that the caller knows.
-_WHOLE = {"model", "logit_bias", "response_format"}
+_WHOLE = {"model", "logit_bias", "response_format", "tools"}
 
 
 def param_of(refusal: Refusal, own: Mapping[str, str]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""POST /v1/rerank and /v1/score: a cross-encoder judges pairs of texts. The shapes are Jina's and vLLM's."""
+"""POST /v1/rerank and /v1/score: a cross-encoder judges pairs of texts. The shapes are Jina's, Cohere's and vLLM's."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from weft_server.api.aside import aside
 from weft_server.api.http_messages import HttpResponse
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.batch import all_of, check_shared
-from weft_server.openai_api.fields import REQUIRED, Field, RequestFields
+from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.model_names import name_of, selector_of
+from weft_server.openai_api.priority import PRIORITY_FIELD, claim
 from weft_server.openai_api.text_requests import IGNORED, MODEL_FIELD
 from weft_server.openai_api.usage import input_usage_of
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from weft_server.openai_api.api_request import ApiRequest
 
 RERANK_PATH, SCORE_PATH = "/v1/rerank", "/v1/score"
+# Where clients of Cohere's version 2 and of vLLM ask.
+RERANK_ALIASES, SCORE_ALIASES = ("/v2/rerank", "/rerank"), ("/score",)
 MAX_PAIRS = 256
 
 
@@ -47,8 +50,9 @@ RERANK_FIELDS = RequestFields(
         ),
         Field("top_n", int | None, "How many of the best are returned. Default: all."),
         Field("return_documents", bool | None, "Whether each result has its text. Default: it has."),
+        PRIORITY_FIELD,
     ),
-    (),
+    (NotTaken("max_tokens_per_doc", "no document is cut"),),
     IGNORED,
 )
 SCORE_FIELDS = RequestFields(
@@ -62,6 +66,7 @@ SCORE_FIELDS = RequestFields(
             f"A text or several, at most {MAX_PAIRS}.",
             REQUIRED,
         ),
+        PRIORITY_FIELD,
     ),
     (),
     IGNORED,
@@ -73,6 +78,7 @@ SCORE_PARAMS = {"text": "text_1", "text_pair": "text_2"}
 async def rerank(http: ApiRequest) -> HttpResponse:
     """Answer with the documents, the most relevant first."""
     asked = await aside(len(http.body), partial(RERANK_FIELDS.read, http.body))
+    claim(http, asked)
     if asked.top_n is not None and asked.top_n < 1:
         raise InvalidRequest("top_n", f"must be at least 1, not {asked.top_n}")
     documents = [each if isinstance(each, str) else each.text for each in asked.documents]
@@ -90,6 +96,7 @@ async def rerank(http: ApiRequest) -> HttpResponse:
 async def score(http: ApiRequest) -> HttpResponse:
     """Answer with the score of each pair."""
     asked = await aside(len(http.body), partial(SCORE_FIELDS.read, http.body))
+    claim(http, asked)
     second = [asked.text_2] if isinstance(asked.text_2, str) else asked.text_2
     first = [asked.text_1] if isinstance(asked.text_1, str) else asked.text_1
     if len(first) not in {1, len(second)}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -54,8 +55,24 @@ ENDPOINTS = (
     Endpoint(
         "POST", audio.ENGLISH_PATH, "Transcribe", audio.translations, audio.ENGLISH_FIELDS, audio.PARAMS, True, FORM
     ),
-    Endpoint("POST", rerank.RERANK_PATH, "Classify", rerank.rerank, rerank.RERANK_FIELDS, rerank.RERANK_PARAMS),
-    Endpoint("POST", rerank.SCORE_PATH, "Classify", rerank.score, rerank.SCORE_FIELDS, rerank.SCORE_PARAMS),
+    Endpoint(
+        "POST",
+        rerank.RERANK_PATH,
+        "Classify",
+        rerank.rerank,
+        rerank.RERANK_FIELDS,
+        rerank.RERANK_PARAMS,
+        aliases=rerank.RERANK_ALIASES,
+    ),
+    Endpoint(
+        "POST",
+        rerank.SCORE_PATH,
+        "Classify",
+        rerank.score,
+        rerank.SCORE_FIELDS,
+        rerank.SCORE_PARAMS,
+        aliases=rerank.SCORE_ALIASES,
+    ),
     Endpoint("POST", tokens.CUT_PATH, "Tokenize", tokens.tokenize, tokens.CUT_FIELDS, tokens.CUT_PARAMS),
     Endpoint("POST", tokens.JOIN_PATH, "Detokenize", tokens.detokenize, tokens.JOIN_FIELDS, tokens.JOIN_PARAMS),
 )
@@ -80,8 +97,7 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requ
         served = _Served(endpoint, task_of, spelling, most_together(max_queued_requests))
         most = max_request_bytes if endpoint.takes_file else min(max_request_bytes, MAX_TEXT_BYTES)
         most = most if endpoint.fields else 0
-        describe = partial(describe_endpoint, endpoint)
-        yield Route(
+        route = Route(
             endpoint.verb,
             endpoint.path,
             endpoint.rpc,
@@ -89,9 +105,12 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requ
             _weigh,
             served.answer,
             served.refuse,
-            describe,
+            partial(describe_endpoint, endpoint),
             takes_priority=endpoint.takes_priority,
         )
+        yield route
+        for alias in endpoint.aliases:
+            yield replace(route, path=alias, describe=None)
 
 
 def refuse_path(request: HttpRequest, refusal: Refusal) -> Response:
@@ -137,7 +156,7 @@ class _Served:
 
 def _weigh(request: HttpRequest, data: bytes) -> int:
     """Return about how many bytes a body takes, with what is made of it. Raises InvalidRequest and CannotDecompress."""
-    if request.header("content-encoding") not in {"", "identity"}:
+    if request.header("content-encoding").lower() not in {"", "identity"}:
         raise CannotDecompress
     if request.header("content-type").startswith("multipart/"):
         return 2 * len(data)

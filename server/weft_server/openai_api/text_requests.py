@@ -9,13 +9,12 @@ import msgspec
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2
 from weft_proto.v1.methods import streaming
-from weft_server.admission.early_admission import PRIORITIES, PRIORITY_KEY
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.batch import placed_stream
 from weft_server.openai_api.decoding import DECODING_FIELDS, decoding_of, in_range
 from weft_server.openai_api.events import streamed
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken
-from weft_server.sequence import Priority
+from weft_server.openai_api.priority import PRIORITY_FIELD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from weft_server.openai_api.api_request import ApiRequest
     from weft_server.openai_api.text_answers import TextAnswers
 
-# Lower is earlier, as in vLLM. There are three classes, so all other numbers are refused.
-_NUMBERS = {-1: Priority.HIGH, 0: Priority.NORMAL, 1: Priority.LOW}
 # By task: the call that answers with text.
 METHODS_OF_TASKS = {
     common_pb2.TASK_GENERATE: "Generate",
@@ -66,7 +63,7 @@ TEXT_FIELDS = (
     *DECODING_FIELDS,
     Field("explain", bool | ExplainOptions | None, "`true`, or `layer` and `head`: the answer has an `alignment`."),
     *_SAME,
-    Field("priority", int | str | None, "Who goes on first: `high`, `normal`, `low`, or the same as -1, 0, 1."),
+    PRIORITY_FIELD,
 )
 TEXT_REFUSED = (
     NotTaken("service_tier", "there is one tier", ("auto", "default")),
@@ -117,20 +114,6 @@ def check_stream(asked: Any) -> None:
     """Raise InvalidRequest for options of a stream where there is none."""
     if asked.stream_options and asked.stream_options.include_usage and not asked.stream:
         raise InvalidRequest("stream_options", "needs stream: true")
-
-
-def claim(http: ApiRequest, asked: Any) -> None:
-    """Take the class that a request asks for. Raises InvalidRequest, and PermissionDenied as for the header."""
-    given = asked.priority
-    if given is None:
-        return
-    priority = PRIORITIES.get(given) if isinstance(given, str) else _NUMBERS.get(given)
-    if priority is None:
-        names = ", ".join(map(str, [*PRIORITIES, *_NUMBERS]))
-        raise InvalidRequest("priority", f"must be one of {names}, not {str(given)[:32]!r}")
-    if http.priority and priority is not PRIORITIES[http.priority]:
-        raise InvalidRequest("priority", f"is not that of the header {PRIORITY_KEY}, {http.priority}: give one of them")
-    http.caller.claim(priority)
 
 
 async def stream(

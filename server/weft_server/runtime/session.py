@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from weft_proto.bundle_rules import ADAPTER_PORTS
+from weft_proto.bundle_rules import ADAPTER_PORTS, SESSION_ENTRIES
 from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
 from weft_server.runtime import cuda
@@ -111,6 +111,8 @@ class Session:
         # Threads that share a run's products meet hundreds of times in it, so they spin there. Between runs they sleep.
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(options.intra_op_num_threads > 1)))
         options.add_session_config_entry("session.force_spinning_stop", "1")
+        for name, value in SESSION_ENTRIES.items():
+            options.add_session_config_entry(name, value)
         if device.kind != "cpu":
             # For _verify_placement.
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")

@@ -1,7 +1,6 @@
 """Converted models as graphs: ONNX Runtime answers as torch does, and a row's bits do not depend on its batch."""
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from captioner_kinds import CAPTIONERS
@@ -13,6 +12,7 @@ from test_captioners import with_processor
 from weft_export.export import export_checkpoint
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
+from weft_export.verification.session import open_session
 from weft_proto.v1 import bundle_pb2
 
 BY_NAME = {kind.name: kind for kind in (*CLASSIFIERS, *TAGGERS, *CAPTIONERS, *SEQ2SEQ)}
@@ -28,9 +28,7 @@ def test_encoders_of_new_kinds_keep_rows_alone(name, tmp_path):
     checkpoint = converted(tmp_path)
     graph = graphs_of(checkpoint, bundle_pb2.PRECISION_FP32)[0]
     write_graph(graph, tmp_path)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(tmp_path / graph.file_name, options, providers=["CPUExecutionProvider"])
+    session = open_session(tmp_path / graph.file_name)
     ids = np.random.default_rng(0).integers(2, VOCAB, (len(LENGTHS), 16))
 
     def run(rows):

@@ -1,7 +1,10 @@
 """What sentence-transformers saved is answered as it answers, or refused or noted by the name of the key."""
 
+import ast
+import inspect
 import json
 import shutil
+import textwrap
 import warnings
 
 import pytest
@@ -10,6 +13,7 @@ from config_changes import ABSENT, changed, others
 from encoder_kinds import EMBEDDERS
 from hf_models import LOGITS, furthest, made
 from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from test_pairs import JUDGES, OTHER, joining
@@ -200,6 +204,7 @@ MODEL, TRANSFORMER = sentence_files.MODEL, sentence_files.TRANSFORMERS[0]
 REFUSED = [
     (MODEL, ("model_type",), "CrossEncoder"),
     (MODEL, ("model_type",), "SparseEncoder"),
+    (MODEL, ("truncate_dim",), 3),
     ("2_Dense/config.json", ("use_residual",), True),
     ("2_Dense/config.json", ("module_output_name",), "token_embeddings"),
     ("2_Dense/config.json", ("activation_function",), "mine.Tanh"),
@@ -246,6 +251,22 @@ TABLES = {
     "2_Dense/config.json": sentence_files.DENSE_KEYS,
     "4_Normalize/config.json": sentence_files.NORMALIZE_KEYS,
 }
+
+
+def keys_in_code(*functions):
+    """The names that functions of theirs take out of a config, or put into it: all words that are text in them."""
+    trees = [ast.parse(textwrap.dedent(inspect.getsource(function))) for function in functions]
+    words = {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    return {word for word in words if isinstance(word, str) and word.isidentifier()}
+
+
+def test_each_key_of_a_model_that_its_code_names_is_in_the_table():
+    """Also those that it writes only where somebody chose them."""
+    classes = (SentenceTransformer, CrossEncoder, BaseModel)
+    keys = keys_in_code(*(each for cls in classes for each in (cls._parse_model_config, cls._get_model_config)))
+    assert {"truncate_dim", "keep_in_fp32_modules", "prompts"} <= keys
+    # Versions of libraries stand in an object of their own.
+    assert set() == keys - {*sentence_files.MODEL_KEYS} - {"sentence_transformers", "transformers", "pytorch"}
 
 
 def test_each_key_that_it_saves_or_reads_is_in_a_table(embedder, judge):

@@ -90,6 +90,7 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
     """
     options = read_object_if_there(directory / CONFIG)
     said = dict(options)
+    special: dict[str, Any] = {}
     extra_key = "extra_special_tokens"
     if "additional_special_tokens" in said and not said.get("extra_special_tokens"):
         extra_key = "additional_special_tokens"
@@ -104,7 +105,9 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
             said["extra_special_tokens"] = _extra_list(said) + more if isinstance(more, list) else more
         added = _loose_tokens(directory, said, tokenizer_json)
     by_text = {str(token): token for token in added.values()}
-    named = {name: _token(directory / CONFIG, said[name]) for name in _named(said)}
+    named = {
+        name: _token(directory / (SPECIAL if name in special else CONFIG), name, said[name]) for name in _named(said)
+    }
     extra = said.get("extra_special_tokens")
     # Tokens of one model have names. What the file calls so counts where nothing else names such a token.
     own = said.get("model_specific_special_tokens") if set(named) <= set(NAMES) else None
@@ -113,7 +116,7 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
     elif "extra_special_tokens" in said:
         extra = extra or []  # null, too, stands in the place of a class's own
     if isinstance(own, dict):
-        named |= {name: _token(directory / CONFIG, value) for name, value in own.items()}
+        named |= {name: _token(directory / CONFIG, name, value) for name, value in own.items()}
     return TokenizerSettings(
         where=directory,
         options=options,
@@ -147,7 +150,7 @@ def _added_tokens(path: Path, decoder: Any) -> dict[int, AddedToken]:
     if not isinstance(decoder, dict):
         raise CheckpointError(f"{path}: added_tokens_decoder is not an object")
     ids = check_ids(path, {key: int(key) if key.isdecimal() else key for key in decoder}, MAX_IDS)
-    return {ids[key]: _added_token(path, value) for key, value in decoder.items()}
+    return {ids[key]: _added_token(path, "added_tokens_decoder", value) for key, value in decoder.items()}
 
 
 def _loose_tokens(
@@ -167,7 +170,7 @@ def _loose_tokens(
         fields = dict(entry) if isinstance(entry, dict) else {}
         id_ = fields.pop("id", None)
         check_ids(where, {str(fields.get("content")): id_}, MAX_IDS)
-        added[id_] = _added_token(where, fields)
+        added[id_] = _added_token(where, "added_tokens", fields)
     return added
 
 
@@ -175,10 +178,10 @@ def _content(token: Any) -> str:
     return str(token.get("content")) if isinstance(token, dict) else str(token)
 
 
-def _token(path: Path, value: Any) -> Token | None:
+def _token(path: Path, key: str, value: Any) -> Token | None:
     if value is None or isinstance(value, str):
         return value
-    return _added_token(path, value | {"special": True} if isinstance(value, dict) else value)
+    return _added_token(path, key, value | {"special": True} if isinstance(value, dict) else value)
 
 
 def _some_tokens(directory: Path, key: str, values: Any) -> tuple[Token, ...] | None:
@@ -189,16 +192,16 @@ def _some_tokens(directory: Path, key: str, values: Any) -> tuple[Token, ...] | 
 
 def _some_token(path: Path, key: str, value: Any) -> Token:
     # Unlike one with a name, such a token is special only where it says so itself.
-    token = _added_token(path, value) if isinstance(value, dict) else _token(path, value)
+    token = _added_token(path, key, value) if isinstance(value, dict) else _token(path, key, value)
     if not token:
         raise CheckpointError(f"{path}: {key} has an empty token")
     return token
 
 
-def _added_token(path: Path, value: Any) -> AddedToken:
+def _added_token(path: Path, key: str, value: Any) -> AddedToken:
     fields = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
     if not isinstance(value, dict) or not isinstance(value.get("content"), str):
-        raise CheckpointError(f"{path}: a token is {value!r:.60}, which has no content")
+        raise CheckpointError(f"{path}: {key} is {value!r:.60}, which is no token: it has no content")
     flags = {name: bool(flag) for name, flag in value.items() if name in fields - {"content"}}
     return AddedToken(value["content"], **flags)
 

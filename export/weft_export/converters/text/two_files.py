@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,7 @@ def marian(settings: TokenizerSettings, names: Names, vocab_size: int, side: str
     tokenizer = made(path, lambda: Tokenizer(unigram))
     tokenizer.normalizer = made(path, lambda: normalizer_of(model, marks_unknown=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
+    added = added if apart else _told(added, names, ids)
     return _finished(tokenizer, ids, [*special, *further], (str(names["eos_token"]), eos_id), len(beyond), added)
 
 
@@ -120,6 +121,7 @@ def m2m_100(settings: TokenizerSettings, names: Names, vocab_size: int, *, spare
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
     # A text may name a language, too, where the files list the languages among their special tokens.
     special = [str(token) for token in names.values() if token is not None] + _further(settings, ids, added)
+    added = _told(added, names, ids)
     return _finished(tokenizer, ids, special, (str(names["eos_token"]), eos_id), len(beyond), added)
 
 
@@ -181,6 +183,17 @@ def _further(settings: TokenizerSettings, ids: Mapping[str, int], added: Added, 
             key = next(named, "additional_special_tokens")
             raise settings.wrong(f"{key} has {token!r:.40}, which has no id in vocab.json, nor as an added token")
     return further
+
+
+def _told(added: Added, names: Names, ids: Mapping[str, int]) -> Added:
+    """Return what is added, with a note for each special token that has no id."""
+    notes = [
+        f"{name} is {str(token)!r:.40}, which has no id in vocab.json: transformers gives it one behind all others, and"
+        " here it is read as plain text"
+        for name, token in names.items()
+        if token is not None and str(token) not in ids and str(token) not in added.without_embedding
+    ]
+    return replace(added, notes=(*added.notes, *notes))
 
 
 def _check_strings(settings: TokenizerSettings) -> None:

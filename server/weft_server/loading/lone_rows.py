@@ -1,0 +1,80 @@
+"""Whether one row alone has the bits that it has among others, with a graph and on this processor.
+
+On x86 without AVX-512, `MatMulNBits` has a kernel of its own for one row of weights of 4 bits. Its last bits are
+others. So there each run of such a graph has two rows or more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import structlog
+
+from weft_server.engine.decode_runner import DecodeRunner
+from weft_server.engine.slots import Slots
+from weft_server.loading.longest_inputs import longest_source, takes_picture, text_source
+from weft_server.runtime.adapter_stack import AdapterStack
+from weft_server.source import feeds_of
+
+if TYPE_CHECKING:
+    from weft_proto.v1 import bundle_pb2
+    from weft_server.bundle.load import Bundle
+    from weft_server.runtime.session import Session
+
+_log = structlog.get_logger(__name__)
+_TOGETHER = 2
+# So many tokens of a decoder are tried.
+_TRIALS = 3
+# An input that is tried has so many tokens at most.
+_LENGTH = 8
+
+
+def keep_lone_rows(session: Session, bundle: Bundle, role: bundle_pb2.GraphRole.ValueType) -> None:
+    """Try a graph without states on one input and on two. If they differ, runs of it are filled up from now on."""
+    if not session.device.in_place:
+        return
+    manifest = bundle.manifest
+    takes_image = takes_picture(manifest, role)
+    if takes_image:
+        source = longest_source(manifest, takes_image=takes_image)
+    else:
+        length = min(_LENGTH, manifest.text.max_source_tokens)
+        source = text_source(manifest, np.arange(length) % manifest.text.source_vocab_size)
+    alone, beside = (
+        session.run(feeds_of([source] * number, source.bucket, manifest.text.pad_id)) for number in (1, _TOGETHER)
+    )
+    if not all(_is_same(alone[name][0], beside[name][0]) for name in alone):
+        _fill_up(session, bundle)
+
+
+def keep_lone_decodes(decoder: Session, bundle: Bundle) -> None:
+    """Try a decoder on one row and on two. If they differ, runs of it are filled up from now on."""
+    if not decoder.device.in_place:
+        return
+    manifest = bundle.manifest
+    stack = AdapterStack(manifest.adapters, _TOGETHER) if manifest.adapters.layers else None
+    slots = Slots(_TOGETHER, manifest.text.max_new_tokens, 0, stack)
+    runner = DecodeRunner(manifest, None, decoder, slots)
+    ids = np.random.default_rng(0).integers(0, manifest.text.target_vocab_size, _TRIALS).tolist()
+    if not all(_is_same(_logits(runner, slots, 1, each), _logits(runner, slots, _TOGETHER, each)) for each in ids):
+        _fill_up(decoder, bundle)
+
+
+def _logits(runner: DecodeRunner, slots: Slots, num_rows: int, token_id: int) -> np.ndarray:
+    """What the best candidates of the first row have in a run of so many rows that begin with a token."""
+    slots.input_ids[:], slots.past_lengths[:] = token_id, 0
+    for slot in range(num_rows):
+        runner.begin(slot)
+    logits: np.ndarray = runner.decode(num_rows).topk_logits[0].copy()
+    return logits
+
+
+def _is_same(alone: np.ndarray, beside: np.ndarray) -> bool:
+    return np.array_equal(alone, beside)
+
+
+def _fill_up(session: Session, bundle: Bundle) -> None:
+    session.device = replace(session.device, least_rows=_TOGETHER)
+    _log.info("one row alone has other bits here, runs have two or more", model=bundle.name)
