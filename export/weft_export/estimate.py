@@ -9,7 +9,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.writer import Writer
 from weft_export.graphs.graphs import states_of
 from weft_export.layers.embeddings import TiedEmbedding
-from weft_export.quantization.observers import MIN_COLUMNS
+from weft_export.layers.quantized_linear import MIN_COLUMNS
 from weft_proto.bundle_rules import FLOAT_TYPE, ROUNDED
 from weft_proto.v1 import bundle_pb2
 

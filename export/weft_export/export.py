@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -15,24 +16,20 @@ from weft_export.checkpoints.directory import LoadedCheckpoint, load_checkpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_regular
 from weft_export.checkpoints.formats import is_foreign, is_gguf
 from weft_export.checkpoints.golden_requests import with_golden
-from weft_export.checkpoints.held_out import Example, read_held_out
 from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.errors import ExportError
 from weft_export.estimate import estimate, told
 from weft_export.families.writer import Writer
-from weft_export.graphs.adapting import adapted, adapter_spec, attach
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import Graph, graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.graphs.weight_files import WeightFiles
-from weft_export.layers.recurrent import Recurrence
 from weft_export.options import DEFAULT_OPTIONS, ExportOptions
 from weft_export.target import check_target, put
 from weft_export.verification.golden import GoldenRequest, check_golden
 from weft_export.verification.parity import check_parity
-from weft_export.verification.quality import check_quality
 from weft_export.verification.runtime import onnx_run
 from weft_export.verification.session import runtime_version
 from weft_export.verification.tolerance import Figures
@@ -40,8 +37,8 @@ from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED, precision_name
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
-# What ONNX Runtime's CUDA kernels of our opset know in float32 and float16 only.
-_NOT_IN_BF16 = (Recurrence, nn.Conv1d, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
+if TYPE_CHECKING:
+    from weft_export.checkpoints.held_out import Example
 
 OnStage = Callable[[str, int, int], None]
 """Called with the name of the stage that begins, how many are done, and how many there are."""
@@ -157,6 +154,8 @@ def _build(
     scores = not options.no_score and precision in HOST_PRECISIONS
     graphs = graphs_of(checkpoint, precision, mixed_runs=mixed_runs, scores=scores)
     if checkpoint.adapters is not None:
+        from weft_export.graphs.adapting import adapted  # noqa: PLC0415 - late: for bundles that take adapters
+
         graphs = [adapted(graph, checkpoint.adapters) for graph in graphs]
     num_stages = len(graphs) + (4 if examples else 3)
     kept = _trace(graphs, work, checkpoint, precision, places, lambda name, done: on_stage(name, done, num_stages))
@@ -171,6 +170,8 @@ def _build(
         quality = None
         if examples:
             on_stage("measuring quality", num_stages - 2, num_stages)
+            from weft_export.verification.quality import check_quality  # noqa: PLC0415 - late: for rounded models
+
             exact = torch_run(graphs_of(original, bundle_pb2.PRECISION_FP32))
             quality = check_quality(original, exact, run, examples, precision_name(precision))
     except ExportError as error:
@@ -219,6 +220,8 @@ def prepared(checkpoint: Checkpoint) -> Checkpoint:
     """Return a checkpoint whose products take the adapters that it says, over its weights."""
     if checkpoint.adapters is None:
         return checkpoint
+    from weft_export.graphs.adapting import attach  # noqa: PLC0415 - late: for bundles that take adapters
+
     model = sharing(checkpoint.model)
     attach(model, checkpoint.adapters)
     return replace(checkpoint, model=model)
@@ -231,6 +234,8 @@ def as_asked(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
     if options.adapters is not None:
         if TASKS[asked.task].matches:
             raise ExportError("adapters are not for models that match")
+        from weft_export.graphs.adapting import adapter_spec  # noqa: PLC0415 - late: for bundles that take adapters
+
         asked = replace(asked, adapters=adapter_spec(asked.model, options.adapters, options.adapted_products))
     check_tokenizers(asked)
     if options.mixed_runs and not getattr(asked.model, "mixes", False):
@@ -240,7 +245,7 @@ def as_asked(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
 
 def examples_of(
     checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, given: Path | None, default: Path
-) -> list[Example]:
+) -> list["Example"]:
     """Return the held-out examples that rounding is measured on: those of a file that was given, or of the default."""
     if precision not in ROUNDED:
         return []
@@ -252,13 +257,20 @@ def examples_of(
         if not default.exists():
             return []
         check_regular(default)
+    from weft_export.checkpoints.held_out import read_held_out  # noqa: PLC0415 - late: for rounded models
+
     return read_held_out(given or default, checkpoint)
 
 
 def check_bf16(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
     """Raise ExportError for a model that CUDA cannot run in this precision."""
-    refused = any(isinstance(module, _NOT_IN_BF16) for module in checkpoint.model.modules())
-    if refused and precision == bundle_pb2.PRECISION_BF16:
+    if precision != bundle_pb2.PRECISION_BF16:
+        return
+    from weft_export.layers.recurrent import Recurrence  # noqa: PLC0415 - late: for this precision alone
+
+    # What ONNX Runtime's CUDA kernels of our opset know in float32 and float16 only.
+    unknown = (Recurrence, nn.Conv1d, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
+    if any(isinstance(module, unknown) for module in checkpoint.model.modules()):
         raise ExportError("bf16 is not for models that recur or convolve: CUDA has no such kernels; take fp16")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.exporter import sources, versions
 from weft_export.graphs.graphs import Graph
 from weft_export.verification.tolerance import Figures
 from weft_proto.v1 import bundle_pb2
@@ -29,6 +28,8 @@ def place_of(
     That is the model with its weights, what a graph takes and gives, and the exporter itself. A golden request, a
     description and held-out examples are no part of it, but for what rounding makes of these.
     """
+    from weft_export.checkpoints.exporter import sources, versions  # noqa: PLC0415 - late: few exports fail
+
     digest = hashlib.sha256()
     ports = [
         (graph.file_name, graph.outputs, [(port.name, port.example.shape, port.axes) for port in graph.inputs])

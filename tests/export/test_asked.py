@@ -5,7 +5,8 @@ import torch
 from tiny import CHECKPOINTS
 from tiny_parts import picture
 
-from weft_export.checkpoints.golden_requests import NUM_PICTURES, NUM_SOUNDS, made_picture, made_sound, with_golden
+from weft_export.checkpoints.golden_requests import with_golden
+from weft_export.checkpoints.made_media import NUM_PICTURES, NUM_SOUNDS, made_picture, made_sound
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.sound import read_recording, wav_of
 from weft_export.errors import CheckpointError

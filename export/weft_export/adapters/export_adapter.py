@@ -17,10 +17,9 @@ from weft_export.bundle import manifest_of, provenance_of
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import LoadedCheckpoint
 from weft_export.checkpoints.files import read_file
-from weft_export.checkpoints.formats import check_adaptable, is_foreign
+from weft_export.checkpoints.formats import MODULES, check_adaptable, is_foreign
 from weft_export.choices import POOLINGS
 from weft_export.converters.convert import EMBEDDERS
-from weft_export.converters.sentence_files import MODULES
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import examples_of, load
 from weft_export.options import DEFAULT_OPTIONS, ExportOptions

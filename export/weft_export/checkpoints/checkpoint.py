@@ -101,6 +101,12 @@ class Checkpoint:
         return family_of(self.family).task
 
     @property
+    def text_spec(self) -> bundle_pb2.TextSpec:
+        """What is true of its texts, of a model that reads or writes some."""
+        assert self.text is not None, "this model has no texts. This is a bug."
+        return self.text
+
+    @property
     def towers(self) -> "tuple[Checkpoint, ...]":
         """Checkpoints that take one kind of input: of a model that matches, its pictures' and its texts'; else itself.
 
@@ -173,9 +179,8 @@ class Checkpoint:
 
     def _check_decoding(self) -> None:
         if TASKS[self.task].writes_text:
-            assert self.text is not None
-            if self.max_new_tokens is None or not 1 <= self.max_new_tokens <= self.text.max_new_tokens:
-                most = f"text.max_new_tokens, which is {self.text.max_new_tokens}"
+            if self.max_new_tokens is None or not 1 <= self.max_new_tokens <= self.text_spec.max_new_tokens:
+                most = f"text.max_new_tokens, which is {self.text_spec.max_new_tokens}"
                 raise CheckpointError(
                     f"decoding.max_new_tokens must be between 1 and {most}, not {self.max_new_tokens}"
                 )

@@ -75,6 +75,8 @@ def _check_file(path: Path) -> None:
     check_directory(path)
 
 
+MODULES = "modules.json"
+"""The file of sentence-transformers that says what stands behind a body."""
 QUANTISED = ("quantization_config", "compression_config")
 """Keys of config.json that say how weights are quantised: the usual one, and an older one."""
 
@@ -175,7 +177,7 @@ _FORMATS = (
     _Format(
         "{0} is of an old sentence-transformers, with the body in a folder. A newer one writes it as it is read:"
         " SentenceTransformer({0!r}).save_pretrained(...)",
-        lambda _, names, __: "modules.json" in names and CONFIG_FILE not in names,
+        lambda _, names, __: MODULES in names and CONFIG_FILE not in names,
     ),
     _Format(
         "{} is of diffusers: such models make pictures, which is no task of Weft",

@@ -39,8 +39,7 @@ def frame_of(checkpoint: Checkpoint, source_language: str = "", target_language:
 
 
 def _asked(checkpoint: Checkpoint, question: str) -> list[int]:
-    assert checkpoint.text is not None
-    tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
+    tokenizer = read_tokenizer(checkpoint, checkpoint.text_spec.source_tokenizer)
     try:
         return encode_source(checkpoint, tokenizer, question)
     except CheckpointError as error:
@@ -82,8 +81,7 @@ def joined(checkpoint: Checkpoint, tokenizer: Tokenizer, question: str, context:
         CheckpointError: one is blank, or has the token that stands between them, or both are longer than the model
             takes. A server reads a longer context in windows.
     """
-    text = checkpoint.text
-    assert text is not None
+    text = checkpoint.text_spec
     for name, words in (("question", question), ("input", context)):
         if not words.strip():
             raise CheckpointError(f"the {name} is blank")

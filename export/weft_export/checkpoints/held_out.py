@@ -33,8 +33,7 @@ from torch import Tensor
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_export.checkpoints.framing import frame_of, joined
-from weft_export.checkpoints.picture import read_picture
-from weft_export.checkpoints.sound import read_recording
+from weft_export.checkpoints.media import read_media
 from weft_export.checkpoints.tokenizer import encode, encode_source, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_MASKS
@@ -73,8 +72,7 @@ def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
         raise CheckpointError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     tokenizer = None
     if TASKS[checkpoint.task].takes_text:
-        assert checkpoint.text is not None
-        tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
+        tokenizer = read_tokenizer(checkpoint, checkpoint.text_spec.source_tokenizer)
     examples = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -110,7 +108,7 @@ def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> 
         raise ValueError(str(error)) from error
     if tokenizer is None:
         try:
-            source = _read_file(checkpoint, base64.b64decode(given, validate=True))
+            source = read_media("the input", base64.b64decode(given, validate=True), checkpoint)
         except binascii.Error as error:
             raise ValueError(f"the input is not base64: {error}") from error
         except CheckpointError as error:
@@ -146,10 +144,9 @@ def _extracted(line: dict[str, Any], checkpoint: Checkpoint, tokenizer: Tokenize
 
 def _fillings(tokens: list[str], ids: list[int], checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
     """Return the ids of the tokens that stand in the places of a text's masks."""
-    assert checkpoint.text is not None
-    num_masks = ids.count(checkpoint.text.mask_id)
+    num_masks = ids.count(checkpoint.text_spec.mask_id)
     if not 1 <= num_masks <= MAX_MASKS:
-        token = tokenizer.id_to_token(checkpoint.text.mask_id)
+        token = tokenizer.id_to_token(checkpoint.text_spec.mask_id)
         raise ValueError(f"the input has {token} {num_masks} times; 1 to {MAX_MASKS} are needed")
     if len(tokens) != num_masks:
         raise ValueError(f"the reference has {len(tokens)} tokens for {num_masks} masks")
@@ -164,13 +161,6 @@ def _id_of(token: str, tokenizer: Tokenizer) -> int:
     if len(ids) != 1:
         raise ValueError(f"the reference's {token!r:.60} is not one token of the model's vocabulary")
     return int(ids[0])
-
-
-def _read_file(checkpoint: Checkpoint, data: bytes) -> Tensor:
-    if checkpoint.audio is not None:
-        return read_recording("the input", data, checkpoint.audio)
-    assert checkpoint.image is not None
-    return torch.from_numpy(read_picture("the input", data, checkpoint.image))
 
 
 def _said(line: dict[str, Any], key: str) -> str:

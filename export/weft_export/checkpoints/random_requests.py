@@ -69,7 +69,7 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
         sounds = [torch.randn(window, generator=generator) for _ in range(num_requests)]
         start = [*_start(text, 0), *_spoken(audio)]
         return [RandomRequest((each,), list(start), memory_length=audio.num_positions) for each in sounds]
-    assert text is not None
+    text = checkpoint.text_spec
     longest = min(text.max_source_tokens, MAX_SOURCE) or min(max(1, text.max_total_tokens // 2), MAX_PROMPT)
     lengths = _lengths(longest, num_requests, generator)
     sources = [ids(text.source_vocab_size, length) for length in lengths]

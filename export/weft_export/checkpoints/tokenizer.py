@@ -26,6 +26,10 @@ class Spoken(Protocol):
         """What is said of its texts."""
 
     @property
+    def text_spec(self) -> bundle_pb2.TextSpec:
+        """The same, of one that has texts."""
+
+    @property
     def files(self) -> Mapping[str, bytes]:
         """Its tokenizers are among them."""
 
@@ -107,8 +111,7 @@ def encode_source(checkpoint: Spoken, tokenizer: Tokenizer, given: str, frame: F
 
     Where a server would refuse it, CheckpointError says what is wrong.
     """
-    text = checkpoint.text
-    assert text is not None
+    text = checkpoint.text_spec
     matching = [prefix for prefix in text.prefixes if given.startswith(prefix)]
     if text.prefixes and not matching:
         raise CheckpointError("must begin with one of text.prefixes")

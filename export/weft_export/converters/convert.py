@@ -12,15 +12,14 @@ from torch import Tensor
 from weft_export.checkpoints.adapter_folder import ADAPTER_CONFIG
 from weft_export.checkpoints.directory import LoadedCheckpoint, check_layers, check_tables
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_directory
+from weft_export.checkpoints.formats import MODULES, QUANTISED
 from weft_export.checkpoints.sharing import without_weights
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
 from weft_export.converters.generation import Generation, read_generation
 from weft_export.converters.preprocessing import checkpoint_of
-from weft_export.converters.quantized.reading import unquantised
 from weft_export.converters.registry import MODULE_OF, all_converters, converters_of
-from weft_export.converters.sentence_files import MODULES
 from weft_export.converters.tensors import NamedTensors, StoredTensors
 from weft_export.converters.text.json_file import read_object
 from weft_export.errors import CheckpointError
@@ -57,7 +56,12 @@ def convert(directory: Path, options: ExportOptions, *, filled: bool = True) -> 
     config = read_object(directory / CONFIG_FILE)
 
     def tensors(fields: Fields) -> NamedTensors:
-        return unquantised(config, fields, StoredTensors(directory))
+        stored = StoredTensors(directory)
+        if all(config.get(key) is None for key in QUANTISED):
+            return stored
+        from weft_export.converters.quantized.reading import unquantised  # noqa: PLC0415 - late: for such weights alone
+
+        return unquantised(config, fields, stored)
 
     return convert_tensors(directory, config, tensors, options, filled=filled)
 

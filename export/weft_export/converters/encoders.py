@@ -11,7 +11,6 @@ from weft_export.converters.fields import ACTIVATIONS, scoring_of
 from weft_export.converters.lengths import bounded, tokenizer_length
 from weft_export.converters.masked_lm_heads import MaskedLmHead, head_names, masked_lm_sizes
 from weft_export.converters.pairs import in_segments, judge_sizes, segment_names
-from weft_export.converters.sentence import dense_names, embedder_sizes
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, from_row, layer_names, norm
 from weft_export.families.classifier import IDENTITY
 from weft_export.families.encoder_only import EncoderOnlyConfig
@@ -175,15 +174,22 @@ def kinds(
         computed_names=filler_names,
     )
 
+    def embedder_sizes_of(hf: HfCheckpoint) -> Any:
+        from weft_export.converters.sentence import embedder_sizes  # noqa: PLC0415 - late: for embedders alone
+
+        # A tagger's sizes have no head that is more than one layer.
+        return embedder_sizes(sizes(hf, tags=True), hf)
+
     def computed(config: Any, hf: HfCheckpoint) -> Names:
+        from weft_export.converters.sentence import dense_names  # noqa: PLC0415 - same
+
         return {**(computed_names(config, hf) if computed_names else {}), **dense_names(config, hf)}
 
     embedder = Converter(
         model_type=model_type,
         architectures=(f"{stem}Model", f"{stem}ForMaskedLM"),
         family="text_embedder",
-        # A tagger's sizes have no head that is more than one layer.
-        sizes=lambda hf: embedder_sizes(sizes(hf, tags=True), hf),
+        sizes=embedder_sizes_of,
         names=body,
         prefix=f"{model_type}." if prefix is None else prefix,
         ignored=(r".*\.position_ids", r".*\.token_type_ids", *_HEADS, *ignored),

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from weft_export.checkpoints.formats import MODULES
 from weft_export.converters.converter import HfCheckpoint
-from weft_export.converters.sentence_files import MODULES, read_transformer
+from weft_export.converters.sentence_files import read_transformer
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.converters.text.settings import CONFIG
 from weft_export.converters.text.side import TextSide, length_of

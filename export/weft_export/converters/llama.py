@@ -4,6 +4,7 @@ Below it stand the kinds that say in what they differ, and the bodies of such de
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,11 +19,12 @@ from weft_export.converters.decoders import (
     turned_sizes,
     windowed,
 )
-from weft_export.converters.sentence import decoder_embedder_sizes, dense_names
 from weft_export.converters.sources import Names, both, computed, layer_names
-from weft_export.families.decoder_embedder import DecoderEmbedderConfig
 from weft_export.families.decoder_only import NONE, DecoderOnlyConfig
 from weft_export.layers.style import Style
+
+if TYPE_CHECKING:
+    from weft_export.families.decoder_embedder import DecoderEmbedderConfig
 
 _LAYER, _THEIRS = "layers.{}", "model.layers.{}"
 
@@ -222,7 +224,17 @@ def _embedder_of(converter: Converter) -> Converter:
     """Return what makes an embedder of the body of a kind, whether it was saved alone or under a head for words."""
     (whole,) = converter.architectures
 
-    def names(config: DecoderEmbedderConfig) -> Names:
+    def sizes(hf: HfCheckpoint) -> "DecoderEmbedderConfig":
+        from weft_export.converters.sentence import decoder_embedder_sizes  # noqa: PLC0415 - late: for embedders alone
+
+        return decoder_embedder_sizes(converter.sizes(hf), hf)
+
+    def computed_names(config: object, hf: HfCheckpoint) -> Names:
+        from weft_export.converters.sentence import dense_names  # noqa: PLC0415 - same
+
+        return dense_names(config, hf)
+
+    def names(config: "DecoderEmbedderConfig") -> Names:
         table = {**converter.names(config.body)}
         # The words of a head are nobody's here, even where they differ from those that are read.
         tokens = table["words.tokens.weight"]
@@ -233,10 +245,10 @@ def _embedder_of(converter: Converter) -> Converter:
         model_type=converter.model_type,
         architectures=(whole.replace("ForCausalLM", "Model"), whole),
         family="decoder_embedder",
-        sizes=lambda hf: decoder_embedder_sizes(converter.sizes(hf), hf),
+        sizes=sizes,
         names=names,
         prefix="model.",
-        computed_names=dense_names,
+        computed_names=computed_names,
         ignored=(*converter.ignored, r"lm_head\..*"),
     )
 

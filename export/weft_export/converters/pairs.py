@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
+from weft_export.checkpoints.formats import MODULES
 from weft_export.checkpoints.tokenizer import tokenizer_of, tried
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.lengths import bounded, tokenizer_length
 from weft_export.converters.sentence_files import (
     JUDGE,
-    MODULES,
     SentenceFiles,
     is_judge,
     modules_of,

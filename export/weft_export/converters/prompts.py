@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft_export.converters.sentence_files import MODEL, MODULES
+from weft_export.checkpoints.formats import MODULES
+from weft_export.converters.sentence_files import MODEL
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import bundle_pb2

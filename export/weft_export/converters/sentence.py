@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from weft_export.checkpoints.formats import MODULES
 from weft_export.choices import POOLINGS, Pooling
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.lengths import bounded
@@ -17,7 +18,6 @@ from weft_export.converters.prompts import check_pooled, read_prompts
 from weft_export.converters.sentence_files import (
     DENSE_KEYS,
     EMBEDDER,
-    MODULES,
     NORMALIZE_KEYS,
     POOLING_KEYS,
     modules_of,

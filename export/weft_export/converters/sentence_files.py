@@ -10,6 +10,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, normalizers
 
+from weft_export.checkpoints.formats import MODULES
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.keys import NEUTRAL, USED, Noted, Only, Table, check_keys
 from weft_export.converters.text.json_file import read_list, read_object, read_object_if_there
@@ -17,7 +18,7 @@ from weft_export.converters.text.settings import CONFIG
 from weft_export.converters.text.side import length_of
 from weft_export.errors import CheckpointError
 
-MODULES, MODEL = "modules.json", "config_sentence_transformers.json"
+MODEL = "config_sentence_transformers.json"
 EMBEDDER, JUDGE = "SentenceTransformer", "CrossEncoder"
 # Of these files the first that is there counts.
 TRANSFORMERS = tuple(

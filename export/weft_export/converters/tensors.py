@@ -13,7 +13,6 @@ from torch import Tensor
 
 from weft_export.checkpoints.files import check_name, read_file
 from weft_export.checkpoints.weights import DATA_TYPES, Entry, open_weights, placed, read_header
-from weft_export.converters.pickles import read_pickle
 from weft_export.errors import CheckpointError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -121,6 +120,8 @@ def _mapped(path: Path) -> Readers:
 
 
 def _pickled(path: Path) -> Readers:
+    from weft_export.converters.pickles import read_pickle  # noqa: PLC0415 - late: for such files alone
+
     def reader(tensor: Tensor) -> Callable[[], Tensor]:
         return tensor.contiguous
 

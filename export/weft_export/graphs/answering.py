@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from tokenizers import Tokenizer
@@ -9,7 +10,6 @@ from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.framing import positions_of
-from weft_export.checkpoints.held_out import Example
 from weft_export.checkpoints.tokenizer import encode, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_export.graphs.graphs import Graph, states_of, zeros_of
@@ -17,6 +17,9 @@ from weft_proto.bundle_rules import MASK_POSITIONS
 from weft_proto.questions import begins_filled, picture_places
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
+
+if TYPE_CHECKING:
+    from weft_export.checkpoints.held_out import Example
 
 Run = Callable[[bundle_pb2.GraphRole.ValueType, Mapping[str, Tensor]], dict[str, Tensor]]
 """Runs the graph of a role on named inputs, in the order of its ports, and returns its outputs by name."""
@@ -46,23 +49,21 @@ class Row:
     guesses: list[int] = field(default_factory=list)
 
 
-def row_of(checkpoint: Checkpoint, example: Example) -> Row:
+def row_of(checkpoint: Checkpoint, example: "Example") -> Row:
     """Return a held-out example's request to a model that writes text."""
-    text = checkpoint.text
-    assert text is not None
+    text = checkpoint.text_spec
     if text.HasField("start_id"):
         return Row(example.source, [text.start_id, *example.prefix_ids])
     return Row(None, example.source.tolist())
 
 
-def reference_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, example: Example) -> list[int]:
+def reference_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, example: "Example") -> list[int]:
     """Return what an example wants written, in tokens of the target tokenizer. With a start token it has an end token.
 
     Raises:
         CheckpointError: it cannot be written in tokens that the model has.
     """
-    text = checkpoint.text
-    assert text is not None
+    text = checkpoint.text_spec
     try:
         ids: list[int] = encode(tokenizer, example.reference, special=False).ids
     except CheckpointError as error:
@@ -75,8 +76,7 @@ def reference_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, example: Example
 
 def target_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """Return the tokenizer of what a model writes."""
-    assert checkpoint.text is not None
-    return read_tokenizer(checkpoint, checkpoint.text.target_tokenizer)
+    return read_tokenizer(checkpoint, checkpoint.text_spec.target_tokenizer)
 
 
 def values(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -> list[Tensor]:
@@ -88,8 +88,7 @@ def values(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -> list[
     (role,) = task.needs
     inputs = _stacked(sources)
     if task.fills_masks:
-        assert checkpoint.text is not None
-        positions = [positions_of(source, checkpoint.text.mask_id) for source in sources]
+        positions = [positions_of(source, checkpoint.text_spec.mask_id) for source in sources]
         inputs[MASK_POSITIONS] = torch.stack(positions)
     (out,) = run(role, inputs).values()
     return [row[: len(source)] if task.labels_tokens else row for row, source in zip(out, sources, strict=True)]
@@ -101,8 +100,7 @@ def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens:
     The last of max_new_tokens is the forced end, if the model has one. At each step all rows are at the same position.
     A row that has ended is fed padding.
     """
-    text = checkpoint.text
-    assert text is not None
+    text = checkpoint.text_spec
     states = states_of(checkpoint.model, bundle_pb2.PRECISION_FP32)
     begun = picture_places(checkpoint.image) if checkpoint.image is not None and begins_filled(states) else 0
     longest = max((len(row.tokens) for row in rows), default=0) + max_new_tokens

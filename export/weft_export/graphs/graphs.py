@@ -203,7 +203,6 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
 
 
 def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor], *, verifies: bool) -> Graph:
-    assert checkpoint.text is not None
     view = DecoderView(model, verifies=verifies)
     one_at_a_time = any(state.kind == RECURRENT for state in states)
     seq, axes = (1, _ROWS) if one_at_a_time else (_TARGET, {**_ROWS, 1: "seq"})
@@ -212,7 +211,7 @@ def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.Stat
         Input("input_ids", torch.zeros(_BATCH, seq, dtype=torch.int64), axes),
         Input("past_lengths", torch.zeros(_BATCH, dtype=torch.int32), _ROWS),
         Input("lengths", torch.full((_ENDS if verifies else _BATCH,), seq, dtype=torch.int32), ends),
-        Input("total_length", torch.tensor([checkpoint.text.max_total_tokens], dtype=torch.int32), {}),
+        Input("total_length", torch.tensor([checkpoint.text_spec.max_total_tokens], dtype=torch.int32), {}),
     ]
     if view.has_memory:
         inputs.append(Input("memory_lengths", torch.ones(_BATCH, dtype=torch.int32), _ROWS))
@@ -241,7 +240,6 @@ def _paged(model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
 
 
 def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
-    assert checkpoint.text is not None
     one = torch.zeros(1, dtype=torch.int32)
     inputs = [
         Input("input_ids", torch.zeros(_BATCH, 1, dtype=torch.int64), _ROWS),
@@ -249,7 +247,7 @@ def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateT
         Input("prompt_ids", torch.zeros(1, _SEQ, dtype=torch.int64), {1: "seq"}),
         Input("prompt_past_lengths", one, {}),
         Input("prompt_lengths", one + _SEQ, {}),
-        Input("total_length", torch.tensor([checkpoint.text.max_total_tokens], dtype=torch.int32), {}),
+        Input("total_length", torch.tensor([checkpoint.text_spec.max_total_tokens], dtype=torch.int32), {}),
     ]
     inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
     inputs += [Input(PROMPT + state.past, zeros_of(state, 1), {}) for state in states]

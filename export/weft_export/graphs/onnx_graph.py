@@ -11,14 +11,11 @@ import onnx
 import onnx_ir
 import torch
 
-from weft_export.graphs.adapting import expand
-from weft_export.graphs.deferred import defer
 from weft_export.graphs.fusing import fuse_residual_norms
 from weft_export.graphs.graphs import Graph
-from weft_export.graphs.score_graph import score_graph
 from weft_export.graphs.simplifying import simplify
 from weft_export.graphs.weight_files import WeightFiles
-from weft_proto.bundle_rules import ONNX_NAME
+from weft_proto.bundle_rules import ADAPTER_PORTS, ONNX_NAME
 from weft_proto.v1 import bundle_pb2
 
 OPSET = 21
@@ -37,6 +34,8 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
     files are those of the bundle's graphs before it: without them, it gets all its weights in a file of its own.
     """
     if graph.made_of:
+        from weft_export.graphs.score_graph import score_graph  # noqa: PLC0415 - late: for models that write
+
         *encoder, decoder = (directory / name for name in graph.made_of)
         made = score_graph(encoder[0] if encoder else None, decoder, graph.states, _POSITION)
         onnx.save(made, directory / graph.file_name)
@@ -54,7 +53,10 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
             verbose=False,
         )
     assert program is not None
-    expand(program.model)
+    if any(port.name == ADAPTER_PORTS[0] for port in graph.inputs):
+        from weft_export.graphs.adapting import expand  # noqa: PLC0415 - late: for graphs that take adapters
+
+        expand(program.model)
     simplify(program.model)
     fuse_residual_norms(program.model)
     forget_origin(program.model)
@@ -63,6 +65,8 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
     path = directory / graph.file_name
     (files or WeightFiles()).save(program, path, graph.role)
     if graph.deferred:
+        from weft_export.graphs.deferred import defer  # noqa: PLC0415 - late: for decoders
+
         model = onnx.load(path, load_external_data=False)
         defer(model.graph, graph.deferred)
         onnx.save(model, path)

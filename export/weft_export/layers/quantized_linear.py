@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 LEVELS = 127
 """On both sides of zero. -128 is left out, which makes the range symmetric."""
+MIN_COLUMNS = 16
+"""A product with fewer columns costs less than rounding its rows. For example, a head of few labels has few."""
 _ZERO_POINT = 128
 # Sums of this many products of levels are below 2^24, so float32 adds them without rounding.
 _EXACT = 1024

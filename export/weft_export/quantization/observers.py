@@ -8,9 +8,7 @@ from torch import Tensor, nn
 
 from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.patches import PatchEmbedding
-
-MIN_COLUMNS = 16
-"""A product with fewer columns costs less than rounding its rows. For example, a head of few labels has few."""
+from weft_export.layers.quantized_linear import MIN_COLUMNS
 
 
 class ObservedProduct:

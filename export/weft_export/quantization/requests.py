@@ -117,10 +117,9 @@ def random_targets(checkpoint: Checkpoint) -> Iterator[Request]:
     for request in random_requests(checkpoint, NUM_RANDOM):
         target: list[int] = []
         if isinstance(checkpoint.model, Writer):
-            assert checkpoint.text is not None
-            longest = min(MAX_TARGET, checkpoint.text.max_total_tokens - len(request.tokens))
+            longest = min(MAX_TARGET, checkpoint.text_spec.max_total_tokens - len(request.tokens))
             length = int(torch.randint(longest + 1, (1,), generator=generator))
-            target = torch.randint(checkpoint.text.target_vocab_size, (length,), generator=generator).tolist()
+            target = torch.randint(checkpoint.text_spec.target_vocab_size, (length,), generator=generator).tolist()
         yield request.source, request.tokens + target
 
 
@@ -133,19 +132,17 @@ def held_out_requests(checkpoint: Checkpoint, examples: Sequence[Example]) -> It
                 source = (*source, positions_of(example.source, checkpoint.text.mask_id)[None])
             yield source, []
         return
-    assert checkpoint.text is not None
     tokenizer = target_tokenizer(checkpoint)
     for example in examples:
         row = row_of(checkpoint, example)
         wanted = reference_ids(checkpoint, tokenizer, example)
-        tokens = (row.tokens + wanted)[: checkpoint.text.max_total_tokens]
+        tokens = (row.tokens + wanted)[: checkpoint.text_spec.max_total_tokens]
         yield () if row.source is None else _batch_of(row.source), tokens
 
 
 def own_requests(checkpoint: Checkpoint) -> Iterator[Request]:
     """Yield a request for each of OWN_TEXTS that the tokenizers can read. Pictures and recordings are random."""
-    text = checkpoint.text
-    assert text is not None
+    text = checkpoint.text_spec
     pictures = None if TASKS[checkpoint.task].takes_text else random_requests(checkpoint, len(OWN_TEXTS))
     for index, words in enumerate(OWN_TEXTS):
         tokens: list[int] = []

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import torch
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.golden_requests import NUM_PICTURES, NUM_SOUNDS, made_picture, made_sound
 from weft_export.checkpoints.tokenizer import read_tokenizer
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -35,9 +34,8 @@ def made_for(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
     """
     if not TASKS[checkpoint.task].reads_text:
         return []
-    assert checkpoint.text is not None
-    tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
-    ids = sorted(token for token in tokenizer.get_vocab().values() if token < checkpoint.text.source_vocab_size)
+    tokenizer = read_tokenizer(checkpoint, checkpoint.text_spec.source_tokenizer)
+    ids = sorted(token for token in tokenizer.get_vocab().values() if token < checkpoint.text_spec.source_vocab_size)
     generator = torch.Generator().manual_seed(0)
     prefix = _prefix(checkpoint)
     made = []
@@ -50,17 +48,20 @@ def made_for(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
 
 def made_files(checkpoint: Checkpoint) -> Iterator[tuple[str, bytes]]:
     """Yield names and contents of pictures or recordings that the exporter makes, for a model that takes them."""
+    from weft_export.checkpoints import made_media  # noqa: PLC0415 - late: a model of texts needs none
+
     if checkpoint.image is not None:
-        yield from ((f"golden-{number}.png", made_picture(checkpoint.image, number)) for number in range(NUM_PICTURES))
+        for number in range(made_media.NUM_PICTURES):
+            yield f"golden-{number}.png", made_media.made_picture(checkpoint.image, number)
     elif checkpoint.audio is not None:
-        yield from ((f"golden-{number}.wav", made_sound(checkpoint.audio, number)) for number in range(NUM_SOUNDS))
+        for number in range(made_media.NUM_SOUNDS):
+            yield f"golden-{number}.wav", made_media.made_sound(checkpoint.audio, number)
 
 
 def _prefix(checkpoint: Checkpoint) -> str:
     """Return the prefix of the model, if it has any, that the golden text begins with."""
-    assert checkpoint.text is not None
     given = checkpoint.golden.text
-    return max((each for each in checkpoint.text.prefixes if given.startswith(each)), key=len, default="")
+    return max((each for each in checkpoint.text_spec.prefixes if given.startswith(each)), key=len, default="")
 
 
 def _asking(checkpoint: Checkpoint, text: str) -> bundle_pb2.Golden:

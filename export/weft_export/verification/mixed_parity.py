@@ -68,8 +68,7 @@ def _drawn(
     num_rows: int,
     num_tokens: int,
 ) -> _Example:
-    text = checkpoint.text
-    assert text is not None
+    text = checkpoint.text_spec
     capacity = text.max_total_tokens
     num_tokens = min(num_tokens, capacity // 2)
     past = rng.integers(0, min(capacity - 1, MAX_PROMPT), num_rows) if num_rows > 1 else np.array([capacity - 1])

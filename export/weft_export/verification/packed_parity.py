@@ -3,7 +3,6 @@
 import torch
 
 from weft_export.verification.decode_parity import PREFILL_SEQ, DecodeParity
-from weft_export.verification.paged_session import PagedSession
 from weft_export.verification.runtime import run_in_place
 from weft_proto.bundle_rules import CANDIDATE_PORTS
 
@@ -13,13 +12,9 @@ _NEW_TOKENS = (1, PREFILL_SEQ, 3, 1)
 def check_packs(run: DecodeParity, vocab_size: int) -> None:
     """Feed all requests at once: decoding rows a token, others pieces of a prompt. Then the other way round.
 
-    Of a decoder whose caches lie in slots nothing is done.
-
     Raises:
         ParityError: a candidate or a logit of a row differs by more than the tolerance allows.
     """
-    if not isinstance(run.session, PagedSession):
-        return
     generator = torch.Generator().manual_seed(0)
     past = torch.tensor([request.past // 2 for request in run.requests], dtype=torch.int32)
     for first in range(2):

@@ -14,11 +14,6 @@ Array = NDArray[Any]
 _SPARE_BLOCKS, _SPARE_ROWS, _SPARE_TOKENS = 2, 1, 3
 
 
-def is_paged_session(session: Any) -> bool:
-    """Whether a graph takes blocks."""
-    return any(port.name == "block_table" for port in session.get_inputs())
-
-
 class PagedSession:
     """An InferenceSession whose runs are told in slots, as those of other decoders.
 

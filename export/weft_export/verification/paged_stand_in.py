@@ -4,10 +4,11 @@ It is written from the operator's description (get_all_operator_schema of ONNX R
 lies in places that hold no token of a row may be NaN.
 """
 
+from collections.abc import Sequence
+
 import onnx
 from onnx import helper, inliner, parser
 
-OPERATOR = "PagedAttention"
 _DOMAIN = "weft.paged"
 _OPSET = 21
 # The operator's inputs that our graphs have, by what they are called below.
@@ -204,15 +205,13 @@ _WINDOW = """
 """
 
 
-def stands_for(model: onnx.ModelProto) -> bool:
-    """Whether a model has nodes that the stand-in is for."""
-    return any(node.op_type == OPERATOR for node in model.graph.node)
+def call_stand_ins(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Make each of these nodes a call of a function of the model, in place. `inline` puts its nodes there.
 
-
-def call_stand_ins(model: onnx.ModelProto) -> None:
-    """Make each node of the operator a call of a function of the model, in place: `inline` puts its nodes there."""
+    They are all nodes of the operator.
+    """
     shapes = {port.name: [axis.dim_value for axis in port.type.tensor_type.shape.dim] for port in model.graph.input}
-    for index, node in enumerate(node for node in model.graph.node if node.op_type == OPERATOR):
+    for index, node in enumerate(nodes):
         given = {name: node.input[at] for name, at in _PLACES.items() if at < len(node.input) and node.input[at]}
         attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
         name = f"paged_attention_{index}"

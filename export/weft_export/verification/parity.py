@@ -9,19 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import RandomRequest, random_requests
 from weft_export.families.classifier import IDENTITY
-from weft_export.graphs.graphs import Graph, graphs_of, states_of
+from weft_export.graphs.graphs import Graph, graphs_of
 from weft_export.verification.adapted_session import Pairs
-from weft_export.verification.decode_parity import Array, DecodeParity, Encoded, head
-from weft_export.verification.end_parity import check_end
-from weft_export.verification.explain_parity import ExplainParity
-from weft_export.verification.mixed_parity import check_mixed
-from weft_export.verification.packed_parity import check_packs
-from weft_export.verification.score_parity import check_score
+from weft_export.verification.runtime import run_padded
 from weft_export.verification.session import open_session
 from weft_export.verification.tolerance import Figures, Tolerance
 from weft_export.verification.tolerances import (
@@ -88,33 +82,17 @@ def check_parity(
         for role, held_to in stateless.items():
             if role in graphs:
                 _check_classifier(held_to, graphs[role], opened(role), requests)
-        role = bundle_pb2.GRAPH_ROLE_DECODER
-        if role in graphs:
-            is_bf16 = precision == bundle_pb2.PRECISION_BF16
-            states = states_of(checkpoint.model, bundle_pb2.PRECISION_FP32 if is_bf16 else precision)
-            role = bundle_pb2.GRAPH_ROLE_ENCODER
-            encoded = _check_encoder(tolerance, graphs[role], opened(role), states, requests) if role in graphs else []
-            role = bundle_pb2.GRAPH_ROLE_DECODER
-            reads_prefix = TASKS[checkpoint.task].takes_question
-            run = DecodeParity(tolerance, graphs[role], opened(role), states, requests, reads_prefix=reads_prefix)
-            num_steps = run.check(encoded)
-            assert checkpoint.text is not None
-            check_packs(run, checkpoint.text.target_vocab_size)
-            # The stand-in of a bf16 graph has no caches in place, which this proof is about.
-            if not is_bf16:
-                check_end(run, encoded, checkpoint.text.target_vocab_size)
-            else:
-                run.close()
-            run.check_greedy(checkpoint.model)
-            if mixed_runs:
-                check_mixed(opened, checkpoint, states)
-            role = bundle_pb2.GRAPH_ROLE_SCORE
-            if role in graphs:
-                check_score(tolerance, graphs[role], opened(role), requests)
+        if bundle_pb2.GRAPH_ROLE_DECODER in graphs:
+            from weft_export.verification.writer_parity import check_writer  # noqa: PLC0415 - late: others have no decoder
+
+            num_steps = check_writer(tolerance, checkpoint, graphs, opened, requests, precision)
         role = bundle_pb2.GRAPH_ROLE_EXPLAIN
         if role in graphs:
-            path = directory / graphs[role].file_name
-            ExplainParity(explained, graphs[role], checkpoint, requests, adapter).check(path)
+            from weft_export.verification.explain_parity import ExplainParity  # noqa: PLC0415 - late: some explain nothing
+
+            ExplainParity(explained, graphs[role], checkpoint, requests, adapter).check(
+                directory / graphs[role].file_name
+            )
     # A share of a size and a difference of probabilities cannot be one figure. The one that counts is of what answers
     # are made of: logits and states for a writer, and else probabilities or vectors.
     reported = next((stateless[role] for role in stateless if role in graphs), tolerance)
@@ -133,41 +111,9 @@ def _worst(parities: list[bundle_pb2.Parity]) -> bundle_pb2.Parity:
 
 
 def _check_classifier(tolerance: Tolerance, graph: Graph, session: Any, requests: list[RandomRequest]) -> None:
-    (outputs,) = _run_padded(graph, session, requests)
+    (outputs,) = run_padded(graph, session, requests)
     for row, request in enumerate(requests):
         expected = graph.module(*request.source)[0]
         # A tagger has a row for each token, padding included; a masked language model one for each mask.
         actual = outputs[row][: len(expected)] if expected.dim() > 1 else outputs[row]
         tolerance.compare(f"{graph.file_name} output {graph.outputs[0]}", expected, actual)
-
-
-def _check_encoder(
-    tolerance: Tolerance,
-    graph: Graph,
-    session: Any,
-    states: list[bundle_pb2.StateTensor],
-    requests: list[RandomRequest],
-) -> Encoded:
-    outputs = _run_padded(graph, session, requests)
-    written = [state for state in states if state.encoder_output]
-    encoded: Encoded = []
-    for row, request in enumerate(requests):
-        expected = [tensor[0] for tensor in graph.module(*request.source)]
-        actual = [head(output[row], s, request.memory_length) for output, s in zip(outputs, written, strict=True)]
-        for name, tensor, array in zip(graph.outputs, expected, actual, strict=True):
-            tolerance.compare(f"{graph.file_name} output {name}", tensor, array)
-        encoded.append((expected, actual))
-    return encoded
-
-
-def _run_padded(graph: Graph, session: Any, requests: list[RandomRequest]) -> list[Array]:
-    """Run all requests as one batch, right-padded to a multiple of 8 as a server pads."""
-    feeds = {}
-    for index, port in enumerate(graph.inputs):
-        rows = [request.source[index] for request in requests]
-        if port.name == "input_ids":
-            width = -(-max(row.shape[1] for row in rows) // 8) * 8
-            rows = [nn.functional.pad(row, (0, width - row.shape[1])) for row in rows]
-        feeds[port.name] = torch.cat(rows).numpy()
-    outputs: list[Array] = session.run(None, feeds)
-    return outputs

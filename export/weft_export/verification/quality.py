@@ -100,8 +100,7 @@ def _accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> 
 def _span_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
     """Twice the right spans, of all spans wanted and given: their quotient is F1."""
     right = total = 0
-    assert checkpoint.text is not None
-    tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
+    tokenizer = read_tokenizer(checkpoint, checkpoint.text_spec.source_tokenizer)
     rows = values(run, checkpoint, [example.source for example in examples])
     for row, example in zip(rows, examples, strict=True):
         labels = [checkpoint.labels[index] for index in row.argmax(dim=-1).tolist()]
@@ -181,8 +180,7 @@ def _nearest(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> t
 
 
 def _exact_match(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
-    text = checkpoint.text
-    assert text is not None
+    text = checkpoint.text_spec
     rows = [row_of(checkpoint, example) for example in examples]
     num_given = [len(row.tokens) for row in rows]
     write(run, checkpoint, rows, text.max_new_tokens)
@@ -195,8 +193,7 @@ def _exact_match(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) 
 
 def _token_accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
     """Of each token of the references, whether it is the likeliest after those before it."""
-    text = checkpoint.text
-    assert text is not None
+    text = checkpoint.text_spec
     tokenizer = target_tokenizer(checkpoint)
     rows, num_given = [row_of(checkpoint, example) for example in examples], []
     for row, example in zip(rows, examples, strict=True):

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from weft_export.checkpoints.random_requests import RandomRequest
 from weft_export.graphs.answering import Run
 from weft_export.graphs.graphs import Graph
 from weft_export.verification.adapted_session import AdaptedSession
-from weft_export.verification.paged_session import PagedSession
-from weft_export.verification.session import onnxruntime, open_session
+from weft_export.verification.session import is_paged_session, onnxruntime, open_session
 from weft_proto.bundle_rules import READS_ALL
 from weft_proto.v1 import bundle_pb2
 
@@ -39,7 +39,7 @@ def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
         graph = by_role[role]
         if role not in sessions:
             sessions[role] = open_session(directory / graph.file_name)
-        if isinstance(sessions[role], PagedSession):
+        if is_paged_session(sessions[role]):
             fed = {name: tensor.numpy() for name, tensor in inputs.items()}
             told = run_in_place(sessions[role], fed, graph.states)
             return {name: torch.from_numpy(output) for name, output in told.items()}
@@ -68,9 +68,11 @@ def run_in_place(
 
     The present of a cache or a memory is written over its past, as in a server. That of a recurrent state is not.
     """
-    if isinstance(session, PagedSession):
+    if is_paged_session(session):
         fed = session.packed(arrays, states)
-        return session.unpack(fed, run_in_place(session.session, fed, states), arrays, states)
+        told: dict[str, NDArray[Any]]
+        told = session.unpack(fed, run_in_place(session.session, fed, states), arrays, states)
+        return told
     binding = session.io_binding()
     bound = session.whole(arrays) if isinstance(session, AdaptedSession) else arrays
     outputs = {}
@@ -87,6 +89,19 @@ def run_in_place(
             binding.bind_ortvalue_output(name, value_of(outputs[name]))
     session.run_with_iobinding(binding)
     return outputs | {name: value.numpy() for name, value in zip(fresh, binding.get_outputs(), strict=False)}
+
+
+def run_padded(graph: Graph, session: Any, requests: Sequence[RandomRequest]) -> list[NDArray[Any]]:
+    """Run all requests as one batch, right-padded to a multiple of 8 as a server pads."""
+    feeds = {}
+    for index, port in enumerate(graph.inputs):
+        rows = [request.source[index] for request in requests]
+        if port.name == "input_ids":
+            width = -(-max(row.shape[1] for row in rows) // 8) * 8
+            rows = [nn.functional.pad(row, (0, width - row.shape[1])) for row in rows]
+        feeds[port.name] = torch.cat(rows).numpy()
+    outputs: list[NDArray[Any]] = session.run(None, feeds)
+    return outputs
 
 
 def _whole(array: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:

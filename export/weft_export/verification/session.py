@@ -6,7 +6,6 @@ from typing import Any
 
 from weft_export.errors import ExportError
 from weft_export.verification.adapted_session import AdaptedSession, Pairs, takes_adapters
-from weft_export.verification.paged_session import PagedSession, is_paged_session
 from weft_export.verification.widening import runnable
 from weft_proto.bundle_rules import SESSION_ENTRIES
 
@@ -38,8 +37,15 @@ def open_session(path: Path, num_threads: int = 1, adapter: Pairs | None = None)
     with runnable(path) as stand_in:
         session = runtime.InferenceSession(stand_in, options, providers=["CPUExecutionProvider"])
     if is_paged_session(session):
+        from weft_export.verification.paged_session import PagedSession  # noqa: PLC0415 - late: for such graphs alone
+
         return PagedSession(session)
     return AdaptedSession(session, adapter) if takes_adapters(session) else session
+
+
+def is_paged_session(session: Any) -> bool:
+    """Whether a graph takes caches in blocks. Its session is a PagedSession then."""
+    return any(port.name == "block_table" for port in session.get_inputs())
 
 
 def onnxruntime() -> Any:

@@ -57,8 +57,7 @@ def _cast(before: Nodes, value: onnx_ir.Value, old: onnx_ir.Value, known: Sequen
 
 
 def _take_pixels(before: Nodes, given: onnx_ir.Value, described: OnnxModel) -> None:
-    image = described.image
-    assert image is not None
+    image = described.image_spec
     pixels = before.input("pixel_values", onnx_ir.DataType.FLOAT, ["batch", image.channels, image.height, image.width])
     _check_pixels(given, described)
     if described.is_bgr:
@@ -79,8 +78,7 @@ def wants_channels_last(axes: Sequence[object] | None, channels: int) -> bool:
 
 def _check_pixels(given: onnx_ir.Value, described: OnnxModel) -> None:
     """Refuse pictures of other sizes than the input says."""
-    image = described.image
-    assert image is not None
+    image = described.image_spec
     axes = list(given.shape or [])
     if not axes:
         return

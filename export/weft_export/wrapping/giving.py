@@ -81,7 +81,6 @@ def give_vectors(graph: onnx_ir.Graph, described: OnnxModel) -> None:
         CheckpointError: the graph does not say how many numbers a vector has, or it has other axes.
     """
     port = chosen(graph, described)
-    assert described.embedding is not None
     has_places = port.name == "last_hidden_state"
     _check_axes(port, 3 if has_places else 2, "[batch, places, width]" if has_places else "[batch, width]")
     size = _last(port)
@@ -90,13 +89,13 @@ def give_vectors(graph: onnx_ir.Graph, described: OnnxModel) -> None:
             f"the graph does not say how many numbers a vector of the output {port.name!r} has: export it again with a"
             f" fixed last axis of at most {MAX_DIMENSIONS}"
         )
-    described.embedding.dimensions = size
+    described.embedding_spec.dimensions = size
     port.name = f"{port.name}.given"
     after = Nodes(graph, "weft.out")
     value = after.add("Cast", port, to=int(F32))
     if has_places:
-        value = _pooled(after, value, graph, described.embedding.pooling)
-    if described.embedding.normalized:
+        value = _pooled(after, value, graph, described.embedding_spec.pooling)
+    if described.embedding_spec.normalized:
         length = after.add("ReduceL2", value, axes=[-1], keepdims=1)
         value = after.add("Div", value, after.add("Max", length, after.constant(_LEAST_LENGTH, F32)))
     _end(graph, after, value, "embedding", ["batch", size])

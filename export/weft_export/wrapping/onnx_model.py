@@ -55,6 +55,24 @@ class OnnxModel:
         return TASKS[self.task]
 
     @property
+    def text_spec(self) -> bundle_pb2.TextSpec:
+        """What is true of its texts, of a model that reads some."""
+        assert self.text is not None, "this model reads no texts. This is a bug."
+        return self.text
+
+    @property
+    def image_spec(self) -> bundle_pb2.ImageSpec:
+        """What is true of its pictures, of a model that takes some."""
+        assert self.image is not None, "this model takes no pictures. This is a bug."
+        return self.image
+
+    @property
+    def embedding_spec(self) -> bundle_pb2.EmbeddingSpec:
+        """What is true of its vectors, of a model that embeds."""
+        assert self.embedding is not None, "this model makes no vectors. This is a bug."
+        return self.embedding
+
+    @property
     def role(self) -> bundle_pb2.GraphRole.ValueType:
         """What its graph computes."""
         return _GRAPHS[self.task][0]

@@ -72,8 +72,7 @@ def batches_of(described: OnnxModel) -> list[Batch]:
         return [
             Batch([rng.standard_normal(shape, np.float32) for _ in range(number)], 0) for number in sorted({_FEW, many})
         ]
-    assert described.text is not None
-    vocab_size, longest = described.text.source_vocab_size, min(described.text.max_source_tokens, _LONGEST)
+    vocab_size, longest = described.text_spec.source_vocab_size, min(described.text_spec.max_source_tokens, _LONGEST)
     middle = min(longest // 2, _MIDDLE)
     lengths = [
         [8, 1, 5, 3, 7, 2, 6],

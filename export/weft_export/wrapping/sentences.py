@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from weft_export.checkpoints.formats import MODULES
 from weft_export.converters.keys import check_keys
 from weft_export.converters.prompts import OF_EMBEDDERS, check_pooled, read_prompts
 from weft_export.converters.sentence_files import (
@@ -10,7 +11,6 @@ from weft_export.converters.sentence_files import (
     MODEL,
     MODEL_KEYS,
     MODULE_KEYS,
-    MODULES,
     POOLING_KEYS,
     TRANSFORMER_KEYS,
     check_task,

@@ -129,8 +129,7 @@ def _asked(described: OnnxModel) -> Array:
     if described.image is not None:
         name = described.golden.image_path
         return read_picture(name, described.files[name], described.image)
-    assert described.text is not None
-    tokenizer = read_tokenizer(described, described.text.source_tokenizer)
+    tokenizer = read_tokenizer(described, described.text_spec.source_tokenizer)
     try:
         ids = np.array(encode_source(described, tokenizer, described.golden.text))
     except CheckpointError as error:
@@ -209,24 +208,22 @@ def _shares(out: Array, *, is_logits: bool) -> Array:
 
 def vector_of(out: Array, described: OnnxModel) -> Array:
     """Return the vector of a request, whose places are all real: out is [places, width], or [width] already."""
-    assert described.embedding is not None
     pools = {
         bundle_pb2.POOLING_FIRST: lambda places: places[0],
         bundle_pb2.POOLING_LAST: lambda places: places[-1],
         bundle_pb2.POOLING_MEAN: lambda places: places.mean(axis=0),
         bundle_pb2.POOLING_MAX: lambda places: places.max(axis=0),
     }
-    vector: Array = out if out.ndim == 1 else pools[described.embedding.pooling](out)
-    return vector / max(float(np.linalg.norm(vector)), 1e-12) if described.embedding.normalized else vector
+    vector: Array = out if out.ndim == 1 else pools[described.embedding_spec.pooling](out)
+    return vector / max(float(np.linalg.norm(vector)), 1e-12) if described.embedding_spec.normalized else vector
 
 
 def as_given(pixels: Array, session: TrialSession, described: OnnxModel) -> Array:
     """Return pixel_values [1, channels, height, width] in the order in which the file as it was given takes them."""
-    assert described.image is not None
     if described.is_bgr:
         pixels = pixels[:, ::-1]
     (port,) = session.get_inputs()
-    return pixels.transpose(0, 2, 3, 1) if wants_channels_last(port.shape, described.image.channels) else pixels
+    return pixels.transpose(0, 2, 3, 1) if wants_channels_last(port.shape, described.image_spec.channels) else pixels
 
 
 def _precision(model: onnx_ir.Model) -> bundle_pb2.Precision.ValueType:

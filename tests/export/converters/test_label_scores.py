@@ -14,7 +14,7 @@ from test_pictures import made_with_processor
 from tokenizer_directories import word_piece
 
 from loaded import Loaded, ask
-from weft_export.checkpoints.golden_requests import made_picture
+from weft_export.checkpoints.made_media import made_picture
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.families.classifier import IDENTITY, SIGMOID, SOFTMAX

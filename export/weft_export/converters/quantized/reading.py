@@ -37,14 +37,12 @@ _METHODS = {"gptq": "gptq", "awq": "awq", "compressed-tensors": "compressed"}
 
 
 def unquantised(config: Mapping[str, Any], fields: Fields, stored: StoredTensors) -> NamedTensors:
-    """Return the tensors of a directory with a weight in the place of all that stands for it.
+    """Return the tensors of a directory whose config says that they are quantised: a weight for all that stands for it.
 
     Raises:
         CheckpointError: the way is not read, or its tensors do not fit each other. The field is named.
     """
-    key = next((each for each in QUANTISED if config.get(each) is not None), None)
-    if key is None:
-        return stored
+    key = next(each for each in QUANTISED if config.get(each) is not None)
     said = fields.part(key)
     # What llmcompressor writes may leave its own name out.
     method = said.word("quant_method", "compressed-tensors" if "config_groups" in said else "")

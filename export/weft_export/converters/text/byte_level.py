@@ -4,8 +4,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import PostProcessor, RobertaProcessing, TemplateProcessing
 
-from weft_export.converters.text.kind import Names, TokenizerKind, frame_token
-from weft_export.converters.text.settings import TokenizerSettings
+from weft_export.converters.text.kind import TokenizerKind, frame_token
+from weft_export.converters.text.settings import Names, TokenizerSettings
 from weft_export.converters.text.vocabulary import Vocabulary
 
 # How Qwen cuts a text into words, as its own tokenizer.json states it.

@@ -1,17 +1,16 @@
 """What sets one class of tokenizers apart from another."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from tokenizers import Tokenizer
 from tokenizers.processors import PostProcessor, TemplateProcessing
 
-from weft_export.converters.text.settings import Token, TokenizerSettings
+from weft_export.converters.text.settings import Names, Token, TokenizerSettings, text_of
 from weft_export.converters.text.vocabulary import Scores, Vocabulary
 from weft_export.errors import CheckpointError
 
-Names = Mapping[str, Token | None]
 Additional = tuple[Token, ...] | None
 
 
@@ -95,9 +94,3 @@ def frame_token(settings: TokenizerSettings, names: Names, name: str) -> str:
         said = "null" if token is None else "an empty string"
         raise CheckpointError(f"{settings.where}: {name} is {said}, and this tokenizer puts it around each text")
     return token
-
-
-def text_of(names: Names, name: str) -> str | None:
-    """Return a special token as text, or None where there is none."""
-    token = names.get(name)
-    return None if token is None else str(token)

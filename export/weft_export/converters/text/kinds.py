@@ -3,9 +3,10 @@
 import json
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from weft_export.converters.text.kind import TokenizerKind
+if TYPE_CHECKING:
+    from weft_export.converters.text.kind import TokenizerKind
 
 AS_IT_IS = "TokenizersBackend"
 """The class of a tokenizer that is what its tokenizer.json says, and nothing else."""
@@ -106,7 +107,7 @@ def class_of(config: Mapping[str, Any], options: Mapping[str, Any], content: Map
     return _known(usual if usual and model_type in _WRONGLY_NAMED else named)
 
 
-def kind_of(name: str) -> TokenizerKind | None:
+def kind_of(name: str) -> "TokenizerKind | None":
     """Return what a class does with its pieces; None for a class that is not made anew of them."""
     if name not in _KINDS:
         return None

@@ -2,8 +2,8 @@
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from weft_export.converters.text.kind import Names, TokenizerKind, framed, text_of
-from weft_export.converters.text.settings import TokenizerSettings
+from weft_export.converters.text.kind import TokenizerKind, framed
+from weft_export.converters.text.settings import Names, TokenizerSettings, text_of
 from weft_export.converters.text.vocabulary import Scores, Vocabulary
 
 SPACE = "▁"

@@ -19,6 +19,8 @@ NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_t
 MAX_IDS = int(LIMITS["TextSpec"]["source_vocab_size"].most or 0)
 
 Token = str | AddedToken
+Names = Mapping[str, Token | None]
+"""Special tokens by their names, such as `eos_token`."""
 
 
 @dataclass(frozen=True)
@@ -210,3 +212,9 @@ def read_tokenizer_json(directory: Path) -> dict[str, Any] | None:
     """Read tokenizer.json as JSON, or None where there is none. Otherwise as read_object."""
     path = directory / "tokenizer.json"
     return read_object(path) if path.exists() else None
+
+
+def text_of(names: Names, name: str) -> str | None:
+    """Return a special token as text, or None where there is none."""
+    token = names.get(name)
+    return None if token is None else str(token)

@@ -10,15 +10,19 @@ from tokenizers import Tokenizer
 
 from weft_export.checkpoints.tokenizer import encode, tokenizer_of
 from weft_export.converters.keys import check_keys
-from weft_export.converters.text.added import without_embedding
 from weft_export.converters.text.chat import TEMPLATE_FILE, read_chat
-from weft_export.converters.text.fast import JSON_FILE, as_it_is, made, names_of, of_kind
-from weft_export.converters.text.kind import Names, text_of
+from weft_export.converters.text.fast import JSON_FILE, as_it_is, made
 from weft_export.converters.text.kinds import M2M_100, MARIAN, SEGMENTED, class_of, kind_of
 from weft_export.converters.text.languages import Languages, languages_of, marian_languages
 from weft_export.converters.text.option_keys import CLEANS, OPTION_KEYS
-from weft_export.converters.text.settings import CONFIG, TokenizerSettings, read_settings, read_tokenizer_json
-from weft_export.converters.text.two_files import M2M_NAMES, MARIAN_NAMES, m2m_100, marian
+from weft_export.converters.text.settings import (
+    CONFIG,
+    Names,
+    TokenizerSettings,
+    read_settings,
+    read_tokenizer_json,
+    text_of,
+)
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
@@ -142,22 +146,13 @@ class _Tokens(NamedTuple):
 def _tokens(
     name: str, settings: TokenizerSettings, content: Mapping[str, Any] | None, vocab_size: int, *, spare: bool
 ) -> _Tokens:
-    if name == MARIAN:
-        names: Names = {**MARIAN_NAMES, **settings.named}
-        source = marian(settings, names, vocab_size, "source", spare=spare)
-        # An answer is only ever decoded: it has no ids but the model's own.
-        target = marian(settings, names, vocab_size, "target", spare=False)
-        contents = {SOURCE_FILE: source.content, TARGET_FILE: target.content}
-        languages = marian_languages(settings, source.ids)
-        return _Tokens(contents, source.ids, names, languages, source.num_unknown, source.notes)
-    if name == M2M_100:
-        names = {**M2M_NAMES, **settings.named}
-        tokens = m2m_100(settings, names, vocab_size, spare=spare)
-        languages = languages_of(name, settings, tokens.ids)
-        return _Tokens({JSON_FILE: tokens.content}, tokens.ids, names, languages, tokens.num_unknown, tokens.notes)
+    if name in {MARIAN, M2M_100}:
+        return _of_two_files(name, settings, vocab_size, spare=spare)
     kind = kind_of(name)
     if kind is not None:
-        names = names_of(kind, settings)
+        from weft_export.converters.text.remade import names_of, of_kind  # noqa: PLC0415 - late: others stay as they are
+
+        names: Names = names_of(kind, settings)
         tokenizer = of_kind(kind, settings, content, names)
         notes = () if content is None else _notes(name, as_it_is(settings, content), tokenizer)
     elif content is not None:
@@ -170,6 +165,23 @@ def _tokens(
     ids = {token: id_ for token, id_ in tokenizer.get_vocab(with_added_tokens=True).items() if id_ < vocab_size}
     languages = languages_of(name, settings, ids)
     return _Tokens({JSON_FILE: json.loads(tokenizer.to_str())}, ids, names, languages, notes=notes)
+
+
+def _of_two_files(name: str, settings: TokenizerSettings, vocab_size: int, *, spare: bool) -> _Tokens:
+    from weft_export.converters.text import two_files  # noqa: PLC0415 - late: for the two classes that have them
+
+    if name == M2M_100:
+        names: Names = {**two_files.M2M_NAMES, **settings.named}
+        tokens = two_files.m2m_100(settings, names, vocab_size, spare=spare)
+        languages = languages_of(name, settings, tokens.ids)
+        return _Tokens({JSON_FILE: tokens.content}, tokens.ids, names, languages, tokens.num_unknown, tokens.notes)
+    names = {**two_files.MARIAN_NAMES, **settings.named}
+    source = two_files.marian(settings, names, vocab_size, "source", spare=spare)
+    # An answer is only ever decoded: it has no ids but the model's own.
+    target = two_files.marian(settings, names, vocab_size, "target", spare=False)
+    contents = {SOURCE_FILE: source.content, TARGET_FILE: target.content}
+    languages = marian_languages(settings, source.ids)
+    return _Tokens(contents, source.ids, names, languages, source.num_unknown, source.notes)
 
 
 def _notes(name: str, given: Tokenizer, made_anew: Tokenizer) -> tuple[str, ...]:
@@ -201,6 +213,8 @@ def fitted(settings: TokenizerSettings, content: dict[str, Any], vocab_size: int
     without = [token["content"] for token in content["added_tokens"] if token["id"] >= vocab_size]
     if without:
         content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < vocab_size]
+        from weft_export.converters.text.added import without_embedding  # noqa: PLC0415 - late: few have such tokens
+
         notes.append(without_embedding(without))
     content["truncation"] = content["padding"] = None
     file = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

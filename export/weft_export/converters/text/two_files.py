@@ -12,10 +12,9 @@ from tokenizers.processors import TemplateProcessing
 from weft_export.converters.text.added import Added, added_beside
 from weft_export.converters.text.fast import made
 from weft_export.converters.text.json_file import read_ids, read_object_if_there
-from weft_export.converters.text.kind import Names, text_of
 from weft_export.converters.text.language_codes import M2M_100, WMT_21
 from weft_export.converters.text.pieces import SPACE
-from weft_export.converters.text.settings import SPECIAL, TokenizerSettings
+from weft_export.converters.text.settings import SPECIAL, Names, TokenizerSettings, text_of
 from weft_export.converters.text.spm_model import BPE, UNIGRAM, SpmModel, read_spm_model
 from weft_export.converters.text.spm_text import MARK, decoder, matchable, normalizer_of, splits_at_spaces
 from weft_export.converters.text.vocabulary import merges_of

@@ -7,10 +7,10 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.processors import PostProcessor
 
 from weft_export.converters.text.byte_level import bos_and_eos
-from weft_export.converters.text.kind import Additional, Joint, Names, TokenizerKind, framed, template, text_of
+from weft_export.converters.text.kind import Additional, Joint, TokenizerKind, framed, template
 from weft_export.converters.text.language_codes import MBART, MBART_50
 from weft_export.converters.text.pieces import FAIRSEQ_NAMES, SPACE
-from weft_export.converters.text.settings import MAX_IDS, Token, TokenizerSettings
+from weft_export.converters.text.settings import MAX_IDS, Names, Token, TokenizerSettings, text_of
 from weft_export.converters.text.vocabulary import Scores, Vocabulary
 from weft_export.errors import CheckpointError
 
