@@ -1,4 +1,7 @@
-"""A chat that must call a function: its arguments fit the function's schema, whole and streamed. tests/e2e/test_openai.py asks a real model."""
+"""A chat that must call a function: its arguments fit the function's schema, whole and streamed.
+
+tests/e2e/test_openai.py asks a real model.
+"""
 
 import asyncio
 
