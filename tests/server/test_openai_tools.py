@@ -1,13 +1,14 @@
-"""A chat that must call a function: its arguments fit the function's schema, whole and streamed."""
+"""A chat that must call a function: its arguments fit the function's schema, whole and streamed.
+
+tests/e2e/test_openai.py asks a real model.
+"""
 
 import asyncio
-import json
 
 import msgspec
 import pytest
 
-from chat_bundles import with_template
-from openai_calls import Client, Scripted, serving
+from openai_calls import Client, Scripted
 from weft_proto.v1 import common_pb2, generation_pb2
 from weft_server.errors import InvalidRequest
 
@@ -125,20 +126,3 @@ def test_a_schema_that_is_not_followed_is_that_of_the_tools(stream):
     status, _, answer = asyncio.run(Client(caller).send("POST", CHAT, body))
 
     assert (400, "tools", "tools has no end") == (status, answer["error"]["param"], answer["error"]["message"])
-
-
-def test_a_model_s_arguments_fit(tmp_path, demo_repository):
-    """Whatever it would have written, drawn or not, whole and streamed."""
-    with_template(demo_repository / "pydocs" / "1", tmp_path / "pydocs" / "1", b"{{ messages[0].content }}")
-    ask = ASK | {"model": "pydocs", "tool_choice": chosen(), "max_tokens": 200, "frequency_penalty": 2}
-
-    async def run():
-        async with serving(tmp_path, "pydocs") as client:
-            wholes = [await client.post(CHAT, **ask, temperature=each, seed=3) for each in (0, 2)]
-            return wholes, (await client.send("POST", CHAT, ask | {"stream": True, "temperature": 0}))[2]
-
-    wholes, events = asyncio.run(run())
-    arguments = [each["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] for each in wholes]
-    assert all(json.loads(each)["city"] in {"Paris", "Rome"} for each in arguments)
-    calls = [each["choices"][0]["delta"].get("tool_calls", []) for each in events if each != "[DONE]"]
-    assert arguments[0] == "".join(call["function"]["arguments"] for each in calls for call in each)
