@@ -18,6 +18,7 @@ class CallUsage:
         response_bytes: of what was given to the connection to be sent.
         input_tokens: tokens and patches of its inputs, once they are read.
         output_tokens: tokens that were produced for it, in all rows.
+        charged_tokens: those that were taken from the rate of its account.
         admitted: monotonic seconds at which the first of its sequences went on from the queue. 0: none did.
         first_token: monotonic seconds of its first token, or where it writes no text, of its first result. 0: none.
     """
@@ -26,8 +27,14 @@ class CallUsage:
     response_bytes: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    charged_tokens: int = 0
     admitted: float = 0.0
     first_token: float = 0.0
+
+    @property
+    def used_tokens(self) -> int:
+        """Tokens that it cost. A request that no model began cost none, also if its input was read."""
+        return self.input_tokens + self.output_tokens if self.admitted else 0
 
     def add(self, sequence: Sequence) -> None:
         """Take over what a sequence took until now."""

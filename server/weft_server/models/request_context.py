@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weft_server.errors import InvalidRequest
+from weft_server.models.allowed_models import ALL_MODELS, AllowedModels
 from weft_server.models.call_usage import CallUsage
 from weft_server.sequence import Priority, Sequence, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from weft_server.models.account import Account
     from weft_server.models.model import Model
     from weft_server.sequence import Adapter, Decoding
     from weft_server.source import Source
@@ -45,6 +47,9 @@ class RequestContext:
     # On whose account it goes: the name of a token or of a certificate, or what metadata says that is believed. Empty
     # for everybody who has none.
     tenant: str = ""
+    # Of the tenant, where the tokens file names it.
+    account: Account | None = None
+    allowed_models: AllowedModels = ALL_MODELS
     # Whether it is settled who calls. Whoever shows a certificate alone is known when the handler begins.
     is_known: bool = True
     priority: Priority = Priority.NORMAL
@@ -89,6 +94,8 @@ class RequestContext:
             deadline=self.deadline,
             request_id=self.request_id,
             tenant=self.tenant,
+            account=self.account,
+            allowed_models=self.allowed_models,
             priority=self.priority,
             peer=self.peer,
             usage=self.usage,
@@ -150,7 +157,10 @@ class RequestContext:
         return self.adapter.name if self.adapter else ""
 
     def sequence(self, source: Source, decoding: Decoding | None = None, **more: Any) -> Sequence:
-        """Return a sequence of this call. `more` are its other fields."""
+        """Return a sequence of this call, and charge its account. `more` are its other fields.
+
+        Raises Overloaded if it is the request's first one and the account has used up its rate.
+        """
         sequence = Sequence(
             request_id=self.request_id,
             source=source,
@@ -161,6 +171,8 @@ class RequestContext:
             **more,
         )
         sequence.times.accepted = self.started
+        if self.account and not sequence.is_counted:
+            self.account.charge(self.usage, sequence.num_input_tokens)
         self.sequences.append(sequence)
         return sequence
 
