@@ -29,6 +29,7 @@ CASES = {
         {
             "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
             "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+            "dashboards": {"enabled": True},
         },
         {"PodMonitor", "PrometheusRule"},
     ),

@@ -14,6 +14,7 @@ from weft_server.api.http_messages import HttpStream
 from weft_server.api.refusal import Refused, refusal_of
 from weft_server.config import read_config
 from weft_server.errors import RequestError
+from weft_server.models.allowed_models import ALL_MODELS
 from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.openai_api.answer_schemas import SCHEMAS, answer_of
@@ -55,6 +56,8 @@ def _close(schema):
 class Behaviours:
     """A Caller that asks what answers gRPC's calls, and notes what was asked."""
 
+    allowed_models = ALL_MODELS
+
     def __init__(self, methods):
         self._methods = methods
 
@@ -85,6 +88,8 @@ class Behaviours:
 
 class Scripted:
     """A Caller whose answers a test has written. A request that is an error is raised."""
+
+    allowed_models = ALL_MODELS
 
     def __init__(self, *answers):
         self.answers, self.asked, self.claimed = list(answers), [], []
@@ -199,6 +204,6 @@ async def serving(repository, *names, **settings):
         }
         yield Client(
             caller,
-            lambda selector: registry.find(selector).task,
+            lambda selector: registry.find(selector, ALL_MODELS).task,
             lambda resolved: spelling_of(vocabularies[resolved.name]),
         )

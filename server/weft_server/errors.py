@@ -77,6 +77,14 @@ class PermissionDenied(RequestError):
         super().__init__("ROLE_MISSING", f"{name!r} lacks the role {role}, which {what} needs")
 
 
+class ModelNotAllowed(RequestError):
+    """Who calls is known, and may not ask this model. Nothing is said of whether there is one."""
+
+    def __init__(self, model: str) -> None:
+        text = f"the caller's token does not open model {model[:128]!r}"
+        super().__init__("MODEL_NOT_ALLOWED", text, field="model")
+
+
 class PageRefused(RequestError):
     """A browser sends this for a page of an origin that may not call. It may say no origin: then "" is given."""
 
@@ -99,6 +107,7 @@ class Overloaded(RequestError):
     """A bound is reached. Each counts something, and has its reason.
 
     1. Requests that wait: QUEUE_FULL. Those of one tenant: TENANT_QUEUE_FULL.
+       Tokens that a tenant may use in a time: TENANT_TOKEN_RATE.
     2. Tokens that wait: TOKEN_BUDGET. Bytes of messages that are held or on their way, of answers that a caller has
        not read, of constraints, or of logits: BYTE_BUDGET. Open calls: TOO_MANY_CALLS.
     3. The time until the caller's deadline, which the queue takes: DEADLINE_TOO_NEAR.

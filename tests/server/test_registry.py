@@ -11,6 +11,7 @@ from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.config import read_config
 from weft_server.errors import InvalidRequest, ModelNotFound, ModelNotReady
 from weft_server.loading.loader import load_entry
+from weft_server.models.allowed_models import ALL_MODELS
 from weft_server.models.registry import LOADING_RETRY_S, ModelRegistry, RegistryEntry
 from weft_server.models.request_context import RequestContext
 from weft_server.telemetry.metrics import Metrics
@@ -20,7 +21,7 @@ def test_a_version_is_one_or_more(tmp_path):
     """Nought is outside the range that the proto states, not a version that is missing."""
     models = ModelRegistry([RegistryEntry("en-es", 1, tmp_path)])
     with pytest.raises(InvalidRequest) as refused:
-        models.find(common_pb2.ModelSelector(name="en-es", version=0))
+        models.find(common_pb2.ModelSelector(name="en-es", version=0), ALL_MODELS)
     assert "model.version" == refused.value.field
 
 
@@ -30,10 +31,10 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are(tmp_path):
         [RegistryEntry(name, version, tmp_path) for name in ("en-es", "digits") for version in (1, 2)]
     )
     with pytest.raises(ModelNotFound, match=r"^there is no model 'nope'; there are digits, en-es$"):
-        models.find(common_pb2.ModelSelector(name="nope"))
+        models.find(common_pb2.ModelSelector(name="nope"), ALL_MODELS)
     models = ModelRegistry([RegistryEntry(f"m{number:02}", 1, tmp_path) for number in range(30)])
     with pytest.raises(ModelNotFound, match=r"there are m00, .*, m09, 20 more$"):
-        models.find(common_pb2.ModelSelector(name="nope"))
+        models.find(common_pb2.ModelSelector(name="nope"), ALL_MODELS)
 
 
 @pytest.mark.parametrize(

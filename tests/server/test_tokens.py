@@ -26,9 +26,9 @@ def test_a_line_says_who_may_do_what():
         "\tops\tadmin,call cert:ops.example.com\n"
     )
 
-    assert ("alice", {Role.CALL}) == known.of_token(PLAIN)
-    assert ("alice", {Role.CALL, Role.METRICS}) == known.of_token("of-somebody-else")
-    assert ("ops", {Role.CALL, Role.ADMIN}) == known.of_certificate(["other", "ops.example.com"])
+    assert ("alice", {Role.CALL}) == known.of_token(PLAIN)[:2]
+    assert ("alice", {Role.CALL, Role.METRICS}) == known.of_token("of-somebody-else")[:2]
+    assert ("ops", {Role.CALL, Role.ADMIN}) == known.of_certificate(["other", "ops.example.com"])[:2]
 
 
 def test_a_sign_within_a_token_is_no_comment():
@@ -56,7 +56,7 @@ def test_nobody_else_is_known(token):
         ("", "names nobody"),
         ("# alice call x\n", "names nobody"),
         (f"alice {PLAIN}", "line 1: needs a name, roles and a token"),
-        (f"# a comment\nalice call {PLAIN} more", "line 2: needs"),
+        (f"# a comment\nalice call {PLAIN} more", "line 2: behind the token there may be"),
         (f"alice call, {PLAIN}", "line 1: there is no role ''; there are call, high, admin, metrics"),
         (f"alice root {PLAIN}", "there is no role 'root'"),
         (f"{'a' * 65} call {PLAIN}", "at most 64"),

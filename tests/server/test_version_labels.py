@@ -9,6 +9,7 @@ from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.bundle.repository import RepositoryError
 from weft_server.errors import InvalidRequest, ModelNotFound
 from weft_server.lifecycle.labels_file import read_labels, restrict
+from weft_server.models.allowed_models import ALL_MODELS
 from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.version_labels import VersionLabels
 
@@ -24,7 +25,7 @@ def _models(labels, *states):
 
 
 def _means(models, request_id=None, **selector):
-    return models.find(common_pb2.ModelSelector(name="m", **selector), request_id).version
+    return models.find(common_pb2.ModelSelector(name="m", **selector), ALL_MODELS, request_id).version
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.1, 0.5, 1.0])

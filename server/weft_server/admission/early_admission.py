@@ -52,6 +52,10 @@ class EarlyAdmission:
                 call.priority = _priority(value)
             elif key == self._tenant_key and call.is_known and not call.tenant:
                 call.tenant = _tenant(key, value)
+        if named:
+            call.allowed_models.check_shown(named)
+        if tasks and call.account:
+            call.account.check()
         self._check_room(call, tasks, named)
 
     def _check_room(self, call: RequestContext, tasks: Collection[common_pb2.Task.ValueType], named: str) -> None:

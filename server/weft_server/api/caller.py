@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from weft_proto.v1.methods import Method
     from weft_server.calls.call_gate import CallGate
+    from weft_server.models.allowed_models import AllowedModels
     from weft_server.models.request_context import RequestContext
 
 
@@ -37,6 +38,11 @@ class Caller:
         self.calls: list[RequestContext] = []
         # Set once a refusal for lack of room may be told.
         self._is_shed: asyncio.Event | None = None
+
+    @property
+    def allowed_models(self) -> AllowedModels:
+        """Those that the request may name."""
+        return self._context.allowed_models
 
     def claim(self, priority: Priority) -> None:
         """Take the class that a request asks for in its body, before its first call. Raises PermissionDenied."""

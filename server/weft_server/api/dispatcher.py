@@ -108,7 +108,8 @@ class Dispatcher:
         if not (route and route.is_open):
             # Nothing is told to strangers.
             identity = self._access.of_headers(request.path, request.headers, request.certificate)
-            call.tenant, call.may_be_high = identity.name, Role.HIGH in identity.roles
+            self._access.note(call, identity)
+            call.may_be_high = Role.HIGH in identity.roles
         call.came_by(request.peer)
         if route is None:
             raise MethodNotFound(request.path)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from weft_server.auth.credentials import Credentials
+    from weft_server.models.request_context import RequestContext
 
 _SCHEME = "bearer "
 # What any certificate may do that an authority of ours has signed, where no file says more.
@@ -29,6 +30,12 @@ class Authorization:
     def asks(self) -> bool:
         """Whether callers have to say who they are."""
         return self._credentials.tokens is not None or self._credentials.shows_certificates
+
+    def note(self, call: RequestContext, identity: Identity) -> None:
+        """Note in a call who makes it, which models it may ask, and on whose account it goes."""
+        call.tenant, call.allowed_models = identity.name, identity.models
+        if identity.is_listed:
+            call.account = self._credentials.accounts.of(identity)
 
     def of_metadata(self, method: str, metadata: Collection[tuple[str, str | bytes]]) -> Identity | None:
         """Return who calls a method of gRPC, or None when only their certificate says: then ask `of_peer`.

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from weft_server.auth.accounts import Accounts
 from weft_server.auth.certificates import Certificates, CertificatesError
 from weft_server.auth.file_watch import MAX_BYTES, FileWatch, wait_until_still
 from weft_server.auth.tokens import Tokens, TokensError
@@ -47,6 +48,8 @@ class Credentials:
         if faults:
             raise ConfigError("\n".join(faults))
         self._tell_expiry()
+        self.accounts = Accounts(lambda: self.tokens.rates if self.tokens else ())
+        metrics.tenant_usage = self.accounts.usage
 
     @property
     def certificates(self) -> Certificates | None:

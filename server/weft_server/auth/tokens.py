@@ -1,11 +1,12 @@
-"""The file that says who may call: a line for each, `NAME ROLES TOKEN`.
+"""The file that says who may call: a line for each, `NAME ROLES TOKEN`, and behind that `models=` and `rate=`.
 
     # who     may do         and is known by
     website   call           sha256:9c56cc51b374c3ba189210d5b6d4bf57790d351c96c47c02190ecf1e430635ab
     scraper   metrics        4f2c0e6b9d1a77c35b8e
     operator  call,admin     cert:operator.example.com
+    team-a    call           7d1f0a52c0e94d6b8a11  models=en-es,pydocs:german rate=60000/min
 
-A name may have several lines: one token for the change from another.
+A name may have several lines: one token for the change from another. They have one rate, and use it together.
 """
 
 import hmac
@@ -14,6 +15,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple
+
+from weft_server.auth.grants import NUM_FIRST, GrantError, grants_of
+from weft_server.models.account import TokenRate
+from weft_server.models.allowed_models import ALL_MODELS, AllowedModels
 
 MAX_NAME = 64
 # A shorter token may be guessed.
@@ -41,6 +46,10 @@ class Identity(NamedTuple):
 
     name: str
     roles: frozenset[Role]
+    models: AllowedModels = ALL_MODELS
+    rate: TokenRate | None = None
+    # Whether a line of the file says so. Else it is anyone, or anyone who is signed.
+    is_listed: bool = False
 
 
 ANYONE = Identity("", frozenset(Role))
@@ -57,6 +66,8 @@ class Tokens:
         """Read a tokens file. Raises TokensError."""
         self._by_digest: dict[bytes, tuple[bytes, Identity]] = {}
         self._by_name: dict[str, Identity] = {}
+        # By the name, of each who has a line.
+        self.rates: dict[str, TokenRate | None] = {}
         faults = []
         for number, line in enumerate(text.splitlines(), 1):
             words = _COMMENT.sub("", line).split()
@@ -87,16 +98,26 @@ class Tokens:
 
     def _add(self, words: list[str]) -> str:
         """Add a line. Returns what is wrong with it, or nothing."""
-        if len(words) != 3:
+        if len(words) < NUM_FIRST:
             return "needs a name, roles and a token, with spaces between them and none in them"
-        name, roles, token = words
+        name, roles, token, *more = words
         if len(name) > MAX_NAME or not (name.isascii() and name.isprintable()):
             return f"its name must be at most {MAX_NAME} printable ASCII characters"
         if unknown := sorted(set(roles.split(",")) - set(Role)):
             # Where the columns are in another order, this word is the token.
             what = f"there is no role {unknown[0]!r}" if len(unknown[0]) < MIN_TOKEN else "its second word is no role"
             return f"{what}; there are {', '.join(Role)}"
-        identity = Identity(name, frozenset(map(Role, roles.split(","))))
+        try:
+            models, rate = grants_of(more)
+        except GrantError as error:
+            return str(error)
+        return self._add_identity(
+            Identity(name, frozenset(map(Role, roles.split(","))), models, rate, is_listed=True), token
+        )
+
+    def _add_identity(self, identity: Identity, token: str) -> str:
+        if self.rates.setdefault(identity.name, identity.rate) != identity.rate:
+            return f"another line of {identity.name!r} has another rate, or none"
         if token.startswith(_CERTIFICATE):
             return self._add_certificate(token.removeprefix(_CERTIFICATE), identity)
         return self._add_token(token, identity)

@@ -126,6 +126,7 @@ class CallGate:
             elif call.has_deadline and _is_late(call):
                 call.code, call.reason = DEADLINE_EXCEEDED, DeadlineExpired().reason
             self._metrics.count_call(call.metrics, call.code, call.reason, call.ended - call.started)
+        _charge(calls)
         told = _told(calls)
         self._access_log.write(calls[0], told.code, told.reason)
 
@@ -136,6 +137,7 @@ class CallGate:
         if isinstance(error, PermissionDenied):
             call.tenant = error.name
         self._metrics.count_call(call.metrics, status.code.name, error.reason, self._last_call - call.started)
+        _charge((call,))
         self._access_log.write(call, status.code.name, error.reason)
         return with_request_id(status, call)
 
@@ -166,6 +168,14 @@ class CallGate:
         if status.error_id:
             _log.error("bug", error_id=status.error_id, method=call.method, request_id=call.request_id, exc_info=error)
         return status
+
+
+def _charge(calls: Sequence[RequestContext]) -> None:
+    """Count a request under its account, if it has one. All calls that are made for it have one usage."""
+    first = calls[0]
+    if first.account:
+        asked = next((call.metrics for call in calls if call.metrics), None)
+        first.account.ended(asked.name if asked else "", first.usage)
 
 
 def _told(calls: Sequence[RequestContext]) -> RequestContext:

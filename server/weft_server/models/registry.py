@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft_proto.v1 import bundle_pb2
+    from weft_server.models.allowed_models import AllowedModels
     from weft_server.models.model import Model
     from weft_server.models.request_context import RequestContext
     from weft_server.sequence import Standing
@@ -96,8 +97,10 @@ class ModelRegistry:
         else:
             self._labels[name] = labels
 
-    def find(self, selector: common_pb2.ModelSelector, request_id: str | None = None) -> RegistryEntry:
-        """The entry that a selector with a name means. There are three cases.
+    def find(
+        self, selector: common_pb2.ModelSelector, allowed: AllowedModels, request_id: str | None = None
+    ) -> RegistryEntry:
+        """The entry that a selector with a name means, if it is allowed. There are three cases.
 
         1. It has a version: that one.
         2. It has a label: the version that bears it.
@@ -107,8 +110,9 @@ class ModelRegistry:
             raise InvalidRequest("model.name", "is required", "MODEL_REQUIRED")
         if selector.HasField("version") and not selector.version:
             raise InvalidRequest("model.version", "must be at least 1, not 0")
+        allowed.check(selector.name, selector.adapter)
         if not self.versions(selector.name):
-            raise ModelNotFound(f"there is no model {selector.name[:128]!r}; there are {self._names()}")
+            raise ModelNotFound(f"there is no model {selector.name[:128]!r}; there are {self._names(allowed)}")
         if selector.WhichOneof("version_choice") is None:
             return self._default(selector.name, request_id)
         version = selector.version
@@ -153,7 +157,11 @@ class ModelRegistry:
             raise InvalidRequest("model.name", f"is required with {field}", "MODEL_REQUIRED")
 
         def meant() -> RegistryEntry:
-            entry = self.find(selector, call.request_id) if selector.name else self._only(tasks, call.request_id)
+            if selector.name:
+                entry = self.find(selector, call.allowed_models, call.request_id)
+            else:
+                entry = self._only(tasks, call)
+                call.allowed_models.check(entry.name, selector.adapter)
             if entry.answers and entry.task not in tasks:
                 has, wants = TASKS[entry.task].name, TASKS[tasks[0]].name
                 raise InvalidRequest("model.name", f"{entry.name!r} is for {has}, not {wants}", "WRONG_INPUT_KIND")
@@ -177,41 +185,32 @@ class ModelRegistry:
         """Do as `take` with the model that a selector names. `check` refuses what is not fit, before it wakes."""
 
         def meant() -> RegistryEntry:
-            entry = self.find(selector, call.request_id)
+            entry = self.find(selector, call.allowed_models, call.request_id)
             if entry.answers:
                 check(entry)
             return entry
 
         return await _taken(call, meant, selector.adapter)
 
-    def _only(self, tasks: tuple[common_pb2.Task.ValueType, ...], request_id: str) -> RegistryEntry:
-        """The one model of the first of `tasks` that has any, at the version that `_default` says."""
+    def _only(self, tasks: tuple[common_pb2.Task.ValueType, ...], call: RequestContext) -> RegistryEntry:
+        """The one model of the first of `tasks` that has any for its caller, at the version that `_default` says."""
+        shown = [entry for entry in self.entries if call.allowed_models.shows(entry.name)]
         for task in tasks:
-            names = {entry.name for entry in self.entries if entry.task == task and entry.answers}
+            names = {entry.name for entry in shown if entry.task == task and entry.answers}
             if len(names) > 1:
                 raise InvalidRequest("model.name", f"is required: one of {', '.join(sorted(names))}", "MODEL_REQUIRED")
             if names:
-                return self._default(names.pop(), request_id)
+                return self._default(names.pop(), call.request_id)
         task = tasks[0]
-        if any(entry.state == model_pb2.MODEL_STATE_LOADING for entry in self.entries):
+        if any(entry.state == model_pb2.MODEL_STATE_LOADING for entry in shown):
             raise ModelNotReady("models are loading", LOADING_RETRY_S)
-        self._tell_of_refused(task)
-        raise ModelNotFound(f"there is no model for {TASKS[task].name}; there are {self._names()}")
+        _tell_of_refused(shown, task)
+        names_shown = self._names(call.allowed_models)
+        raise ModelNotFound(f"there is no model for {TASKS[task].name}; there are {names_shown}")
 
-    def _tell_of_refused(self, task: common_pb2.Task.ValueType) -> None:
-        """Raise ModelNotReady if a model that was refused is for `task`, or may be."""
-        refused = [entry for entry in self.entries if entry.state == model_pb2.MODEL_STATE_FAILED]
-        known = [entry for entry in refused if entry.task == task]
-        unknown = [entry for entry in refused if entry.task == common_pb2.TASK_UNSPECIFIED]
-        entry = next(iter(known + unknown), None)
-        if entry is None:
-            return
-        may = "" if known else ", whose task is not known,"
-        who = f"model {entry.name!r} version {entry.version}{may} was refused"
-        raise ModelNotReady(f"no model for {TASKS[task].name} is ready: {who}: {entry.error}")
-
-    def _names(self) -> str:
-        names = sorted({entry.name for entry in self.entries if entry.state != model_pb2.MODEL_STATE_DRAINING})
+    def _names(self, allowed: AllowedModels) -> str:
+        here = [entry for entry in self.entries if entry.state != model_pb2.MODEL_STATE_DRAINING]
+        names = sorted({entry.name for entry in here if allowed.shows(entry.name)})
         more = [f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
         return ", ".join(names[:MAX_NAMES] + more) or "none"
 
@@ -235,6 +234,19 @@ def not_ready(entry: RegistryEntry | model_pb2.Model) -> ModelNotReady:
     if entry.state == model_pb2.MODEL_STATE_FAILED:
         return ModelNotReady(f"{which} was refused: {entry.error}")
     return ModelNotReady(f"{which} is loading", LOADING_RETRY_S)
+
+
+def _tell_of_refused(entries: list[RegistryEntry], task: common_pb2.Task.ValueType) -> None:
+    """Raise ModelNotReady if a model that was refused is for `task`, or may be."""
+    refused = [entry for entry in entries if entry.state == model_pb2.MODEL_STATE_FAILED]
+    known = [entry for entry in refused if entry.task == task]
+    unknown = [entry for entry in refused if entry.task == common_pb2.TASK_UNSPECIFIED]
+    entry = next(iter(known + unknown), None)
+    if entry is None:
+        return
+    may = "" if known else ", whose task is not known,"
+    who = f"model {entry.name!r} version {entry.version}{may} was refused"
+    raise ModelNotReady(f"no model for {TASKS[task].name} is ready: {who}: {entry.error}")
 
 
 def _place(entry: RegistryEntry) -> tuple[str, int]:

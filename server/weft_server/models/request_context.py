@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weft_server.errors import InvalidRequest
+from weft_server.models.allowed_models import ALL_MODELS, AllowedModels
 from weft_server.sequence import Priority, Sequence, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from weft_server.models.account import Account
     from weft_server.models.model import Model
     from weft_server.sequence import Adapter, Decoding
     from weft_server.source import Source
@@ -37,6 +39,7 @@ class CallUsage:
         response_bytes: of what was given to the connection to be sent.
         input_tokens: tokens and patches of its inputs, once they are read.
         output_tokens: tokens that were produced for it, in all rows.
+        charged_tokens: those that were taken from the rate of its account.
         admitted: monotonic seconds at which the first of its sequences went on from the queue. 0: none did.
         first_token: monotonic seconds of its first token, or where it writes no text, of its first result. 0: none.
     """
@@ -45,8 +48,14 @@ class CallUsage:
     response_bytes: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    charged_tokens: int = 0
     admitted: float = 0.0
     first_token: float = 0.0
+
+    @property
+    def used_tokens(self) -> int:
+        """Tokens that it cost. A request that no model began cost none, also if its input was read."""
+        return self.input_tokens + self.output_tokens if self.admitted else 0
 
     def add(self, sequence: Sequence) -> None:
         """Take over what a sequence took until now."""
@@ -75,6 +84,9 @@ class RequestContext:
     # On whose account it goes: the name of a token or of a certificate, or what metadata says that is believed. Empty
     # for everybody who has none.
     tenant: str = ""
+    # Of the tenant, where the tokens file names it.
+    account: Account | None = None
+    allowed_models: AllowedModels = ALL_MODELS
     # Whether it is settled who calls. Whoever shows a certificate alone is known when the handler begins.
     is_known: bool = True
     priority: Priority = Priority.NORMAL
@@ -119,6 +131,8 @@ class RequestContext:
             deadline=self.deadline,
             request_id=self.request_id,
             tenant=self.tenant,
+            account=self.account,
+            allowed_models=self.allowed_models,
             priority=self.priority,
             peer=self.peer,
             usage=self.usage,
@@ -180,7 +194,10 @@ class RequestContext:
         return self.adapter.name if self.adapter else ""
 
     def sequence(self, source: Source, decoding: Decoding | None = None, **more: Any) -> Sequence:
-        """Return a sequence of this call. `more` are its other fields."""
+        """Return a sequence of this call, and charge its account. `more` are its other fields.
+
+        Raises Overloaded if it is the request's first one and the account has used up its rate.
+        """
         sequence = Sequence(
             request_id=self.request_id,
             source=source,
@@ -191,6 +208,8 @@ class RequestContext:
             **more,
         )
         sequence.times.accepted = self.started
+        if self.account and not sequence.is_counted:
+            self.account.charge(self.usage, sequence.num_input_tokens)
         self.sequences.append(sequence)
         return sequence
 

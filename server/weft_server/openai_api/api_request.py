@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from weft_proto.v1 import common_pb2
     from weft_proto.v1.methods import Method
+    from weft_server.models.allowed_models import AllowedModels
     from weft_server.sequence import Priority
 
 
@@ -20,6 +21,10 @@ Spelling = Callable[[int, bool], bytes | None]
 
 class Caller(Protocol):
     """Makes the calls of one request. Each raises Refused, which is counted and logged already."""
+
+    @property
+    def allowed_models(self) -> AllowedModels:
+        """Those that the request may name."""
 
     def claim(self, priority: Priority) -> None:
         """Take the class that the body asks for, before the first call. Raises PermissionDenied."""

@@ -32,7 +32,8 @@ async def models(http: ApiRequest) -> HttpResponse:
     cards: dict[str, Any] = {}
     for each in answering:
         for name in _names(each, several=versions[each.name] > 1):
-            cards[name] = _card(name, each)
+            if http.caller.allowed_models.allows(*_plain(name)):
+                cards[name] = _card(name, each)
     return HttpResponse(200, msgspec.json.encode({"object": "list", "data": list(cards.values())}))
 
 
@@ -54,6 +55,12 @@ def _names(each: model_pb2.Model, *, several: bool) -> Iterator[str]:
         yield name
         for adapter in each.adapters:
             yield f"{name}:{adapter}"
+
+
+def _plain(name: str) -> tuple[str, str]:
+    """Return model and adapter of a name, without the version."""
+    whole, _, adapter = name.partition(":")
+    return whole.partition("@")[0], adapter
 
 
 def _card(name: str, each: model_pb2.Model) -> dict[str, Any]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from weft_server.api.http_messages import HttpRequest, Response
     from weft_server.api.refusal import Refusal
+    from weft_server.models.allowed_models import AllowedModels
     from weft_server.models.registry import ModelRegistry
     from weft_server.openai_api.api_request import Caller, Spelling
 
@@ -81,9 +82,9 @@ ENDPOINTS = (
 def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requests: int = 256) -> Iterator[Route]:
     """Yield the route of each endpoint. A body has at most `max_request_bytes`, and a model's queue has places."""
 
-    def task_of(selector: common_pb2.ModelSelector) -> common_pb2.Task.ValueType:
+    def task_of(allowed: AllowedModels, selector: common_pb2.ModelSelector) -> common_pb2.Task.ValueType:
         try:
-            return models.find(selector).task
+            return models.find(selector, allowed).task
         except RequestError:
             # The call that is made then says so.
             return common_pb2.TASK_UNSPECIFIED
@@ -126,7 +127,7 @@ class _Served:
     def __init__(
         self,
         endpoint: Endpoint,
-        task_of: Callable[[Any], common_pb2.Task.ValueType],
+        task_of: Callable[[AllowedModels, Any], common_pb2.Task.ValueType],
         spelling: Callable[[common_pb2.ResolvedModel], Spelling | None],
         most_together: int,
     ) -> None:
@@ -137,7 +138,7 @@ class _Served:
         """Answer a request. Raises Refused and RequestError."""
         asked = ApiRequest(
             caller,
-            self._task_of,
+            partial(self._task_of, caller.allowed_models),
             self._spelling_of,
             caller.name(),
             request.body,

@@ -29,6 +29,7 @@ from weft_server.tally import Tally
 LIVE = "live"
 ACCEPTING = "accepting"
 READY = ""
+MODEL_PREFIX = "model/"
 # A watch ends this soon once requests are refused. A client that watches this very server starts it again at once.
 REWATCH_S = 0.5
 MAX_WATCHES = 2000
@@ -93,11 +94,11 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
     async def set_model(self, name: str, *, serving: bool) -> None:
         """Say whether a model answers, in any version. Ignored once the server drains."""
         if not self._draining:
-            self._set({f"model/{name}": _SERVING if serving else _NOT_SERVING})
+            self._set({f"{MODEL_PREFIX}{name}": _SERVING if serving else _NOT_SERVING})
 
     async def forget_model(self, name: str) -> None:
         """Know a model no more, for no version of it is left. Its watchers get SERVICE_UNKNOWN."""
-        self._statuses.pop(f"model/{name}", None)
+        self._statuses.pop(f"{MODEL_PREFIX}{name}", None)
         self._tell()
 
     async def drain(self) -> None:

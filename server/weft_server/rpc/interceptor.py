@@ -15,7 +15,7 @@ from weft_server.admission.message_limits import check_of, max_bytes
 from weft_server.calls.access_log import CANCELLED, OK
 from weft_server.errors import MethodNotFound, Overloaded, RequestError
 from weft_server.models.request_context import REQUEST_CONTEXT, REQUEST_ID_KEY, RequestContext
-from weft_server.rpc.health import is_open
+from weft_server.rpc.health import MODEL_PREFIX, is_open
 from weft_server.rpc.standard_services import answering, reflecting
 from weft_server.transport.handlers import Parser, abort, behaviour_of, let_go, refusing, sending
 
@@ -72,7 +72,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
             call.is_known = True
             raise
         if caller:
-            call.is_known, call.tenant = True, caller.name
+            call.is_known = True
+            self._access.note(call, caller)
         if method.startswith(_OURS):
             known = METHOD_AT.get(method)
             self.gate.admit(call, known.tasks if known else (), details.invocation_metadata)
@@ -87,10 +88,12 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
         async def why(context: Any) -> Status:
             try:
-                call.tenant = self._access.of_call(method, context).name or call.tenant
+                identity = self._access.of_call(method, context)
             except RequestError as unknown:
                 call.metrics = None
                 return await self._refused(call, context, unknown)
+            if identity.name:
+                self._access.note(call, identity)
             return await self._refused(call, context, error)
 
         return refusing(why)
@@ -121,7 +124,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
             def admit(request: Any, context: Any) -> None:
                 if not is_open(request.service):
-                    self._access.of_call(method, context)
+                    identity = self._access.of_call(method, context)
+                    identity.models.check_shown(request.service.removeprefix(MODEL_PREFIX))
 
             return answering(handler, parser, self._receive_probe, outgoing, admit)
         assert method.startswith(_REFLECTION), f"{method} is answered and not guarded. This is a bug."
@@ -174,7 +178,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         """
         # Who sent no token is known by a certificate, which only the context has.
         if not call.is_known:
-            call.tenant = self._access.of_peer(method, context).name
+            self._access.note(call, self._access.of_peer(method, context))
             self.traffic.claim(call)
         call.came_by(context.peer())
         return parser.parse(await self.gate.receive(call, context, parser.weigh))

@@ -22,15 +22,17 @@ class ModelServicer:
     def __init__(self, models: ModelRegistry, config: ServerConfig) -> None:
         self._models, self._config = models, config
 
-    async def list_models(self, _call: RequestContext, _request: model_pb2.ListModelsRequest) -> Any:
-        """Answer with every entry."""
-        listed = [await model_proto(entry, self._models, self._config) for entry in tuple(self._models.entries)]
+    async def list_models(self, call: RequestContext, _request: model_pb2.ListModelsRequest) -> Any:
+        """Answer with every entry that the caller may ask, or of which it may ask an adapter."""
+        entries = [entry for entry in self._models.entries if call.allowed_models.shows(entry.name)]
+        listed = [_shown(await model_proto(entry, self._models, self._config), call) for entry in entries]
         return model_pb2.ListModelsResponse(models=listed)
 
-    async def get_model(self, _call: RequestContext, request: model_pb2.GetModelRequest) -> Any:
+    async def get_model(self, call: RequestContext, request: model_pb2.GetModelRequest) -> Any:
         """Answer with one entry."""
-        entry = self._models.find(request.model)
-        return model_pb2.GetModelResponse(model=await model_proto(entry, self._models, self._config))
+        entry = self._models.find(request.model, call.allowed_models)
+        model = await model_proto(entry, self._models, self._config)
+        return model_pb2.GetModelResponse(model=_shown(model, call))
 
 
 class ModelAdminServicer:
@@ -80,6 +82,12 @@ async def model_proto(entry: RegistryEntry, models: ModelRegistry, config: Serve
         if CANARY in proto.version_labels:
             proto.canary_share = labels.share
     return proto
+
+
+def _shown(model: model_pb2.Model, call: RequestContext) -> model_pb2.Model:
+    """Leave out the adapters that a caller may not ask."""
+    model.adapters[:] = [each for each in model.adapters if call.allowed_models.allows(model.name, each)]
+    return model
 
 
 def _which(request: Any) -> tuple[str, int | None]:

@@ -180,6 +180,8 @@ class Metrics(Collector):
         self.certificate_expiry = 0.0
         # Of each CUDA device, by its number: what the models that were placed there take.
         self.claimed_bytes: Callable[[], dict[str, int]] = dict
+        # What each name of the tokens file used of each model, by the names of counters.
+        self.tenant_usage: Callable[[], list[tuple[str, str, dict[str, int]]]] = list
         # What peers hold, by the names of gauges, and what was given up, by the names of counters.
         self.traffic: Callable[[], dict[str, float]] = dict
         self.log_events_dropped: Callable[[], int] = int
@@ -223,10 +225,10 @@ class Metrics(Collector):
         models = list(self.models.values())
         # Once for all gauges, so that they agree.
         gauges = {model.labels: model.gauges() for model in models if model.name}
-        traffic = self.traffic()
+        traffic, tenants = self.traffic(), self.tenant_usage()
         for spec in TABLE:
             if not spec.per_model:
-                yield self._of_server(spec, traffic)
+                yield _of_tenants(spec, tenants) if "tenant" in spec.label else self._of_server(spec, traffic)
             elif spec.kind == "counter":
                 yield _counters(spec, models)
             elif spec.kind == "gauge":
@@ -259,6 +261,13 @@ class Metrics(Collector):
         family_of = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
         # A registry without a server beside it, as tests have it, knows no traffic.
         return family_of(PREFIX + spec.name, spec.help, value=float(values.get(spec.name, 0)))
+
+
+def _of_tenants(spec: Spec, usage: list[tuple[str, str, dict[str, int]]]) -> CounterMetricFamily:
+    family = CounterMetricFamily(PREFIX + spec.name, spec.help, labels=spec.label.split(", "))
+    for tenant, model, counts in usage:
+        family.add_metric([tenant, model], counts[spec.name])
+    return family
 
 
 def _counters(spec: Spec, models: list[ModelMetrics]) -> CounterMetricFamily:

@@ -14,7 +14,10 @@ TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 class Spec(NamedTuple):
-    """One metric. Its name is without the prefix, its labels those beside model, version and task."""
+    """One metric. Its name is without the prefix. Its label is one beside model, version and task.
+
+    Where it is not `per_model`, it has no other labels than its own, which may be several: "tenant, model".
+    """
 
     kind: str
     name: str
@@ -98,6 +101,27 @@ TABLE = (
     ),
     Spec("counter", "adapter_loads_total", "Adapters loaded, by result: ready or refused.", "result"),
     Spec("counter", "adapter_evictions_total", "Adapters that left the memory for others."),
+    Spec(
+        "counter",
+        "tenant_requests_total",
+        "Requests of each name of the tokens file, however they ended. Without a model if none was found.",
+        "tenant, model",
+        per_model=False,
+    ),
+    Spec(
+        "counter",
+        "tenant_input_tokens_total",
+        "Input tokens of a name's requests that a model began. A request that makes several calls has those of all.",
+        "tenant, model",
+        per_model=False,
+    ),
+    Spec(
+        "counter",
+        "tenant_output_tokens_total",
+        "Tokens produced for a name's requests, in all rows, however they ended.",
+        "tenant, model",
+        per_model=False,
+    ),
     Spec("counter", "model_loads_total", "Bundles loaded, by result: ready or refused.", "result", per_model=False),
     Spec(
         "counter",

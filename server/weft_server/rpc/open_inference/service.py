@@ -56,12 +56,12 @@ class OpenInferenceServicer:
     async def _server_metadata(self, _call: RequestContext, _request: Any) -> Any:
         return open_inference_pb2.ServerMetadataResponse(name="weft", version=self._version)
 
-    async def _model_ready(self, _call: RequestContext, request: open_inference_pb2.ModelReadyRequest) -> Any:
-        entry = self._models.find(selector_of(request.name, request.version))
+    async def _model_ready(self, call: RequestContext, request: open_inference_pb2.ModelReadyRequest) -> Any:
+        entry = self._models.find(selector_of(request.name, request.version), call.allowed_models)
         return open_inference_pb2.ModelReadyResponse(ready=entry.answers)
 
-    async def _model_metadata(self, _call: RequestContext, request: open_inference_pb2.ModelMetadataRequest) -> Any:
-        entry = self._models.find(selector_of(request.name, request.version))
+    async def _model_metadata(self, call: RequestContext, request: open_inference_pb2.ModelMetadataRequest) -> Any:
+        entry = self._models.find(selector_of(request.name, request.version), call.allowed_models)
         if not entry.answers:
             raise not_ready(entry)
         signature = signature_of(entry.name, entry.task)
