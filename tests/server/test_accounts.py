@@ -9,7 +9,7 @@ from weft_server.auth.tokens import Tokens, TokensError
 from weft_server.errors import ModelNotAllowed, Overloaded
 from weft_server.models.account import Account, TokenBucket, TokenRate
 from weft_server.models.allowed_models import ALL_MODELS, AllowedModels
-from weft_server.models.request_context import CallUsage
+from weft_server.models.call_usage import CallUsage
 
 PLAIN = "correct-horse-battery"
 

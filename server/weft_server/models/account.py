@@ -11,7 +11,7 @@ from weft_server.errors import Overloaded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft_server.models.request_context import CallUsage
+    from weft_server.models.call_usage import CallUsage
 
 
 class TokenRate(NamedTuple):

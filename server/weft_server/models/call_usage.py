@@ -1,0 +1,52 @@
+"""What one request took: bytes, tokens, and when it came on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weft_server.sequence import Sequence
+
+
+@dataclass(slots=True, eq=False)
+class CallUsage:
+    """One for all calls that are made for a request.
+
+    Attributes:
+        request_bytes: of its message or body, as it came. 0 until it has come whole.
+        response_bytes: of what was given to the connection to be sent.
+        input_tokens: tokens and patches of its inputs, once they are read.
+        output_tokens: tokens that were produced for it, in all rows.
+        charged_tokens: those that were taken from the rate of its account.
+        admitted: monotonic seconds at which the first of its sequences went on from the queue. 0: none did.
+        first_token: monotonic seconds of its first token, or where it writes no text, of its first result. 0: none.
+    """
+
+    request_bytes: int = 0
+    response_bytes: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    charged_tokens: int = 0
+    admitted: float = 0.0
+    first_token: float = 0.0
+
+    @property
+    def used_tokens(self) -> int:
+        """Tokens that it cost. A request that no model began cost none, also if its input was read."""
+        return self.input_tokens + self.output_tokens if self.admitted else 0
+
+    def add(self, sequence: Sequence) -> None:
+        """Take over what a sequence took until now."""
+        times = sequence.times
+        self.admitted = _earlier(self.admitted, times.admitted)
+        self.first_token = _earlier(self.first_token, times.first_token)
+        # What it reads again is another sequence's.
+        if not sequence.is_counted:
+            self.input_tokens += sequence.num_input_tokens
+            self.output_tokens += sequence.num_output_tokens
+
+
+def _earlier(one: float, other: float) -> float:
+    """The earlier of two times. 0 is none."""
+    return min(one, other) if one and other else one or other
