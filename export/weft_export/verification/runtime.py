@@ -13,7 +13,8 @@ from weft_export.checkpoints.random_requests import RandomRequest
 from weft_export.graphs.answering import Run
 from weft_export.graphs.graphs import Graph
 from weft_export.verification.adapted_session import AdaptedSession
-from weft_export.verification.session import is_paged_session, onnxruntime, open_session
+from weft_export.verification.paged_session import PagedSession
+from weft_export.verification.session import onnxruntime, open_session
 from weft_proto.bundle_rules import READS_ALL
 from weft_proto.v1 import bundle_pb2
 
@@ -39,7 +40,7 @@ def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
         graph = by_role[role]
         if role not in sessions:
             sessions[role] = open_session(directory / graph.file_name)
-        if is_paged_session(sessions[role]):
+        if isinstance(sessions[role], PagedSession):
             fed = {name: tensor.numpy() for name, tensor in inputs.items()}
             told = run_in_place(sessions[role], fed, graph.states)
             return {name: torch.from_numpy(output) for name, output in told.items()}
@@ -68,11 +69,9 @@ def run_in_place(
 
     The present of a cache or a memory is written over its past, as in a server. That of a recurrent state is not.
     """
-    if is_paged_session(session):
+    if isinstance(session, PagedSession):
         fed = session.packed(arrays, states)
-        told: dict[str, NDArray[Any]]
-        told = session.unpack(fed, run_in_place(session.session, fed, states), arrays, states)
-        return told
+        return session.unpack(fed, run_in_place(session.session, fed, states), arrays, states)
     binding = session.io_binding()
     bound = session.whole(arrays) if isinstance(session, AdaptedSession) else arrays
     outputs = {}

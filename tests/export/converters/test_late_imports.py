@@ -29,8 +29,8 @@ def imported(directory):
 @pytest.mark.parametrize(
     ("kind", "most", "of_others"),
     [
-        (next(each for each in DECODERS if each.name == "llama"), 95, "encoder_only"),
-        (next(each for each in CLASSIFIERS if each.name == "bert"), 102, "decoder_only"),
+        (next(each for each in DECODERS if each.name == "llama"), 96, "encoder_only"),
+        (next(each for each in CLASSIFIERS if each.name == "bert"), 103, "decoder_only"),
     ],
     ids=["llama", "bert"],
 )
