@@ -77,8 +77,8 @@ def values_of_the_page():
 
 
 def by_kind(objects):
-    """One object of each kind: of Services, the headless one."""
-    return {each["kind"]: each for each in objects if not each["metadata"]["name"].endswith("-http")}
+    """One object of each kind: of Services, the headless one, and no dashboards."""
+    return {each["kind"]: each for each in objects if not each["metadata"]["name"].endswith(("-http", "-dashboards"))}
 
 
 def pod_of(objects):
@@ -170,7 +170,7 @@ def test_every_object_says_whose_it_is(rendered):
 
             assert "translation" == each["namespace"]
             assert labels.items() <= each["labels"].items()
-            assert re.fullmatch(f"({begins.get(case, f'{case}-weft')})(-http)?|serving", each["name"])
+            assert re.fullmatch(f"({begins.get(case, f'{case}-weft')})(-http|-dashboards)?|serving", each["name"])
     assert "prometheus" == by_kind(rendered["observed"])["PodMonitor"]["metadata"]["labels"]["release"]
 
 
