@@ -179,9 +179,9 @@ def _text_of(hf: HfCheckpoint, sizes: Any, task: common_pb2.Task.ValueType, side
     text.target_languages.extend(targets)
     # A model of several languages is told the one to write by this token, so each of them has its own.
     # Behind what a Whisper's answers begin with, generate() forces none.
-    forces = generation.forced_id is not None and not row.takes_audio
-    if forces and not any(each.target_prefix for each in languages):
-        text.prefix_ids.append(generation.forced_id)
+    forced = None if row.takes_audio else generation.forced_id
+    if forced is not None and not any(each.target_prefix for each in languages):
+        text.prefix_ids.append(forced)
     text.max_new_tokens -= Languages(text).longest_prefix
     if generation.forced_end_id is not None:
         text.forced_end_id = generation.forced_end_id
