@@ -6,7 +6,9 @@ from typing import Any
 
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.generation import GENERATION_FILE
-from weft_export.converters.processor_file import FILE, read_processor
+from weft_export.converters.keys import check_keys
+from weft_export.converters.processor_file import read_processor
+from weft_export.converters.processor_keys import SAMPLE_RATE, SOUND_KEYS
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_export.families.speech import STRIDE
@@ -119,31 +121,21 @@ def _wrong(name: str, value: object, complaint: str) -> CheckpointError:
     return CheckpointError(f"{name} is {value!r:.60}, which cannot be followed: {complaint}")
 
 
-_KIND = "WhisperFeatureExtractor"
-# What follows from the others, or changes nothing.
-_HARMLESS = {"chunk_length", "n_samples", "nb_max_frames", "processor_class", "padding_side", "return_attention_mask"}
-# Their mel scale ends at 8 kHz whatever the rate is, and ours at half the rate.
-_RATE = 16_000
-_ONLY = {"sampling_rate": _RATE, "padding_value": 0, "dither": 0, "feature_extractor_type": _KIND}
-
-
 def read_audio_spec(hf: HfCheckpoint) -> bundle_pb2.AudioSpec:
     """Return how recordings become energies, and what answers begin with.
 
     Raises:
         CheckpointError: no file says it, or it says what cannot be done. The field is named.
     """
-    given = read_processor(hf, "feature_extractor")
-    for name, value in given.items():
-        if name in _ONLY and value != _ONLY[name]:
-            raise CheckpointError(f"{FILE}: {name} is {value!r:.60}; only {_ONLY[name]!r} is supported")
-        if name not in {*_ONLY, *_HARMLESS, "feature_size", "hop_length", "n_fft"}:
-            raise CheckpointError(f"{FILE}: {name} is not supported")
+    place, given = read_processor(hf, "feature_extractor", "audio_processor")
+    check_keys(place, given, SOUND_KEYS)
+    for name in given.keys() - SOUND_KEYS.keys():
+        raise CheckpointError(f"{place}: {name} is not supported")
     hop = max(1, _whole(given, "hop_length", 160))
     seconds = _whole(given, "chunk_length", 30)
-    num_frames = seconds * _RATE // hop
+    num_frames = seconds * SAMPLE_RATE // hop
     spec = bundle_pb2.AudioSpec(
-        sample_rate=_RATE,
+        sample_rate=SAMPLE_RATE,
         num_mels=_whole(given, "feature_size", 80),
         fft_size=_whole(given, "n_fft", 400),
         hop_size=hop,

@@ -99,7 +99,7 @@ def convert_tensors(
     checkpoint, more = checkpoint_of(hf, config, converter, shell)
     notes = [*hf.fields.notes, *more, *_notes(hf, converter, stored)]
     says_length = hf.generation.max_new_tokens or hf.generation.max_length
-    if checkpoint.max_new_tokens is not None and checkpoint.audio is None and not says_length:
+    if checkpoint.max_new_tokens is not None and not says_length:
         notes.append(
             f"no file says how long answers are: generate() stops at 20 tokens, and here {checkpoint.max_new_tokens}"
         )

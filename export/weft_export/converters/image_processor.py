@@ -12,9 +12,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from weft_export.converters.keys import Only, is_set
 from weft_export.converters.processor_file import FILE
+from weft_export.converters.processor_keys import IMAGE_KEYS
 from weft_export.errors import CheckpointError
-from weft_proto.bundle_rules import MAX_IMAGE_SIDE, resizing_fault
+from weft_proto.bundle_rules import LIMITS, MAX_IMAGE_SIDE, resizing_fault
 from weft_proto.v1 import bundle_pb2
 
 # By Pillow's numbers, which is what the file has.
@@ -35,10 +37,10 @@ _CONVNEXT_WHOLE = 384
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a class of processors does unless the file says otherwise. `square`: a lone number is height and width."""
+    """What a class of processors does unless the file says otherwise. `square`: a file's number is height and width."""
 
     resample: int
-    size: Any
+    size: dict[str, int]
     square: bool = True
     crop_size: Any = None
     crops: bool = False
@@ -46,16 +48,20 @@ class _Kind:
     std: Any = None
 
 
-_VIT = _Kind(2, 224)
-_DEIT = _Kind(3, 256, crop_size=224, crops=True)
-_BEIT = _Kind(3, 224, crop_size=224)
-_CONVNEXT = _Kind(3, 384, square=False)
-_CLIP = _Kind(3, 224, square=False, crop_size=224, crops=True, mean=_CLIP_MEAN, std=_CLIP_STD)
-_BLIP = _Kind(3, 384, mean=_CLIP_MEAN, std=_CLIP_STD)
-_KINDS = {"ViT": _VIT, "DeiT": _DEIT, "Beit": _BEIT, "ConvNext": _CONVNEXT, "CLIP": _CLIP, "Bit": _CLIP, "Blip": _BLIP}
+def _square(side: int) -> dict[str, int]:
+    return {"height": side, "width": side}
+
+
+_VIT = _Kind(2, _square(224))
+_DEIT = _Kind(3, _square(256), crop_size=224, crops=True)
+_BEIT = _Kind(3, _square(224), crop_size=224)
+_CONVNEXT = _Kind(3, {"shortest_edge": 384}, square=False)
+_CLIP = _Kind(3, {"shortest_edge": 224}, square=False, crop_size=224, crops=True, mean=_CLIP_MEAN, std=_CLIP_STD)
+_BLIP = _Kind(3, _square(384), mean=_CLIP_MEAN, std=_CLIP_STD)
+KINDS = {"ViT": _VIT, "DeiT": _DEIT, "Beit": _BEIT, "ConvNext": _CONVNEXT, "CLIP": _CLIP, "Bit": _CLIP, "Blip": _BLIP}
+"""Each class, by the beginning of its name."""
 _ENDINGS = ("ImageProcessorPil", "ImageProcessorFast", "ImageProcessor", "FeatureExtractor")
-# Where a file names no class, the model says which it is.
-_KIND_OF_MODEL = {
+KIND_OF_MODEL = {
     "beit": _BEIT,
     "blip": _BLIP,
     "clip": _CLIP,
@@ -63,61 +69,37 @@ _KIND_OF_MODEL = {
     "convnext": _CONVNEXT,
     "convnextv2": _CONVNEXT,
     "deit": _DEIT,
+    "dinov2": _CLIP,
     "resnet": _CONVNEXT,
     "swin": _VIT,
     "swinv2": _VIT,
     "vit": _VIT,
 }
+"""Where a file names no class, the model says which it is."""
 
-# What the reader below takes, and what has nothing to do with the pixels of one picture.
-_READ = frozenset(
-    [
-        "size",
-        "crop_size",
-        "crop_pct",
-        "default_to_square",
-        "do_center_crop",
-        "do_normalize",
-        "do_rescale",
-        "do_resize",
-        "image_mean",
-        "image_std",
-        "resample",
-        "rescale_factor",
-        "image_processor_type",
-        "feature_extractor_type",
-    ]
-)
-_WITHOUT_EFFECT = frozenset(
-    [
-        "_processor_class",
-        "_valid_processor_keys",
-        "data_format",
-        "device",
-        "disable_grouping",
-        "do_convert_rgb",
-        "do_reduce_labels",
-        "image_seq_length",
-        "input_data_format",
-        "pad_size",
-        "processor_class",
-        "reduce_labels",
-        "return_tensors",
-    ]
-)
+# A key that no table has may change pixels, unless it says no.
+_UNKNOWN = Only((False,))
 
 
-def read_image_spec(given: object, model_type: str, channels: int) -> bundle_pb2.ImageSpec:
+def read_image_spec(given: object, model_type: str, channels: int, *, place: str = FILE) -> bundle_pb2.ImageSpec:
     """Return what the file's object says, for a model of so many channels. The grid is not set: the model knows it.
+
+    place: how an error names the file.
 
     Raises:
         CheckpointError: a field is missing, wrong, or asks for what no ImageSpec can say. It is named.
     """
     if not isinstance(given, dict):
-        raise _refusal("it is no object")
-    fields: dict[str, Any] = given
+        raise CheckpointError(f"{place}: it is no object")
+    try:
+        return _spec_of(given, model_type, channels)
+    except CheckpointError as error:
+        raise CheckpointError(f"{place}: {error}") from error
+
+
+def _spec_of(fields: dict[str, Any], model_type: str, channels: int) -> bundle_pb2.ImageSpec:
     kind = _kind(fields, model_type)
-    _refuse_unknown(fields)
+    _refuse_others(fields)
     spec = bundle_pb2.ImageSpec(channels=channels, resample=_resample(fields, kind))
     if kind is _CONVNEXT:
         _resize_convnext(spec, fields)
@@ -125,7 +107,7 @@ def read_image_spec(given: object, model_type: str, channels: int) -> bundle_pb2
         _resize(spec, fields, kind)
     fault = resizing_fault(spec)
     if fault is not None:
-        raise _refusal(fault)
+        raise CheckpointError(f"size and crop_size do not fit: {fault}")
     normalises = _flag(fields, "do_normalize", default=True)
     means, stds = kind.mean or _HALVES[:channels], kind.std or _HALVES[:channels]
     spec.mean.extend(_numbers(fields, "image_mean", means, channels) if normalises else [0] * channels)
@@ -136,34 +118,35 @@ def read_image_spec(given: object, model_type: str, channels: int) -> bundle_pb2
 def _kind(fields: dict[str, Any], model_type: str) -> _Kind:
     stated = fields.get("image_processor_type") or fields.get("feature_extractor_type")
     if stated is None:
-        if model_type not in _KIND_OF_MODEL:
-            raise _refusal(f"it names no image_processor_type, and {model_type!r} has none that Weft knows")
-        return _KIND_OF_MODEL[model_type]
+        if model_type not in KIND_OF_MODEL:
+            raise CheckpointError(f"it names no image_processor_type, and {model_type!r} has none that Weft knows")
+        return KIND_OF_MODEL[model_type]
     for ending in _ENDINGS:
         stem = str(stated).removesuffix(ending)
-        if stem in _KINDS and stem != stated:
-            return _KINDS[stem]
-    known = ", ".join(f"{stem}ImageProcessor" for stem in _KINDS)
-    raise _refusal(f"image_processor_type {stated!r:.80} is none of {known}")
+        if stem in KINDS and stem != stated:
+            return KINDS[stem]
+    known = ", ".join(f"{stem}ImageProcessor" for stem in KINDS)
+    raise CheckpointError(f"image_processor_type {stated!r:.80} is none of {known}")
 
 
-def _refuse_unknown(fields: dict[str, Any]) -> None:
+def _refuse_others(fields: dict[str, Any]) -> None:
     for name, value in fields.items():
-        if name not in _READ | _WITHOUT_EFFECT and value not in (None, False):
-            raise _refusal(f"{name} is {value!r:.80}, which Weft cannot do")
+        row = IMAGE_KEYS.get(name, _UNKNOWN)
+        if isinstance(row, Only) and is_set(value) and value not in row.values:
+            raise CheckpointError(f"{name} is {value!r:.80}, which Weft cannot do")
     if not _flag(fields, "do_resize", default=True):
-        raise _refusal("do_resize is false: the model takes pictures of one size")
+        raise CheckpointError("do_resize is false: the model takes pictures of one size")
     if not _flag(fields, "do_rescale", default=True):
-        raise _refusal("do_rescale is false: Weft divides by 255")
+        raise CheckpointError("do_rescale is false: Weft divides by 255")
     factor = fields.get("rescale_factor", 1 / 255)
     if not _is_number(factor) or not math.isclose(factor, 1 / 255, rel_tol=1e-6):
-        raise _refusal(f"rescale_factor is {factor!r:.80}, not 1/255")
+        raise CheckpointError(f"rescale_factor is {factor!r:.80}, not 1/255")
 
 
 def _resample(fields: dict[str, Any], kind: _Kind) -> bundle_pb2.Resample.ValueType:
     number = fields.get("resample", kind.resample)
     if isinstance(number, bool) or not isinstance(number, int) or number not in _RESAMPLES:
-        raise _refusal(f"resample is {number!r:.80}, not one of Pillow's 0 to 5")
+        raise CheckpointError(f"resample is {number!r:.80}, not one of Pillow's 0 to 5")
     return _RESAMPLES[number]
 
 
@@ -173,10 +156,12 @@ def _resize(spec: bundle_pb2.ImageSpec, fields: dict[str, Any], kind: _Kind) -> 
     cut = resized
     if _flag(fields, "do_center_crop", default=kind.crops):
         if "crop_size" not in fields and kind.crop_size is None:
-            raise _refusal("do_center_crop is true, and crop_size is missing")
+            raise CheckpointError("do_center_crop is true, and crop_size is missing")
         cut = _sides("crop_size", fields.get("crop_size", kind.crop_size), square=True)
     if len(cut) == 1:
-        raise _refusal("size.shortest_edge without do_center_crop gives pictures of any shape; the model takes one")
+        raise CheckpointError(
+            "size.shortest_edge without do_center_crop gives pictures of any shape; the model takes one"
+        )
     spec.height, spec.width = cut
     if len(resized) == 1:
         (spec.shortest_edge,) = resized
@@ -187,15 +172,15 @@ def _resize(spec: bundle_pb2.ImageSpec, fields: dict[str, Any], kind: _Kind) -> 
 def _resize_convnext(spec: bundle_pb2.ImageSpec, fields: dict[str, Any]) -> None:
     """A small picture is a middle part, crop_pct of the shorter side. A large one is the whole, whatever its aspect."""
     if _flag(fields, "do_center_crop", default=False):
-        raise _refusal("do_center_crop is true: ConvNeXt's processor has cut by crop_pct before")
+        raise CheckpointError("do_center_crop is true: ConvNeXt's processor has cut by crop_pct before")
     sides = _sides("size", fields.get("size", _CONVNEXT.size), square=False)
     if len(sides) != 1:
-        raise _refusal("size must be a shortest_edge for ConvNeXt's processor")
+        raise CheckpointError("size must be a shortest_edge for ConvNeXt's processor")
     (spec.height,) = (spec.width,) = sides
     if spec.height < _CONVNEXT_WHOLE:
         share = fields.get("crop_pct", 224 / 256)
         if not _is_number(share) or not 0 < share <= 1:
-            raise _refusal(f"crop_pct is {share!r:.80}, and not more than 0 and at most 1")
+            raise CheckpointError(f"crop_pct is {share!r:.80}, and not more than 0 and at most 1")
         spec.shortest_edge = _side("size.shortest_edge / crop_pct", int(min(spec.height / share, MAX_IMAGE_SIDE + 1)))
 
 
@@ -210,12 +195,12 @@ def _sides(name: str, value: Any, *, square: bool) -> tuple[int, ...]:
         return _side(f"{name}.height", value["height"]), _side(f"{name}.width", value["width"])
     if set(value) == {"shortest_edge"} and name == "size":
         return (_side("size.shortest_edge", value["shortest_edge"]),)
-    raise _refusal(f"{name} has {', '.join(map(str, value)) or 'nothing'}, and not height and width")
+    raise CheckpointError(f"{name} has {', '.join(map(str, value)) or 'nothing'}, and not height and width")
 
 
 def _side(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_IMAGE_SIDE:
-        raise _refusal(f"{name} must be a whole number from 1 to {MAX_IMAGE_SIDE}, not {value!r:.80}")
+        raise CheckpointError(f"{name} must be a whole number from 1 to {MAX_IMAGE_SIDE}, not {value!r:.80}")
     return value
 
 
@@ -225,7 +210,7 @@ def _flag(fields: dict[str, Any], name: str, *, default: bool) -> bool:
         # transformers does not take its class's default then.
         return False
     if not isinstance(value, bool):
-        raise _refusal(f"{name} must be true or false, not {value!r:.80}")
+        raise CheckpointError(f"{name} must be true or false, not {value!r:.80}")
     return value
 
 
@@ -233,13 +218,12 @@ def _numbers(fields: dict[str, Any], name: str, default: list[float], channels: 
     value = fields.get(name, default)
     values = value if isinstance(value, list | tuple) else [value] * channels
     if len(values) != channels or not all(map(_is_number, values)):
-        raise _refusal(f"{name} must have a number for each of {channels} channels, not {value!r:.80}")
+        raise CheckpointError(f"{name} must have a number for each of {channels} channels, not {value!r:.80}")
+    limit = LIMITS["ImageSpec"][name.removeprefix("image_")]
+    if not limit.least <= min(values) <= max(values) <= (limit.most or 0):
+        raise CheckpointError(f"{name} must be from {limit.least:g} to {limit.most:g}, not {value!r:.80}")
     return list(values)
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
-
-
-def _refusal(complaint: str) -> CheckpointError:
-    return CheckpointError(f"{FILE}: {complaint}")

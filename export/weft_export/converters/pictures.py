@@ -21,7 +21,8 @@ def read_picture_spec(hf: HfCheckpoint, channels: int) -> bundle_pb2.ImageSpec:
     Raises:
         CheckpointError: no file says it, or it says what cannot be done.
     """
-    return read_image_spec(read_processor(hf, "image_processor"), hf.fields.word("model_type"), channels)
+    place, given = read_processor(hf, "image_processor")
+    return read_image_spec(given, hf.fields.word("model_type"), channels, place=place)
 
 
 def picture_sizes(hf: HfCheckpoint, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, Any]:

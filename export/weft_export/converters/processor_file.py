@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft_export.converters.keys import NEUTRAL, USED, Table, check_keys
+from weft_export.converters.keys import check_keys
+from weft_export.converters.processor_keys import PROCESSOR_KEYS
 from weft_export.converters.text.json_file import read_object, read_object_if_there
 from weft_export.errors import CheckpointError
 
@@ -16,27 +17,22 @@ if TYPE_CHECKING:
     from weft_export.converters.converter import HfCheckpoint
 
 FILE, PROCESSOR_FILE = "preprocessor_config.json", "processor_config.json"
-PROCESSOR_KEYS: Table = {
-    "image_processor": USED,
-    "feature_extractor": USED,
-    "processor_class": NEUTRAL,
-    "auto_map": NEUTRAL,
-    "chat_template": NEUTRAL,
-    "image_seq_length": NEUTRAL,
-}
 
 
-def read_processor(hf: HfCheckpoint, part: str) -> dict[str, Any]:
-    """Return what says how the input is made: of the first file its part, if it has one, or else the second file.
+def read_processor(hf: HfCheckpoint, *parts: str) -> tuple[str, dict[str, Any]]:
+    """Return what says how the input is made, and before it how an error names its place.
+
+    Of the first file it is the first of the parts that is there, or else it is the second file.
 
     Raises:
         CheckpointError: a file is missing or is no object.
     """
     given = read_object_if_there(hf.directory / PROCESSOR_FILE)
     hf.fields.note(*check_keys(PROCESSOR_FILE, given, PROCESSOR_KEYS))
-    if part not in given:
-        return read_object(hf.directory / FILE)
-    nested = given[part]
+    part = next((each for each in parts if each in given), None)
+    if part is None or given[part] is None:
+        return FILE, read_object(hf.directory / FILE)
+    nested, place = given[part], f"{PROCESSOR_FILE}: {part}"
     if not isinstance(nested, dict):
-        raise CheckpointError(f"{PROCESSOR_FILE}: {part} is not a JSON object")
-    return nested
+        raise CheckpointError(f"{place} is not a JSON object")
+    return place, nested

@@ -53,7 +53,7 @@ def read_texts(
     if row.fills_masks:
         fields["golden"].text = GOLDEN_MASKED.replace("{}", _mask_token(text, files))
     if row.writes_text:
-        most, least = _new_tokens(hf, text)
+        most, least = _new_tokens(hf, text, audio)
         fields |= {"max_new_tokens": most, "min_new_tokens": least, "decoding": _decoding_of(hf, text)}
     return fields, notes
 
@@ -108,8 +108,10 @@ def _text_of(
     text.source_languages.extend(side.source_languages)
     text.target_languages.extend(targets)
     # A model of several languages is told the one to write by this token, so each of them has its own.
-    if generation.forced_id is not None and not any(each.target_prefix for each in languages):
-        text.prefix_ids.append(generation.forced_id)
+    # Behind what a Whisper's answers begin with, generate() forces none.
+    forced = None if row.takes_audio else generation.forced_id
+    if forced is not None and not any(each.target_prefix for each in languages):
+        text.prefix_ids.append(forced)
     text.max_new_tokens -= Languages(text).longest_prefix
     if generation.forced_end_id is not None:
         text.forced_end_id = generation.forced_end_id
@@ -134,20 +136,30 @@ def _languages_to_try(text: bundle_pb2.TextSpec) -> dict[str, Any]:
     return named
 
 
-def _new_tokens(hf: HfCheckpoint, text: bundle_pb2.TextSpec) -> tuple[int, int]:
+def _new_tokens(
+    hf: HfCheckpoint, text: bundle_pb2.TextSpec, audio: bundle_pb2.AudioSpec | None
+) -> tuple[int, int]:
     """Return how many tokens an answer has at most and at least, unless a request says otherwise.
 
     generate() counts a prefix as part of an answer. Its max_length and min_length count the start token too. Those of
-    a generator count the prompt, so they are left out.
+    a generator count the prompt, so they are left out. Of a Whisper max_length counts new tokens alone, and min_length
+    all that answers begin with.
     """
     generation = hf.generation
     most, least = generation.max_new_tokens, generation.min_new_tokens
     if text.HasField("start_id"):
-        most = generation.max_length - 1 if most is None and generation.max_length else most
-        least = generation.min_length - 1 if least is None and generation.min_length else least
+        counted = 1 if audio is None else 1 + _num_spoken(audio)
+        most = generation.max_length - (audio is None) if most is None and generation.max_length else most
+        least = generation.min_length - counted if least is None and generation.min_length else least
     prefix = Languages(text).longest_prefix
     most = max(1, min(text.max_new_tokens, (most or DEFAULT_NEW_TOKENS) - prefix))
     return most, min(most, max(0, (least or 0) - prefix))
+
+
+def _num_spoken(audio: bundle_pb2.AudioSpec) -> int:
+    """Return how many tokens stand behind the start of an answer to a request that says nothing."""
+    longest = longest_prefix(bundle_pb2.BundleManifest(task=common_pb2.TASK_TRANSCRIBE, audio=audio))
+    return longest - audio.default_timestamps
 
 
 def _decoding_of(hf: HfCheckpoint, text: bundle_pb2.TextSpec) -> common_pb2.Decoding:

@@ -74,11 +74,19 @@ FILES = {
 } | {f"resample {number}": ("vit.ViT", OLD_VIT | {"resample": number, "size": 24}) for number in range(6)}
 
 
+PROCESSORS = {which.split(".")[1]: which.split(".")[0] for which, _ in FILES.values()}
+"""The folder of each class, by its stem."""
+
+
+def processor_class(stem):
+    """The class of transformers that works without torchvision."""
+    module = import_module(f"transformers.models.{PROCESSORS[stem]}.image_processing_pil_{PROCESSORS[stem]}")
+    return getattr(module, f"{stem}ImageProcessorPil")
+
+
 def theirs(which, given, picture):
     """The pixel values that transformers makes of a picture without torchvision, [3, height, width]."""
-    folder, stem = which.split(".")
-    module = import_module(f"transformers.models.{folder}.image_processing_pil_{folder}")
-    processor = getattr(module, f"{stem}ImageProcessorPil").from_dict(given)
+    processor = processor_class(which.split(".")[1]).from_dict(given)
     return np.array(processor(picture, return_tensors="np")["pixel_values"][0])
 
 

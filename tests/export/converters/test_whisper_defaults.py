@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 import transformers
-from hf_models import change_config
-from test_whisper import LANGUAGES, MELS, NO_TIMES, POSITIONS, START, TASKS, made_whisper
+from hf_models import END, change_config
+from test_whisper import LANGUAGES, MELS, NO_TIMES, POSITIONS, START, TASKS, VOCAB, made_whisper
 from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
 from weft_export.converters.audio_processor import CODES
@@ -118,3 +118,41 @@ def test_a_file_that_names_nothing_is_noted(original):
 def test_names_of_languages_are_whispers():
     """A newer transformers with more of them makes this fail."""
     assert TO_LANGUAGE_CODE == CODES
+
+
+# A token that always comes where it may: an end, so that an answer is as short as it may be.
+ENDS_AT_ONCE = {"sequence_bias": [[[END], 90.0]]}
+MOMENTS = list(range(NO_TIMES + 1, VOCAB))
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"max_length": 7},
+        {"max_new_tokens": 7},
+        {"max_new_tokens": 7, "max_length": 9},
+        {"max_length": 7, "forced_bos_token_id": 9},
+        {"max_length": 12, "min_length": 7, **ENDS_AT_ONCE},
+        {"max_length": 12, "min_length": 7, "return_timestamps": True, **ENDS_AT_ONCE},
+        {"max_length": 12, "min_length": 2, **ENDS_AT_ONCE},
+        {"max_length": 12, "min_new_tokens": 5, "min_length": 9, **ENDS_AT_ONCE},
+    ],
+    ids=str,
+)
+def test_an_answer_is_as_long_as_generates(files, original, tmp_path):
+    """Its max_length counts new tokens alone, and its min_length what an answer begins with; it forces no first one."""
+    said = {"language": "german", "task": "transcribe", "suppress_tokens": MOMENTS}
+    if files.get("return_timestamps"):
+        del said["suppress_tokens"]
+    directory = changed(original, tmp_path, **said, **files)
+    checkpoint = convert(directory, ExportOptions(), filled=False).checkpoint
+    model = transformers.WhisperForConditionalGeneration.from_pretrained(directory)
+    features = torch.randn(1, MELS, 2 * POSITIONS, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        (written,) = model.generate(features, return_dict_in_generate=True)["sequences"].tolist()
+    answer = written[len(our_beginning(checkpoint.audio, "")) :]
+    ends = "sequence_bias" in files
+    expected = checkpoint.min_new_tokens + 1 if ends else checkpoint.max_new_tokens
+    assert len(answer) == expected
+    assert (answer[-1] == END) == ends
+    assert [] == list(checkpoint.text.prefix_ids)

@@ -1,0 +1,71 @@
+"""Each key of the files that say how pictures and recordings become numbers: what it is to us."""
+
+from weft_export.converters.keys import NEUTRAL, USED, Only, Table
+
+SAMPLE_RATE = 16_000
+"""Of recordings. Whisper's mel scale ends at 8 kHz whatever the rate is, and ours at half the rate."""
+
+PROCESSOR_KEYS: Table = {
+    "image_processor": USED,
+    "feature_extractor": USED,
+    "audio_processor": USED,
+    "processor_class": NEUTRAL,
+    "auto_map": NEUTRAL,
+    "chat_template": NEUTRAL,
+    "image_seq_length": NEUTRAL,
+    # It has files of its own, which count.
+    "tokenizer": NEUTRAL,
+}
+"""Of a processor with a tokenizer."""
+
+IMAGE_KEYS: Table = {
+    "size": USED,
+    "crop_size": USED,
+    "crop_pct": USED,
+    "default_to_square": USED,
+    "do_center_crop": USED,
+    "do_normalize": USED,
+    "do_rescale": USED,
+    "do_resize": USED,
+    "image_mean": USED,
+    "image_std": USED,
+    "resample": USED,
+    "rescale_factor": USED,
+    "image_processor_type": USED,
+    "feature_extractor_type": USED,
+    "do_pad": Only((False,)),
+    # What has nothing to do with the pixels of one picture.
+    "_processor_class": NEUTRAL,
+    "_valid_processor_keys": NEUTRAL,
+    "data_format": NEUTRAL,
+    "device": NEUTRAL,
+    "disable_grouping": NEUTRAL,
+    "do_convert_rgb": NEUTRAL,
+    "do_reduce_labels": NEUTRAL,
+    "image_seq_length": NEUTRAL,
+    "input_data_format": NEUTRAL,
+    "pad_size": NEUTRAL,
+    "processor_class": NEUTRAL,
+    "reduce_labels": NEUTRAL,
+    "return_tensors": NEUTRAL,
+}
+"""Of a class of processors of pictures."""
+
+SOUND_KEYS: Table = {
+    "feature_size": USED,
+    "hop_length": USED,
+    "chunk_length": USED,
+    "n_fft": USED,
+    "feature_extractor_type": Only(("WhisperFeatureExtractor",)),
+    "sampling_rate": Only((SAMPLE_RATE,)),
+    "padding_value": Only((0, 0.0)),
+    "padding_side": Only(("right",)),
+    "dither": Only((0, 0.0)),
+    # What follows from the others, or changes nothing.
+    "mel_filters": NEUTRAL,
+    "n_samples": NEUTRAL,
+    "nb_max_frames": NEUTRAL,
+    "processor_class": NEUTRAL,
+    "return_attention_mask": NEUTRAL,
+}
+"""Of WhisperFeatureExtractor."""
