@@ -110,7 +110,7 @@ class Dispatcher:
             # Nothing is told to strangers.
             identity = self._access.of_headers(request.path, request.headers, request.certificate)
             call.tenant, call.may_be_high = identity.name, Role.HIGH in identity.roles
-        call.came_by(request.peer)
+            call.came_by(request.peer)
         if route is None:
             raise MethodNotFound(request.path)
         call.deadline = call.started + _timeout(request.header(TIMEOUT_KEY))
@@ -168,7 +168,9 @@ class Dispatcher:
 
     def _count(self, calls: list[RequestContext], given_up: str) -> None:
         """Count each call as it ended. The response is what the last one gave: that ends now, and may be given up."""
-        last = max(calls, key=lambda each: math.inf if each.ended is None else each.ended)
+        last = calls[0]
+        if len(calls) > 1:
+            last = max(calls, key=lambda each: math.inf if each.ended is None else each.ended)
         last.ended = None
         for each in calls:
             each.given_up = given_up if each.ended is None else ""
