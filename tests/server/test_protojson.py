@@ -182,3 +182,30 @@ def test_bytes_are_read_in_both_alphabets():
     kind, data = METHODS["Caption"].request, bytes([251, 255, 254])
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         assert agree(kind, json.dumps({"image": {"data": encode(data).decode()}}).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Classify", '{"text": "a", "tokenIds": {"ids": [1]}}'),
+        ("Classify", '{"text": "a", "text": "b"}'),
+        ("Classify", '{"topK": 1, "top_k": 2}'),
+        ("Classify", '{"topK": true}'),
+        ("Classify", '{"topK": "1"}'),
+        ("Classify", '{"topK": -1}'),
+        ("Classify", '{"threshold": 1e39}'),
+        ("Classify", '{"threshold": NaN}'),
+        ("Classify", '{"model": []}'),
+        ("Classify", '{"labels": ""}'),
+        ("Classify", '{"text": null}'),
+        ("Classify", '{"txt": "a"}'),
+        ("Caption", '{"image": {"data": "_-8AAA=="}}'),
+        ("Detokenize", '{"side": 1}'),
+        ("Detokenize", '{"side": "SIDE_NONE"}'),
+        ("Classify", "[]"),
+    ],
+)
+def test_what_is_not_plain_is_left_to_protobuf(name, text):
+    """A oneof or a name twice, values of other kinds or beyond their fields, other forms of what is right."""
+    with pytest.raises(protojson.NotPlain):
+        protojson.parse(METHODS[name].request, text.encode())
