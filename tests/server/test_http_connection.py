@@ -89,7 +89,7 @@ def test_a_connection_is_used_again():
             assert 200 == (await response(reader))[0]
             writer.write(head(CLASSIFY, CHUNKED) + b'5\r\n{"tex\r\n9\r\nt": "hi"}\r\n0\r\nx-more: 1\r\n\r\n')
             status, headers, body = await response(reader)
-            assert (200, None, True) == (status, headers.get("connection"), b'"label": "hi"' in body)
+            assert (200, None, True) == (status, headers.get("connection"), b'"label":"hi"' in body)
             writer.write(asked())
             assert 200 == (await response(reader))[0]
 

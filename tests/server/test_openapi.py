@@ -15,10 +15,10 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from http_calls import ask, asked, head, served
 from intercepted import TOKENS, run
 from weft_proto.v1.methods import METHODS, SERVICES
-from weft_server.api.codecs import to_json
 from weft_server.api.connect_operations import EXAMPLES
 from weft_server.api.connect_protocol import connect_routes
 from weft_server.api.docs_routes import DOCUMENT_PATH, PAGE_PATH, document_of, with_docs
+from weft_server.api.protojson import to_json
 from weft_server.models.registry import ModelRegistry
 from weft_server.openai_api import endpoint as endpoints
 from weft_server.openai_api.forms import FORM

@@ -136,9 +136,7 @@ def _languages_to_try(text: bundle_pb2.TextSpec) -> dict[str, Any]:
     return named
 
 
-def _new_tokens(
-    hf: HfCheckpoint, text: bundle_pb2.TextSpec, audio: bundle_pb2.AudioSpec | None
-) -> tuple[int, int]:
+def _new_tokens(hf: HfCheckpoint, text: bundle_pb2.TextSpec, audio: bundle_pb2.AudioSpec | None) -> tuple[int, int]:
     """Return how many tokens an answer has at most and at least, unless a request says otherwise.
 
     generate() counts a prefix as part of an answer. Its max_length and min_length count the start token too. Those of

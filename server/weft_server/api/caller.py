@@ -16,8 +16,7 @@ from weft_server.sequence import Priority
 from weft_server.transport.handlers import let_go
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
-    from types import TracebackType
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from weft_proto.v1.methods import Method
     from weft_server.calls.call_gate import CallGate
@@ -59,8 +58,7 @@ class Caller:
         """Return the response of a unary method. Raises Refused."""
         call = self._begin(method)
         try:
-            async with _Deadline(call):
-                response = await self._answers[method.name](request, call)
+            response = await _in_time(call, self._answers[method.name](request, call))
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller gets a status
             raise await self._failed(call, error) from None
         finally:
@@ -76,11 +74,7 @@ class Caller:
         call = self._begin(method)
         try:
             async with aclosing(self._answers[method.name](request, call)) as responses:
-                while True:
-                    async with _Deadline(call):
-                        response = await anext(responses, None)
-                    if response is None:
-                        break
+                while (response := await _in_time(call, anext(responses, None))) is not None:
                     yield response
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller gets a status
             raise await self._failed(call, error) from None
@@ -126,27 +120,17 @@ class Caller:
             self._is_shed.set()
 
 
-class _Deadline:
-    """Around what may take until a call's deadline. Raises DeadlineExpired then."""
+def _in_time(call: RequestContext, answer: Awaitable[Any]) -> Awaitable[Any]:
+    """What may take until a call's deadline. It raises DeadlineExpired then. Without one it costs nothing."""
+    return _until(call.deadline, answer) if call.has_deadline else answer
 
-    __slots__ = ("_call", "_timeout")
 
-    def __init__(self, call: RequestContext) -> None:
-        self._call = call
-        self._timeout: asyncio.Timeout | None = None
-
-    async def __aenter__(self) -> None:
-        if self._call.has_deadline:
-            # The loop's clock is the monotonic one.
-            self._timeout = asyncio.timeout_at(self._call.deadline)
-            await self._timeout.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._timeout is None:
-            return
-        try:
-            await self._timeout.__aexit__(kind, error, traceback)
-        except TimeoutError:
+async def _until(deadline: float, answer: Awaitable[Any]) -> Any:
+    try:
+        # The loop's clock is the monotonic one.
+        async with asyncio.timeout_at(deadline) as timeout:
+            return await answer
+    except TimeoutError:
+        if timeout.expired():
             raise DeadlineExpired from None
+        raise

@@ -187,7 +187,13 @@ def _envelope(flags: int, data: bytes) -> bytes:
 
 
 def _media_type(request: HttpRequest) -> str:
-    return request.header("content-type").partition(";")[0].strip().lower()
+    return _without_parameters(request.header("content-type"))
+
+
+# Nearly all send the same few.
+@lru_cache(64)
+def _without_parameters(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _check_headers(request: HttpRequest) -> None:

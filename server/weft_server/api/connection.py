@@ -217,19 +217,24 @@ class Connection(asyncio.Protocol):
 
     def _request(self) -> HttpRequest:
         """The request whose headers have come. Raises _Unusable."""
-        if len(self._headers) > MAX_HEADERS or self._size_of_head() > MAX_HEAD_BYTES:
+        # A part of the body may have come with it. Only then is its size counted.
+        is_large = self._num_framing > MAX_HEAD_BYTES and self._size_of_head() > MAX_HEAD_BYTES
+        if is_large or len(self._headers) > MAX_HEADERS:
             raise _Unusable(431)
-        if self._parser.get_http_version() not in {"1.0", "1.1"}:
+        if not self._is_http_1_0 and self._parser.get_http_version() != "1.1":
             raise _Unusable(505)
-        hosts = [value for name, value in self._headers if name == "host"]
-        if len(hosts) != 1 and not (self._is_http_1_0 and not hosts):
-            raise _Unusable(400)
         fields = dict(self._headers)
+        num_hosts = int("host" in fields)
+        if len(fields) < len(self._headers):  # some name came twice
+            num_hosts = sum(name == "host" for name, _ in self._headers)
+        if num_hosts != 1 and not (self._is_http_1_0 and not num_hosts):
+            raise _Unusable(400)
         if self._parser.should_upgrade() and ("content-length" in fields or "transfer-encoding" in fields):
             raise _Unusable(501)  # what stands behind its head is not read as its body
-        codings = [value.strip().lower() for name, value in self._headers if name == "transfer-encoding"]
-        if codings not in ([], ["chunked"]):
-            raise _Unusable(501)  # the body would be read as it is
+        if "transfer-encoding" in fields:
+            codings = [value.strip().lower() for name, value in self._headers if name == "transfer-encoding"]
+            if codings != ["chunked"]:
+                raise _Unusable(501)  # the body would be read as it is
         target = self._url.decode("latin-1")
         if not target.startswith("/"):
             # A proxy's form, or OPTIONS *: https://www.rfc-editor.org/rfc/rfc9112#section-3.2

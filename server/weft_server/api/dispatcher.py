@@ -110,7 +110,7 @@ class Dispatcher:
             identity = self._access.of_headers(request.path, request.headers, request.certificate)
             self._access.note(call, identity)
             call.may_be_high = Role.HIGH in identity.roles
-        call.came_by(request.peer)
+            call.came_by(request.peer)
         if route is None:
             raise MethodNotFound(request.path)
         call.deadline = call.started + _timeout(request.header(TIMEOUT_KEY))

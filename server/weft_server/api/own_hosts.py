@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from weft_server.config import LOOPBACK
@@ -48,6 +49,8 @@ class OwnHosts:
         return bool(host) and host == asked and scheme in self._schemes and is_surely_ours
 
 
+# Nearly all ask by the same few names.
+@lru_cache(64)
 def _without_port(host: str) -> str:
     name, _, port = host.lower().rpartition(":")
     return name if port.isdecimal() else host.lower()
