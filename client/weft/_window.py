@@ -121,7 +121,9 @@ class Window(Generic[Answer]):
             return False
         if asked.refused_at is None:
             asked.refused_at = now
-        return now - asked.refused_at < (self._patience_s if self._reach.answered else self._wait_s)
+        longest_s = self._patience_s if self._reach.answered else self._wait_s
+        left_s = asked.refused_at + longest_s - now
+        return left_s > 0 and (error.retry_after or 0.0) <= left_s
 
     def _wait(self, asked: Asked[Answer], pause_s: float | None, now: float) -> None:
         self._refused.append(asked)

@@ -14,7 +14,7 @@ from weft_server.config import ServerConfig
 CHART = Path(__file__).parent / "weft"
 SCHEMA = CHART / "values.schema.json"
 # Kubernetes says what may stand in these.
-OPEN = {"resources"}
+OPEN = {"resources", "dashboards.labels"}
 PULL = {"enum": ["Always", "IfNotPresent", "Never"]}
 NUMBER_OR_PERCENT = {"type": ["integer", "string"]}
 # What a default does not say.

@@ -435,3 +435,11 @@ def test_what_is_wrong_with_all_is_raised_at_once(client, server, call, options,
     assert [] == server.servicer.seen
     with pytest.raises(TypeError, match="unknown option 'no'"):
         client.translate_many(["a"], no=1)
+
+
+def test_who_is_told_to_wait_longer_than_the_patience_waits_not_at_all():
+    """A rate of tokens may say hours. The error comes at once, and nobody sleeps."""
+    window, asked = window_of(1)
+    refused = weft.Overloaded("used up", retry_after=3600.0)
+    window.ended(asked[0], refused, 100.0)
+    assert refused is asked[0].outcome

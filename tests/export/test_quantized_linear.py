@@ -40,7 +40,6 @@ def exported(module, example):
 def opened(model, optimised=None):
     """Open a session, which writes what ONNX Runtime makes of the graph into the file `optimised`."""
     options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     for name, value in SESSION_ENTRIES.items():

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from google.protobuf import json_format
@@ -22,6 +21,7 @@ from weft_export.quantization.effects import STRENGTHS, effects_of
 from weft_export.quantization.integer_products import choice_of, quantised, smooth
 from weft_export.quantization.requests import sensible_requests
 from weft_export.quantization.smoothing_sites import sites_of
+from weft_export.verification.session import open_session
 from weft_proto.v1 import bundle_pb2
 
 SMOOTHABLE = ["tiny-translate", "tiny-generate", "tiny-gpt", "tiny-t5", "tiny-caption", "tiny-image"]
@@ -186,7 +186,7 @@ def test_the_manifest_says_what_was_done(smoothed_bundle):
 
 def test_a_smoothed_row_has_its_bits_in_any_crowd(smoothed_bundle):
     """A row of the smoothed graph is the same alone and among others, and no operator was added but the lookup's."""
-    session = onnxruntime.InferenceSession(smoothed_bundle / "decoder.onnx", providers=["CPUExecutionProvider"])
+    session = open_session(smoothed_bundle / "decoder.onnx")
     random = np.random.default_rng(0)
     feeds = {}
     for port in session.get_inputs():

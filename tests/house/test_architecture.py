@@ -36,6 +36,18 @@ def test_the_drawing_is_the_contract(title, package):
     assert [names(layer) for layer in LAYERS[package]] == [names(line) for line in lines if line not in {"", "|"}]
 
 
+def test_each_room_s_table_has_its_files():
+    """server/README.md says what each file of the server is: no more, no fewer."""
+    page = (ROOT / "server/README.md").read_text()
+    rooms = re.findall(r"^### `([a-z_/]+)/`.*?\n(.*?)(?=^##)", page, re.DOTALL | re.MULTILINE)
+    tables = {room: sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) for room, table in rooms}
+    home = ROOT / "server/weft_server"
+    files = {room: sorted(path.stem for path in (home / room).glob("[!_]*.py")) for room in tables}
+
+    assert files == tables
+    assert {path.parent.relative_to(home).as_posix() for path in home.glob("*/**/__init__.py")} == set(tables)
+
+
 def test_the_picture_is_the_code():
     """The page has the rooms, their lines and imports as they are: `make picture` draws them again."""
     assert rooms_picture.page() == PAGE

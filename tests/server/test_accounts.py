@@ -85,13 +85,14 @@ def test_a_request_is_charged_its_input_first_and_settled_at_its_end():
 def test_a_request_that_was_let_in_is_let_in_whole():
     """Its first input may go below 0, and its others do not care. The next request is refused, and told when."""
     account = Account("alice")
-    account.set_rate(TokenRate(60, 60))
+    # A token a day: a machine that stands still changes nothing.
+    account.set_rate(TokenRate(60, 60 * 86_400))
     usage = CallUsage()
     account.charge(usage, 90)
     account.charge(usage, 10)
     with pytest.raises(Overloaded) as refused:
         account.charge(CallUsage(), 1)
-    assert ("TENANT_TOKEN_RATE", 41) == (refused.value.reason, round(refused.value.retry_after_s))
+    assert ("TENANT_TOKEN_RATE", 41) == (refused.value.reason, round(refused.value.retry_after_s / 86_400))
 
 
 def test_a_file_that_is_read_again_keeps_the_level():

@@ -11,6 +11,7 @@ from weft_proto.v1.methods import METHOD_AT, METHODS
 from weft_server.admission.early_admission import MODEL_KEY, EarlyAdmission
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.models.allowed_models import AllowedModels
 from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import RequestContext
 from weft_server.openai_api.routes import openai_routes
@@ -22,8 +23,8 @@ CLASSIFY = "/weft.v1.ClassificationService/Classify"
 _UNJUDGED = {"Score", "Tokenize", "Detokenize"}
 
 
-def _refuses(entries, method=GENERATE, metadata=()):
-    call = RequestContext(method)
+def _refuses(entries, method=GENERATE, metadata=(), **known):
+    call = RequestContext(method, **known)
     try:
         EarlyAdmission(ModelRegistry(entries)).admit(call, METHOD_AT[method].tasks, metadata)
     except Overloaded:
@@ -38,6 +39,14 @@ def test_the_only_model_of_a_task_is_judged_without_being_named():
     assert _refuses([entry_of("gpt", full=True)])
     assert not _refuses([entry_of("gpt", full=False)])
     assert not _refuses([entry_of("gpt", full=True)], CLASSIFY)
+
+
+def test_a_model_that_a_caller_may_not_ask_is_never_meant():
+    """Neither is its full queue told, nor does it keep the only other model from being judged."""
+    entries = [entry_of("full", full=True), entry_of("hidden", full=False)]
+    assert _refuses(entries, allowed_models=AllowedModels(["full"]))
+    assert not _refuses(entries, allowed_models=AllowedModels(["hidden"]))
+    assert not _refuses(entries[:1], allowed_models=AllowedModels(["other"]))
 
 
 def test_of_several_models_the_metadata_names_one():

@@ -98,6 +98,7 @@ def test_an_error_in_a_stream_is_its_end():
         (asked(b'{"txt": "a"}'), (400, "MALFORMED_REQUEST")),
         (asked(b'{"text": "a", "text": "b"}'), (400, "MALFORMED_REQUEST")),
         (asked(b'{"text": 1}'), (400, "MALFORMED_REQUEST")),
+        (asked(b'{"topK": ' + b"1" * 5000 + b"}"), (400, "MALFORMED_REQUEST")),
         (asked(b"[" * 5000), (400, "MALFORMED_REQUEST")),
         (asked(b'{"text": "\xff"}'), (400, "MALFORMED_REQUEST")),
         (asked(b""), (400, "MALFORMED_REQUEST")),

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from crowd import answers_of, requests_for
+from loaded import Loaded
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.engine.run_shapes import RunShapes
@@ -15,6 +16,7 @@ from weft_server.loading import lone_rows
 from weft_server.loading.lone_rows import keep_lone_decodes, keep_lone_rows
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session
+from weft_server.sequence import Decoding, Sequence
 from weft_server.source import Ids
 
 batches, feeds = Device.batches, RunShapes.feeds
@@ -84,3 +86,24 @@ def test_a_row_that_fills_up_changes_no_answer(name, tiny_repository, monkeypatc
         filled.clear()
         assert plain == asyncio.run(answers_of(directory, asked, range(12), crowd=crowd))
         assert 2 == max(filled)
+
+
+def test_a_row_that_has_ended_where_its_cache_does_stays_in_it(tiny_repository, monkeypatch):
+    """Two answers of full length end in both slots. The next one runs alone, and beside it the other slot's row."""
+    monkeypatch.setattr(lone_rows, "_is_same", lambda alone, beside: False)
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-translate" / "1", slots=2, lanes=1) as model:
+            longest = model.manifest.text.max_new_tokens
+
+            async def ask(num_tokens):
+                model.engine.reserve()
+                sequence = Sequence("a", Ids(np.arange(5)), Decoding(num_tokens, num_tokens))
+                model.engine.submit(sequence)
+                await sequence.reply.done()
+                return len(sequence.reply.token_ids)
+
+            assert [longest, longest] == await asyncio.gather(ask(longest), ask(longest))
+            assert 4 == await ask(4)
+
+    asyncio.run(run())

@@ -109,6 +109,16 @@ def test_a_choice_that_cannot_be_followed_is_refused_by_name(fields, param):
     assert (400, param, []) == (status, answer["error"]["param"], caller.asked)
 
 
+@pytest.mark.parametrize("number", [b"1e999", b"1" * 5000])
+def test_a_number_that_no_schema_has_is_refused_by_name(number):
+    """It is the caller's mistake, and no bug of ours."""
+    fields = {"tools": [tool(parameters=SCHEMA | {"minItems": 1234567})], "tool_choice": "required"}
+    body = msgspec.json.encode(ASK | fields).replace(b"1234567", number)
+    status, _, answer = asyncio.run(Client(Scripted()).send("POST", CHAT, body))
+
+    assert (400, "tools[0].function.parameters") == (status, answer["error"]["param"])
+
+
 def test_a_function_without_parameters_takes_any_object():
     """So it does with an empty schema."""
     for given in ({}, {"parameters": None}, {"parameters": {}}):

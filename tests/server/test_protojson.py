@@ -4,6 +4,7 @@ import base64
 import json
 import math
 import struct
+from decimal import Decimal
 
 import pytest
 from google.protobuf import json_format
@@ -99,7 +100,7 @@ def agree(kind, data):
     """Whether the plan says of some JSON what json_format says, or leaves it to that."""
     try:
         message = protojson.parse(kind, data)
-    except (protojson.NotPlain, ValueError):
+    except (protojson.NotPlain, ValueError, RecursionError):  # what the codec catches
         return True
     return message.SerializeToString(deterministic=True) == read(lambda: json_format.Parse(data, kind()))
 
@@ -174,7 +175,12 @@ def test_a_float_is_the_shortest_number_that_is_it(value):
     """Read as a float32 again, it is the same."""
     written = protojson._float(value)
     assert value == struct.unpack("f", struct.pack("f", written))[0]
-    assert len(f"{written!r}") <= len(f"{value!r}")
+    assert _num_digits(written) <= _num_digits(value)
+
+
+def _num_digits(value):
+    """How many digits a number is written with, without zeros at its end."""
+    return len(f"{Decimal(repr(value)).normalize():e}".partition("e")[0])
 
 
 def test_bytes_are_read_in_both_alphabets():

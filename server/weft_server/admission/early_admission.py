@@ -61,7 +61,7 @@ class EarlyAdmission:
     def _check_room(self, call: RequestContext, tasks: Collection[common_pb2.Task.ValueType], named: str) -> None:
         """Raise Overloaded if every version of the model that a call means lets no more wait."""
         refusal = None
-        for model in self._meant(tasks, named):
+        for model in self._meant(call, tasks, named):
             try:
                 model.engine.check_open(call.standing)
             except Overloaded as error:
@@ -72,9 +72,10 @@ class EarlyAdmission:
         if refusal:
             raise refusal
 
-    def _meant(self, tasks: Collection[common_pb2.Task.ValueType], named: str) -> list[Model]:
+    def _meant(self, call: RequestContext, tasks: Collection[common_pb2.Task.ValueType], named: str) -> list[Model]:
         """The versions of the model that a call means. None if it may be one of several, or one that sleeps."""
-        able = [entry for entry in self._models.entries if entry.answers and named in ("", entry.name)]
+        shown = [entry for entry in self._models.entries if call.allowed_models.shows(entry.name)]
+        able = [entry for entry in shown if entry.answers and named in ("", entry.name)]
         meant = [entry for entry in able if entry.task in tasks]
         models = [entry.model for entry in meant if entry.model and entry.state == model_pb2.MODEL_STATE_READY]
         return models if len({entry.name for entry in meant}) == 1 and len(models) == len(meant) else []

@@ -101,7 +101,7 @@ class JsonCodec:
     def _parse(self, data: bytes) -> Any:
         try:
             message = protojson.parse(self._kind, data)
-        except (protojson.NotPlain, UnicodeDecodeError, RecursionError, json.JSONDecodeError):
+        except (protojson.NotPlain, ValueError, RecursionError):
             message = self._judged(data)
         # Its fields are counted as those of any message.
         self._bounds.weigh(message.SerializeToString())
@@ -112,7 +112,7 @@ class JsonCodec:
         message = self._kind()
         try:
             json_format.Parse(data, message)
-        except (json_format.ParseError, UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
+        except (json_format.ParseError, ValueError, RecursionError) as error:
             raise _malformed(error) from None
         if not data.lstrip().startswith(b"{"):  # a list without elements would be a message without fields
             raise InvalidRequest("", "the request is not a valid message: it is no JSON object", "MALFORMED_REQUEST")

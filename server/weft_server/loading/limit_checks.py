@@ -70,7 +70,7 @@ def verify_classifier(
         rows: tuple[int, ...] = (len(sources),)
         if task.labels_tokens or task.fills_masks:
             rows = len(sources), bucket if task.labels_tokens else sources[0].num_masks
-        with _claims(manifest, field):
+        with claims(manifest, field):
             (found,) = session.run(feeds).values()
             _expect((*rows, width), found.shape)
 
@@ -90,7 +90,7 @@ def verify_decoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bund
     slots.input_ids[:num_rows] = text.target_vocab_size - 1
     for field, past in (("text.target_vocab_size", 0), ("text.max_total_tokens", text.max_total_tokens - 1)):
         slots.past_lengths[:num_rows] = (past, 0)[:num_rows]
-        with _claims(manifest, field):
+        with claims(manifest, field):
             runner.decode(num_rows)
     if takes_prompt:
         _verify_prompts(runner, slots, manifest)
@@ -109,19 +109,19 @@ def verify_paged(runner: PagedRunner, slots: Slots, manifest: bundle_pb2.BundleM
     longest = text.max_total_tokens - 1
     piece = np.full(min(longest, PREFILL_BUCKETS[0]), text.source_vocab_size - 1)
     for field, past in (("text.target_vocab_size", 0), ("text.max_total_tokens", longest)):
-        with _claims(manifest, field):
+        with claims(manifest, field):
             slots.input_ids[0], slots.past_lengths[0] = text.target_vocab_size - 1, past
             runner.grow(0, past + 1)
             runner.run(1, [])
             runner.end(0)
     for field, past in (("text.source_vocab_size", 0), ("text.max_total_tokens", longest - len(piece))):
-        with _claims(manifest, field):
+        with claims(manifest, field):
             slots.past_lengths[0] = past
             runner.grow(0, past + len(piece))
             runner.run(0, [PagedPromptPiece(0, piece, ends=True)])
             runner.end(0)
     if num_rows > 1 and runner.pool.num_free > 1:
-        with _claims(manifest, "text.source_vocab_size"):
+        with claims(manifest, "text.source_vocab_size"):
             slots.past_lengths[:2] = 0
             runner.grow(0, 1)
             runner.grow(1, min(len(piece), runner.pool.size.block_tokens))
@@ -148,7 +148,7 @@ def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) 
                 "text.max_new_tokens": min(text.max_new_tokens, room, most),
             }
         for claim, num_new in answers.items():
-            with _claims(manifest, claim):
+            with claims(manifest, claim):
                 read = explainer.read(source, [text.target_vocab_size - 1] * num_new, reading, prefix_ids)
                 _expect(read.weights.shape[:1], read.source_mass.shape)
 
@@ -165,7 +165,7 @@ def verify_scorer(session: Session, manifest: bundle_pb2.BundleManifest) -> None
         for claim, size in ((field, 1), ("text.max_new_tokens", min(text.max_new_tokens, room, most))):
             given = [given_of(manifest, source, [last] * size, prefix_ids) for source in sources]
             batch = [each for each in given if each.alike == given[-1].alike]
-            with _claims(manifest, claim):
+            with claims(manifest, claim):
                 for found in scores_of(batch, session.run(score_feeds(batch, text.pad_id))):
                     _expect((size, num_top), found.top_log_probs.shape)
 
@@ -176,11 +176,11 @@ def _verify_encoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bun
             runner.begin(slot)
             slots.memory_lengths[slot] = source.num_places
             slots.past_lengths[slot] = runner.num_begun(source)
-        with _claims(manifest, field):
+        with claims(manifest, field):
             runner.encode(sources, range(len(sources)))
     question = np.array(sources[0].asked_ids, np.int64)
     for first in range(0, len(question), runner.question_piece):
-        with _claims(manifest, "text.max_source_tokens"):
+        with claims(manifest, "text.max_source_tokens"):
             runner.prefill(0, question[first : first + runner.question_piece])
 
 
@@ -191,7 +191,7 @@ def _verify_prompts(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bun
     piece = np.full(min(longest, runner.chunk(PREFILL_BUCKETS[0])), text.source_vocab_size - 1)
     for field, past in (("text.source_vocab_size", 0), ("text.max_total_tokens", longest - len(piece))):
         slots.past_lengths[:2] = past
-        with _claims(manifest, field):
+        with claims(manifest, field):
             runner.prefill(0, piece)
             if runner.mixes:
                 slots.past_lengths[:2] = (text.max_total_tokens - 1 if past else 0, past)
@@ -220,7 +220,7 @@ def _sources(
 
 
 @contextmanager
-def _claims(manifest: bundle_pb2.BundleManifest, field: str) -> Iterator[None]:
+def claims(manifest: bundle_pb2.BundleManifest, field: str) -> Iterator[None]:
     """Turn whatever a run raises into a sentence that names the claim."""
     part, _, name = field.partition(".")
     value = f" {getattr(getattr(manifest, part), name)}" if name else ""

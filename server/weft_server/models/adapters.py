@@ -11,6 +11,7 @@ from weft_proto.bundle_rules import ADAPTER_NAME
 from weft_server.bundle.adapter import adapters_home, adapters_of, versions_with
 from weft_server.engine.queue_limits import QueueLimits
 from weft_server.errors import AdapterNotFound, CannotAdapt, Overloaded
+from weft_server.models.allowed_models import ALL_MODELS, AllowedModels
 from weft_server.process.threads import in_thread
 from weft_server.sequence import ANYBODY
 
@@ -66,8 +67,8 @@ class Adapters:
         """Return the names of those that lie beside the bundle, sorted."""
         return await in_thread(adapters_of, self._bundle) if self._bundle.manifest.adapters.layers else []
 
-    async def take(self, name: str, standing: Standing = ANYBODY) -> Adapter:
-        """Return an adapter, loaded and tried. It stays until `let_go`.
+    async def take(self, name: str, standing: Standing = ANYBODY, allowed: AllowedModels = ALL_MODELS) -> Adapter:
+        """Return an adapter, loaded and tried. It stays until `let_go`. Of those not `allowed` no error tells.
 
         Raises:
             RequestError: there is no such adapter, it is refused, or as many as may be there are in use.
@@ -83,7 +84,7 @@ class Adapters:
         self._metrics.adapting = self._bounds.num_places
         try:
             if resident is None:
-                await self._check_there(name)
+                await self._check_there(name, allowed)
                 # Another call may have begun it meanwhile.
                 resident = self.residents.get(name) or self._begin(name)
             return await self._use(name, resident)
@@ -104,11 +105,11 @@ class Adapters:
         """Need an adapter no more."""
         _leave(self.residents[adapter.name])
 
-    async def _check_there(self, name: str) -> None:
+    async def _check_there(self, name: str, allowed: AllowedModels) -> None:
         """Raise AdapterNotFound if there is no such adapter. What a caller sent is no path before it is a name."""
         is_name = ADAPTER_NAME.fullmatch(name) is not None
         if not is_name or not await in_thread((self._home / name).is_dir):
-            names = await self.names()
+            names = [each for each in await self.names() if allowed.allows(self._bundle.name, each)]
             more = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
             there = ", ".join(names[:_MAX_NAMES] + more) or "none"
             others = await in_thread(versions_with, self._bundle, name) if is_name else []

@@ -185,7 +185,7 @@ class RequestContext:
         """Be answered by an adapter of the model too, if one is named. Raises RequestError when it cannot be used."""
         if name:
             assert self.model is not None, "an adapter of no model. This is a bug."
-            self.adapter = await self.model.adapters.take(name, self.standing)
+            self.adapter = await self.model.adapters.take(name, self.standing, self.allowed_models)
 
     def let_go(self) -> None:
         """Need the model no more, nor what was asked of it. Called at the call's end."""

@@ -110,10 +110,10 @@ def _call(tool: Tool, index: int, finish_reason: str) -> Call:
     param, raw = f"tools[{index}].function.parameters", bytes(tool.function.parameters) or b"null"
     if len(raw) > MAX_BYTES:
         raise InvalidRequest(param, f"must be at most {MAX_BYTES:,} bytes of UTF-8", "CONSTRAINT_REFUSED")
-    schema = _ANY_OBJECT if msgspec.json.decode(raw) in ({}, None) else raw.decode()
     try:
+        schema = _ANY_OBJECT if msgspec.json.decode(raw) in ({}, None) else raw.decode()
         msgspec.json.decode(schema, type=_ObjectSchema)
-    except msgspec.ValidationError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = 'must be a JSON Schema with "type": "object": arguments have names'
         raise InvalidRequest(param, why, "CONSTRAINT_REFUSED") from error
     return Call(tool.function.name, schema, finish_reason)

@@ -266,7 +266,8 @@ class Metrics(Collector):
 def _of_tenants(spec: Spec, usage: list[tuple[str, str, dict[str, int]]]) -> CounterMetricFamily:
     family = CounterMetricFamily(PREFIX + spec.name, spec.help, labels=spec.label.split(", "))
     for tenant, model, counts in usage:
-        family.add_metric([tenant, model], counts[spec.name])
+        # A scrape may come while the first request is being counted.
+        family.add_metric([tenant, model], counts.get(spec.name, 0))
     return family
 
 
