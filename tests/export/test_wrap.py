@@ -322,7 +322,7 @@ def test_as_many_pictures_are_tried_as_memory_allows(side, numbers):
 def test_texts_are_tried_in_batches_as_a_server_makes_them(longest, widths):
     """A few, as many as 64, a middle width and the longest. What runs alone out of the 64 has every length."""
     text = bundle_pb2.TextSpec(source_vocab_size=300, max_source_tokens=longest)
-    batches = batches_of(SimpleNamespace(image=None, text=text))
+    batches = batches_of(SimpleNamespace(image=None, text_spec=text))
 
     assert widths == [batch.width for batch in batches]
     assert [7, 7, 64, 5, 3] == [len(batch.requests) for batch in batches]
