@@ -54,7 +54,7 @@ _KINDS = dict.fromkeys(range(1, 19), "int") | {1: "float", 2: "float", 8: "bool"
 class Models(ModelRegistry):
     """Says of any model that it has the task of its name."""
 
-    def find(self, selector):
+    def find(self, selector, allowed):
         """A model, whatever its name."""
         return SimpleNamespace(task=getattr(common_pb2, f"TASK_{selector.name.upper()}", common_pb2.TASK_GENERATE))
 
