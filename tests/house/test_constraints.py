@@ -31,7 +31,7 @@ def requested():
 
 def test_each_line_pins_one_public_version():
     """name==version, once for each name, sorted; no local version, which only one index would have."""
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line) for line in LINES)
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==([0-9]+!)?[A-Za-z0-9.]+", line) for line in LINES)
     assert len(LINES) == len(pins())
     assert sorted(LINES, key=str.lower) == LINES
 

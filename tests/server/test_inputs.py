@@ -120,7 +120,9 @@ def prompted(tmp_path, prompts, **text):
 
 def checkpoint_of(tmp_path, manifest):
     """What an exporter sees of the same."""
-    return SimpleNamespace(text=manifest.text, files={"source.json": (tmp_path / "source.json").read_bytes()})
+    return SimpleNamespace(
+        text=manifest.text, text_spec=manifest.text, files={"source.json": (tmp_path / "source.json").read_bytes()}
+    )
 
 
 @pytest.mark.parametrize("side", common_pb2.TruncationSide.values())

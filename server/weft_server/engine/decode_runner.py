@@ -233,8 +233,7 @@ class DecodeRunner:
             np.minimum(self._slots.past_lengths, self._max_total - 1, out=self._past_lengths)
             self._tell(int(self._past_lengths[:batch].max()) + 1, self._columns)
         elif batch > num_rows:  # the row beside a lone one may have ended where its cache does
-            idle = self._slots.past_lengths[num_rows:batch]
-            np.minimum(idle, self._max_total - 1, out=idle)
+            np.minimum(idle := self._slots.past_lengths[num_rows:batch], self._max_total - 1, out=idle)
         self._adapt(bound, self._slots.adapters[:batch], 1)
         (bound.capture if captures else bound.run)()
         self._slots.past_lengths[:num_rows] += 1
