@@ -1,5 +1,6 @@
 """Accounts of the tokens file: rates of tokens, the models that a token opens, and what was used of each."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,8 @@ from weft_server.errors import ModelNotAllowed, Overloaded
 from weft_server.models.account import Account, TokenBucket, TokenRate
 from weft_server.models.allowed_models import ALL_MODELS, AllowedModels
 from weft_server.models.call_usage import CallUsage
+from weft_server.models.request_context import RequestContext
+from weft_server.source import Ids
 
 PLAIN = "correct-horse-battery"
 
@@ -93,6 +96,17 @@ def test_a_request_that_was_let_in_is_let_in_whole():
     with pytest.raises(Overloaded) as refused:
         account.charge(CallUsage(), 1)
     assert ("TENANT_TOKEN_RATE", 41) == (refused.value.reason, round(refused.value.retry_after_s / 86_400))
+
+
+def test_what_is_read_beside_an_answer_asks_the_rate_too():
+    """Such as a recording whose language is detected first. It is charged with the answer's own input."""
+    call = RequestContext("/weft.v1.TranscriptionService/Transcribe", account=Account("alice"))
+    call.account.set_rate(TokenRate(2, 60 * 86_400))
+    call.sequence(Ids(np.arange(3)), is_counted=True)
+    assert (0, 2) == (call.usage.charged_tokens, round(call.account.bucket.level))
+    call.account.bucket.take(3)
+    with pytest.raises(Overloaded):
+        call.sequence(Ids(np.arange(3)), is_counted=True)
 
 
 def test_a_file_that_is_read_again_keeps_the_level():

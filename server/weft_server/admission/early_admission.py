@@ -74,9 +74,8 @@ class EarlyAdmission:
 
     def _meant(self, call: RequestContext, tasks: Collection[common_pb2.Task.ValueType], named: str) -> list[Model]:
         """The versions of the model that a call means. None if it may be one of several, or one that sleeps."""
-        shown = [entry for entry in self._models.entries if call.allowed_models.shows(entry.name)]
-        able = [entry for entry in shown if entry.answers and named in ("", entry.name)]
-        meant = [entry for entry in able if entry.task in tasks]
+        able = [entry for entry in self._models.entries if entry.answers and named in ("", entry.name)]
+        meant = [entry for entry in able if entry.task in tasks and call.allowed_models.shows(entry.name)]
         models = [entry.model for entry in meant if entry.model and entry.state == model_pb2.MODEL_STATE_READY]
         return models if len({entry.name for entry in meant}) == 1 and len(models) == len(meant) else []
 

@@ -171,8 +171,9 @@ class RequestContext:
             **more,
         )
         sequence.times.accepted = self.started
-        if self.account and not sequence.is_counted:
-            self.account.charge(self.usage, sequence.num_input_tokens)
+        if self.account:
+            # What is read again is another sequence's to pay. The rate is asked all the same.
+            self.account.charge(self.usage, 0 if sequence.is_counted else sequence.num_input_tokens)
         self.sequences.append(sequence)
         return sequence
 

@@ -145,8 +145,6 @@ async def _submit(
         decoding = await model.work(resolve, call.deadline) if takes_long(requested) else resolve()
         _check_room(cut, len(parts), engine.max_queued(call.standing))
         if cut.telling:
-            if call.account:
-                call.account.check()
             asking = cut.telling.ask(call, parts[0].source)
             engine.submit(asking)
             num_reserved = 0
