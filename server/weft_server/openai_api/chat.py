@@ -30,6 +30,7 @@ from weft_server.openai_api.text_requests import (
     fill,
     method_of,
     stream,
+    streams_of,
 )
 from weft_server.openai_api.tools import PARAMS as TOOL_PARAMS
 from weft_server.openai_api.tools import TOOL_FIELDS, ToolCallAnswers, call_of
@@ -154,7 +155,7 @@ async def chat_completions(http: ApiRequest) -> Response:
         answers, params = ToolCallAnswers(http, asked, call, scored=bool(asked.logprobs)), PARAMS | TOOL_PARAMS
     try:
         if asked.stream:
-            return await stream(http, method, [request], answers, params)
+            return await stream(streams_of(http, method), [request], answers, params)
         return HttpResponse(200, await answers.whole([await http.caller.unary(METHODS[method], request)]))
     except Refused as refused:
         # The advice of weft.v1 is of its own fields.

@@ -20,7 +20,7 @@ from weft_server.openai_api.api_request import ApiRequest
 from weft_server.openai_api.endpoint import Endpoint, describe_endpoint
 from weft_server.openai_api.errors import error_response
 from weft_server.openai_api.forms import FORM
-from weft_server.structured_output.token_bytes import spelling_of
+from weft_server.structured_output.token_bytes import has_seams, spelling_of
 from weft_server.transport.handlers import FIELD_BYTES
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from weft_server.models.allowed_models import AllowedModels
     from weft_server.models.registry import ModelRegistry
     from weft_server.openai_api.api_request import Caller, Spelling
+    from weft_server.preprocessing.vocabulary import Vocabulary
 
 # Where the paths of gRPC's methods begin. All others are of this API.
 _OTHERS = ("/weft.", "/grpc.")
@@ -89,13 +90,21 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requ
             # The call that is made then says so.
             return common_pb2.TASK_UNSPECIFIED
 
-    def spelling(resolved: common_pb2.ResolvedModel) -> Spelling | None:
+    def vocabulary_of(resolved: common_pb2.ResolvedModel) -> Vocabulary | None:
         entry = models.at(resolved.name, resolved.version)
         tokenizer = entry.model.target_tokenizer if entry and entry.model else None
-        return spelling_of(tokenizer.vocabulary) if tokenizer else None
+        return tokenizer.vocabulary if tokenizer else None
+
+    def spelling(resolved: common_pb2.ResolvedModel) -> Spelling | None:
+        vocabulary = vocabulary_of(resolved)
+        return spelling_of(vocabulary) if vocabulary else None
+
+    def seams(resolved: common_pb2.ResolvedModel) -> bool:
+        vocabulary = vocabulary_of(resolved)
+        return vocabulary is None or has_seams(vocabulary)
 
     for endpoint in ENDPOINTS:
-        served = _Served(endpoint, task_of, spelling, most_together(max_queued_requests))
+        served = _Served(endpoint, task_of, spelling, seams, most_together(max_queued_requests))
         most = max_request_bytes if endpoint.takes_file else min(max_request_bytes, MAX_TEXT_BYTES)
         most = most if endpoint.fields else 0
         route = Route(
@@ -129,9 +138,11 @@ class _Served:
         endpoint: Endpoint,
         task_of: Callable[[AllowedModels, Any], common_pb2.Task.ValueType],
         spelling: Callable[[common_pb2.ResolvedModel], Spelling | None],
+        seams: Callable[[common_pb2.ResolvedModel], bool],
         most_together: int,
     ) -> None:
-        self._endpoint, self._task_of, self._spelling_of = endpoint, task_of, spelling
+        self._endpoint, self._task_of = endpoint, task_of
+        self._spelling_of, self._has_seams = spelling, seams
         self._most_together = most_together
 
     async def answer(self, request: HttpRequest, caller: Caller) -> Response:
@@ -140,6 +151,7 @@ class _Served:
             caller,
             partial(self._task_of, caller.allowed_models),
             self._spelling_of,
+            self._has_seams,
             caller.name(),
             request.body,
             request.header("content-type"),

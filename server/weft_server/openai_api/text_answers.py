@@ -68,6 +68,11 @@ class TextAnswers(ABC):
     def _closing(self, index: int, output: Any) -> dict[str, Any]:
         """The choice of a chunk that ends one."""
 
+    def _text(self, index: int, output: Any) -> str:  # noqa: ARG002 - it tells prompts apart
+        """What a choice says behind its opening."""
+        text: str = output.text
+        return text
+
     async def whole(self, responses: Sequence[Any]) -> bytes:
         """Return the answer of one or several calls, whose choices stand one behind the other.
 
@@ -127,8 +132,8 @@ class TextAnswers(ABC):
             if not has_text:
                 if opening := self._opening(index):
                     yield self._chunk(opening)
-                if output.text:
-                    yield self._chunk([self._delta(index, output.text)])
+                if text := self._text(index, output):
+                    yield self._chunk([self._delta(index, text)])
 
         def closing(index: int, output: Any) -> bytes:
             about = _about(final) if index == outputs[-1][0] else {}
