@@ -116,14 +116,14 @@ def check_stream(asked: Any) -> None:
         raise InvalidRequest("stream_options", "needs stream: true")
 
 
-def streams_of(http: ApiRequest, method: str) -> Callable[[Message], AsyncGenerator[Any]]:
+def streams_of(http: ApiRequest, method: str) -> Callable[[Any], AsyncGenerator[Any]]:
     """Return what asks for the stream of a request of a unary method."""
     twin = streaming(method)
     return lambda request: http.caller.stream(twin, twin.request(request=request))
 
 
 async def stream(
-    ask: Callable[[Message], AsyncGenerator[Any]],
+    ask: Callable[[Any], AsyncGenerator[Any]],
     requests: Iterable[Message],
     answers: TextAnswers,
     params: Mapping[str, str],
