@@ -133,8 +133,10 @@ class Client:
         spelling_of=lambda _: None,
         priority="",
         has_seams=lambda _: True,
+        call_format="",
     ):
         self.caller, self._priority, self._has_seams = caller, priority, has_seams
+        self._call_format = call_format
         self._task_of = task if callable(task) else lambda _: task
         self._spelling_of = spelling_of
 
@@ -157,6 +159,7 @@ class Client:
             self.caller,
             self._task_of,
             self._spelling_of,
+            lambda _: self._call_format,
             self._has_seams,
             "r1",
             data,

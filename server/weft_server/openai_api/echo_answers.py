@@ -138,9 +138,10 @@ class EchoAnswers(CompletionAnswers):
     def _opening(self, index: int) -> list[dict[str, Any]]:
         return [self._delta(index, self._prompts[index].text)]
 
-    def _text(self, index: int, output: Any) -> str:
+    def _said(self, index: int, output: Any) -> list[dict[str, Any]]:
         prompt = self._prompts[index]
-        return prompt.text_with(output).removeprefix(prompt.text)
+        text = prompt.text_with(output).removeprefix(prompt.text)
+        return [self._delta(index, text)] if text else []
 
     def _log_probs(self, index: int, output: Any) -> dict[str, Any]:
         return self._prompts[index].log_probs_with(output)

@@ -68,10 +68,9 @@ class TextAnswers(ABC):
     def _closing(self, index: int, output: Any) -> dict[str, Any]:
         """The choice of a chunk that ends one."""
 
-    def _text(self, index: int, output: Any) -> str:  # noqa: ARG002 - it tells prompts apart
-        """What a choice says behind its opening."""
-        text: str = output.text
-        return text
+    def _said(self, index: int, output: Any) -> list[dict[str, Any]]:
+        """The choices of what comes behind an opening, where a text comes whole."""
+        return [self._delta(index, output.text)] if output.text else []
 
     async def whole(self, responses: Sequence[Any]) -> bytes:
         """Return the answer of one or several calls, whose choices stand one behind the other.
@@ -132,8 +131,8 @@ class TextAnswers(ABC):
             if not has_text:
                 if opening := self._opening(index):
                     yield self._chunk(opening)
-                if text := self._text(index, output):
-                    yield self._chunk([self._delta(index, text)])
+                for each in self._said(index, output):
+                    yield self._chunk([each])
 
         def closing(index: int, output: Any) -> bytes:
             about = _about(final) if index == outputs[-1][0] else {}
