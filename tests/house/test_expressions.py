@@ -82,6 +82,7 @@ SERVER = {
     "preprocessing/sentences.py _INITIALS": ("fullmatch", run("a.", end="1"), run("a")),
     "preprocessing/sentences.py _ORDINAL": ("fullmatch", run("1")),
     "preprocessing/image_file.py _JPEG_MARKER": ("search", run("ÿ"), run("ÿ\0")),
+    "preprocessing/chat_functions.py _NAME": ("fullmatch", run("a"), run("a", end="!")),
 }  # fmt: skip
 PROTO = {
     "offsets.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각"), run("\r")),
