@@ -110,7 +110,7 @@ test-fast: $(READY) ## the unit tests alone
 		-m "not slow and not e2e and not long and not whole" tests/client tests/server tests/export
 
 test-converters: $(READY) ## random models of every kind, against transformers
-	@$(PYTEST) -q -n 2 -m long tests/export/converters tests/export/test_tokenizer_options.py
+	@$(PYTEST) -q -n 2 -m long tests/export/converters tests/export/test_tokenizer_sweep.py
 
 test-swaps: models ## swap a model a hundred times under load, two minutes
 	@$(PYTEST) -q -s -m long tests/e2e/test_swaps.py

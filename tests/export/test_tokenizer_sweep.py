@@ -140,7 +140,7 @@ def fault(directory, change):
         except CheckpointError as error:
             return (
                 None
-                if any(name in str(error) for name in (*change.names, "has neither"))
+                if any(name in str(error) for name in (*change.names, "has neither", "has no tokenizer.json"))
                 else f"refused without its name: {error}"
             )
         if any(name in note for name in change.names for note in notes):
@@ -212,6 +212,7 @@ FEW = [
     ("bert", Change(SPECIAL, {"image_token": NO_TOKEN}, ("image_token",))),
     ("json", Change(CONFIG, {"add_bos_token": "a"}, ("add_bos_token",))),
     ("gpt2", Change(SPECIAL, {"add_bos_token": True}, ("add_bos_token",))),
+    ("llama", Change(SPECIAL, {"add_bos_token": None}, ("add_bos_token",))),
     ("bert", Change(CONFIG, {"clean_up_tokenization_spaces": True}, ("clean_up_tokenization_spaces",))),
     ("bert", Change(CONFIG, {"added_tokens_decoder": {"-1": token("a")}}, ("added_tokens_decoder",))),
 ]

@@ -10,7 +10,6 @@ from typing import Any
 
 from tokenizers import AddedToken
 
-from weft_export.converters.keys import USED, Table, check_keys
 from weft_export.converters.text.json_file import check_ids, read_object, read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import LIMITS
@@ -19,10 +18,7 @@ CONFIG, SPECIAL, ADDED = "tokenizer_config.json", "special_tokens_map.json", "ad
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 # Options with the names of tokens. Where there is a tokenizer.json, transformers does not read them.
 _FRAMES = ("add_bos_token", "add_eos_token")
-# Beside tokens that only some models have. Whatever else is there would be an option of the class.
-_SPECIAL_KEYS: Table = dict.fromkeys(
-    (*NAMES, "additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"), USED
-)
+_LISTS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 MAX_IDS = int(LIMITS["TextSpec"]["source_vocab_size"].most or 0)
 
 Token = str | AddedToken
@@ -138,7 +134,7 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
         has_json=tokenizer_json is not None,
         padding=_padding(tokenizer_json),
         additional=_some_tokens(directory, "additional_special_tokens", said.get("additional_special_tokens")),
-        notes=tuple(check_keys(SPECIAL, {name: special[name] for name in special if not _is_own(name)}, _SPECIAL_KEYS)),
+        notes=_of_special(special),
     )
 
 
@@ -151,6 +147,12 @@ def _padding(tokenizer_json: Mapping[str, Any] | None) -> dict[str, Token]:
 def _is_own(name: str) -> bool:
     """Whether a key may name a token that only some models have, such as image_token."""
     return name.endswith("_token") and name not in (*NAMES, *_FRAMES)
+
+
+def _of_special(special: Mapping[str, Any]) -> tuple[str, ...]:
+    """Tell what special_tokens_map.json has besides tokens: to transformers, options of the class, and null is one."""
+    more = [name for name in special if name not in (*NAMES, *_LISTS) and not _is_own(name)]
+    return (f"{SPECIAL} has keys that are no tokens, and that are not followed: {', '.join(more[:8])}",) if more else ()
 
 
 def _is_no_token(name: str, value: Any) -> bool:
