@@ -64,9 +64,12 @@ def manifest_of(
         manifest.scoring = SCORINGS.get(getattr(checkpoint.model, "scoring", ""), common_pb2.LABEL_SCORING_UNSPECIFIED)
     if TASKS[checkpoint.task].embeds:
         config: Any = checkpoint.model.config
-        pooling = _POOLINGS[config.pooling]
+        # What is left of a vector that was cut has no length of its own.
+        normalized = config.normalized and getattr(config, "cut", None) is None
         manifest.embedding.CopyFrom(
-            bundle_pb2.EmbeddingSpec(dimensions=config.dimensions, pooling=pooling, normalized=config.normalized)
+            bundle_pb2.EmbeddingSpec(
+                dimensions=config.dimensions, pooling=_POOLINGS[config.pooling], normalized=normalized
+            )
         )
     if TASKS[checkpoint.task].matches:
         assert isinstance(checkpoint.model, Classifier)

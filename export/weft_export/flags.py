@@ -1,13 +1,15 @@
 """Options of an export as flags of a command, and what is wrong with them: said before torch is loaded."""
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
 
 from weft_export.checkpoints.files import check_regular
-from weft_export.checkpoints.formats import check_adaptable, check_format, is_foreign, is_gguf
+from weft_export.checkpoints.formats import MODULES, check_adaptable, check_format, is_foreign, is_gguf, read_config
+from weft_export.converters.classes import check_class, takes_file
 from weft_export.errors import ExportError
 from weft_export.options import ExportOptions, flag_of, utf8
 
@@ -32,11 +34,12 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
     of_each: what is asked is said of each precision, and not done in one.
 
     Raises:
-        ExportError: There are four cases:
+        ExportError: There are five cases:
             1. The directory is of another format, for which there may be another command.
             2. Options contradict each other.
             3. One names a file that cannot be read, or holds a text that is no UTF-8.
             4. One is for a Hugging Face directory, and this is a checkpoint of ours.
+            5. One is for other classes of models, by the name of the class.
     """
     for name in ("golden", "description", "label_text"):
         if (text := getattr(options, name)) is not None:
@@ -52,11 +55,23 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
     check_format(checkpoint)
     if options.adapters is not None:
         check_adaptable(checkpoint)
+    if is_foreign(checkpoint):
+        _check_class(checkpoint, options)
+    if options.golden is not None and not options.golden.strip():
+        raise ExportError("--golden is blank")
     if options.of_hugging_face and not (is_foreign(checkpoint) or is_gguf(checkpoint)):
         raise ExportError(
             f"{', '.join(options.of_hugging_face)}: config.json of {checkpoint} says that itself, as of a checkpoint"
             " of Weft"
         )
+
+
+def _check_class(checkpoint: Path, options: ExportOptions) -> None:
+    config = read_config(checkpoint)
+    check_class(config, options, embeds=options.pooling is not None or (checkpoint / MODULES).exists())
+    what = takes_file(config)
+    if options.golden is not None and what and not os.path.isfile(options.golden):  # noqa: PTH113 - Path.is_file fails for what is too long
+        raise ExportError(f"--golden: {options.golden:.80} is no file; this model answers to {what}")
 
 
 def contents_of(options: ExportOptions) -> Mapping[str, str]:

@@ -38,9 +38,9 @@ def num_timestamps(spec: bundle_pb2.AudioSpec) -> int:
 
 
 def spoken_ids(
-    spec: bundle_pb2.AudioSpec, language: str, *, to_english: bool, timestamps: bool = False
+    spec: bundle_pb2.AudioSpec, language: str, *, to_english: bool | None, timestamps: bool = False
 ) -> tuple[int, ...]:
-    """Return what the decoder is fed behind its start token.
+    """Return what the decoder is fed behind its start token. to_english: None where no token says the task.
 
     Raises:
         LanguageError: the language is not listed, or is not named though there are several, or nothing is translated.
@@ -50,7 +50,8 @@ def spoken_ids(
     ids = [each.token_id for each in spec.languages if each.tag.lower() == tag]
     if to_english and not spec.HasField("translate_id"):
         raise LanguageError("to_english", "is not for this model: it does not translate")
-    wanted = {"translate_id" if to_english else "transcribe_id"} | ({"no_timestamps_id"} if not timestamps else set())
+    task = {None: "", False: "transcribe_id", True: "translate_id"}[to_english]
+    wanted = {task, "" if timestamps else "no_timestamps_id"}
     return tuple(ids + [token_id for name, token_id in _given(spec).items() if name in wanted])
 
 
@@ -75,6 +76,8 @@ def audio_fault(spec: bundle_pb2.AudioSpec, text: bundle_pb2.TextSpec) -> str | 
         f"num_frames is {spec.num_frames}, no multiple of num_positions, {spec.num_positions}": not shares,
         "default_language is none of languages": spec.default_language and spec.default_language.lower() not in tags,
         "it has default_to_english without translate_id": spec.default_to_english and not spec.HasField("translate_id"),
+        "it has default_without_task with default_language or default_to_english": spec.default_without_task
+        and (spec.default_language or spec.default_to_english),
         "it has default_timestamps without first_timestamp_id": spec.default_timestamps
         and not spec.HasField("first_timestamp_id"),
         "languages has a tag twice, or an empty one": len(set(tags)) != len(tags) or not all(tags),

@@ -7,6 +7,7 @@ import torch
 from tiny_embed import embedder_config, tiny_embed, tiny_match
 from tiny_parts import randomised
 
+from weft_export.bundle import manifest_of
 from weft_export.families.text_embedder import Dense, TextEmbedder
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
@@ -47,6 +48,18 @@ def test_the_real_places_are_pooled(pooling, normalized):
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("normalized", [True, False])
+def test_a_vector_that_is_cut_has_no_length_of_its_own(normalized):
+    """Its first numbers stay as they are, and the manifest says so: a request that cuts more gets these, too."""
+    whole, cut = (randomised(TextEmbedder(embedder_config(normalized=normalized, cut=each))) for each in (None, 5))
+    checkpoint = replace(tiny_embed(), model=cut)
+    spec = manifest_of(checkpoint, bundle_pb2.PRECISION_FP32, bundle_pb2.Golden()).embedding
+
+    assert torch.equal(whole(IDS, LENGTHS)[:, :5], cut(IDS, LENGTHS))
+    assert (5, False) == (spec.dimensions, spec.normalized)
+
+
+@torch.inference_mode()
 @pytest.mark.parametrize("pooling", ["max"])  # the mean is that of a tiny checkpoint, and the others only pick
 def test_bits_do_not_depend_on_the_batch(pooling, tmp_path):
     """In ONNX Runtime a row alone has the bits that it has beside others, whatever stands in the padding."""
@@ -70,6 +83,7 @@ def test_bits_do_not_depend_on_the_batch(pooling, tmp_path):
         ({"pooling": "sum"}, "pooling must be one of"),
         ({"dense": (Dense(0),)}, "d_out must be"),
         ({"normalized": 1}, "true or false"),
+        ({"cut": 0}, "cut must be"),
     ],
 )
 def test_what_cannot_be_is_refused(change, complaint):

@@ -160,6 +160,18 @@ OF_UP = {
     "--device (WEFT_DEVICE): cuda needs another ONNX Runtime",
 }
 
+# Of a directory whose class does not take an option, or that is of no kind. By the name of a folder, and what is said.
+OF_CLASSES = {
+    "llama --pairs": "--pairs is not for LlamaForCausalLM",
+    "llama --truncate": "--truncate is not for LlamaForCausalLM",
+    "llama --label-text a": "--label-text is not for LlamaForCausalLM",
+    "whisper --pooling mean": "--pooling is not for WhisperForConditionalGeneration",
+    "whisper --golden none.wav": "--golden: none.wav is no file; this model answers to a recording (WAV)",
+    "vit --golden cat": "--golden: cat is no file; this model answers to a picture",
+    "llamma": "the model_type 'llamma' is not supported; the nearest is 'llama'",
+    "text.gguf": "text.gguf is not a GGUF file: it does not begin with the letters GGUF",
+}
+
 OF_PICTURES = "--image-size 8 --mean 0,0,0 --std 1,1,1 --resample box"
 OF_WRAP = {
     "m/1": "--task is missing. Give it, or a directory whose config.json says it",
@@ -187,6 +199,12 @@ def test_what_is_wrong_with_options_is_said_before_torch_is_loaded(home):
     lines = [("export", f"bert {line}", said) for line, said in OF_EXPORT.items()]
     lines += [("export", f"bert m/1 {line}", said) for line, said in WRONG.items()]
     lines += [("up", f"bert {line}", said) for line, said in {**OF_UP, **WRONG}.items()]
+    (home / "text.gguf").write_text("no")
+    for model_type, name in CLASSES.items():
+        (home / model_type).mkdir()
+        (home / model_type / "config.json").write_text(json.dumps({"model_type": model_type, "architectures": [name]}))
+        (home / model_type / "model.safetensors").write_bytes(b"")
+    lines += [("up", line, said) for line, said in OF_CLASSES.items()]
     lines += [("wrap", f"bert/model.onnx {line}", said) for line, said in OF_WRAP.items()]
     lines += [(command, f". {more}", "--pooling, --pairs: config.json of . says that itself") for command, more in OURS]
     lines += [(command, f"other {more}", "other is of CTranslate2") for command, more in OURS]
@@ -197,6 +215,12 @@ def test_what_is_wrong_with_options_is_said_before_torch_is_loaded(home):
     ]
 
 
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "whisper": "WhisperForConditionalGeneration",
+    "vit": "ViTForImageClassification",
+    "llamma": "LlammaForCausalLM",
+}
 OURS = (("export", "m/1 --pooling mean --pairs"), ("up", "--pooling mean --pairs"))
 # Runs commands in one process, and says what each said, and that none has loaded torch.
 _RUNNER = """
@@ -229,6 +253,15 @@ def test_a_model_that_cannot_fit_is_refused_before_it_is_exported(home):
     assert 32 // 2 == least_bytes(home / "bert", "int4")
     with pytest.raises(ExportError, match=r"the model's weights take 1e\+06 GB; .* GB are free; another precision"):
         ask_server([], 10**15)
+
+
+def test_a_server_that_is_not_installed_is_named_with_its_extra(tmp_path, monkeypatch):
+    """Who installed the exporter alone is told what to install, in one line."""
+    (tmp_path / "structlog.py").write_text("raise ModuleNotFoundError('No module named structlog', name='structlog')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ExportError) as raised:
+        ask_server([], 0)
+    assert "structlog is not installed: pip install 'weft-serving[server]' (or [gpu])" == str(raised.value)
 
 
 def test_a_pickle_has_at_most_as_many_numbers_as_a_quarter_of_its_bytes(home):

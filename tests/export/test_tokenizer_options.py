@@ -5,16 +5,13 @@ import re
 import shutil
 
 import pytest
-from tokenizer_directories import OLDER, byte_level, config_of, reference, write
+from tokenizer_directories import OLDER, config_of, reference, write
 from tokenizers import Tokenizer
 
-from weft_export.converters.text.option_keys import OPTION_KEYS
 from weft_export.converters.text.side import read_text_side
 from weft_export.errors import CheckpointError
 
 TEXTS = ("a b", " a", "Ab é", "don't", "12 345", "a!?", "漢字", "<s>a", "a <mask> b")
-VALUES = [None, True, False, 3, "x", ["a"]]
-KINDS = ["albert", "bert", "camembert", "deberta", "gpt2", "llama", "m2m_100", "roberta", "t5", "xlm-roberta", "json"]
 
 
 def their_ids(directory):
@@ -37,37 +34,6 @@ def our_ids(directory):
     side = read_text_side(directory, config_of(directory), 4_000)
     tokenizer = Tokenizer.from_str(side.files[side.source_tokenizer].decode())
     return [tokenizer.encode(text).ids for text in TEXTS], side.notes
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_option_is_followed_or_told(kind, tmp_path):
-    """Whatever one key says."""
-    directory = {"json": lambda: ("llama", None, {"tokenizer.json": byte_level()})}
-    model_type, options, files = {**OLDER, **directory}[kind]()
-    write(tmp_path, model_type, options, files)
-    before = their_ids(tmp_path)
-    assert before == our_ids(tmp_path)[0]
-    path = tmp_path / "tokenizer_config.json"
-    given = json.loads(path.read_text()) if path.exists() else {}
-    faults = []
-    # These say which class it is, or what the pieces are, and have tests of their own.
-    for key in sorted({*given, *OPTION_KEYS} - {"tokenizer_class", "added_tokens_decoder", "backend", "auto_map"}):
-        for value in VALUES:
-            path.write_text(json.dumps(given | {key: value}))
-            expected = their_ids(tmp_path)
-            if expected is None:
-                continue
-            try:
-                actual, notes = our_ids(tmp_path)
-            except CheckpointError as error:
-                if key not in str(error):
-                    faults.append((key, value, f"refused without its name: {error}"))
-                continue
-            if actual != expected and not any(key in note for note in notes):
-                faults.append((key, value, "other ids"))
-    assert [] == faults
 
 
 @pytest.mark.parametrize(

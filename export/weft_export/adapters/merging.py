@@ -110,7 +110,7 @@ def pairs_of(
         layer = layers[name]
         pairs[layer.name] = _factors(delta, layer, max(float(weight.norm()), float(sum_.norm())))
     if not pairs:
-        raise CheckpointError("the adapter changes nothing: all that it adds is zero")
+        raise CheckpointError("the adapter changes nothing: all that it adds is zero, by lora_alpha or by its tensors")
     return {layer.name: pairs[layer.name] for layer in spec.layers if layer.name in pairs}
 
 

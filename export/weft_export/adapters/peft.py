@@ -126,7 +126,9 @@ def _change(config: Mapping[str, Any], path: Path, module: str, names: Mapping[s
             raise CheckpointError(f"{path}: {module} has a number in lora_{part} that is not finite")
     alpha = of_module(config, "alpha_pattern", module, config["lora_alpha"])
     if not isinstance(alpha, int | float) or not abs(alpha) <= sys.float_info.max:
-        raise CheckpointError(f"{CONFIG}: lora_alpha of {module} must be a number, not {alpha!r:.60}")
+        raise CheckpointError(
+            f"{CONFIG}: by lora_alpha and alpha_pattern, alpha of {module} is {alpha!r:.60}, which is no number"
+        )
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     return Change(a, b, scale)
 
@@ -143,5 +145,5 @@ def changed(tensor: Tensor, change: Change, name: str, *, turned: bool = False) 
         raise CheckpointError(f"the adapter is for a base of other sizes: it adds {shapes}")
     merged = (tensor.double() + matrix).to(torch.float32)
     if not bool(merged.isfinite().all()):
-        raise CheckpointError(f"the adapter adds so much to {name} that float32 does not hold it")
+        raise CheckpointError(f"by lora_alpha and its tensors, the adapter adds more to {name} than float32 holds")
     return merged

@@ -11,6 +11,7 @@ from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import CONFIG_FILE, MANIFEST_FILE, VERSION
 
 _GGUF = ".gguf"
+GGUF_MAGIC = b"GGUF"
 _INNER = [f"{folder}/{name}" for name in (CONFIG_FILE, ADAPTER_CONFIG) for folder in ("*", "snapshots/*")]
 _ORIGINAL = "give the directory that it was made from: its config.json has model_type"
 
@@ -42,7 +43,7 @@ def check_format(path: Path) -> None:
         names = frozenset(each.name for each in path.iterdir())
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    config = _config(path)
+    config = read_config(path)
     # Such a directory may hold other formats beside: exports to ONNX, TensorFlow's weights.
     if "family" in config or ("model_type" in config and any(map(_is_weights, names))):
         return
@@ -66,6 +67,9 @@ def _check_file(path: Path) -> None:
     """Raise CheckpointError for a file, but of GGUF."""
     check_regular(path)
     if is_gguf(path):
+        with path.open("rb") as file:
+            if file.read(len(GGUF_MAGIC)) != GGUF_MAGIC:
+                raise CheckpointError(f"{path} is not a GGUF file: it does not begin with the letters GGUF")
         return
     for each in _FORMATS:
         if each.suffix and path.name.endswith(each.suffix):
@@ -88,7 +92,7 @@ def is_gguf(path: Path) -> bool:
 
 def is_foreign(directory: Path) -> bool:
     """Whether config.json of a directory is of Hugging Face's kind. What cannot be read is not."""
-    config = _config(directory)
+    config = read_config(directory)
     return "model_type" in config and "family" not in config
 
 
@@ -97,7 +101,7 @@ def check_adaptable(path: Path) -> None:
 
     Those of a GGUF file have names and an order of their own, which no adapter of PEFT has.
     """
-    config = {} if is_gguf(path) else _config(path)
+    config = {} if is_gguf(path) else read_config(path)
     key = next((key for key in QUANTISED if config.get(key) is not None), None)
     if is_gguf(path) or key is not None:
         why = "a GGUF file" if key is None else f"weights that are quantised already, and {CONFIG_FILE} has {key}"
@@ -115,7 +119,7 @@ def _is_adaptable(path: Path) -> bool:
     return True
 
 
-def _config(directory: Path) -> dict[str, Any]:
+def read_config(directory: Path) -> dict[str, Any]:
     """Return config.json. What cannot be read says nothing here."""
     try:
         return _object(directory / CONFIG_FILE)

@@ -56,10 +56,8 @@ def add_defaults(spec: bundle_pb2.AudioSpec, hf: HfCheckpoint) -> None:
     tokens = _beginning(forced) if language is None and task is None and forced else []
     if tokens:
         _follow(tokens, spec)
-    elif language is None and task is None and spec.HasField("transcribe_id"):
-        hf.fields.note(
-            "no file names a language or a task: generate() leaves the task's token out, and answers begin with it here"
-        )
+    elif language is None and task is None:
+        spec.default_without_task = spec.HasField("transcribe_id")
     if given.get("return_timestamps") is True:
         if not spec.HasField("first_timestamp_id"):
             raise _wrong("return_timestamps", True, "the model tells no moments")

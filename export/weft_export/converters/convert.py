@@ -1,6 +1,5 @@
 """From a Hugging Face directory to a checkpoint of one of our families. None of its code is run."""
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
 from weft_export.converters.generation import Generation, read_generation
 from weft_export.converters.preprocessing import checkpoint_of
-from weft_export.converters.registry import MODULE_OF, all_converters, converters_of
+from weft_export.converters.registry import MODULE_OF, all_converters, converters_of, nearest_to
 from weft_export.converters.tensors import NamedTensors, StoredTensors
 from weft_export.converters.text.json_file import read_object
 from weft_export.errors import CheckpointError
@@ -85,7 +84,7 @@ def convert_tensors(
     names = frozenset(stored.entries)
     hf = HfCheckpoint(directory, fields, _generation(directory, converter, config), names, options)
     family = family_of(converter.family)
-    _check_options(converter, options)
+    check_options(converter, options)
     try:
         sizes = converter.sizes(hf)
         hf.fields.check_all_read()
@@ -142,9 +141,8 @@ def converter_of(config: dict[str, Any], *, has_labels: bool = False, embeds: bo
     if of_type:
         classes = dict.fromkeys(name for each in of_type for name in each.architectures)
         raise CheckpointError(f"{named[0]} is not supported; of {model_type}, {', '.join(classes)} are")
-    types = sorted(MODULE_OF)
-    (nearest, *_) = difflib.get_close_matches(model_type, types, n=1, cutoff=0.5) or _alike(named) or [""]
-    hint = f"the nearest is {nearest!r}" if nearest else f"supported are {', '.join(types)}"
+    nearest = nearest_to(model_type) or next(iter(_alike(named)), "")
+    hint = f"the nearest is {nearest!r}" if nearest else f"supported are {', '.join(sorted(MODULE_OF))}"
     raise CheckpointError(f"the model_type {model_type!r} is not supported; {hint}")
 
 
@@ -168,7 +166,8 @@ def _generation(directory: Path, converter: Converter, config: dict[str, Any]) -
     return read_generation(directory, given, fixed, reads_source=reads_source, has_bias=bool(converter.bias))
 
 
-def _check_options(converter: Converter, options: ExportOptions) -> None:
+def check_options(converter: Converter, options: ExportOptions) -> None:
+    """Raise CheckpointError for an option that is not for such checkpoints."""
     if options.labels and not converter.takes_labels:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
     if options.pooling is not None and converter.family not in EMBEDDERS:

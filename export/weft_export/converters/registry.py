@@ -1,9 +1,15 @@
 """All kinds of checkpoints of others that become ours. The module of a kind is imported when a config.json names it."""
 
-from collections.abc import Iterator
-from importlib import import_module
+from __future__ import annotations
 
-from weft_export.converters.converter import Converter
+import difflib
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weft_export.converters.converter import Converter
 
 # Of each model_type the module in this folder, whose CONVERTERS have all of its classes.
 # To who has another class, the first model_type that does the same is named.
@@ -72,3 +78,8 @@ def all_converters() -> Iterator[Converter]:
     """Yield all. This imports every module."""
     for model_type in MODULE_OF:
         yield from converters_of(model_type)
+
+
+def nearest_to(model_type: str) -> str:
+    """Return the model_type that is read and is nearest to another; nothing if none is near."""
+    return next(iter(difflib.get_close_matches(model_type, sorted(MODULE_OF), n=1, cutoff=0.5)), "")

@@ -5,6 +5,7 @@ modules.json lists a Transformer, a Pooling, perhaps Dense layers, and perhaps N
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from weft_export.converters.sentence_files import (
     modules_of,
     read_module,
     read_sentence_files,
+    truncated,
 )
 from weft_export.converters.sources import Names, Source
 from weft_export.converters.tensors import StoredTensors
@@ -30,6 +32,7 @@ from weft_export.errors import CheckpointError
 from weft_export.families.decoder_embedder import DecoderEmbedderConfig
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.encoder_only import EncoderConfig
+from weft_export.families.sizes import WIDTH
 from weft_export.families.text_embedder import Dense, TextEmbedderConfig
 
 _TORCH = "torch."
@@ -38,12 +41,17 @@ _ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu"
 
 @dataclass(frozen=True)
 class _Ending:
-    """What stands behind a body. folders are those of the dense layers."""
+    """What stands behind a body. folders are those of the dense layers; cut is truncate_dim."""
 
     pooling: str
     normalized: bool
     dense: tuple[Dense, ...] = ()
     folders: tuple[Path, ...] = ()
+    cut: int | None = None
+
+    def sizes(self) -> dict[str, Any]:
+        """Return it as the fields of a config."""
+        return {"pooling": self.pooling, "dense": self.dense, "normalized": self.normalized, "cut": self.cut}
 
 
 def embedder_sizes(body: EncoderConfig, hf: HfCheckpoint) -> TextEmbedderConfig:
@@ -55,7 +63,7 @@ def embedder_sizes(body: EncoderConfig, hf: HfCheckpoint) -> TextEmbedderConfig:
     ending = _ending_of(hf)
     kept = {field.name: getattr(body, field.name) for field in fields(EncoderConfig)}
     kept["max_tokens"] = _bounded(body.max_tokens, hf)
-    return TextEmbedderConfig(**kept, pooling=ending.pooling, dense=ending.dense, normalized=ending.normalized)
+    return TextEmbedderConfig(**kept, **ending.sizes())
 
 
 def decoder_embedder_sizes(body: DecoderOnlyConfig, hf: HfCheckpoint) -> DecoderEmbedderConfig:
@@ -63,7 +71,7 @@ def decoder_embedder_sizes(body: DecoderOnlyConfig, hf: HfCheckpoint) -> Decoder
     ending = _ending_of(hf)
     words = replace(body.words, tied=True, bias=False, transform=None)
     body = replace(body, words=words, max_tokens=_bounded(body.max_tokens, hf))
-    return DecoderEmbedderConfig(body=body, pooling=ending.pooling, dense=ending.dense, normalized=ending.normalized)
+    return DecoderEmbedderConfig(body=body, **ending.sizes())
 
 
 def _bounded(max_tokens: int, hf: HfCheckpoint) -> int:
@@ -93,8 +101,10 @@ def _apart(stored: StoredTensors, name: str) -> Source:
 
 def _ending_of(hf: HfCheckpoint) -> _Ending:
     directory, chosen = hf.directory, hf.options.pooling
+    said = truncated(directory)
+    cut = None if said is None else min(said, WIDTH)
     if chosen is not None:
-        return _Ending(POOLINGS[Pooling(chosen)].family, normalized=True)
+        return _Ending(POOLINGS[Pooling(chosen)].family, normalized=True, cut=cut)
     if not (directory / MODULES).exists():
         raise CheckpointError(
             f"{directory} has no {MODULES} of sentence-transformers, which says how a text becomes one vector;"
@@ -119,6 +129,7 @@ def _ending_of(hf: HfCheckpoint) -> _Ending:
         normalized=kinds[-1] == "Normalize",
         dense=tuple(layer for _, layer in dense),
         folders=tuple(folder for folder, _ in dense),
+        cut=cut,
     )
 
 

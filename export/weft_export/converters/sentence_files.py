@@ -35,7 +35,7 @@ MODEL_KEYS: Table = {
     "activation_fn": USED,
     "prompts": USED,
     "default_prompt_name": USED,
-    "truncate_dim": Only(advice="; without it, a request cuts vectors by its dimensions"),
+    "truncate_dim": USED,
     "similarity_fn_name": NEUTRAL,
     "keep_in_fp32_modules": NEUTRAL,
     "requirements": NEUTRAL,
@@ -120,6 +120,14 @@ class SentenceFiles:
 def is_judge(directory: Path) -> bool:
     """Whether the files are of a CrossEncoder."""
     return read_object_if_there(directory / MODEL).get("model_type") == JUDGE
+
+
+def truncated(directory: Path) -> int | None:
+    """Return of how many numbers a vector is, where the files say it. Raises CheckpointError for what is no number."""
+    value = read_object_if_there(directory / MODEL).get("truncate_dim")
+    if value is not None and (type(value) is not int or value < 1):
+        raise CheckpointError(f"{directory / MODEL}: truncate_dim is {value!r:.60}, which is no number of dimensions")
+    return value
 
 
 def read_sentence_files(hf: HfCheckpoint, expected: str | None) -> SentenceFiles:

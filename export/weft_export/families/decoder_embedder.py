@@ -6,7 +6,7 @@ from torch import Tensor
 
 from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.families.sizes import require_among, require_sizes
-from weft_export.families.text_embedder import Dense, Embedder, pooled
+from weft_export.families.text_embedder import Dense, Embedder, pooled, width_of
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
 from weft_export.layers.pooling import LAST, POOLINGS
 
@@ -19,6 +19,7 @@ class DecoderEmbedderConfig:
     pooling: str = LAST
     dense: tuple[Dense, ...] = ()
     normalized: bool = True
+    cut: int | None = None
 
     def __post_init__(self) -> None:
         require_sizes(self)
@@ -44,7 +45,7 @@ class DecoderEmbedderConfig:
     @property
     def dimensions(self) -> int:
         """How many numbers a vector has."""
-        return self.dense[-1].d_out if self.dense else self.body.d_model
+        return width_of(self, self.body.d_model)
 
 
 class DecoderEmbedder(Embedder):

@@ -33,11 +33,13 @@ class TextEmbedderConfig(EncoderConfig):
     pooling: of POOLINGS: the vector of the first or the last place, their mean, or the largest value of each dimension.
     dense: layers that the pooled vector goes through.
     normalized: vectors have the length 1.
+    cut: only so many first numbers of them are kept, behind that; None for all.
     """
 
     pooling: str = MEAN
     dense: tuple[Dense, ...] = ()
     normalized: bool = True
+    cut: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,14 +48,20 @@ class TextEmbedderConfig(EncoderConfig):
     @property
     def dimensions(self) -> int:
         """How many numbers a vector has."""
-        return self.dense[-1].d_out if self.dense else self.d_model
+        return width_of(self, self.d_model)
+
+
+def width_of(config: Any, d_model: int) -> int:
+    """Return how many numbers a vector has behind what an Embedder's config says."""
+    width: int = config.dense[-1].d_out if config.dense else d_model
+    return width if config.cut is None else min(width, config.cut)
 
 
 class Embedder(Classifier):
     """What follows a body: dense layers behind the pooling, and the length 1."""
 
     def __init__(self, config: Any, d_model: int) -> None:
-        """Make the layers. config has `pooling`, `dense` and `normalized`."""
+        """Make the layers. config has `pooling`, `dense`, `normalized` and `cut`."""
         super().__init__()
         self.config = config
         widths = [d_model, *(dense.d_out for dense in config.dense)]
@@ -68,7 +76,8 @@ class Embedder(Classifier):
             if dense.activation is not None:
                 x = ACTIVATIONS[dense.activation](x)
         # In float32 at any precision: squares of float16 overflow soon.
-        return functional.normalize(x.float(), dim=-1) if self.config.normalized else x
+        x = functional.normalize(x.float(), dim=-1) if self.config.normalized else x
+        return x if self.config.cut is None else x[:, : self.config.cut]
 
     def read(self, flow: Tensor) -> Tensor:
         """Return the row that is pooled, [1, seq], of what flows to each token, [seq, seq]; of several, their mean."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from weft_export.checkpoints.formats import MODULES
-from weft_export.converters.keys import check_keys
+from weft_export.converters.keys import Only, Table, check_keys
 from weft_export.converters.prompts import OF_EMBEDDERS, check_pooled, read_prompts
 from weft_export.converters.sentence_files import (
     EMBEDDER,
@@ -30,6 +30,13 @@ _OF_JUDGES = (
 )
 
 
+# Of an ONNX file, the vector stays as the graph gives it.
+_MODEL_KEYS: Table = {
+    **MODEL_KEYS,
+    "truncate_dim": Only(advice="; without it, a request cuts vectors by its dimensions"),
+}
+
+
 def put_sentence_files(
     directory: Path, text: bundle_pb2.TextSpec, files: dict[str, bytes], pooling: str | None, *, embeds: bool
 ) -> list[str]:
@@ -51,7 +58,7 @@ def put_sentence_files(
     transformer, prompts = read_transformer(directory), read_prompts(directory, OF_EMBEDDERS if embeds else ())
     check_task(transformer, EMBEDDER if embeds else JUDGE)
     notes = [
-        *check_keys(MODEL, read_object_if_there(directory / MODEL), MODEL_KEYS),
+        *check_keys(MODEL, read_object_if_there(directory / MODEL), _MODEL_KEYS),
         *check_keys(transformer.place, transformer.given, TRANSFORMER_KEYS),
         *(note for module in listed_in(directory) for note in check_keys(MODULES, module, MODULE_KEYS)),
         *(() if embeds else (_OF_JUDGES,)),

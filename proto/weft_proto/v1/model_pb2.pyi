@@ -216,7 +216,9 @@ class Model(_message.Message):
     default_language: _builtins.str
     """default_language is what is spoken where a TranscribeRequest names no language. Empty: the only one, or the model tells it."""
     default_to_english: _builtins.bool
-    """default_to_english is whether a TranscribeRequest that does not say is answered in English."""
+    """default_to_english is whether a TranscribeRequest that does not say is answered in English. Some models are told no task at
+    all where a request names neither it nor a language.
+    """
     default_timestamps: _builtins.bool
     """default_timestamps is whether a TranscribeRequest that does not say is answered with moments."""
     dimensions: _builtins.int

@@ -77,6 +77,7 @@ class Dispatcher:
         """Answer a request on its connection. A bug ends the connection."""
         route = self._route_of(request)
         call = RequestContext(route.rpc.name if route else "")
+        call.http_method, call.http_route = request.method, route.path if route else ""
         try:
             if request.method == "OPTIONS" and self._cross_origin.knows(request):
                 await self._send_at_once(call, self._cross_origin.preflight(request), request, connection)
@@ -211,10 +212,12 @@ class Dispatcher:
             response.headers += ((REQUEST_ID_KEY, call.request_id),)
         outgoing = self._traffic.outgoing
         if isinstance(response, HttpResponse):
+            call.http_status = response.status
             outgoing.begin(call, len(response.body))
             await connection.respond(response)
             outgoing.end(call)
             return
+        call.http_status = 200
         async with aclosing(response.chunks) as chunks:
             await connection.begin_stream(response)
             async for chunk in chunks:

@@ -25,16 +25,18 @@ class Transcribing(NamedTuple):
     """How a request wants its recording transcribed: what it says, and where it does not, what the bundle says."""
 
     language: str
-    to_english: bool
+    to_english: bool | None
     timestamps: bool
 
 
 def transcribing_of(request: transcription_pb2.TranscribeRequest, audio: bundle_pb2.AudioSpec) -> Transcribing:
-    """Return what a request wants. Its language is empty where the model tells it."""
+    """Return what a request wants. Its language is empty where the model tells it; to_english None: no task is said."""
+    unsaid = audio.default_without_task and not request.language
+    to_english = None if unsaid else audio.default_to_english
     only = audio.languages[0].tag if len(audio.languages) == 1 else ""
     return Transcribing(
         request.language or audio.default_language or only,
-        request.to_english if request.HasField("to_english") else audio.default_to_english,
+        request.to_english if request.HasField("to_english") else to_english,
         request.timestamps if request.HasField("timestamps") else audio.default_timestamps,
     )
 
@@ -53,7 +55,7 @@ class LanguageDetection(NamedTuple):
     """
 
     audio: bundle_pb2.AudioSpec
-    to_english: bool
+    to_english: bool | None
     timestamps: bool
 
     def ask(self, call: RequestContext, source: Source) -> Sequence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,7 @@ async def explain_rows(
         _write(alignment, model, reading, sequence.source, rows, explanation)
 
     await explainer.work(fill)
+    sequence.times.explained = time.monotonic()
 
 
 async def explain_words(
@@ -99,6 +101,7 @@ async def explain_words(
             answer.words.add(text=word.text, start_s=start_s, end_s=end_s)
 
     await explainer.work(fill)
+    sequence.times.explained = time.monotonic()
 
 
 def _write(

@@ -114,6 +114,20 @@ def test_an_embedder_that_it_saved_embeds_as_it_does(embedder):
     assert () == result.notes
 
 
+@pytest.mark.parametrize("is_normalised", [True, False])
+@pytest.mark.parametrize("length", [1, 3, 10**12])
+def test_a_vector_has_as_many_numbers_as_its_file_says(length, is_normalised, embedder, tmp_path):
+    """truncate_dim keeps the first of them. What is left has a length of its own, as theirs has."""
+    directory = edited(embedder, tmp_path / "edited", MODEL, ("truncate_dim",), length)
+    if not is_normalised:
+        path = directory / "modules.json"
+        path.write_text(json.dumps(json.loads(path.read_text())[:-1]))
+    expected = their_vector(directory)
+    checkpoint = convert(directory, ExportOptions()).checkpoint
+    assert expected.shape == (checkpoint.model.config.dimensions,)
+    assert LOGITS >= furthest(our_answer(checkpoint, TEXT), expected)
+
+
 @pytest.mark.parametrize("activation", [None, IDENTITY, "torch.nn.modules.activation.Sigmoid"])
 def test_a_cross_encoder_that_it_saved_scores_as_it_does(activation, judge, tmp_path):
     """The score itself within 1e-4, whichever function makes it of the logit; a longer pair is too long."""
@@ -204,7 +218,7 @@ MODEL, TRANSFORMER = sentence_files.MODEL, sentence_files.TRANSFORMERS[0]
 REFUSED = [
     (MODEL, ("model_type",), "CrossEncoder"),
     (MODEL, ("model_type",), "SparseEncoder"),
-    (MODEL, ("truncate_dim",), 3),
+    *((MODEL, ("truncate_dim",), value) for value in (0, -1, True, 2.0, "3", [3])),
     ("2_Dense/config.json", ("use_residual",), True),
     ("2_Dense/config.json", ("module_output_name",), "token_embeddings"),
     ("2_Dense/config.json", ("activation_function",), "mine.Tanh"),

@@ -51,6 +51,9 @@ def our_beginning(audio, heard, **asked):
 @pytest.mark.parametrize(
     "files",
     [
+        {},
+        {"return_timestamps": True},
+        {"forced_decoder_ids": [[2, TRANSLATE]]},
         {"language": "german"},
         {"language": "English", "task": "translate"},
         {"language": "<|de|>", "task": "transcribe"},
@@ -109,10 +112,31 @@ def test_a_beginning_that_no_request_has_is_refused(files, complaint, original, 
         convert(changed(original, tmp_path, **files), ExportOptions(), filled=False)
 
 
-def test_a_file_that_names_nothing_is_noted(original):
-    """generate() then leaves the task's token out, of which a request always has one."""
-    notes = convert(original, ExportOptions(), filled=False).notes
-    assert any(note.startswith("no file names a language or a task") for note in notes)
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, [START, GERMAN]),
+        ({"language": "de"}, [START, GERMAN, SAY]),
+        ({"to_english": False}, [START, GERMAN, SAY]),
+        ({"to_english": True}, [START, GERMAN, TRANSLATE]),
+    ],
+    ids=str,
+)
+def test_no_token_says_the_task_where_nothing_does(asked, expected, original, tmp_path):
+    """No file, and no request by its language or task: generate() leaves it out, and answers have it as asked there."""
+    directory = changed(original, tmp_path)
+    result = convert(directory, ExportOptions(), filled=False)
+    assert not any("task" in note for note in result.notes)
+    assert [*expected, NO_TIMES] == our_beginning(result.checkpoint.audio, "de", **asked)
+    model = transformers.WhisperForConditionalGeneration.from_pretrained(directory)
+    model.generation_config.update(lang_to_id={"<|de|>": GERMAN})
+    task = {"task": "translate" if asked["to_english"] else "transcribe"} if "to_english" in asked else {}
+    language = {"language": "de"} if "language" in asked else {}
+    with torch.inference_mode():
+        written = model.generate(
+            torch.randn(1, MELS, 2 * POSITIONS), max_new_tokens=1, return_dict_in_generate=True, **task, **language
+        )
+    assert [*expected, NO_TIMES] == written["sequences"][0].tolist()[: len(expected) + 1]
 
 
 def test_names_of_languages_are_whispers():

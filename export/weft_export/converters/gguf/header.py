@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from weft_export.checkpoints.files import check_regular
+from weft_export.checkpoints.formats import GGUF_MAGIC
 from weft_export.converters.gguf.block_types import BLOCK_TYPES, OTHER_TYPES, BlockType
 from weft_export.converters.gguf.names import parts_of
 from weft_export.errors import CheckpointError
@@ -23,7 +24,6 @@ MAX_ITEMS = 2**21
 MAX_TENSORS = 2**16
 _MAX_NAME = 256
 
-_MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _STRING, _LIST = 8, 9
 # The numbers that values have, as struct writes them.
@@ -85,7 +85,7 @@ def read_header(path: Path) -> Header:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Place]]:
     size = check_regular(path)
-    if size < len(_MAGIC):
+    if size < len(GGUF_MAGIC):
         raise CheckpointError(f"{path} is not a GGUF file: it has {size} bytes")
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -105,7 +105,7 @@ class _Reader:
         self._at = 0
 
     def read(self) -> tuple[dict[str, Any], dict[str, Place]]:
-        if self._bytes(4) != _MAGIC:
+        if self._bytes(4) != GGUF_MAGIC:
             raise ValueError("it does not begin with the letters GGUF")
         (version,) = self._numbers("I")
         if version not in _VERSIONS:

@@ -51,7 +51,8 @@ def add_tokens(tokenizer: Tokenizer, settings: TokenizerSettings, names: Names, 
     made_of = (AddedToken(each, special=True) if isinstance(each, str) else each for each in wanted)
     tokens = [*settings.added.values(), *made_of]
     special = {str(token) for token in names.values() if token is not None}
-    # What tokenizer.json calls special stays so, whatever another file says.
+    # What one entry calls special stays so, whatever another entry of the same text says.
+    special |= {each.content for each in tokens if each.special}
     special |= {each.content for each in tokenizer.get_added_tokens_decoder().values() if each.special}
     for token in tokens:
         token.special = token.special or str(token) in special

@@ -59,7 +59,7 @@ def read_ids(path: Path, most: int) -> dict[str, int]:
     return check_ids(path, read_object(path), most)
 
 
-def check_ids(path: Path, vocab: object, most: int) -> dict[str, int]:
+def check_ids(path: Path | str, vocab: object, most: int) -> dict[str, int]:
     """Return a vocabulary that a file holds. CheckpointError unless it is an object of ids below `most`."""
     if not isinstance(vocab, dict):
         raise CheckpointError(f"{path}: the vocabulary is not an object of ids")

@@ -8,7 +8,7 @@ extra_special_tokens additional_special_tokens model_specific_special_tokens
 add_bos_token add_eos_token add_prefix_space trim_offsets legacy legacy_behaviour
 do_lower_case strip_accents tokenize_chinese_chars keep_accents split_by_punct
 source_lang target_lang separate_vocabs language_codes extra_ids offset mask_token_sent unk_id
-clean_up_tokenization_spaces truncation_side
+clean_up_tokenization_spaces clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output truncation_side
 """
 # How a batch is filled up and cut, which a server does in its own way; names of files; what the class does not ask.
 _NEUTRAL = """
@@ -19,7 +19,6 @@ source_spm target_spm spm_file backend use_fast verbose processor_class auto_map
 transformers_version tokenizer_type
 src_lang tgt_lang language task predict_timestamps num_madeup_words vocab_type remove_space
 do_basic_tokenize never_split use_default_system_prompt spaces_between_special_tokens
-clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output
 response_template response_schema chat_control_tokens
 """
 OPTION_KEYS: Table = {
@@ -35,3 +34,4 @@ OPTION_KEYS: Table = {
 }
 CLEANS = "clean_up_tokenization_spaces"
 """Whether spaces before marks are taken out of what is written: `Yes .` becomes `Yes.`."""
+CLEANS_BPE = f"{CLEANS}_for_bpe_even_though_it_will_corrupt_output"

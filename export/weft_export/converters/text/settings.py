@@ -10,12 +10,19 @@ from typing import Any
 
 from tokenizers import AddedToken
 
+from weft_export.converters.keys import USED, Table, check_keys
 from weft_export.converters.text.json_file import check_ids, read_object, read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import LIMITS
 
 CONFIG, SPECIAL, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+# Options with the names of tokens. Where there is a tokenizer.json, transformers does not read them.
+_FRAMES = ("add_bos_token", "add_eos_token")
+# Beside tokens that only some models have. Whatever else is there would be an option of the class.
+_SPECIAL_KEYS: Table = dict.fromkeys(
+    (*NAMES, "additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"), USED
+)
 MAX_IDS = int(LIMITS["TextSpec"]["source_vocab_size"].most or 0)
 
 Token = str | AddedToken
@@ -38,6 +45,7 @@ class TokenizerSettings:
         padding: the pad_token that its section on padding names, where nothing else does.
         additional: additional_special_tokens otherwise, as special_tokens_map.json alone may say it. A class decides
             how they go with its own. None where the files do not say.
+        notes: what a user should hear of special_tokens_map.json.
     """
 
     where: Path
@@ -48,6 +56,7 @@ class TokenizerSettings:
     has_json: bool
     padding: Mapping[str, Token] = field(default_factory=dict)
     additional: tuple[Token, ...] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def further(self) -> tuple[Token, ...]:
@@ -91,7 +100,8 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
         CheckpointError: a file cannot be read, or does not say what it must.
     """
     options = read_object_if_there(directory / CONFIG)
-    said = dict(options)
+    unread = _FRAMES if tokenizer_json is not None else ()
+    said = {name: value for name, value in options.items() if name not in unread and not _is_no_token(name, value)}
     special: dict[str, Any] = {}
     extra_key = "extra_special_tokens"
     if "additional_special_tokens" in said and not said.get("extra_special_tokens"):
@@ -128,6 +138,7 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
         has_json=tokenizer_json is not None,
         padding=_padding(tokenizer_json),
         additional=_some_tokens(directory, "additional_special_tokens", said.get("additional_special_tokens")),
+        notes=tuple(check_keys(SPECIAL, {name: special[name] for name in special if not _is_own(name)}, _SPECIAL_KEYS)),
     )
 
 
@@ -135,6 +146,17 @@ def _padding(tokenizer_json: Mapping[str, Any] | None) -> dict[str, Token]:
     section = (tokenizer_json or {}).get("padding")
     token = section.get("pad_token") if isinstance(section, dict) else None
     return {"pad_token": token} if isinstance(token, str) else {}
+
+
+def _is_own(name: str) -> bool:
+    """Whether a key may name a token that only some models have, such as image_token."""
+    return name.endswith("_token") and name not in (*NAMES, *_FRAMES)
+
+
+def _is_no_token(name: str, value: Any) -> bool:
+    """Whether an object of tokenizer_config.json is no token, although its key ends so: one that has no type."""
+    is_named = name in NAMES or not name.endswith("_token")
+    return not is_named and isinstance(value, dict) and value.get("__type") != "AddedToken"
 
 
 def _named(said: Mapping[str, Any]) -> list[str]:
@@ -151,7 +173,8 @@ def _extra_list(said: Mapping[str, Any]) -> list[Any]:
 def _added_tokens(path: Path, decoder: Any) -> dict[int, AddedToken]:
     if not isinstance(decoder, dict):
         raise CheckpointError(f"{path}: added_tokens_decoder is not an object")
-    ids = check_ids(path, {key: int(key) if key.isdecimal() else key for key in decoder}, MAX_IDS)
+    where = f"{path}: added_tokens_decoder"
+    ids = check_ids(where, {key: int(key) if key.isdecimal() else key for key in decoder}, MAX_IDS)
     return {ids[key]: _added_token(path, "added_tokens_decoder", value) for key, value in decoder.items()}
 
 

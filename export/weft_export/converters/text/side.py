@@ -14,7 +14,7 @@ from weft_export.converters.text.chat import TEMPLATE_FILE, read_chat
 from weft_export.converters.text.fast import JSON_FILE, as_it_is, made
 from weft_export.converters.text.kinds import M2M_100, MARIAN, SEGMENTED, class_of, kind_of
 from weft_export.converters.text.languages import Languages, languages_of, marian_languages
-from weft_export.converters.text.option_keys import CLEANS, OPTION_KEYS
+from weft_export.converters.text.option_keys import CLEANS, CLEANS_BPE, OPTION_KEYS
 from weft_export.converters.text.settings import (
     CONFIG,
     Names,
@@ -100,7 +100,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
     tokens = _tokens(name, settings, content, vocab_size, spare=spare_ids)
     # A special token that only some models have, such as image_token, has a name of its own.
     options = {name: value for name, value in settings.options.items() if not name.endswith("_token")}
-    notes = [*check_keys(CONFIG, options, OPTION_KEYS), *tokens.notes]
+    notes = [*check_keys(CONFIG, options, OPTION_KEYS), *settings.notes, *tokens.notes]
     spare = tokens.num_unknown if spare_ids else 0
     if tokens.num_unknown > spare:
         notes.append(f"{tokens.num_unknown} pieces are not in vocab.json, and are read as smaller ones")
@@ -236,9 +236,9 @@ def _id(tokens: _Tokens, name: str) -> int | None:
 
 
 def _cleans_up(settings: TokenizerSettings, tokens: _Tokens) -> bool:
-    """Whether it is said, and of effect: transformers leaves it out for BPE, and WordPiece's decoder does it itself."""
+    """Whether it is said, and of effect: transformers leaves it out for BPE, unless another key insists."""
     kind = list(tokens.contents.values())[-1]["model"]["type"]
-    return settings.flag(CLEANS, default=False) and kind not in ("BPE", "WordPiece")
+    return settings.flag(CLEANS, default=False) and (kind != "BPE" or settings.options.get(CLEANS_BPE) is True)
 
 
 def _has_segments(name: str, settings: TokenizerSettings) -> bool:

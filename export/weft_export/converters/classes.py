@@ -1,0 +1,55 @@
+"""What the class in a config.json takes of the options, by its name: said before torch is imported.
+
+The converters have the last word. A test holds this table to what they say.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from weft_export.converters.registry import MODULE_OF, nearest_to
+from weft_export.errors import CheckpointError
+from weft_export.options import ExportOptions, flag_of
+
+_WRITERS_THAT_EMBED = r"(Llama|Mistral|Qwen2|Qwen3)ForCausalLM"
+_BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel).*Model|CLIPTextModelWithProjection"
+_EMBEDDERS = rf"{_BODIES}|.*ForMaskedLM|{_WRITERS_THAT_EMBED}"
+_TAKEN_BY = {
+    "labels": r"CLIPModel",
+    "label_text": r"CLIPModel",
+    "pairs": r".*ForSequenceClassification",
+    "pooling": _EMBEDDERS,
+    "truncate": rf".*For(Sequence|Token)Classification|(?!ViT|Dinov2)({_EMBEDDERS})",
+}
+"""Which classes take an option."""
+_TWOFOLD = rf".*ForMaskedLM|{_WRITERS_THAT_EMBED}"
+_FILES = {
+    r"Whisper.*": "a recording (WAV)",
+    r"Blip.*|VisionEncoderDecoder.*|.*ForImageClassification.*|CLIPVision.*|ViTModel|Dinov2Model": "a picture",
+}
+"""Which classes answer to a file, and what is in it."""
+
+
+def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bool) -> None:
+    """Raise CheckpointError for a model_type that is not read, or an option that its class does not take.
+
+    config: of a Hugging Face directory. What is no name there, the reading of it refuses.
+    embeds: whether a class that writes or fills masks is to be an embedder.
+    """
+    model_type, named = config.get("model_type"), config.get("architectures")
+    if isinstance(model_type, str) and model_type not in MODULE_OF and (nearest := nearest_to(model_type)):
+        raise CheckpointError(f"the model_type {model_type!r:.80} is not supported; the nearest is {nearest!r}")
+    if not isinstance(named, list) or not named or not isinstance(named[0], str):
+        return
+    name = named[0]
+    for option, classes in _TAKEN_BY.items():
+        is_taken = re.fullmatch(classes, name) and (option != "truncate" or embeds or not re.fullmatch(_TWOFOLD, name))
+        if getattr(options, option) and not is_taken:
+            raise CheckpointError(f"{flag_of(option)} is not for {name}")
+
+
+def takes_file(config: Mapping[str, Any]) -> str:
+    """Return what the file of a golden request holds; nothing for a class that answers to texts, or to neither."""
+    named = config.get("architectures")
+    name = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
+    return next((what for classes, what in _FILES.items() if re.fullmatch(classes, name)), "")

@@ -1,0 +1,58 @@
+"""What a class of config.json takes of the options: known before torch is imported, and as its converter says it."""
+
+from pathlib import Path
+
+import pytest
+
+from weft_export.converters.classes import check_class, takes_file
+from weft_export.converters.convert import check_options, converter_of
+from weft_export.converters.registry import all_converters
+from weft_export.errors import CheckpointError
+from weft_export.families.registry import family_of
+from weft_export.options import ExportOptions
+from weft_proto.tasks import TASKS
+
+OPTIONS = {
+    "labels": {"labels": Path("labels.txt")},
+    "label_text": {"label_text": "a {}"},
+    "pairs": {"pairs": True},
+    "pooling": {"pooling": "mean"},
+    "truncate": {"truncate": True},
+    "truncate and pooling": {"truncate": True, "pooling": "mean"},
+}
+CLASSES = {(each.model_type, name) for each in all_converters() for name in each.architectures}
+
+
+def is_taken(check):
+    """Whether options are not refused."""
+    try:
+        check()
+    except CheckpointError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("has_modules", [False, True])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_is_refused_by_the_name_of_a_class_where_its_converter_refuses_it(name, has_modules, tmp_path):
+    """Of each class of each model_type: no converter would say otherwise, minutes later."""
+    (tmp_path / "labels.txt").write_text("cat\n")
+    given = {key: tmp_path / value if key == "labels" else value for key, value in OPTIONS[name].items()}
+    options = ExportOptions(**given)
+    embeds = has_modules or options.pooling is not None
+    configs = [{"model_type": model_type, "architectures": [each]} for model_type, each in sorted(CLASSES)]
+    late = {"has_labels": bool(options.labels), "embeds": embeds}
+    expected = [is_taken(lambda c=config: check_options(converter_of(c, **late), options)) for config in configs]
+    actual = [is_taken(lambda c=config: check_class(c, options, embeds=embeds)) for config in configs]
+
+    assert expected == actual
+    assert {True, False} == set(actual)
+
+
+def test_a_class_answers_to_a_file_where_its_task_does():
+    """Pictures and recordings. Of CLIP's whole model, its labels say which it is."""
+    for config in ({"model_type": kind, "architectures": [name]} for kind, name in sorted(CLASSES)):
+        row = TASKS[family_of(converter_of(config).family).task]
+        if config["architectures"] != ["CLIPModel"]:
+            assert bool(row.takes_image or row.takes_audio) == bool(takes_file(config)), config
+            assert row.takes_audio == ("recording" in takes_file(config)), config

@@ -1,0 +1,226 @@
+"""Each key of each small file beside a tokenizer, of each class: read as transformers reads it, or told by its name."""
+
+import json
+import shutil
+from dataclasses import dataclass
+
+import pytest
+from tokenizer_directories import OLDER, byte_level, config_of, reference, write
+from tokenizers import Tokenizer
+
+from weft_export.converters.text.kinds import _KINDS as CLASSES
+from weft_export.converters.text.option_keys import OPTION_KEYS
+from weft_export.converters.text.settings import ADDED, CONFIG, NAMES, SPECIAL
+from weft_export.converters.text.side import read_text_side
+from weft_export.errors import CheckpointError
+
+TEXTS = (
+    "a b", " a", "Ab é", "don't", "12 345", "a!?", "漢字", "<s>a", "a <mask> b", "b a b", "xa<new> b", "b <new>c",
+    "A [SEP] b", "<|endoftext|> a </s> b", "x <unk> y",
+)  # fmt: skip
+MOST_IDS = 4_000
+FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
+
+
+def token(content, *flags, typed=False):
+    """A token as JSON has it, with these flags; typed: as tokenizer_config.json of version 4 writes it."""
+    made = {"content": content} | {flag: flag in flags for flag in FLAGS}
+    return {"__type": "AddedToken"} | made if typed else made
+
+
+VALUES = [None, True, False, 3, 1.5, "", "x", ["a"], {"a": "b"}]
+TOKENS = [
+    "", "a", "<new>", "é", None, True, 3, ["a"], {}, {"lstrip": True},
+    *(token("a", *flags, typed=typed) for flags in ((), *((flag,) for flag in FLAGS)) for typed in (True, False)),
+    token("<new>", "lstrip", "rstrip", typed=True),
+]  # fmt: skip
+LISTS = [
+    None, [], "a", True, {}, ["a"], ["<new>"], ["<new>", "a"], ["<new>", "<new>"], [""], [3], [None],
+    *([token("a", *flags, typed=typed)] for flags in ((), *((flag,) for flag in FLAGS)) for typed in (True, False)),
+    ["a", token("a", "lstrip", typed=True)], {"image_token": "a"}, {"image_token": "<new>"},
+    {"image_token": token("a", "lstrip", typed=True)}, {"image_token": None}, {"image_token": 3}, {"mask_token": "a"},
+]  # fmt: skip
+LISTED = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+# Tokens by their names, of which a class may ask for some.
+OWN = ("image_token", "cls_token_2", "add_bos_token", "add_eos_token", "mask_token_sent")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file that is written anew: what it holds, and the names of which one must be told if answers differ."""
+
+    file: str
+    content: object
+    names: tuple[str, ...]
+
+
+def options(given):
+    """Each key of a tokenizer_config.json with each value."""
+    # These have other values, below.
+    apart = {"tokenizer_class", "added_tokens_decoder", *LISTED, *NAMES, *OWN}
+    for key in sorted({*given, *OPTION_KEYS} - apart):
+        yield from (Change(CONFIG, given | {key: value}, (key,)) for value in VALUES)
+    for name in ["x", None, "", 3, "PreTrainedTokenizerFast", *CLASSES]:
+        yield Change(CONFIG, given | {"tokenizer_class": name}, ("tokenizer_class", "class"))
+
+
+def named(file, given):
+    """Special tokens by their names, and lists of them, in one of the two files that may have them."""
+    for key in (*NAMES, *OWN):
+        yield from (Change(file, given | {key: value}, (key,)) for value in TOKENS)
+    if file == SPECIAL:
+        for key in ("do_lower_case", "add_prefix_space", "split_special_tokens", "legacy", "new_of_version_9"):
+            yield from (Change(file, given | {key: value}, (key,)) for value in (True, False))
+    for key in LISTED:
+        yield from (Change(file, given | {key: value}, (key,)) for value in LISTS)
+    for values in (["a"], ["<new>"], []):
+        both = {"additional_special_tokens": values, "extra_special_tokens": ["é"]}
+        yield Change(file, given | both, tuple(both))
+
+
+def added(given, ids):
+    """Tokens with ids, in both forms. ids: those of some tokens, and one that is free."""
+    free, far = ids["<free>"], MOST_IDS + 7
+    places = {"<new>": free, "a": ids.get("a", free), "é": free}
+    forms = [{}, [], None, {"<new>": "x"}, {"<new>": -1}, {"<new>": far}, {"<new>": 3}, {"a": free}, {"<new>": 1.5}]
+    forms += [{text: id_} for text, id_ in places.items()]
+    for form in forms:
+        yield Change(ADDED, form, (ADDED, "added", "embedding", "<new>"))
+    decoder = given.get("added_tokens_decoder") or {}
+    wrong = [None, [], {"x": token("a")}, {"3": "a"}, {"-1": token("a")}, {str(far): token("<new>")}, {"3": {}}]
+    wrong += [{"1.5": token("a")}, {str(free): {"content": 3}}, {str(free): token("<new>") | {"more": 1}}]
+    more = [{str(id_): token(text, *flags)} for text, id_ in places.items() for flags in ((), *((f,) for f in FLAGS))]
+    again = [{id_: entry | {flag: not entry.get(flag)}} for id_, entry in list(decoder.items())[:6] for flag in FLAGS]
+    less = [{id_: entry for id_, entry in decoder.items() if id_ != gone} for gone in list(decoder)[:6]]
+    forms = [*wrong, {}, *less, *(decoder | each for each in [*wrong[2:], *more, *again])]
+    for form in forms:
+        yield Change(CONFIG, given | {"added_tokens_decoder": form}, ("added_tokens_decoder", "added", "embedding"))
+
+
+def their_answers(directory):
+    """Ids of texts, and what is written for them; None where transformers refuses the directory.
+
+    Without the tokens around a source that says its language: a request names it here.
+    """
+    try:
+        tokenizer = reference(directory)
+        if hasattr(tokenizer, "src_lang"):
+            end = [tokenizer.eos_token_id]
+            ids = [tokenizer(text, add_special_tokens=False).input_ids + end for text in TEXTS]
+        else:
+            ids = [tokenizer(text).input_ids for text in TEXTS]
+        return ids, [tokenizer.decode(each, skip_special_tokens=True) for each in ids]
+    except Exception:  # noqa: BLE001  theirs are of many kinds
+        return None
+
+
+def our_answers(directory):
+    """The same of ours, and notes."""
+    side = read_text_side(directory, config_of(directory), MOST_IDS)
+    # An export of what writes texts has a note for this.
+    notes = (*side.notes, *(["clean_up_tokenization_spaces"] if side.cleans_up else []))
+    source, target = (
+        Tokenizer.from_str(side.files[name].decode()) for name in (side.source_tokenizer, side.target_tokenizer)
+    )
+    ids = [source.encode(text).ids for text in TEXTS]
+    return (ids, [target.decode(each, skip_special_tokens=True) for each in ids]), notes
+
+
+def fault(directory, change):
+    """What is wrong with how we read a directory after a change; None if nothing is."""
+    path = directory / change.file
+    before = path.read_bytes() if path.exists() else None
+    try:
+        path.write_text(json.dumps(change.content))
+        expected = their_answers(directory)
+        if expected is None:
+            return None
+        try:
+            actual, notes = our_answers(directory)
+        except CheckpointError as error:
+            return (
+                None
+                if any(name in str(error) for name in (*change.names, "has neither"))
+                else f"refused without its name: {error}"
+            )
+        if any(name in note for name in change.names for note in notes):
+            return None
+        differ = [what for what, a, b in zip(("ids", "texts"), expected, actual, strict=True) if a != b]
+        return f"other {' and '.join(differ)}" if differ else None
+    finally:
+        path.unlink() if before is None else path.write_bytes(before)
+
+
+def directory_of(kind, directory, *, is_saved):
+    """A directory of a kind, as it came, or as transformers saves it."""
+    made = {"json": lambda: ("llama", None, {"tokenizer.json": byte_level()})}
+    write(directory / "older", *{**OLDER, **made}[kind]())
+    if not is_saved:
+        return directory / "older"
+    shutil.copytree(directory / "older", directory / "saved")
+    reference(directory / "older").save_pretrained(directory / "saved")
+    return directory / "saved"
+
+
+def ids_in(directory):
+    """The ids of some tokens of a directory, and one that none has."""
+    vocab = reference(directory).get_vocab()
+    return {text: vocab[text] for text in ("a",) if text in vocab} | {"<free>": max(vocab.values()) + 1}
+
+
+def changes_of(directory):
+    """All changes of a directory's small files."""
+    given, special = (
+        json.loads((directory / name).read_text()) if (directory / name).exists() else {} for name in (CONFIG, SPECIAL)
+    )
+    yield from options(given)
+    yield from named(CONFIG, given)
+    yield from named(SPECIAL, special)
+    yield from added(given, ids_in(directory))
+
+
+def swept(directory, least):
+    """The faults of all changes of a directory, by what was changed; at least so many were tried."""
+    faults, tried = {}, 0
+    for change in changes_of(directory):
+        tried += 1
+        if found := fault(directory, change):
+            said = {name: change.content.get(name) for name in change.names[:1]} if change.content else change.content
+            faults[f"{change.file}: {said}"] = found
+    assert tried >= least
+    return faults
+
+
+KINDS = [*OLDER, "json"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("is_saved", [False, True], ids=["older", "saved"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_key_of_each_file_is_followed_or_told(kind, is_saved, tmp_path):
+    """Ids of texts, and what is written for them, are theirs; or a refusal or a note says the key."""
+    directory = directory_of(kind, tmp_path, is_saved=is_saved)
+    assert their_answers(directory) == our_answers(directory)[0]
+    assert {} == swept(directory, 900)
+
+
+NO_TOKEN = {key: value for key, value in token("a").items() if key != "__type"}
+FEW = [
+    ("bert", Change(CONFIG, {"image_token": NO_TOKEN}, ("image_token",))),
+    ("bert", Change(CONFIG, {"extra_special_tokens": ["a", token("a", "lstrip", typed=True)]}, ("extra",))),
+    ("bert", Change(SPECIAL, {"image_token": NO_TOKEN}, ("image_token",))),
+    ("json", Change(CONFIG, {"add_bos_token": "a"}, ("add_bos_token",))),
+    ("gpt2", Change(SPECIAL, {"add_bos_token": True}, ("add_bos_token",))),
+    ("bert", Change(CONFIG, {"clean_up_tokenization_spaces": True}, ("clean_up_tokenization_spaces",))),
+    ("bert", Change(CONFIG, {"added_tokens_decoder": {"-1": token("a")}}, ("added_tokens_decoder",))),
+]
+
+
+@pytest.mark.parametrize(("kind", "change"), FEW, ids=lambda each: str(each)[:60])
+def test_what_looks_like_a_token_and_is_none(kind, change, tmp_path):
+    """A few changes of the sweep, each of which was once read otherwise, without a word."""
+    directory = directory_of(kind, tmp_path, is_saved=False)
+    before = their_answers(directory)
+    assert before is not None
+    assert fault(directory, change) is None
