@@ -93,8 +93,8 @@ def test_a_prompt_of_functions_is_that_of_transformers(name, functions, tmp_path
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_of_other_words_has_no_format(name, tmp_path):
     """How a model writes a call is said of no template that does not say it, nor of one that tells of no functions."""
-    for words in ("", "<tool_call>"):
-        assert "" == chat_of(words + TEMPLATES[name].replace("tools", "others"), tmp_path).call_format
+    assert "" == chat_of(TEMPLATES[name], tmp_path).call_format
+    assert "" == chat_of("<tool_call>{{ messages[0].content }}", tmp_path).call_format
 
 
 DEEP = '{"a":' * 2000 + "1" + "}" * 2000

@@ -55,6 +55,7 @@ def generate(**decoding):
     return partial(ask, token_ids={"ids": [5]}, decoding={"max_new_tokens": 1} | decoding)
 
 
+HELLO = {"role": "user", "content": "a"}
 # By field: a model, the field as its refusal names it, and what asks with so many of it.
 READERS = {
     "ClassifyRequest.labels": ("tiny-match", "labels", lambda n: partial(ask, image={}, labels=["cat"] * n)),
@@ -70,6 +71,16 @@ READERS = {
         "tiny-generate",
         "messages.turns",
         lambda n: partial(ask, messages={"turns": [{"role": "user", "content": "a"}] * n}),
+    ),
+    "Messages.functions": (
+        "tiny-generate",
+        "messages.functions",
+        lambda n: partial(ask, messages={"turns": [HELLO], "functions": [{"name": f"f{i}"} for i in range(n)]}),
+    ),
+    "Message.calls": (
+        "tiny-generate",
+        "messages.turns[0].calls",
+        lambda n: partial(ask, messages={"turns": [HELLO | {"calls": [{"name": "f"}] * n}]}),
     ),
     "Decoding.stop": ("tiny-generate", "decoding.stop", lambda n: generate(stop=["a"] * n)),
     "Decoding.bias": ("tiny-generate", "decoding.bias", lambda n: generate(bias=[{"token_ids": {"ids": [5]}}] * n)),

@@ -67,18 +67,19 @@ class Chat:
     def _tools_of(self, messages: generation_pb2.Messages, field: str) -> list[dict[str, Any]] | None:
         if not messages.functions:
             return None
+        tools = tools_of(messages.functions, f"{field}.functions")
         if not self._template.takes_functions:
             why = "are not taken by the model: its chat template tells of none"
             raise InvalidRequest(f"{field}.functions", why, "NOT_SUPPORTED")
-        return tools_of(messages.functions, f"{field}.functions")
+        return tools
 
     def _turn_of(self, turn: generation_pb2.Message, place: str) -> dict[str, Any]:
         given: dict[str, Any] = {"role": turn.role, "content": turn.content}
         if turn.calls:
+            given["tool_calls"] = calls_of(turn.calls, f"{place}.calls")
             if not self._template.takes_calls:
                 why = "are not taken by the model: its chat template tells of none"
                 raise InvalidRequest(f"{place}.calls", why, "NOT_SUPPORTED")
-            given["tool_calls"] = calls_of(turn.calls, f"{place}.calls")
         if turn.call_id:
             given["tool_call_id"] = checked_id(turn.call_id, f"{place}.call_id")
         return given
