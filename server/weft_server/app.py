@@ -36,7 +36,9 @@ from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.version_labels import VersionLabels
 from weft_server.openai_api.routes import openai_routes, refuse_path
 from weft_server.process.background_tasks import BackgroundTasks
+from weft_server.process.exit_codes import ExitCode
 from weft_server.process.failpoints import POINTS
+from weft_server.process.service_manager import notify
 from weft_server.rpc.grpc_server import GrpcServer
 from weft_server.rpc.health import Health
 from weft_server.rpc.interceptor import Interceptor
@@ -219,16 +221,16 @@ class App:
         failed = [entry.name for entry in self.models.entries if entry.model and entry.model.has_failed]
         if stuck:
             _log.error("stopped with threads that are stuck", models=stuck)
-            self._stopping.exit_now(1)
+            self._stopping.exit_now(ExitCode.FAILED)
         if failed:
             _log.error("stopped after too many failures", models=failed)
-            self._stopping.exit_now(1)
+            self._stopping.exit_now(ExitCode.FAILED)
         if self._failure:
             _log.error("stopped after a failure", why=self._failure)
-            self._stopping.exit_now(1)
+            self._stopping.exit_now(ExitCode.FAILED)
         _log.info("stopped")
         if is_cut_off or any(entry.is_stuck for entry in self.models.entries):
-            self._stopping.exit_now(0)
+            self._stopping.exit_now(ExitCode.DONE)
 
     async def _load(self) -> None:
         await load_entries(self.models.entries, self._load_entry, self._settled, num_places=self._places)
@@ -238,6 +240,8 @@ class App:
         else:
             await self.health.set_ready(serving=True)
             _log.info("ready", models=len(self.models.entries))
+        # A bundle that is refused keeps no other one from being asked.
+        notify("READY=1", f"STATUS={why or 'ready'}")
 
     async def _load_entry(self, entry: RegistryEntry) -> None:
         await load_entry(entry, self.config, self.metrics, self._placement)
@@ -269,7 +273,9 @@ class App:
         await asyncio.to_thread(collapse)
 
     async def _go_on(self) -> None:
-        """At each beat, see that probes are answered, on both ports."""
+        """At each beat, see that probes are answered, on both ports, and that systemd knows of it."""
+        if not self.why_not_live():
+            notify("WATCHDOG=1")
         self.http.supervise()
         await self._tell_health()
 
@@ -296,6 +302,7 @@ class App:
         4. Close the listener.
         """
         _log.info("draining", active=self.gate.num_active)
+        notify("STOPPING=1", "STATUS=draining")
         self.metrics.set_draining()
         await self.health.drain()
         await asyncio.sleep(self.config.drain_delay_s)

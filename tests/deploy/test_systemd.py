@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from weft_server.config import ServerConfig
+from weft_server.process.exit_codes import ENDINGS, ExitCode
 from weft_server.process.shutdown import MARGIN_S
 
-UNIT = Path(__file__).parents[2] / "deploy/systemd/weft.service"
+DEPLOY = Path(__file__).parents[2] / "deploy"
+UNIT = DEPLOY / "systemd/weft.service"
 
 
 def test_a_host_gives_the_time_to_drain(monkeypatch):
@@ -24,6 +26,17 @@ def test_a_host_gives_the_time_to_drain(monkeypatch):
     assert Path("/var/lib/weft/models") == config.repository
     assert "json" == config.log_format
     assert int(stop_s) > config.drain_delay_s + config.drain_timeout_s + MARGIN_S
+
+
+def test_the_page_has_the_table_of_exit_codes():
+    """Row by row, in order; and systemd leaves alone what no restart mends."""
+    rows = [
+        f"| {'a signal' if each.code is None else int(each.code)} | {each.when} | {each.systemd} |" for each in ENDINGS
+    ]
+    page = (DEPLOY / "README.md").read_text()
+
+    assert "\n".join(["| exit code | when | systemd |", "|---|---|---|", *rows, ""]) in page
+    assert [str(int(ExitCode.USAGE))] == re.findall(r"^RestartPreventExitStatus=(.*)$", UNIT.read_text(), re.MULTILINE)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")

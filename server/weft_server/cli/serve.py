@@ -15,6 +15,7 @@ from weft_server.bundle.repository import RepositoryError
 from weft_server.checks.finding import ERROR, WARNING, Finding, show
 from weft_server.cli.flags import HelpOverText, read_flags, takes_settings
 from weft_server.config import ConfigError
+from weft_server.process.exit_codes import ExitCode
 from weft_server.process.shutdown import take_signals
 from weft_server.telemetry.logs import configure_logging, flush_logs
 
@@ -65,10 +66,10 @@ def serve(ctx: typer.Context, folder: str | None, *, check: bool, check_before: 
     except (ConfigError, RepositoryError, ImportError, OSError) as error:
         for line in str(error).splitlines():
             typer.echo(f"weft serve: {line}", err=True)
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
     except Exception:  # noqa: BLE001 - a bug, and the log is where it is looked for
         _log.exception("the server failed")
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
 
 
 def look(reading: Reading) -> None:

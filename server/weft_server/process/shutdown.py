@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft_server.process.exit_codes import ExitCode
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -91,7 +93,7 @@ class Shutdown:
             ready, _, _ = select.select([self._noted], [], [], left)
             if not ready:
                 self._tell("not ended in time, exiting now", seconds=self._limit_s + MARGIN_S, stack=_main_stack())
-                self.exit_now(1)
+                self.exit_now(ExitCode.FAILED)
             for number in os.read(self._noted, 64):
                 if number in SIGNALS:
                     self._take(number)
@@ -101,10 +103,10 @@ class Shutdown:
         with self._lock:
             stop = self._stop
         if stop is None:
-            self.exit_now(0)
+            self.exit_now(ExitCode.DONE)
         elif self._num_signals > 1:
             self._tell("second signal, exiting now")
-            self.exit_now(1)
+            self.exit_now(ExitCode.FAILED)
         else:
             self.begin()
             stop()
