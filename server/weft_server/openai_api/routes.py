@@ -13,12 +13,12 @@ from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.api.codecs import MAX_JSON_PARTS, num_json_parts
 from weft_server.api.connect_protocol import refuse_unknown
 from weft_server.api.http_messages import Route
-from weft_server.calls.batch import most_together
+from weft_server.calls.concurrent_calls import most_together
 from weft_server.errors import CannotDecompress, InvalidRequest, RequestError
-from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokens
+from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokenize
 from weft_server.openai_api.api_request import ApiRequest
 from weft_server.openai_api.endpoint import Endpoint, describe_endpoint
-from weft_server.openai_api.errors import error_response
+from weft_server.openai_api.error_bodies import error_response
 from weft_server.openai_api.forms import FORM
 from weft_server.structured_output.token_bytes import spelling_of
 from weft_server.transport.handlers import FIELD_BYTES
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from weft_server.api.refusal import Refusal
     from weft_server.models.allowed_models import AllowedModels
     from weft_server.models.registry import ModelRegistry
-    from weft_server.openai_api.api_request import Caller, Spelling
+    from weft_server.openai_api.api_request import ApiCaller, Spelling
 
 # Where the paths of gRPC's methods begin. All others are of this API.
 _OTHERS = ("/weft.", "/grpc.")
@@ -74,8 +74,8 @@ ENDPOINTS = (
         rerank.SCORE_PARAMS,
         aliases=rerank.SCORE_ALIASES,
     ),
-    Endpoint("POST", tokens.CUT_PATH, "Tokenize", tokens.tokenize, tokens.CUT_FIELDS, tokens.CUT_PARAMS),
-    Endpoint("POST", tokens.JOIN_PATH, "Detokenize", tokens.detokenize, tokens.JOIN_FIELDS, tokens.JOIN_PARAMS),
+    Endpoint("POST", tokenize.CUT_PATH, "Tokenize", tokenize.tokenize, tokenize.CUT_FIELDS, tokenize.CUT_PARAMS),
+    Endpoint("POST", tokenize.JOIN_PATH, "Detokenize", tokenize.detokenize, tokenize.JOIN_FIELDS, tokenize.JOIN_PARAMS),
 )
 
 
@@ -91,8 +91,10 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requ
 
     def spelling(resolved: common_pb2.ResolvedModel) -> Spelling | None:
         entry = models.at(resolved.name, resolved.version)
-        tokenizer = entry.model.target_tokenizer if entry and entry.model else None
-        return spelling_of(tokenizer.vocabulary) if tokenizer else None
+        model = entry.model if entry else None
+        if model is None or not model.manifest.text.target_tokenizer:
+            return None
+        return spelling_of(model.target_tokenizer.vocabulary)
 
     for endpoint in ENDPOINTS:
         served = _Served(endpoint, task_of, spelling, most_together(max_queued_requests))
@@ -134,7 +136,7 @@ class _Served:
         self._endpoint, self._task_of, self._spelling_of = endpoint, task_of, spelling
         self._most_together = most_together
 
-    async def answer(self, request: HttpRequest, caller: Caller) -> Response:
+    async def answer(self, request: HttpRequest, caller: ApiCaller) -> Response:
         """Answer a request. Raises Refused and RequestError."""
         asked = ApiRequest(
             caller,
