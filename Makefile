@@ -57,7 +57,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "$(VENV)/pip.log says how far it is."
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) -c constraints.txt torch hatchling editables
-	@$(INSTALL) -c constraints.txt --no-build-isolation -e ".[server,constraints,train,plot,dev]"
+	@$(INSTALL) -c constraints.txt --no-build-isolation -e ".[server,constraints,otel,train,plot,dev]"
 	@touch $@
 
 # Two at a time, each a process of its own; make shows the words of each when it is done, so somebody has to speak before.

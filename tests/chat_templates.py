@@ -175,3 +175,47 @@ TEMPLATES = {
     "thinker": THINKER,
     "rare": RARE,
 }
+
+# Two ways to tell of functions, and of calls that were made.
+HERMES = """\
+{%- if tools %}
+    {{- '<|im_start|>system\\n# Tools\\n<tools>' }}
+    {%- for tool in tools %}{{ '\\n' }}{{ tool | tojson }}{% endfor %}
+    {{- '\\n</tools>\\nWrite a call so:\\n<tool_call>\\n' }}
+    {{- '{"name": <name>, "arguments": <object>}\\n</tool_call><|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role }}
+    {%- if message.content %}{{ '\\n' + message.content }}{% endif %}
+    {%- for call in message.tool_calls or [] %}
+        {%- if call.function %}{% set call = call.function %}{% endif %}
+        {{- '\\n<tool_call>\\n{"name": "' + call.name + '", "arguments": ' }}
+        {{- call.arguments | tojson + '}\\n</tool_call>' }}
+    {%- endfor %}
+    {%- if message.role == 'tool' %}{{ '\\n(of ' ~ message.tool_call_id ~ ')' }}{% endif %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
+"""
+
+LLAMA_3_TOOLS = """\
+{{- bos_token }}
+{%- if tools is not none %}
+    {{- 'Respond in the format ' }}
+    {{- '{"name": function name, "parameters": dictionary of argument name and its value}.\\n\\n' }}
+    {%- for t in tools %}{{ t | tojson(indent=4) }}{{ '\\n\\n' }}{% endfor %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if 'tool_calls' in message %}
+        {%- if message.tool_calls | length != 1 %}{{ raise_exception('One call at a time') }}{% endif %}
+        {%- set called = message.tool_calls[0].function %}
+        {{- '{"name": "' + called.name + '", "parameters": ' }}{{ called.arguments | tojson }}{{ '}<|eot_id|>' }}
+    {%- elif message.role == 'tool' or message.role == 'ipython' %}
+        {{- '<|ipython|>' }}{{ message.content | tojson }}
+    {%- else %}
+        {{- '<|' ~ message.role ~ '|>' ~ message.content | trim }}
+    {%- endif %}
+{%- endfor %}
+"""
+
+WITH_TOOLS = {"hermes": HERMES, "llama3": LLAMA_3_TOOLS}

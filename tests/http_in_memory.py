@@ -56,7 +56,8 @@ class Models(ModelRegistry):
 
     def find(self, selector, allowed):
         """A model, whatever its name."""
-        return SimpleNamespace(task=getattr(common_pb2, f"TASK_{selector.name.upper()}", common_pb2.TASK_GENERATE))
+        task = getattr(common_pb2, f"TASK_{selector.name.upper()}", common_pb2.TASK_GENERATE)
+        return SimpleNamespace(task=task, model=None, card=None)
 
 
 class Transport:

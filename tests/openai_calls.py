@@ -22,7 +22,7 @@ from weft_server.openai_api.api_request import ApiRequest
 from weft_server.openai_api.error_bodies import error_response
 from weft_server.openai_api.routes import ENDPOINTS
 from weft_server.rpc.services import behaviours
-from weft_server.structured_output.token_bytes import spelling_of
+from weft_server.structured_output.token_bytes import has_seams, spelling_of
 from weft_server.transport.status import to_status
 
 
@@ -93,6 +93,8 @@ class Scripted:
 
     def __init__(self, *answers):
         self.answers, self.asked, self.claimed = list(answers), [], []
+        # Of a unary call that comes before a stream.
+        self.first = None
 
     def claim(self, priority):
         """Note what is claimed."""
@@ -105,6 +107,8 @@ class Scripted:
     async def unary(self, method, request):
         """The next answer."""
         self.asked.append((method.name, request))
+        if self.first is not None:
+            return self.first
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise refused(answer)
@@ -122,8 +126,17 @@ class Scripted:
 class Client:
     """Sends requests to the routes, and reads what comes back."""
 
-    def __init__(self, caller, task=common_pb2.TASK_GENERATE, spelling_of=lambda _: None, priority=""):
-        self.caller, self._priority = caller, priority
+    def __init__(
+        self,
+        caller,
+        task=common_pb2.TASK_GENERATE,
+        spelling_of=lambda _: None,
+        priority="",
+        has_seams=lambda _: True,
+        call_format="",
+    ):
+        self.caller, self._priority, self._has_seams = caller, priority, has_seams
+        self._call_format = call_format
         self._task_of = task if callable(task) else lambda _: task
         self._spelling_of = spelling_of
 
@@ -143,7 +156,16 @@ class Client:
         """What a route returns."""
         (endpoint,) = (each for each in ENDPOINTS if (each.verb, each.path) == (verb, path))
         request = ApiRequest(
-            self.caller, self._task_of, self._spelling_of, "r1", data, content_type, parameter, priority=self._priority
+            self.caller,
+            self._task_of,
+            self._spelling_of,
+            lambda _: self._call_format,
+            self._has_seams,
+            "r1",
+            data,
+            content_type,
+            parameter,
+            priority=self._priority,
         )
         try:
             return await endpoint.handler(request)
@@ -208,4 +230,5 @@ async def serving(repository, *names, **settings):
             caller,
             lambda selector: registry.find(selector, ALL_MODELS).task,
             lambda resolved: spelling_of(vocabularies[resolved.name]),
+            has_seams=lambda resolved: has_seams(vocabularies[resolved.name]),
         )

@@ -13,6 +13,7 @@ from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 from weft._fields import fill
 from weft._patience import Patience
 from weft._target import checked_proxy, checked_target, is_local
+from weft._trace_context import trace_headers
 from weft._types import Health
 from weft._verbs.table import STREAM_PATHS
 from weft.exceptions import InvalidRequest
@@ -144,12 +145,13 @@ class CallSettings:
         return settings
 
     def headers(self, request: Any) -> tuple[tuple[str, str], ...]:
-        """Give what is sent beside a request: the client's metadata, and the model that the request names.
+        """Give what is sent beside a request: the client's metadata, the model that it names, the caller's trace.
 
         By the model's name, a server whose queue for it is full refuses the request unread.
         """
         asked = getattr(request, "request", request)  # a stream's message holds the request of the unary call
-        return self.headers_for(asked.model.name if "model" in asked.DESCRIPTOR.fields_by_name else "")
+        headers = self.headers_for(asked.model.name if "model" in asked.DESCRIPTOR.fields_by_name else "")
+        return headers + trace_headers(dict(self.metadata))
 
     def headers_for(self, model: str) -> tuple[tuple[str, str], ...]:
         """Do as `headers` for a request whose model is known."""

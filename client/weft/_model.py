@@ -68,6 +68,7 @@ class Model(Brief):
     `default_attention_layer` is None when it explains by attention rollout. Where `prefixes` are given, a source text
     must begin with one of them: they tell a text-to-text model what to do.
     `takes_messages` is whether `generate` takes `messages`. `can_score` is whether it scores given texts and prompts.
+    `call_format` is how an answer to `messages` writes a call of a function; empty where that is not known.
     `takes_constraints` is whether it keeps to `Decoding.json_schema`, `regex`, `lark` and `choices`.
     `version_labels` are the labels of this version, "stable" and "canary". `canary_share` is a canary's share of the
     requests that name neither version nor label. `precision` is what it computes in, such as "fp32" or "int4".
@@ -124,3 +125,4 @@ class Model(Brief):
     prompts: tuple[Prompt, ...] = ()
     default_prompt_name: str = ""
     truncation_side: TruncationSide = TruncationSide.UNSPECIFIED
+    call_format: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from contextlib import suppress
 from functools import partial
@@ -46,11 +47,14 @@ from weft_server.runtime.huge_pages import collapse
 from weft_server.runtime.session import verify_device
 from weft_server.telemetry.logs import num_dropped
 from weft_server.telemetry.metrics import Metrics
+from weft_server.telemetry.tracing import open_tracing
 from weft_server.transport.traffic import MAX_OPEN_CALLS, WATCHES_PER_CONNECTION, Traffic
 
 if TYPE_CHECKING:
+    from weft_server.calls.call_spans import CallSpans
     from weft_server.config import ServerConfig
     from weft_server.process.shutdown import Shutdown
+    from weft_server.telemetry.tracing import Tracing
 
 _log = structlog.get_logger(__name__)
 # At most this number of oddities of a repository is logged.
@@ -97,8 +101,10 @@ class App:
             config.max_connections,
         )
         self.access_log = AccessLog(config.access_log)
+        self._tracing = open_tracing(os.environ)
+        spans = _call_spans(self._tracing)
         early_admission = EarlyAdmission(self.models, config.tenant_key)
-        self.gate = CallGate(self.metrics, early_admission, self.traffic, self.access_log)
+        self.gate = CallGate(self.metrics, early_admission, self.traffic, self.access_log, spans)
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
         self.traffic.places.watching = lambda: self.health.watchers
         self.metrics.traffic = lambda: self.traffic.figures() | {"health_watches": self.health.num_watches}
@@ -116,7 +122,7 @@ class App:
             placement=self._placement,
         )
         # Nobody waits for its calls.
-        self.admin_gate = CallGate(self.metrics, EarlyAdmission(self.models), self.traffic, self.access_log)
+        self.admin_gate = CallGate(self.metrics, EarlyAdmission(self.models), self.traffic, self.access_log, spans)
         self.admin = self._admin_server() if config.admin else None
         self._draining = asyncio.Event()
         # Why the server ends by itself. The exit code is 1 then.
@@ -313,6 +319,8 @@ class App:
         if self.admin:
             await self.admin.stop(grace_s=1)
         self.access_log.end_window()
+        if self._tracing:
+            await asyncio.to_thread(self._tracing.close)
 
     def _admin_server(self) -> GrpcServer:
         interceptor = self._interceptor(self.admin_gate)
@@ -339,3 +347,11 @@ class App:
             raise ConfigError(
                 f"cannot listen on {self.config.address(port)} for HTTP: {error.strerror}; --http-port takes another"
             ) from error
+
+
+def _call_spans(tracing: Tracing | None) -> CallSpans | None:
+    if tracing is None:
+        return None
+    from weft_server.calls.call_spans import CallSpans  # noqa: PLC0415 - it needs OpenTelemetry
+
+    return CallSpans(tracing.tracer)

@@ -131,12 +131,16 @@ class Decoding:
 
 @dataclass(slots=True)
 class Times:
-    """Monotonic seconds at which a sequence passed each gate. 0 until it did."""
+    """Monotonic seconds at which a sequence passed each gate. 0 until it did, or if it has none such."""
 
     accepted: float = 0.0
     admitted: float = 0.0
+    # Its source was read by an encoder.
+    encoded: float = 0.0
     first_token: float = 0.0
     finished: float = 0.0
+    # Its answer was explained.
+    explained: float = 0.0
 
 
 class Cancelled(Exception):

@@ -101,7 +101,7 @@ def test_the_image_has_one_runtime():
     steps = instructions(SERVER)
 
     assert ("ARG", "EXTRA=server") in steps
-    assert ["weft-serving[${EXTRA},constraints]"] == re.findall(
+    assert ["weft-serving[${EXTRA},constraints,otel]"] == re.findall(
         r"[\w-]*weft[\w-]*\[[^\]]*\]", " ".join(argument for _, argument in steps)
     )
 

@@ -14,6 +14,10 @@ from held import Held
 pytestmark = pytest.mark.e2e
 EXAMPLES = Path(__file__).parents[2] / "export/checkpoints"
 PROMPT = "Return a list of"
+TELLS_OF_FUNCTIONS = b"""
+{%- for tool in tools or [] %}<tool_call>{{ tool.function.name }}{% endfor %}
+{%- for message in messages %}
+{%- for call in message.tool_calls or [] %}{{ call.function.name }}{% endfor %}{{ message.content }}{% endfor %}"""
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +28,7 @@ def server(demo_repository, tmp_path_factory):
         (repository / model.name).symlink_to(model)
     # One that takes messages.
     with_template(demo_repository / "pydocs" / "1", repository / "chat" / "1", b"{{ messages[0].content }}")
+    with_template(demo_repository / "pydocs" / "1", repository / "caller" / "1", TELLS_OF_FUNCTIONS)
     with Held(repository, tmp_path_factory.mktemp("points"), api_port=0, max_restarts=100) as server:
         server.wait_for("ready")
         yield server
@@ -129,6 +134,29 @@ def test_a_function_is_called(client):
     assert ("weather", call.function.arguments) == (streamed.function.name, streamed.function.arguments)
     with pytest.raises(openai.BadRequestError, match="tool_choice"):
         client.chat.completions.create(**ask | {"tool_choice": "auto"})
+
+
+def test_a_function_is_called_by_the_model(client):
+    """The client reads calls among text, and gives them back as a message. Here the model can write nothing else."""
+    call = '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
+    messages = [{"role": "user", "content": PROMPT}]
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    only = {"max_tokens": 200, "extra_body": {"choice": [f"So:\n{call}\n{call}"]}}
+    choice = client.chat.completions.create(model="caller", messages=messages, tools=tools, **only).choices[0]
+    assert ("So:", "tool_calls") == (choice.message.content, choice.finish_reason)
+    calls = choice.message.tool_calls
+    assert [("weather", '{"city": "Rome"}')] * 2 == [(each.function.name, each.function.arguments) for each in calls]
+    with client.chat.completions.stream(model="caller", messages=messages, tools=tools, **only) as stream:
+        streamed = stream.get_final_completion().choices[0]
+    told = [(each.function.name, each.function.arguments) for each in streamed.message.tool_calls]
+    assert ("So:", "tool_calls", told) == (streamed.message.content, streamed.finish_reason, 2 * told[:1])
+    messages += [choice.message.model_dump(), {"role": "tool", "tool_call_id": calls[0].id, "content": "rain"}]
+    again = client.chat.completions.create(model="caller", messages=messages, tools=tools, max_tokens=4)
+    assert again.choices[0].message.tool_calls is None
+    plain = client.chat.completions.create(
+        model="caller", messages=messages, tools=tools, tool_choice="none", **only
+    ).choices[0]
+    assert (f"So:\n{call}\n{call}", "stop") == (plain.message.content, plain.finish_reason)
 
 
 def test_an_error_is_typed(client):

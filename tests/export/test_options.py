@@ -231,6 +231,15 @@ def test_a_model_that_cannot_fit_is_refused_before_it_is_exported(home):
         ask_server([], 10**15)
 
 
+def test_a_server_that_is_not_installed_is_named_with_its_extra(tmp_path, monkeypatch):
+    """Who installed the exporter alone is told what to install, in one line."""
+    (tmp_path / "structlog.py").write_text("raise ModuleNotFoundError('No module named structlog', name='structlog')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ExportError) as raised:
+        ask_server([], 0)
+    assert "structlog is not installed: pip install 'weft-serving[server]' (or [gpu])" == str(raised.value)
+
+
 def test_a_pickle_has_at_most_as_many_numbers_as_a_quarter_of_its_bytes(home):
     """Weights without a header are not read: what is said of them is never too much."""
     (home / "bert" / "model.safetensors").rename(home / "bert" / "pytorch_model.bin")

@@ -175,9 +175,9 @@ def test_the_contracts_need_protobuf_and_grpc_alone():
     [
         ("weft_proto", ["export"]),
         ("weft_proto", ["serve-core"]),
-        ("weft", ["plot"]),
+        ("weft", ["plot", "otel"]),  # it traces where the process has OpenTelemetry already
         ("weft_bench", ["bench"]),
-        ("weft_server", ["server", "constraints"]),
+        ("weft_server", ["server", "constraints", "otel"]),
         ("weft_export", ["export", "server"]),  # the parity run borrows the server's runtime
         ("weft_recipes", ["train"]),
     ],

@@ -261,10 +261,15 @@ def test_an_upgrade_is_declined():
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"POST / HT", head()[:-2], asked() + b"POST"], ids=["none", "line", "head", "next"]
+    "sent",
+    [b"", b"POST / HT", b"GET /\r\n", head()[:-2], asked() + b"POST"],
+    ids=["none", "line", "line of HTTP/0.9", "head", "next"],
 )
 def test_a_head_has_its_time(sent, monkeypatch):
-    """Who connects and says nothing, or half a head, is hung up on, between two requests too."""
+    """Who connects and says nothing, or half a head, is hung up on, between two requests too.
+
+    HTTP/0.9 has no head, so its one line looks like the beginning of one.
+    """
     monkeypatch.setattr(connections, "HEAD_S", 0.01)
     monkeypatch.setattr(connections, "IDLE_S", 0.01)
 

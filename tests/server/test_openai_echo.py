@@ -9,6 +9,7 @@ import tokenizer_kinds
 from openai_calls import Client, Scripted, serving
 from weft_proto.v1 import common_pb2, generation_pb2, score_pb2, tokenization_pb2
 from weft_proto.v1.methods import METHODS
+from weft_server.errors import Overloaded
 from weft_server.openai_api.echo_answers import prompt_offsets
 from weft_server.openai_api.log_probs import first_text
 from weft_server.preprocessing.tokenizer import Tokenizer
@@ -17,6 +18,7 @@ from weft_server.structured_output.token_bytes import spelling_of
 COMPLETIONS = "/v1/completions"
 PROMPT, AGAIN = "Return a list of", "Open the file and"
 ASK = {"model": "pydocs", "temperature": 0, "echo": True}
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 def served(repository, talk):
@@ -82,10 +84,63 @@ def test_a_continuation_stands_behind_its_prompt(demo_repository):
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompt": PROMPT, "max_tokens": 6, "logprobs": 1},
+        {"prompt": [[5, 6], [7, 8, 9]], "max_tokens": 3},
+        {"prompt": [PROMPT, AGAIN], "max_tokens": 4, "n": 2, "temperature": 1.5, "seed": 7, "logprobs": 0},
+        {"prompt": [AGAIN, PROMPT], "max_tokens": 0, "logprobs": 1},
+        {"prompt": PROMPT, "max_tokens": 4, "num_beams": 2, "n": 2},
+    ],
+)
+def test_a_stream_joins_to_the_whole_answer(demo_repository, fields):
+    """The first chunk of each choice is its prompt. The text, the scores, the reason and the usage are the same."""
+
+    async def talk(client):
+        whole = await client.post(COMPLETIONS, **ASK | fields)
+        _, _, events = await client.send("POST", COMPLETIONS, ASK | fields | STREAM)
+        return whole, events
+
+    whole, (*chunks, usage, done) = served(demo_repository, talk)
+    assert ("[DONE]", whole["usage"]) == (done, usage["usage"])
+    for choice in whole["choices"]:
+        parts = [each for chunk in chunks for each in chunk["choices"] if each["index"] == choice["index"]]
+        assert choice == parts[-1] | {"text": "".join(each["text"] for each in parts)}
+        given = fields["prompt"] if isinstance(fields["prompt"], list) else [fields["prompt"]]
+        prompt = given[choice["index"] // fields.get("n", 1)]
+        if isinstance(prompt, str):
+            assert prompt == parts[0]["text"]
+
+
+@pytest.mark.parametrize("has_seams", [True, False])
+def test_a_stream_has_the_space_at_the_seam(has_seams):
+    """Only the ids of an answer tell of it, which come last. So then the answer's text does, too."""
+    spelt = {(1, True): b"cat", (1, False): b" cat" if has_seams else b"cat"}
+    deltas = [generation_pb2.StreamGenerateResponse(delta={"text": each}) for each in ("ca", "t")]
+    final = {"completion": {"text": "cat", "token_ids": [1], "finish_reason": 1}}
+    caller = Scripted(*deltas, generation_pb2.StreamGenerateResponse(final=final))
+    told = {"token_ids": [1], "tokens": ["cat"], "model": {"name": "m", "version": 3}}
+    caller.first = tokenization_pb2.TokenizeResponse(**told)
+    spelling = {"spelling_of": lambda _: lambda *each: spelt[each], "has_seams": lambda _: has_seams}
+    _, _, events = asyncio.run(Client(caller, **spelling).send("POST", COMPLETIONS, ASK | STREAM | {"prompt": "a"}))
+
+    texts = [each["choices"][0]["text"] for each in events[:-2]]
+    assert (["a", " cat", ""] if has_seams else ["a", "ca", "t", ""]) == texts
+
+
+def test_a_stream_that_is_refused_has_not_begun():
+    """Though the prompt is known before: a full model is a status, which clients try again."""
+    caller = Scripted(Overloaded("QUEUE_FULL", "full"))
+    caller.first = tokenization_pb2.TokenizeResponse(token_ids=[1], tokens=["a"], model={"name": "m"})
+    client = Client(caller, spelling_of=lambda _: lambda *_: b"a")
+
+    assert 429 == asyncio.run(client.refusal(COMPLETIONS, **ASK | {"prompt": "a", "stream": True}))[0]
+
+
+@pytest.mark.parametrize(
     ("task", "fields", "param"),
     [
         (common_pb2.TASK_TRANSLATE, {}, "echo"),
-        (common_pb2.TASK_GENERATE, {"stream": True}, "echo"),
         *(
             (common_pb2.TASK_GENERATE, {"max_tokens": 0} | fields, param)
             for fields, param in (
@@ -110,7 +165,7 @@ def test_a_continuation_stands_behind_its_prompt(demo_repository):
     ],
 )
 def test_an_echo_that_cannot_be_is_refused_by_name(task, fields, param):
-    """A translation has no prompt, and a stream would begin twice. Of no answer nothing can be asked."""
+    """A translation has no prompt. Of no answer nothing can be asked."""
     refused = Client(Scripted(), task).refusal(COMPLETIONS, **{"model": "m", "prompt": "p", "echo": True} | fields)
 
     assert (400, param) == asyncio.run(refused)[:2]

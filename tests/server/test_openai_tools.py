@@ -83,7 +83,6 @@ def test_the_arguments_stream():
     [
         ({}, "tool_choice"),
         ({"tool_choice": "auto"}, "tool_choice"),
-        ({"tool_choice": "none"}, "tool_choice"),
         ({"tool_choice": "any"}, "tool_choice"),
         ({"tool_choice": chosen("time")}, "tool_choice"),
         ({"tools": None, "tool_choice": "required"}, "tool_choice"),
@@ -102,11 +101,121 @@ def test_the_arguments_stream():
     ],
 )
 def test_a_choice_that_cannot_be_followed_is_refused_by_name(fields, param):
-    """Whether a model calls, and which function, is read out of no answer."""
+    """Nor is what a model calls by itself, where it is not known how it writes that."""
     caller = Scripted()
     status, _, answer = asyncio.run(Client(caller).send("POST", CHAT, ASK | fields))
 
     assert (400, param, []) == (status, answer["error"]["param"], caller.asked)
+
+
+HERMES = '<tool_call>{"name": "weather", "arguments": {"city":"Rome"}}</tool_call>'
+AUTO = [{}, {"tool_choice": "auto"}]
+
+
+@pytest.mark.parametrize("fields", AUTO)
+def test_a_model_that_is_told_of_functions_may_call_them(fields):
+    """Each choice has its own text and calls. Who is cut off has not ended with calls."""
+    caller = Scripted(answered(f"So:\n{HERMES}\n{HERMES}", "No.", HERMES))
+    client = Client(caller, call_format="hermes")
+    answer = asyncio.run(client.post(CHAT, **ASK | fields, n=3, temperature=1))
+
+    ((_, request),) = caller.asked
+    (told,) = request.messages.functions
+    assert ("weather", "Tells it.", SCHEMA) == (told.name, told.description, msgspec.json.decode(told.parameters))
+    assert not request.decoding.HasField("constraint")
+    assert ["tool_calls", "stop", "tool_calls"] == [each["finish_reason"] for each in answer["choices"]]
+    messages = [each["message"] for each in answer["choices"]]
+    assert ["So:", "No.", None] == [each["content"] for each in messages]
+    assert [2, 0, 1] == [len(each.get("tool_calls", [])) for each in messages]
+    calls = [call for each in messages for call in each.get("tool_calls", [])]
+    assert {("weather", '{"city":"Rome"}')} == {tuple(call["function"].values()) for call in calls}
+    assert 3 == len({call["id"] for call in calls})
+    cut = asyncio.run(
+        Client(Scripted(answered(HERMES, reason=common_pb2.FINISH_REASON_LENGTH)), call_format="hermes").post(
+            CHAT, **ASK
+        )
+    )
+    assert "length" == cut["choices"][0]["finish_reason"]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("text", [f"So:\n{HERMES}\n{HERMES}", HERMES, "No <tool_", "No.", ""])
+def test_a_stream_of_calls_joins_to_the_whole_answer(text, size):
+    """Each call comes at once, with its index, id and name. What is no call comes as text."""
+    deltas = [text[at : at + size] for at in range(0, len(text), size)]
+    events = [generation_pb2.StreamGenerateResponse(delta={"text": each}) for each in deltas]
+    final = generation_pb2.StreamGenerateResponse(final=answered(text))
+    whole = asyncio.run(Client(Scripted(answered(text)), call_format="hermes").post(CHAT, **ASK))
+    for given in ([*events, final], [final]):
+        client = Client(Scripted(*given), call_format="hermes")
+        _, _, (*chunks, done) = asyncio.run(client.send("POST", CHAT, ASK | {"stream": True}))
+        choices = [each["choices"][0] for each in chunks]
+        first, *rest = [each["delta"] for each in choices]
+        calls = [call for each in rest for call in each.get("tool_calls", [])]
+        content = "".join(each.get("content", "") for each in rest)
+        assert ("assistant", "", "[DONE]") == (first["role"], first["content"], done)
+        assert [*range(len(calls))] == [call.pop("index") for call in calls]
+        (choice,) = whole["choices"]
+        assert (choice["message"]["content"] or "", choice["message"].get("tool_calls", [])) == (content, calls)
+        assert choice["finish_reason"] == choices[-1]["finish_reason"]
+
+
+@pytest.mark.parametrize("call_format", ["", "hermes"])
+def test_with_the_choice_none_a_model_is_told_of_nothing(call_format):
+    """Its answer is text, whatever it looks like."""
+    caller = Scripted(answered(HERMES))
+    answer = asyncio.run(Client(caller, call_format=call_format).post(CHAT, **ASK, tool_choice="none"))
+
+    (choice,) = answer["choices"]
+    assert (HERMES, "stop") == (choice["message"]["content"], choice["finish_reason"])
+    assert 0 == len(caller.asked[0][1].messages.functions)
+
+
+def test_a_call_that_is_forced_is_told_too():
+    """Where a template tells of functions. The arguments are a constraint all the same."""
+    caller = Scripted(answered('{"city":"Rome"}'))
+    client = Client(caller, call_format="hermes")
+    answer = asyncio.run(client.post(CHAT, **ASK | {"tools": [tool(), tool("now")]}, tool_choice=chosen()))
+
+    ((_, request),) = caller.asked
+    assert ["weather", "now"] == [each.name for each in request.messages.functions]
+    assert request.decoding.constraint.json_schema
+    assert "weather" == answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"]
+
+
+def test_calls_and_results_go_back_as_messages():
+    """As the SDK gives an answer, and as a caller tells what a function gave."""
+    caller = Scripted(answered(HERMES), answered("It rains."))
+    client = Client(caller, call_format="hermes")
+    (choice,) = asyncio.run(client.post(CHAT, **ASK))["choices"]
+    (call,) = choice["message"]["tool_calls"]
+    told = {"role": "tool", "tool_call_id": call["id"], "content": "rain"}
+    asyncio.run(client.post(CHAT, **ASK | {"messages": [*ASK["messages"], choice["message"], told]}))
+
+    _, asked, result = caller.asked[1][1].messages.turns
+    assert ("assistant", "") == (asked.role, asked.content)
+    assert [(call["id"], "weather", '{"city":"Rome"}')] == [(c.id, c.name, c.arguments) for c in asked.calls]
+    assert ("tool", "rain", call["id"]) == (result.role, result.content, result.call_id)
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"role": "assistant"}, "content"),
+        ({"role": "assistant", "content": None, "tool_calls": []}, "content"),
+        ({"role": "user", "content": "a", "tool_calls": [CALL]}, "tool_calls"),
+        ({"role": "tool", "content": "a"}, "tool_call_id"),
+        ({"role": "user", "content": "a", "tool_call_id": "c"}, "tool_call_id"),
+    ],
+)
+def test_a_message_has_what_its_role_has(message, param):
+    """A result names its call, and only an answer has calls."""
+    refused = Client(Scripted()).refusal(CHAT, model="m", messages=[message])
+
+    assert (400, f"messages[0].{param}") == asyncio.run(refused)[:2]
 
 
 @pytest.mark.parametrize("number", [b"1e999", b"1" * 5000])

@@ -5,17 +5,21 @@ https://www.w3.org/TR/trace-context/#traceparent-header-field-values
 
 import pytest
 
-from weft_server.calls.access_log import trace_id_of
+from weft_server.calls.trace_context import TraceParent, parent_of
 from weft_server.models.request_context import RequestContext
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-GOOD = f"00-{TRACE}-b7ad6b7169203331-01"
+SPAN = "b7ad6b7169203331"
+GOOD = f"00-{TRACE}-{SPAN}-01"
 
 
-@pytest.mark.parametrize("value", [GOOD, GOOD[:-2] + "ff", "cc" + GOOD[2:], f"cc{GOOD[2:]}-more", f"cc{GOOD[2:]}-"])
-def test_a_trace_id_is_read(value):
+@pytest.mark.parametrize(
+    ("value", "flags"),
+    [(GOOD, 1), (GOOD[:-2] + "ff", 255), ("cc" + GOOD[2:], 1), (f"cc{GOOD[2:]}-more", 1), (f"cc{GOOD[2:]}-", 1)],
+)
+def test_a_traceparent_is_read(value, flags):
     """Of the first version, which ends with its flags, and of later ones, which may have more."""
-    assert TRACE == trace_id_of(value)
+    assert TraceParent(TRACE, SPAN, flags) == parent_of(value)
 
 
 @pytest.mark.parametrize(
@@ -31,14 +35,14 @@ def test_a_trace_id_is_read(value):
         f" {GOOD}",
         f"{GOOD}\n",
         GOOD.replace(TRACE, "0" * 32),
-        GOOD.replace("b7ad6b7169203331", "0" * 16),
+        GOOD.replace(SPAN, "0" * 16),
         GOOD.replace("-", "_"),
         GOOD.replace("0af", "0ag"),
     ],
 )
 def test_what_is_no_traceparent_is_passed_over(value):
     """No error, and no trace: a caller's request is as good without it."""
-    assert "" == trace_id_of(value)
+    assert parent_of(value) is None
 
 
 @pytest.mark.parametrize("second", [GOOD, f"-{GOOD}", "x", f"cc{GOOD[2:]}"])
@@ -46,4 +50,4 @@ def test_two_are_none(second):
     """Nobody knows which one holds."""
     call = RequestContext("Classify")
     call.hear([("traceparent", GOOD), ("x", "y"), ("traceparent", second)])
-    assert "" == trace_id_of(call.traceparent)
+    assert parent_of(call.traceparent) is None

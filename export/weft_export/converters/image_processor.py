@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from weft_export.converters.keys import Only, is_set
+from weft_export.converters.keys import Only, among, is_set
 from weft_export.converters.processor_keys import FILE, IMAGE_KEYS
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import LIMITS, MAX_IMAGE_SIDE, resizing_fault
@@ -131,7 +131,7 @@ def _kind(fields: dict[str, Any], model_type: str) -> _Kind:
 def _refuse_others(fields: dict[str, Any]) -> None:
     for name, value in fields.items():
         row = IMAGE_KEYS.get(name, _UNKNOWN)
-        if isinstance(row, Only) and is_set(value) and value not in row.values:
+        if isinstance(row, Only) and is_set(value) and not among(value, row.values):
             raise CheckpointError(f"{name} is {value!r:.80}, which Weft cannot do")
     if not _flag(fields, "do_resize", default=True):
         raise CheckpointError("do_resize is false: the model takes pictures of one size")

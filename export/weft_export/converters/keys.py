@@ -55,7 +55,7 @@ def check_keys(place: object, given: Mapping[str, Any], table: Table) -> list[st
         row = table.get(name)
         if row is None and is_set(value):
             unknown.append(f"{name} ({value!r:.40})")
-        if not is_set(value) or row is None or isinstance(row, Use) or _among(value, row.values):
+        if not is_set(value) or row is None or isinstance(row, Use) or among(value, row.values):
             continue
         if isinstance(row, Noted):
             notes.append(f"{name} is {value!r:.40}: {row.note}")
@@ -71,6 +71,6 @@ def is_set(value: object) -> bool:
     return value is not None and value not in ({}, [], "")
 
 
-def _among(value: Any, values: tuple[Any, ...]) -> bool:
+def among(value: Any, values: tuple[Any, ...]) -> bool:
     """Whether a value is one of some. True is not 1."""
     return any(type(value) is type(each) and value == each for each in values)

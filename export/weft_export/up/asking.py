@@ -25,19 +25,20 @@ _HEADER_BYTES = 100_000_000
 def ask_server(flags: Sequence[str], num_bytes: int) -> None:
     """Ask `weft serve` about its flags, its ports, its device, and room for a model of so many bytes.
 
-    It is another program of this command, which takes about a second.
+    It is another program of ours, which begins in half the time of `weft serve`: it has no commands of a client.
 
     Raises:
         ExportError: it would not start; in its words.
     """
     # The bundle has no repository yet: this folder stands for it, and is not looked at.
-    command = [sys.executable, "-m", "weft_command", "serve", ".", "--check-before", str(num_bytes), *flags]
+    command = [sys.executable, "-m", "weft_server", ".", "--check-before", str(num_bytes), *flags]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own program
     if asked.returncode == 0:
         return
-    lines = [line.removeprefix("weft serve: ").removeprefix("weft: ") for line in asked.stderr.splitlines()]
     if asked.returncode == _WRONG_USAGE:
-        lines[-1] = lines[-1].replace(" Try --help.", " Try weft up --help, and weft serve --help.")
+        wrong = asked.stderr.rpartition("Error: ")[2].strip().rstrip(".")
+        raise ExportError(f"{wrong}. Try weft up --help, and weft serve --help.")
+    lines = [line.removeprefix("weft serve: ") for line in asked.stderr.splitlines()]
     raise ExportError("; ".join(lines) or f"weft serve ended with {asked.returncode}, and said nothing")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft_proto.chat.faults import BeyondLimit, NoTemplate, TemplateFailed
 from weft_proto.chat.meter import Meter
@@ -18,8 +18,18 @@ _PLAIN = [{"role": "user", "content": "Hello"}]
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
+# Where a template tells how to write a call: what it says, and what that form is called.
+_CALL_FORMATS = (("<tool_call>", "hermes"), ('"parameters": dictionary of argument name', "llama3"))
+
+
 class PromptTemplate:
-    """How a model takes messages. Thread-safe."""
+    """How a model takes messages. Thread-safe.
+
+    Attributes:
+        takes_functions: whether it tells the model of functions.
+        takes_calls: whether it tells of calls that earlier messages made.
+        call_format: that of Model. Empty where it is not known.
+    """
 
     def __init__(self, spec: bundle_pb2.ChatSpec, content: bytes) -> None:
         """Read a template, and try it.
@@ -30,19 +40,24 @@ class PromptTemplate:
         # transformers names a token only if the model has it: a template may ask whether it is defined.
         self._tokens = {name: getattr(spec, name) for name in _TOKENS if getattr(spec, name)}
         try:
-            self._template = Template(content.decode())
+            source = content.decode()
+            self._template = Template(source)
+            self.takes_functions = "tools" in self._template.reads
+            self.takes_calls = "tool_calls" in self._template.reads
+            known = (name for said, name in _CALL_FORMATS if said in source)
+            self.call_format = next(known, "") if self.takes_functions else ""
             self.render(_PLAIN, Meter())
         except UnicodeDecodeError as error:
             raise NoTemplate(f"{spec.template} is not UTF-8") from error
         except (NoTemplate, BeyondLimit, TemplateFailed, ChatRefused) as error:
             raise NoTemplate(f"{spec.template} is no template that a chat can use: {first_line(error)}") from error
 
-    def render(self, messages: list[dict[str, str]], meter: Meter) -> str:
-        """Return the text of the prompt that messages make: a role and a content each.
+    def render(self, messages: list[dict[str, Any]], meter: Meter, tools: list[dict[str, Any]] | None = None) -> str:
+        """Return the text of the prompt that messages make: a role and a content each, perhaps calls; and of tools.
 
         Raises:
             ChatRefused, BeyondLimit, TemplateFailed: as Template.render.
         """
-        # What transformers gives a template. Tools and documents are none, but defined.
-        given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True, **self._tokens}
+        # What transformers gives a template. Documents are none, but defined, and so are tools without any.
+        given = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": True, **self._tokens}
         return self._template.render(given, meter)

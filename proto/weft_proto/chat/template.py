@@ -21,20 +21,25 @@ from weft_proto.chat.tree import OWN, prepared
 from weft_proto.first_line import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from jinja2.parser import Parser
     from jinja2.runtime import Context
 
 
 class Template:
-    """A template, ready to be rendered. Thread-safe."""
+    """A template, ready to be rendered. Thread-safe.
+
+    Attributes:
+        reads: the names of variables, attributes and keys that it spells out.
+    """
 
     def __init__(self, source: str) -> None:
         """Parse and compile. Raises NoTemplate for what is no template, or has what a chat's may not have."""
         environment = _Environment()
         try:
             tree = environment.parse(source)
+            self.reads = frozenset(_spelt(tree))
             self._template = environment.from_string(prepared(tree))
         except NoTemplate:
             raise
@@ -63,6 +68,13 @@ class Template:
             raise BeyondLimit("it is nested too deeply") from error
         except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise TemplateFailed(first_line(error)) from error
+
+
+def _spelt(tree: nodes.Template) -> Iterator[str]:
+    """What a template names, by itself, behind a dot and in quotation marks."""
+    for kind, field in ((nodes.Name, "name"), (nodes.Getattr, "attr"), (nodes.Const, "value")):
+        found = [getattr(node, field) for node in tree.find_all(kind)]
+        yield from (value for value in found if isinstance(value, str))
 
 
 class _Generation(Extension):

@@ -27,25 +27,97 @@ class Message(_message.Message):
 
     ROLE_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """role says who speaks, such as `system`, `user` or `assistant`; 1 to 64 characters. Which roles there are, and in which
     order, is up to the model's template.
     """
     content: _builtins.str
     """content is what is said; it may be empty. A special token of the model that it spells out is read as that token."""
+    call_id: _builtins.str
+    """call_id is that of the call whose result this message is; at most 64 characters, empty unless its role says so."""
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___FunctionCall]:
+        """calls are those of functions that this message made, at most 128; empty unless a model made it. They are for a template that
+        reads `tool_calls`.
+        """
+
     def __init__(
         self,
         *,
         role: _builtins.str = ...,
         content: _builtins.str = ...,
+        calls: _abc.Iterable[Global___FunctionCall] | None = ...,
+        call_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "calls", b"calls", "content", b"content", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Message: _TypeAlias = Message  # noqa: Y015
+
+@_typing.final
+class Function(_message.Message):
+    """Function is what a model may be told that it can call. The server calls nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """name is 1 to 64 letters, digits, `_` and `-`. Required."""
+    description: _builtins.str
+    """description says what it does; it may be empty."""
+    parameters: _builtins.str
+    """parameters is the JSON Schema of an object, as text, at most 65,536 bytes; empty: there are none."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        parameters: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "name", b"name", "parameters", b"parameters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Function: _TypeAlias = Function  # noqa: Y015
+
+@_typing.final
+class FunctionCall(_message.Message):
+    """FunctionCall is a call that a model has written."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """id names the call, for the message with its result; at most 64 characters, may be empty."""
+    name: _builtins.str
+    """name is that of the function. Required."""
+    arguments: _builtins.str
+    """arguments is a JSON object as text, at most 65,536 bytes; empty: there are none."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        arguments: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "id", b"id", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FunctionCall: _TypeAlias = FunctionCall  # noqa: Y015
 
 @_typing.final
 class Messages(_message.Message):
@@ -54,20 +126,28 @@ class Messages(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TURNS_FIELD_NUMBER: _builtins.int
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Message]:
-        """turns are its messages in order, 1 to 1,024. Their contents together have at most 32 characters for each token of
-        Limits.max_prompt_tokens.
+        """turns are its messages in order, 1 to 1,024. Their contents together, with functions and calls, have at most 32 characters for
+        each token of Limits.max_prompt_tokens.
+        """
+
+    @_builtins.property
+    def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Function]:
+        """functions are those that the model is told of, at most 128, no name twice. They are for a template that reads `tools`. How an
+        answer writes a call, Model.call_format says.
         """
 
     def __init__(
         self,
         *,
         turns: _abc.Iterable[Global___Message] | None = ...,
+        functions: _abc.Iterable[Global___Function] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["turns", b"turns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["functions", b"functions", "turns", b"turns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,6 +11,7 @@ from weft_proto.bundle_rules import LIMITS, MAX_MATCHED_LABELS
 from weft_proto.decoding import MAX_PHRASES, MAX_STOP_STRINGS, MAX_TOKENS
 from weft_proto.inference.methods import METHOD_AT
 from weft_server.admission.message_fields import FieldLimit, check_fields, fields_of
+from weft_server.preprocessing.chat_functions import MAX_FUNCTIONS
 from weft_server.preprocessing.chat_template import MAX_MESSAGES
 from weft_server.preprocessing.masked_text import MAX_TARGETS
 from weft_server.preprocessing.tokenizer_side import MAX_TOKENS as MAX_DETOKENIZED
@@ -35,6 +36,8 @@ FIELD_LIMITS = {
     "weft.v1.DetokenizeRequest.token_ids": FieldLimit(MAX_DETOKENIZED, "INPUT_TOO_LONG"),
     "weft.v1.TokenIds.ids": FieldLimit(_MAX_IDS, "INPUT_TOO_LONG"),
     "weft.v1.Messages.turns": FieldLimit(MAX_MESSAGES),
+    "weft.v1.Messages.functions": FieldLimit(MAX_FUNCTIONS),
+    "weft.v1.Message.calls": FieldLimit(MAX_FUNCTIONS),
     "weft.v1.Decoding.stop": FieldLimit(MAX_STOP_STRINGS),
     "weft.v1.Decoding.bias": FieldLimit(MAX_PHRASES),
     "weft.v1.Decoding.banned": FieldLimit(MAX_PHRASES),

@@ -77,6 +77,7 @@ class Dispatcher:
         """Answer a request on its connection. A bug ends the connection."""
         route = self._route_of(request)
         call = RequestContext(route.rpc.name if route else "")
+        call.http_method, call.http_route = request.method, route.path if route else ""
         try:
             if request.method == "OPTIONS" and self._cross_origin.knows(request):
                 await self._send_at_once(call, self._cross_origin.preflight(request), request, connection)
@@ -84,7 +85,7 @@ class Dispatcher:
             try:
                 self._admit(call, route, request)
             except RequestError as error:
-                await self._turn_away(call, error, request, connection)
+                await self._turn_away(call, error, route, request, connection)
                 return
             assert route, "a request without a route is admitted. This is a bug."
             await self._run(call, route, request, connection)
@@ -132,7 +133,12 @@ class Dispatcher:
             call.priority = Priority.NORMAL
 
     async def _turn_away(
-        self, call: RequestContext, error: RequestError, request: HttpRequest, connection: Connection
+        self,
+        call: RequestContext,
+        error: RequestError,
+        route: Route | None,
+        request: HttpRequest,
+        connection: Connection,
     ) -> None:
         """Answer what is refused before its body is read."""
         request.incoming.drop()
@@ -140,8 +146,8 @@ class Dispatcher:
         if isinstance(error, Overloaded):
             await self._gate.shed(call, by_http=True)
         # Strangers cannot see whether there is a route.
-        route = None if isinstance(error, _OF_STRANGERS) else self._route_of(request)
-        response = (route.refuse if route else self._refuse)(request, refusal)
+        refuse = route.refuse if route and not isinstance(error, _OF_STRANGERS) else self._refuse
+        response = refuse(request, refusal)
         methods = self._methods.get(request.path)
         if isinstance(error, MethodNotFound) and methods:
             response = HttpResponse(405, headers=(("allow", ", ".join(methods)),))
@@ -206,10 +212,12 @@ class Dispatcher:
             response.headers += ((REQUEST_ID_KEY, call.request_id),)
         outgoing = self._traffic.outgoing
         if isinstance(response, HttpResponse):
+            call.http_status = response.status
             outgoing.begin(call, len(response.body))
             await connection.respond(response)
             outgoing.end(call)
             return
+        call.http_status = 200
         async with aclosing(response.chunks) as chunks:
             await connection.begin_stream(response)
             async for chunk in chunks:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import structlog
 
+from weft_server.calls.trace_context import parent_of
 from weft_server.transport.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ OK, CANCELLED = "OK", "CANCELLED"
 # What the server, and no caller, has to answer for.
 _SERIOUS = frozenset({"INTERNAL", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"})
 # Health, as the Open Inference Protocol asks for it. Probes come every few seconds.
-_PROBES = frozenset({"ServerLive", "ServerReady", "ModelReady"})
+PROBES = frozenset({"ServerLive", "ServerReady", "ModelReady"})
 # Of one kind, as many lines in a window. The rest of them are counted, and told in one line at its end.
 MAX_LINES = 50
 WINDOW_S = 10.0
@@ -28,10 +28,6 @@ WINDOW_S = 10.0
 MAX_STRANGERS = 64
 # On the line of a call whose caller went, nothing else being said of it.
 _GONE = "CALLER_GONE"
-# https://www.w3.org/TR/trace-context/#traceparent-header
-# Version, trace id, the caller's span, flags. A later version may have more behind them, and ff is none.
-_TRACEPARENT = re.compile(r"((?!ff)[0-9a-f]{2})-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
-_FIRST_VERSION = "00"
 
 
 class _Kind(NamedTuple):
@@ -55,15 +51,18 @@ class AccessLog:
         # Bound once: asking the module's lazy logger for a level costs 3 us.
         self._log = _log.bind()
 
-    def write(self, call: RequestContext, code: str, reason: str) -> None:
-        """Say how a request ended, if it is to be said. `call` is the request's first one."""
-        if not (self._has_all if code == OK else self._has_errors) or call.method in _PROBES:
+    def write(self, call: RequestContext, code: str, reason: str, trace_id: str = "") -> None:
+        """Say how a request ended, if it is to be said. `call` is the request's first one.
+
+        `trace_id` is that of the span that was made of it. Without one, it is what its headers say.
+        """
+        if not (self._has_all if code == OK else self._has_errors) or call.method in PROBES:
             return
         if code == CANCELLED:
             reason = reason or _GONE
         # Who wants all lines gets all.
         if self._has_all or self._has_room(_Kind(call.tenant, self._host_of(call), code, reason)):
-            self._log.log(_level(code), "call", **_fields(call, code, reason))
+            self._log.log(_level(code), "call", **_fields(call, code, reason, trace_id))
 
     def end_window(self) -> None:
         """Say how many lines were left out of each kind, and begin to count anew."""
@@ -103,13 +102,14 @@ def _level(code: str) -> int:
     return logging.WARNING if code in _SERIOUS else logging.INFO
 
 
-def _fields(call: RequestContext, code: str, reason: str) -> dict[str, Any]:
+def _fields(call: RequestContext, code: str, reason: str, trace_id: str) -> dict[str, Any]:
     """What a line says of a request. Each line has all of these."""
     usage, started = call.usage, call.started
+    parent = parent_of(call.traceparent) if call.traceparent else None
     name, version, _ = call.metrics.labels if call.metrics else ("", "", "")
     return {
         "request_id": call.request_id,
-        "trace_id": trace_id_of(call.traceparent) if call.traceparent else "",
+        "trace_id": trace_id or (parent.trace_id if parent else ""),
         "method": call.method,
         "code": code,
         "reason": reason,
@@ -124,12 +124,3 @@ def _fields(call: RequestContext, code: str, reason: str) -> dict[str, Any]:
         "request_bytes": usage.request_bytes,
         "response_bytes": usage.response_bytes,
     }
-
-
-def trace_id_of(traceparent: str) -> str:
-    """Return the trace id, 32 hexadecimal digits. Empty for what is no traceparent: the standard has it ignored."""
-    found = _TRACEPARENT.fullmatch(traceparent)
-    if found is None:
-        return ""
-    version, trace_id, more = found.groups()
-    return "" if version == _FIRST_VERSION and more is not None else trace_id

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from weft_proto.v1 import common_pb2
     from weft_server.admission.early_admission import EarlyAdmission
     from weft_server.calls.access_log import AccessLog
+    from weft_server.calls.call_spans import CallSpans
     from weft_server.models.request_context import RequestContext
     from weft_server.telemetry.metrics import Metrics
     from weft_server.transport.status import Status
@@ -40,8 +41,14 @@ class CallGate:
     """
 
     def __init__(
-        self, metrics: Metrics, early_admission: EarlyAdmission, traffic: Traffic, access_log: AccessLog
+        self,
+        metrics: Metrics,
+        early_admission: EarlyAdmission,
+        traffic: Traffic,
+        access_log: AccessLog,
+        call_spans: CallSpans | None = None,
     ) -> None:
+        """`call_spans` makes a span of each request. None: nobody traces."""
         self.draining = False
         # Calls whose messages have come, until their answers are out.
         self.num_active = 0
@@ -49,6 +56,7 @@ class CallGate:
         self._metrics = metrics
         self._early_admission = early_admission
         self._access_log = access_log
+        self._call_spans = call_spans
         self._changed = asyncio.Event()
         self._last_call = 0.0
         self._load_shedding = LoadShedding(traffic.places.max_connections)
@@ -128,7 +136,7 @@ class CallGate:
             self._metrics.count_call(call.metrics, call.code, call.reason, call.ended - call.started)
         _charge(calls)
         told = _told(calls)
-        self._access_log.write(calls[0], told.code, told.reason)
+        self._tell(calls[0], told.code, told.reason)
 
     def refused(self, call: RequestContext, error: RequestError) -> Status:
         """Count and log a call that is refused before its message is read, and return its status."""
@@ -138,8 +146,15 @@ class CallGate:
             call.tenant = error.name
         self._metrics.count_call(call.metrics, status.code.name, error.reason, self._last_call - call.started)
         _charge((call,))
-        self._access_log.write(call, status.code.name, error.reason)
+        self._tell(call, status.code.name, error.reason)
         return with_request_id(status, call)
+
+    def _tell(self, call: RequestContext, code: str, reason: str) -> None:
+        """Log a request's end, and trace it."""
+        span = self._call_spans.record(call, code, reason) if self._call_spans else None
+        if span:
+            self._metrics.exemplify(call.metrics, _latencies(call), span)
+        self._access_log.write(call, code, reason, span.trace_id if span else "")
 
     async def shed(self, call: RequestContext, *, by_http: bool = False) -> None:
         """Return when a call that finds no room may be told, later if its caller floods.
@@ -176,6 +191,17 @@ def _charge(calls: Sequence[RequestContext]) -> None:
     if first.account:
         asked = next((call.metrics for call in calls if call.metrics), None)
         first.account.ended(asked.name if asked else "", first.usage)
+
+
+def _latencies(call: RequestContext) -> dict[str, float]:
+    """What the histograms of latencies, by their names, were told of a request."""
+    usage, started = call.usage, call.started
+    said = {
+        "request_duration_seconds": min(call.ended, time.monotonic()) - started,
+        "queue_time_seconds": usage.admitted - started,
+        "time_to_first_token_seconds": usage.first_token - started if usage.writes_text else 0.0,
+    }
+    return {name: seconds for name, seconds in said.items() if seconds > 0}
 
 
 def _told(calls: Sequence[RequestContext]) -> RequestContext:

@@ -15,7 +15,6 @@ from weft_server.loading.build import sizes_of, widths_of
 from weft_server.loading.memory_check import MemoryNeed, memory_need_of
 from weft_server.models.placement import Placement
 from weft_server.requests.decoding_config import verify_default
-from weft_server.runtime.cuda import free_on
 from weft_server.runtime.device import devices_of, verify_adapters, verify_caches, verify_precision
 from weft_server.runtime.memory import free_memory
 from weft_server.runtime.session import verify_device
@@ -55,25 +54,6 @@ def look_at_bundles(reading: Reading) -> Iterator[Finding]:
         yield look_at_room([memory_need_of(bundle, config) for bundle in bundles])
     elif bundles:
         yield from _look_at_places(bundles, config, devices)
-
-
-def look_at_weights(reading: Reading, num_bytes: int) -> Iterator[Finding]:
-    """Refuse weights that are larger than what is free. Slots and graphs take more, which is not known before."""
-    try:
-        free = _free(reading.config)
-    except ConfigError:  # the settings say so
-        return
-    if free is not None and num_bytes > free:
-        says = f"the model's weights take {gigabytes(num_bytes)}; {gigabytes(free)} are free"
-        yield Finding(ERROR, "room", says, "another precision takes less: int8 a quarter of fp32")
-
-
-def _free(config: ServerConfig) -> int | None:
-    """Return how many bytes are free where weights go: in memory, or on the device that has most."""
-    if config.device == "cpu":
-        return free_memory()
-    known = [free for device in devices_of(config) if (free := free_on(device)) is not None]
-    return max(known, default=None)
 
 
 def _verified(candidate: Candidate, config: ServerConfig, device: Device) -> Bundle:

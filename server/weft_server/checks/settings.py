@@ -26,6 +26,7 @@ from weft_server.runtime.cuda import free_on
 from weft_server.runtime.device import devices_of
 from weft_server.runtime.session import verify_device
 from weft_server.telemetry.metrics import Metrics
+from weft_server.telemetry.tracing import wish_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -137,6 +138,15 @@ def _look_at_end(expires: float) -> Iterator[Finding]:
         yield Finding(WARNING, "credentials", says, "renew it: a running server takes the new file by itself")
 
 
+def look_at_tracing(_: ServerConfig) -> Iterator[Finding]:
+    """Warn where traces are asked for, and will not be sent."""
+    wish = wish_of(os.environ)
+    if wish.why_not:
+        yield Finding(WARNING, "traces", f"traces are not sent: {wish.why_not}", wish.mend)
+    elif wish.traces:
+        yield Finding(OK, "traces", "are sent by OTLP")
+
+
 CHECKS = (
     Check((), look_at_names),
     Check(("repository",), look_at_repository),
@@ -152,4 +162,5 @@ CHECKS = (
     Check(("device", "cuda_device", "cuda_graphs", "lanes", "prefix_cache_mb"), look_at_device),
     Check(("device", "lanes", "threads"), look_at_threads),
     Check(("admin", "max_connections"), look_at_open_files),
+    Check((), look_at_tracing),
 )

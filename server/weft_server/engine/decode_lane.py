@@ -156,7 +156,9 @@ class DecodeLane:
         """
         for run in runs_of(self._admit(take, start_id), self.runner.shapes):
             self.runner.encode([sequence.source for sequence in run], [slot_of(sequence) for sequence in run])
+            now = time.monotonic()
             for sequence in run:
+                sequence.times.encoded = now
                 if sequence.source.asked_ids:
                     self._read_prefix(sequence, start_id)
                 self.rows.spread(sequence)

@@ -19,8 +19,13 @@ class CallUsage:
         input_tokens: tokens and patches of its inputs, once they are read.
         output_tokens: tokens that were produced for it, in all rows.
         charged_tokens: those that were taken from the rate of its account.
-        admitted: monotonic seconds at which the first of its sequences went on from the queue. 0: none did.
-        first_token: monotonic seconds of its first token, or where it writes no text, of its first result. 0: none.
+        writes_text: whether any of its sequences does.
+        read: monotonic seconds at which the first of its inputs had been read. 0: none was.
+        admitted: when the first of its sequences went on from the queue.
+        encoded: when the first of its sources had been read by an encoder, apart from the decoder.
+        first_token: when its first token came, or where it writes no text, its first result.
+        finished: when the last of its sequences had ended.
+        explained: when the last explanation of its answers was there.
     """
 
     request_bytes: int = 0
@@ -28,8 +33,13 @@ class CallUsage:
     input_tokens: int = 0
     output_tokens: int = 0
     charged_tokens: int = 0
+    writes_text: bool = False
+    read: float = 0.0
     admitted: float = 0.0
+    encoded: float = 0.0
     first_token: float = 0.0
+    finished: float = 0.0
+    explained: float = 0.0
 
     @property
     def used_tokens(self) -> int:
@@ -40,7 +50,11 @@ class CallUsage:
         """Take over what a sequence took until now."""
         times = sequence.times
         self.admitted = _earlier(self.admitted, times.admitted)
+        self.encoded = _earlier(self.encoded, times.encoded)
         self.first_token = _earlier(self.first_token, times.first_token)
+        self.finished = max(self.finished, times.finished)
+        self.explained = max(self.explained, times.explained)
+        self.writes_text |= sequence.decoding is not None
         # What it reads again is another sequence's.
         if not sequence.is_counted:
             self.input_tokens += sequence.num_input_tokens

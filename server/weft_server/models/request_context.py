@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Metadata, and headers of HTTP, that say what a request is called and in which trace it is.
 REQUEST_ID_KEY = "x-request-id"
 TRACE_KEY = "traceparent"
+TRACE_STATE_KEY = "tracestate"
 MAX_REQUEST_ID = 64
 MAX_TOP_TOKENS = 20
 MAX_CACHE_SALT = 64
@@ -44,6 +45,11 @@ class RequestContext:
     # What its headers say, unchecked.
     sent_id: str = ""
     traceparent: str = ""
+    tracestate: str = ""
+    # By HTTP: the method and the path of its route, and the status of its response. Empty and 0 by gRPC.
+    http_method: str = ""
+    http_route: str = ""
+    http_status: int = 0
     # On whose account it goes: the name of a token or of a certificate, or what metadata says that is believed. Empty
     # for everybody who has none.
     tenant: str = ""
@@ -124,6 +130,9 @@ class RequestContext:
             elif key == TRACE_KEY:
                 # Two are none: what is joined is no traceparent.
                 self.traceparent += value
+            elif key == TRACE_STATE_KEY:
+                # Several are one list.
+                self.tracestate += f",{value}" if self.tracestate else value
         if self.sent_id and _is_printable(self.sent_id, MAX_REQUEST_ID):
             self.request_id = self.sent_id
 
@@ -174,6 +183,8 @@ class RequestContext:
         if self.account:
             # What is read again is another sequence's to pay. The rate is asked all the same.
             self.account.charge(self.usage, 0 if sequence.is_counted else sequence.num_input_tokens)
+        if not self.usage.read:
+            self.usage.read = time.monotonic()
         self.sequences.append(sequence)
         return sequence
 

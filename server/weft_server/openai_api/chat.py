@@ -16,6 +16,7 @@ from weft_server.api.aside import aside
 from weft_server.api.http_messages import HttpResponse
 from weft_server.api.refusal import Refused
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api.auto_tools import AutoToolAnswers
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.model_names import selector_of
 from weft_server.openai_api.params import param_of
@@ -30,9 +31,11 @@ from weft_server.openai_api.text_requests import (
     fill,
     method_of,
     stream,
+    streams_of,
 )
 from weft_server.openai_api.tools import PARAMS as TOOL_PARAMS
-from weft_server.openai_api.tools import TOOL_FIELDS, ToolCallAnswers, call_of
+from weft_server.openai_api.tools import TOLD_PARAMS, TOOL_FIELDS, Function, ToolCallAnswers, call_of, offered_of, tell
+from weft_server.openai_api.written_calls import READERS, CallReader
 from weft_server.preprocessing.chat_template import MAX_MESSAGES
 
 if TYPE_CHECKING:
@@ -51,6 +54,21 @@ _PIECE = 256 * 1024
 
 
 _Nothing = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
+
+
+class GivenFunction(msgspec.Struct, forbid_unknown_fields=True):
+    """What was called, and with what: a JSON object as text."""
+
+    name: str
+    arguments: str
+
+
+class GivenCall(msgspec.Struct, forbid_unknown_fields=True):
+    """A call in an earlier answer."""
+
+    id: str
+    type: Literal["function"]
+    function: GivenFunction
 
 
 class _Part(msgspec.Struct, tag_field="type", forbid_unknown_fields=True):
@@ -86,10 +104,11 @@ class _Picture(NamedTuple):
 class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
     """A message. An answer of this server is one, as it stands and as the SDK gives it back."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart | ImagePart]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart | ImagePart] | None = None
     refusal: None = None
-    tool_calls: _Nothing = None
+    tool_calls: list[GivenCall] | None = None
+    tool_call_id: str | None = None
     function_call: None = None
     audio: None = None
     annotations: _Nothing = None
@@ -138,7 +157,7 @@ async def chat_completions(http: ApiRequest) -> Response:
     asked = await aside(size, partial(FIELDS.read, http.body))
     check_stream(asked)
     claim(http, asked)
-    call = call_of(asked)
+    offered, call = offered_of(asked), call_of(asked)
     if asked.top_logprobs and not asked.logprobs:
         raise InvalidRequest("top_logprobs", "needs logprobs: true")
     selector = selector_of(asked.model)
@@ -149,12 +168,18 @@ async def chat_completions(http: ApiRequest) -> Response:
     request = await aside(size, partial(_REQUESTS[method], asked.messages))
     fill(request, http, asked, selector, (asked.top_logprobs or 0) if asked.logprobs else None)
     answers, params = ChatAnswers(http, asked, scored=bool(asked.logprobs)), PARAMS
+    call_format = http.call_format_of(selector) if offered else ""
+    if call_format:
+        tell(request.messages, offered)
+        params = PARAMS | TOLD_PARAMS
     if call:
         call.constrain(request.decoding)
-        answers, params = ToolCallAnswers(http, asked, call, scored=bool(asked.logprobs)), PARAMS | TOOL_PARAMS
+        answers, params = ToolCallAnswers(http, asked, call, scored=bool(asked.logprobs)), params | TOOL_PARAMS
+    elif offered:
+        answers = AutoToolAnswers(http, asked, _reader_of(call_format, offered), scored=bool(asked.logprobs))
     try:
         if asked.stream:
-            return await stream(http, method, [request], answers, params)
+            return await stream(streams_of(http, method), [request], answers, params)
         return HttpResponse(200, await answers.whole([await http.caller.unary(METHODS[method], request)]))
     except Refused as refused:
         # The advice of weft.v1 is of its own fields.
@@ -165,17 +190,32 @@ async def chat_completions(http: ApiRequest) -> Response:
         raise Refused(replace(refused.refusal, message=message, field=param)) from None
 
 
+def _reader_of(call_format: str, offered: list[Function]) -> Callable[[], CallReader]:
+    """Return what makes a reader of an answer's calls. Raises InvalidRequest where it is not known how they look."""
+    kind = READERS.get(call_format)
+    if kind is None:
+        why = "must name the function, or be none: how this model writes a call of its own is not known here"
+        raise InvalidRequest("tool_choice", why, "NOT_SUPPORTED")
+    return partial(kind, frozenset(each.name for each in offered))
+
+
 def chat_of(messages: list[ChatMessage]) -> generation_pb2.Messages:
     """Return a chat as weft.v1 has it, for a model with a template. Raises InvalidRequest for pictures."""
     if len(messages) > MAX_MESSAGES:
         raise InvalidRequest("messages", f"must be at most {MAX_MESSAGES:,} messages, not {len(messages):,}")
     chat = generation_pb2.Messages()
     for index, message in enumerate(messages):
+        _check_tools(message, f"messages[{index}]")
         text, pictures = _parts(message)
         if pictures:
             why = "is a picture, and the model takes none"
             raise InvalidRequest(f"messages[{index}].content", why, "WRONG_INPUT_KIND")
-        chat.turns.add(role=_ROLES.get(message.role, message.role), content=text)
+        calls = [
+            generation_pb2.FunctionCall(id=each.id, name=each.function.name, arguments=each.function.arguments)
+            for each in message.tool_calls or ()
+        ]
+        role, call_id = _ROLES.get(message.role, message.role), message.tool_call_id or ""
+        chat.turns.add(role=role, content=text, calls=calls, call_id=call_id)
     return chat
 
 
@@ -218,10 +258,23 @@ def _only(messages: list[ChatMessage]) -> tuple[str, list[_Picture]]:
     """The text and the pictures of the one message that a model takes which knows no chats."""
     if len(messages) != 1 or messages[0].role != "user":
         raise InvalidRequest("messages", "must be one message of the role user: the model knows no chats")
+    _check_tools(messages[0], "messages[0]")
     return _parts(messages[0])
 
 
+def _check_tools(message: ChatMessage, place: str) -> None:
+    """Raise InvalidRequest for a message that has what its role has not, or lacks what it has."""
+    if message.tool_calls and message.role != "assistant":
+        raise InvalidRequest(f"{place}.tool_calls", "are for the role assistant")
+    if message.content is None and not message.tool_calls:
+        raise InvalidRequest(f"{place}.content", "is required", "EMPTY_INPUT")
+    if (message.role == "tool") != bool(message.tool_call_id):
+        raise InvalidRequest(f"{place}.tool_call_id", "is for the role tool, and required there")
+
+
 def _parts(message: ChatMessage) -> tuple[str, list[_Picture]]:
+    if message.content is None:
+        return "", []
     if isinstance(message.content, str):
         return message.content, []
     texts, pictures = [], []

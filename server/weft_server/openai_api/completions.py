@@ -28,6 +28,7 @@ from weft_server.openai_api.text_requests import (
     fill,
     method_of,
     stream,
+    streams_of,
 )
 
 if TYPE_CHECKING:
@@ -91,9 +92,11 @@ async def completions(http: ApiRequest) -> Response:
     _check_scores(asked, len(prompts))
     own = await aside(size, partial(_own, kind, prompts))
     answers = (EchoAnswers if asked.echo else CompletionAnswers)(http, asked, scored=asked.logprobs is not None)
+    echo = Echo(http, asked, _USUAL_TOKENS) if asked.echo else None
     if asked.stream:
-        return await stream(http, method, (joined(shared, each) for each in own), answers, PARAMS, _LISTS)
-    ask = Echo(http, asked, _USUAL_TOKENS).ask if asked.echo else partial(http.caller.unary, METHODS[method])
+        streams = echo.stream if echo else streams_of(http, method)
+        return await stream(streams, (joined(shared, each) for each in own), answers, PARAMS, _LISTS)
+    ask = echo.ask if echo else partial(http.caller.unary, METHODS[method])
     return HttpResponse(200, await answers.whole(await all_of(http, ask, shared, own, PARAMS, _LISTS)))
 
 

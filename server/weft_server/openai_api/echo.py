@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.decoding import PENALTIES
 from weft_proto.v1 import common_pb2, generation_pb2, score_pb2, tokenization_pb2
-from weft_proto.v1.methods import METHODS
+from weft_proto.v1.methods import METHODS, streaming
 from weft_server.errors import InvalidRequest
 from weft_server.models.request_context import check_cache_salt
 from weft_server.openai_api.echo_answers import Echoed
 from weft_server.openai_api.log_probs import check_num_scores
 
 if TYPE_CHECKING:
-    from weft_server.openai_api.api_request import ApiRequest, Spelling
+    from collections.abc import AsyncGenerator, Sequence
+
+    from weft_server.openai_api.api_request import ApiRequest
 
 # Names of fields of the calls that are made for a prompt.
 PARAMS = {"target_ids": "prompt", "target_ids.ids": "prompt"}
@@ -27,8 +30,6 @@ def check_echo(asked: Any, method: str) -> None:
     """Raise InvalidRequest for what `echo` is not for."""
     if method != "Generate":
         raise InvalidRequest("echo", "is for models that continue a prompt", "NOT_SUPPORTED")
-    if asked.stream:
-        raise InvalidRequest("echo", "is not for a stream", "NOT_SUPPORTED")
     if asked.max_tokens == 0 and asked.n not in {None, 1}:
         raise InvalidRequest("n", "must be 1 with max_tokens 0: there is only the prompt")
     if asked.max_tokens == 0 and asked.explain:
@@ -65,6 +66,35 @@ class Echo:
         Its calls are answered by the version that the first of them finds. With `max_tokens` 0 nothing is generated.
         Raises InvalidRequest for a model whose single tokens do not tell what stands between a prompt and its answer.
         """
+        prompt = await self._read(request)
+        prompt.response = (
+            await self._only_prompt(prompt, request)
+            if self.asked.max_tokens == 0
+            else await self.http.caller.unary(METHODS["Generate"], request)
+        )
+        return prompt
+
+    async def stream(self, request: generation_pb2.GenerateRequest) -> AsyncGenerator[Any]:
+        """Yield the prompt of a request, then the responses of its stream. Raises as `ask`.
+
+        The first response comes before the prompt is given: what is refused is refused before anything was sent.
+        """
+        prompt = await self._read(request)
+        twin = streaming("Generate")
+        if self.asked.max_tokens == 0:
+            final = await self._only_prompt(prompt, request)
+            yield prompt
+            yield twin.response(final=final)
+            return
+        async with aclosing(self.http.caller.stream(twin, twin.request(request=request))) as responses:
+            first = await anext(responses)
+            yield prompt
+            yield first
+            async for each in responses:
+                yield each
+
+    async def _read(self, request: generation_pb2.GenerateRequest) -> Echoed:
+        """Return the prompt of a request, with its scores if they were asked for."""
         prompt = await self._prompt_of(request)
         self._count(len(prompt.ids))
         request.model.version = prompt.model.version
@@ -77,16 +107,18 @@ class Echo:
                 request_id=request.request_id,
             )
             prompt.scores = await self.http.caller.unary(METHODS["Score"], given)
-        if self.asked.max_tokens != 0:
-            prompt.response = await self.http.caller.unary(METHODS["Generate"], request)
-            return prompt
+        return prompt
+
+    async def _only_prompt(
+        self, prompt: Echoed, request: generation_pb2.GenerateRequest
+    ) -> generation_pb2.GenerateResponse:
+        """Return the response that has no answer."""
         model = prompt.scores.model
         if not prompt.scores.token_ids:
             # Score has not judged the prompt. So it is judged as one that goes on.
             request.decoding.max_new_tokens = 1
             model = (await self.http.caller.unary(METHODS["Generate"], request)).completion.model
-        prompt.response = _nothing_more(len(prompt.ids), model)
-        return prompt
+        return _nothing_more(len(prompt.ids), model)
 
     async def _prompt_of(self, request: generation_pb2.GenerateRequest) -> Echoed:
         model, request_id = request.model, request.request_id
@@ -95,7 +127,7 @@ class Echo:
                 METHODS["Tokenize"],
                 tokenization_pb2.TokenizeRequest(model=model, text=request.text, request_id=request_id),
             )
-            return Echoed(request.text, cut.token_ids, cut.tokens, cut.model, self._spelling_of(cut.model), cut)
+            return self._echoed(request.text, cut.token_ids, cut, cut)
         ids = request.token_ids.ids
         joined = await self.http.caller.unary(
             METHODS["Detokenize"],
@@ -103,15 +135,16 @@ class Echo:
                 model=model, token_ids=ids, side=tokenization_pb2.SIDE_INPUT, request_id=request_id
             ),
         )
-        return Echoed(joined.text, ids, joined.tokens, joined.model, self._spelling_of(joined.model))
+        return self._echoed(joined.text, ids, joined)
 
-    def _spelling_of(self, model: common_pb2.ResolvedModel) -> Spelling:
-        spelling = self.http.spelling_of(model)
+    def _echoed(self, text: str, ids: Sequence[int], told: Any, cut: Any = None) -> Echoed:
+        spelling = self.http.spelling_of(told.model)
         if spelling is None:
             why = "is not for this model: a token alone does not tell its text"
             raise InvalidRequest("echo", why, "NOT_SUPPORTED")
         # The same tokens come again and again.
-        return cache(spelling)
+        spelling = cache(spelling)
+        return Echoed(text, ids, told.tokens, told.model, spelling, self.http.has_seams(told.model), cut)
 
     def _count(self, num_prompt_tokens: int) -> None:
         """Raise InvalidRequest for more log-probabilities than an answer may have: each choice has its prompt's."""

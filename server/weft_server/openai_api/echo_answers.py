@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,10 @@ from weft_server.openai_api.log_probs import completion_log_probs, first_text, o
 from weft_server.openai_api.text_answers import COST_OF_SCORES, CompletionAnswers, first_index
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from weft_proto.v1 import tokenization_pb2
-    from weft_server.openai_api.api_request import Spelling
+    from weft_server.openai_api.api_request import ApiRequest, Spelling
 
 
 @dataclass
@@ -24,6 +25,7 @@ class Echoed:
     Attributes:
         pieces: the prompt's tokens to show.
         model: the version that cut it.
+        has_seams: whether what an answer adds behind it is known only when its tokens are.
         cut: where the tokens stand in the text, if a text was sent.
         scores: of all tokens but the first, if they were asked for.
     """
@@ -33,6 +35,7 @@ class Echoed:
     pieces: Sequence[str]
     model: common_pb2.ResolvedModel
     spelling: Spelling
+    has_seams: bool
     cut: tokenization_pb2.TokenizeResponse | None = None
     scores: score_pb2.ScoreResponse = field(default_factory=score_pb2.ScoreResponse)
     response: generation_pb2.GenerateResponse = field(default_factory=generation_pb2.GenerateResponse)
@@ -51,7 +54,7 @@ class Echoed:
     def log_probs(self) -> dict[str, Any]:
         """The prompt's own, whose first token has none: nothing stands before it."""
         log_probs = [0.0, *self.scores.token_log_probs]
-        output = common_pb2.Output(token_ids=self.ids, tokens=self.pieces, token_log_probs=log_probs)
+        output = common_pb2.Output(text=self.text, token_ids=self.ids, tokens=self.pieces, token_log_probs=log_probs)
         if self.scores.top_tokens:
             output.top_tokens.extend([common_pb2.TopTokens(), *self.scores.top_tokens])
         own = completion_log_probs(output, self.spelling)
@@ -64,7 +67,8 @@ class Echoed:
     def log_probs_with(self, output: Any) -> dict[str, Any]:
         """Return those of the prompt and of an answer behind it."""
         own = self.log_probs
-        more = completion_log_probs(output, self.spelling, begins=self.is_blank)
+        behind = None if self.is_blank else self.text_with(output)[len(self.text) :]
+        more = completion_log_probs(output, self.spelling, behind)
         tops = own["top_logprobs"] + (more["top_logprobs"] or [])
         return {
             "tokens": own["tokens"] + more["tokens"],
@@ -89,22 +93,55 @@ class Echoed:
 
 
 class EchoAnswers(CompletionAnswers):
-    """Those of a request that asks for `echo`."""
+    """Those of a request that asks for `echo`. In a stream the first chunk of each choice is its prompt."""
+
+    def __init__(self, http: ApiRequest, asked: Any, *, scored: bool) -> None:
+        super().__init__(http, asked, scored=scored)
+        # By the index of a choice.
+        self._prompts: dict[int, Echoed] = {}
 
     async def whole(self, responses: Sequence[Echoed]) -> bytes:
         """Return the answer, as TextAnswers does."""
-        self._prompts = {
-            first_index(number, each.response) + rank: each
-            for number, each in enumerate(responses)
-            for rank in range(1 + len(each.response.completion.others))
-        }
+        for number, each in enumerate(responses):
+            self._note(number, each, each.response)
         return await super().whole([each.response for each in responses])
+
+    async def _events(self, number: int, responses: AsyncGenerator[Any]) -> AsyncGenerator[bytes]:
+        """Yield the events of one prompt, which is the first that comes."""
+        async with aclosing(responses):
+            prompt = await anext(responses)
+            async with aclosing(super()._events(number, self._noted(number, prompt, responses))) as events:
+                async for each in events:
+                    yield each
+
+    async def _noted(self, number: int, prompt: Echoed, responses: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
+        """Yield responses. Where the seam behind the prompt is told by the last of them, only that one."""
+        # The only answer, if text comes in pieces.
+        self._prompts.setdefault(number, prompt)
+        async for response in responses:
+            if response.WhichOneof("event") == "final":
+                self._note(number, prompt, response.final)
+            elif prompt.has_seams:
+                continue
+            yield response
+
+    def _note(self, number: int, prompt: Echoed, response: Any) -> None:
+        first = first_index(number, response)
+        self._prompts |= dict.fromkeys(range(first, first + 1 + len(response.completion.others)), prompt)
 
     def _size(self, responses: Sequence[Any]) -> int:
         return super()._size(responses) + sum(each.cost for each in self._prompts.values())
 
     def _whole_choice(self, index: int, output: Any) -> dict[str, Any]:
         return self._end(index, output) | {"text": self._prompts[index].text_with(output)}
+
+    def _opening(self, index: int) -> list[dict[str, Any]]:
+        return [self._delta(index, self._prompts[index].text)]
+
+    def _said(self, index: int, output: Any) -> list[dict[str, Any]]:
+        prompt = self._prompts[index]
+        text = prompt.text_with(output).removeprefix(prompt.text)
+        return [self._delta(index, text)] if text else []
 
     def _log_probs(self, index: int, output: Any) -> dict[str, Any]:
         return self._prompts[index].log_probs_with(output)
@@ -122,7 +159,7 @@ def prompt_offsets(text: str, cut: tokenization_pb2.TokenizeResponse, spelling: 
         for data, piece, added in zip(own, cut.tokens, cut.added, strict=True)
     ]
     if b"".join(shown) == text.encode():
-        return offsets_of(shown)
+        return offsets_of(shown, text)
     # A normaliser has changed the text. The tokenizer knows the places of whole words, and of bytes it does not.
     return _placed(text, cut, own)
 

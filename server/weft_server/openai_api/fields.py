@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api.once import check_once
 
 REQUIRED = msgspec.NODEFAULT
 # msgspec ends its sentence with the place: "Expected `int`, got `str` - at `$.messages[0].role`".
@@ -54,7 +55,9 @@ class RequestFields:
             if not body.isascii():
                 # The decoder does not look into what it leaves as it stands, such as a schema.
                 body.decode()
-            return self._checked(self._decoder.decode(body))
+            asked = self._decoder.decode(body)
+            check_once(body)
+            return self._checked(asked)
         except msgspec.ValidationError as error:
             raise _refusal(str(error)) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

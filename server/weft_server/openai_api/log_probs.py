@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from weft_server.openai_api.api_request import Spelling
 
@@ -53,32 +53,45 @@ def check_num_scores(count: int) -> None:
         raise InvalidRequest("logprobs", why)
 
 
-def completion_log_probs(output: Any, spelling: Spelling | None, *, begins: bool = True) -> dict[str, Any]:
+def completion_log_probs(output: Any, spelling: Spelling | None, behind: str | None = None) -> dict[str, Any]:
     """Return `logprobs` of a completion's choice: parallel lists. Offsets count characters of the answer.
 
-    An answer that does not begin its text has the space before its first word.
+    `behind` is its text as it stands behind a prompt: that has the space before its first word.
     """
+    begins, text = behind is None, output.text if behind is None else behind
     tokens = list(_tokens(output, spelling, begins=begins))
     tops = _tops(output, spelling, begins=begins)
     return {
         "tokens": [each.text for each in tokens],
         "token_logprobs": [each.log_prob for each in tokens],
         "top_logprobs": [{each.text: each.log_prob for each in top} for top in tops] or None,
-        "text_offset": None if spelling is None else offsets_of(each.data or b"" for each in tokens),
+        "text_offset": None if spelling is None else offsets_of([each.data or b"" for each in tokens], text),
     }
 
 
-def offsets_of(pieces: Iterable[bytes]) -> list[int]:
-    """Return where each piece begins in their text, which has U+FFFD for a character of which only a part comes."""
+def offsets_of(pieces: Sequence[bytes], text: str) -> list[int]:
+    """Return where each piece begins in a text of them, which has U+FFFD for a character of which only a part comes.
+
+    Some decoders take spaces out between two tokens: such a space stands for nothing of the text.
+    """
     utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+    is_joined = b"".join(pieces).decode(errors="replace").startswith(text)
     offsets, length = [], 0
     for data in pieces:
         if data and not _CONTINUES <= data[0] < _BEGINS:
             # What came before stays a part.
             length += len(utf8.decode(b"", final=True))
         offsets.append(length)
-        length += len(utf8.decode(data))
+        shown = utf8.decode(data)
+        length = length + len(shown) if is_joined else _behind(shown, text, length)
     return offsets
+
+
+def _behind(shown: str, text: str, at: int) -> int:
+    """Return the place in a text behind a piece that begins at a place. A stop string may have cut the text."""
+    for character in shown:
+        at += character != " " or text[at : at + 1] in {" ", ""}
+    return at
 
 
 def token_log_probs(output: Any, spelling: Spelling | None) -> list[dict[str, Any]]:

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from weft_proto.v1 import common_pb2
 from weft_server.admission.early_admission import PRIORITY_KEY
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.api.codecs import MAX_JSON_PARTS, num_json_parts
 from weft_server.api.connect_protocol import refuse_unknown
-from weft_server.api.http_messages import Route
+from weft_server.api.http_messages import HttpResponse, Route
 from weft_server.calls.concurrent_calls import most_together
-from weft_server.errors import CannotDecompress, InvalidRequest, RequestError
+from weft_server.errors import CannotDecompress, InvalidRequest
 from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokenize
 from weft_server.openai_api.api_request import ApiRequest
 from weft_server.openai_api.endpoint import Endpoint, describe_endpoint
 from weft_server.openai_api.error_bodies import error_response
 from weft_server.openai_api.forms import FORM
-from weft_server.structured_output.token_bytes import spelling_of
+from weft_server.openai_api.known_models import KnownModels
 from weft_server.transport.handlers import FIELD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from weft_server.api.http_messages import HttpRequest, Response
     from weft_server.api.refusal import Refusal
-    from weft_server.models.allowed_models import AllowedModels
     from weft_server.models.registry import ModelRegistry
-    from weft_server.openai_api.api_request import ApiCaller, Spelling
+    from weft_server.openai_api.api_request import ApiCaller
 
 # Where the paths of gRPC's methods begin. All others are of this API.
 _OTHERS = ("/weft.", "/grpc.")
@@ -81,23 +79,9 @@ ENDPOINTS = (
 
 def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requests: int = 256) -> Iterator[Route]:
     """Yield the route of each endpoint. A body has at most `max_request_bytes`, and a model's queue has places."""
-
-    def task_of(allowed: AllowedModels, selector: common_pb2.ModelSelector) -> common_pb2.Task.ValueType:
-        try:
-            return models.find(selector, allowed).task
-        except RequestError:
-            # The call that is made then says so.
-            return common_pb2.TASK_UNSPECIFIED
-
-    def spelling(resolved: common_pb2.ResolvedModel) -> Spelling | None:
-        entry = models.at(resolved.name, resolved.version)
-        model = entry.model if entry else None
-        if model is None or not model.manifest.text.target_tokenizer:
-            return None
-        return spelling_of(model.target_tokenizer.vocabulary)
-
+    known = KnownModels(models)
     for endpoint in ENDPOINTS:
-        served = _Served(endpoint, task_of, spelling, most_together(max_queued_requests))
+        served = _Served(endpoint, known, most_together(max_queued_requests))
         most = max_request_bytes if endpoint.takes_file else min(max_request_bytes, MAX_TEXT_BYTES)
         most = most if endpoint.fields else 0
         route = Route(
@@ -126,22 +110,19 @@ def refuse_path(request: HttpRequest, refusal: Refusal) -> Response:
 class _Served:
     """An endpoint as a route."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        task_of: Callable[[AllowedModels, Any], common_pb2.Task.ValueType],
-        spelling: Callable[[common_pb2.ResolvedModel], Spelling | None],
-        most_together: int,
-    ) -> None:
-        self._endpoint, self._task_of, self._spelling_of = endpoint, task_of, spelling
-        self._most_together = most_together
+    def __init__(self, endpoint: Endpoint, known: KnownModels, most_together: int) -> None:
+        self._endpoint, self._known, self._most_together = endpoint, known, most_together
+        # A flood gets the same few refusals again and again.
+        self._refused = lru_cache(64)(lambda refusal: error_response(refusal, endpoint.params))
 
     async def answer(self, request: HttpRequest, caller: ApiCaller) -> Response:
         """Answer a request. Raises Refused and RequestError."""
         asked = ApiRequest(
             caller,
-            partial(self._task_of, caller.allowed_models),
-            self._spelling_of,
+            partial(self._known.task_of, caller.allowed_models),
+            self._known.spelling_of,
+            partial(self._known.call_format_of, caller.allowed_models),
+            self._known.has_seams,
             caller.name(),
             request.body,
             request.header("content-type"),
@@ -153,8 +134,9 @@ class _Served:
         return await self._endpoint.handler(asked)
 
     def refuse(self, request: HttpRequest, refusal: Refusal) -> Response:  # noqa: ARG002 - as a route has it
-        """Return the response of a refusal."""
-        return error_response(refusal, self._endpoint.params)
+        """Return the response of a refusal, which others may add headers to."""
+        made = self._refused(refusal)
+        return HttpResponse(made.status, made.body, made.content_type, made.headers)
 
 
 def _weigh(request: HttpRequest, data: bytes) -> int:

@@ -68,6 +68,10 @@ class TextAnswers(ABC):
     def _closing(self, index: int, output: Any) -> dict[str, Any]:
         """The choice of a chunk that ends one."""
 
+    def _said(self, index: int, output: Any) -> list[dict[str, Any]]:
+        """The choices of what comes behind an opening, where a text comes whole."""
+        return [self._delta(index, output.text)] if output.text else []
+
     async def whole(self, responses: Sequence[Any]) -> bytes:
         """Return the answer of one or several calls, whose choices stand one behind the other.
 
@@ -127,8 +131,8 @@ class TextAnswers(ABC):
             if not has_text:
                 if opening := self._opening(index):
                     yield self._chunk(opening)
-                if output.text:
-                    yield self._chunk([self._delta(index, output.text)])
+                for each in self._said(index, output):
+                    yield self._chunk([each])
 
         def closing(index: int, output: Any) -> bytes:
             about = _about(final) if index == outputs[-1][0] else {}

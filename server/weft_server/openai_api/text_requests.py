@@ -17,7 +17,7 @@ from weft_server.openai_api.fields import REQUIRED, Field, NotTaken
 from weft_server.openai_api.priority import PRIORITY_FIELD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
     from google.protobuf.message import Message
 
@@ -116,17 +116,21 @@ def check_stream(asked: Any) -> None:
         raise InvalidRequest("stream_options", "needs stream: true")
 
 
+def streams_of(http: ApiRequest, method: str) -> Callable[[Any], AsyncGenerator[Any]]:
+    """Return what asks for the stream of a request of a unary method."""
+    twin = streaming(method)
+    return lambda request: http.caller.stream(twin, twin.request(request=request))
+
+
 async def stream(
-    http: ApiRequest,
-    method: str,
+    ask: Callable[[Any], AsyncGenerator[Any]],
     requests: Iterable[Message],
     answers: TextAnswers,
     params: Mapping[str, str],
     lists: Iterable[str] = (),
 ) -> HttpStream:
-    """Ask for the streams of some requests, and return them as one. Each request has an entry of `lists`."""
-    twin = streaming(method)
-    calls = [http.caller.stream(twin, twin.request(request=each)) for each in requests]
+    """Return the streams that `ask` gives for some requests as one. Each request has an entry of `lists`."""
+    calls = [ask(each) for each in requests]
     if len(calls) > 1:
         calls = [placed_stream(number, each, params, lists) for number, each in enumerate(calls)]
     return await streamed(answers.events(calls), params)

@@ -1,6 +1,6 @@
-"""`tools` and `tool_choice`: a call of one function, whose arguments are a constraint of the answer.
+"""`tools` and `tool_choice`: which functions a model is told of, and a call that the request forces.
 
-Nothing is read out of free text. So the function must be chosen by the request, and its arguments always fit.
+Its arguments are a constraint of the answer, so they always fit. What a model calls by itself is read by `auto_tools`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft_server.openai_api.text_answers import ChatAnswers
 from weft_server.structured_output.grammars import MAX_BYTES
 
 if TYPE_CHECKING:
-    from weft_proto.v1 import common_pb2
+    from weft_proto.v1 import common_pb2, generation_pb2
     from weft_server.openai_api.api_request import ApiRequest
 
 MAX_TOOLS = 128
@@ -23,6 +23,8 @@ _ANY_OBJECT = '{"type": "object"}'
 _Name = Annotated[str, msgspec.Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 # What a refusal of the arguments' schema is about.
 PARAMS = {"decoding.constraint": "tools", "decoding.constraint.json_schema": "tools"}
+# What a refusal of what the model is told is about.
+TOLD_PARAMS = {"messages.functions": "tools"}
 
 
 class Function(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,11 +57,11 @@ class ToolName(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 TOOL_FIELDS = (
-    Field("tools", list[Tool] | None, f"Up to {MAX_TOOLS} functions, of which `tool_choice` names one."),
+    Field("tools", list[Tool] | None, f"Up to {MAX_TOOLS} functions that an answer may call."),
     Field(
         "tool_choice",
         Literal["none", "auto", "required"] | ToolName | None,
-        "The function that is called, or `required` if there is one.",
+        "The function that is called, `required` if there is one, `auto`, or `none`.",
     ),
 )
 
@@ -79,22 +81,32 @@ class Call(NamedTuple):
         decoding.constraint.json_schema = self.schema
 
 
-def call_of(asked: Any) -> Call | None:
-    """Return the call that a request forces, or None if it has no tools. Raises InvalidRequest for any other choice."""
+def offered_of(asked: Any) -> list[Function]:
+    """Return the functions that an answer may call. Raises InvalidRequest for too many, or a choice among none."""
     tools, choice = asked.tools or [], asked.tool_choice
-    if not tools:
-        if choice not in {None, "none", "auto"}:
-            raise InvalidRequest("tool_choice", "needs tools")
-        return None
     if len(tools) > MAX_TOOLS:
         raise InvalidRequest("tools", f"must be at most {MAX_TOOLS}, not {len(tools):,}")
-    if choice in {None, "auto"}:
-        why = "must name the function: whether to call one is read out of no answer here"
-        raise InvalidRequest("tool_choice", why, "NOT_SUPPORTED")
-    if choice == "none":
-        raise InvalidRequest(
-            "tool_choice", "is none: then leave out the tools, of which no model is told", "NOT_SUPPORTED"
+    if not tools and choice not in {None, "none", "auto"}:
+        raise InvalidRequest("tool_choice", "needs tools")
+    return [] if choice == "none" else [each.function for each in tools]
+
+
+def tell(messages: generation_pb2.Messages, functions: list[Function]) -> None:
+    """Let a model be told of functions."""
+    for each in functions:
+        parameters = bytes(each.parameters).decode()
+        messages.functions.add(
+            name=each.name,
+            description=each.description or "",
+            parameters="" if parameters == "null" else parameters,
         )
+
+
+def call_of(asked: Any) -> Call | None:
+    """Return the call that a request forces, or None if it forces none. Raises InvalidRequest for what it cannot."""
+    tools, choice = asked.tools or [], asked.tool_choice
+    if not tools or choice in {None, "auto", "none"}:
+        return None
     if choice == "required":
         if len(tools) > 1:
             raise InvalidRequest("tool_choice", f"must name the function, of {len(tools)}", "NOT_SUPPORTED")
@@ -154,5 +166,9 @@ class ToolCallAnswers(ChatAnswers):
         return end | ({"finish_reason": self._call.finish_reason} if end["finish_reason"] == "stop" else {})
 
     def _named(self, index: int, arguments: str) -> dict[str, Any]:
-        function = {"name": self._call.name, "arguments": arguments}
-        return {"id": f"call-{self._http.request_id}-{index}", "type": "function", "function": function}
+        return shown_call(f"{self._http.request_id}-{index}", self._call.name, arguments)
+
+
+def shown_call(number: str, name: str, arguments: str) -> dict[str, Any]:
+    """Return an entry of `tool_calls`."""
+    return {"id": f"call-{number}", "type": "function", "function": {"name": name, "arguments": arguments}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft_proto.chat.faults import BeyondLimit, NoTemplate, TemplateFailed
 from weft_proto.chat.meter import Meter
@@ -10,6 +10,7 @@ from weft_proto.chat.names import ChatRefused
 from weft_proto.chat.prompt import PromptTemplate
 from weft_proto.first_line import first_line
 from weft_server.errors import BundleError, InvalidRequest
+from weft_server.preprocessing.chat_functions import calls_of, checked_id, tools_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,10 +43,12 @@ class Chat:
             InvalidRequest: they are not messages that the template takes.
             DeadlineExpired: the prompt is not wanted any more.
         """
-        given = _checked(messages, field, max_chars)
-        meter = Meter(sum(len(each["content"]) for each in given), wanted.check)
+        _check_turns(messages, field, max_chars)
+        tools = self._tools_of(messages, field)
+        given = [self._turn_of(turn, f"{field}.turns[{index}]") for index, turn in enumerate(messages.turns)]
+        meter = Meter(_num_chars(messages), wanted.check)
         try:
-            return self._template.render(given, meter)
+            return self._template.render(given, meter, tools)
         except ChatRefused as error:
             why = f"are refused by the model's chat template: {first_line(error)}"
             raise InvalidRequest(field, why, "CHAT_REFUSED") from error
@@ -56,8 +59,39 @@ class Chat:
             why = f"make the model's chat template fail: {first_line(error)}"
             raise InvalidRequest(field, why, "TEMPLATE_FAILED") from error
 
+    @property
+    def call_format(self) -> str:
+        """See Model.call_format."""
+        return self._template.call_format
 
-def _checked(messages: generation_pb2.Messages, field: str, max_chars: int) -> list[dict[str, str]]:
+    def _tools_of(self, messages: generation_pb2.Messages, field: str) -> list[dict[str, Any]] | None:
+        if not messages.functions:
+            return None
+        if not self._template.takes_functions:
+            why = "are not taken by the model: its chat template tells of none"
+            raise InvalidRequest(f"{field}.functions", why, "NOT_SUPPORTED")
+        return tools_of(messages.functions, f"{field}.functions")
+
+    def _turn_of(self, turn: generation_pb2.Message, place: str) -> dict[str, Any]:
+        given: dict[str, Any] = {"role": turn.role, "content": turn.content}
+        if turn.calls:
+            if not self._template.takes_calls:
+                why = "are not taken by the model: its chat template tells of none"
+                raise InvalidRequest(f"{place}.calls", why, "NOT_SUPPORTED")
+            given["tool_calls"] = calls_of(turn.calls, f"{place}.calls")
+        if turn.call_id:
+            given["tool_call_id"] = checked_id(turn.call_id, f"{place}.call_id")
+        return given
+
+
+def _num_chars(messages: generation_pb2.Messages) -> int:
+    turns, functions = messages.turns, messages.functions
+    calls = sum(len(call.name) + len(call.arguments) for turn in turns for call in turn.calls)
+    told = sum(len(each.name) + len(each.description) + len(each.parameters) for each in functions)
+    return sum(len(turn.content) for turn in turns) + calls + told
+
+
+def _check_turns(messages: generation_pb2.Messages, field: str, max_chars: int) -> None:
     turns = messages.turns
     if not turns:
         raise InvalidRequest(f"{field}.turns", "must not be empty", "EMPTY_INPUT")
@@ -66,8 +100,7 @@ def _checked(messages: generation_pb2.Messages, field: str, max_chars: int) -> l
     for index, turn in enumerate(turns):
         if not 1 <= len(turn.role) <= MAX_ROLE_CHARS:
             raise InvalidRequest(f"{field}.turns[{index}].role", f"must be 1..{MAX_ROLE_CHARS} characters")
-    num_chars = sum(len(turn.content) for turn in turns)
+    num_chars = _num_chars(messages)
     if num_chars > max_chars:
         most = f"of this model's tokens no more than {max_chars:,} can come"
         raise InvalidRequest(f"{field}.turns", f"are {num_chars:,} characters long; {most}", "INPUT_TOO_LONG")
-    return [{"role": turn.role, "content": turn.content} for turn in turns]

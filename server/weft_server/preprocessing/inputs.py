@@ -194,6 +194,11 @@ class InputReader:
         """Whether `read_messages` can make a prompt of messages."""
         return self.chat is not None
 
+    @property
+    def call_format(self) -> str:
+        """How answers write a call of a function: see Model.call_format."""
+        return self.chat.call_format if self.chat else ""
+
     def read_messages(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> Ids:
         """Return the token ids of the prompt that messages make. Raises as `prompt_of` does, and for one too long."""
         text = self.prompt_of(messages, field, wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,7 @@ async def explain_rows(
         _write(alignment, model, reading, sequence.source, rows, explanation)
 
     await explainer.work(fill)
+    sequence.times.explained = time.monotonic()
 
 
 async def explain_words(
@@ -95,6 +97,7 @@ async def explain_words(
             answer.words.add(text=word.text, start_s=start_s, end_s=end_s)
 
     await explainer.work(fill)
+    sequence.times.explained = time.monotonic()
 
 
 def _explainer_of(model: Model) -> Explainer:

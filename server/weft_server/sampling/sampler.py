@@ -4,8 +4,9 @@ Greedy rows take the first candidate. Sampled rows draw by inverse CDF over toke
 number depends on (seed, step) alone.
 
 The K candidates usually decide the draw. The probability of all tokens beyond them is known within bounds. If both
-bounds lead to the same token, that token is right. Otherwise the row's full logits are read, and sorted where it
-matters: see `order`. Cuts by entropy are made where it is certain which tokens the cuts before leave: see `cuts`.
+bounds lead to the same token, that token is right. Otherwise more of the row's best tokens are asked: see `row_prefix`.
+Where these do not decide either, the full row is sorted where it matters: see `order`. Cuts by entropy are made where
+it is certain which tokens the cuts before leave: see `truncation`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft_server.sampling.order import Order
+from weft_server.sampling.row_prefix import Bounds, Cuts, draw_of_best
 from weft_server.sampling.truncation import Truncation, draw
 
 if TYPE_CHECKING:
@@ -102,11 +104,14 @@ def sample(
     uniforms = uniform(settings.seed, settings.step) if undecided else ()
     for row in undecided:
         logits = candidates.logits[row]
-        if count:
-            count("draw" if settings.temperature[row] else "min_new_tokens")
         banned = end_ids if barred[row] else end_ids[:0]
-        ids[row] = _full_row(logits, settings, row, banned, uniforms[row])
-        chosen[row] = logits[ids[row]]
+        token = _of_row_prefix(candidates, settings, row, uniforms[row]) if not len(banned) else None
+        if token is None:
+            if count:
+                count("draw" if settings.temperature[row] else "min_new_tokens")
+            token = _full_row(logits, settings, row, banned, uniforms[row])
+        ids[row] = token
+        chosen[row] = logits[token]
     return ids, chosen - candidates.logsumexp
 
 
@@ -145,19 +150,24 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
     totals = cumulative[:, -1] + np.stack([low, high])  # [2, rows]
     u = uniform(settings.seed[rows], settings.step[rows])
 
-    # A nucleus. Its size must not depend on where in the bounds the total lies. Then its mass is known.
+    # A nucleus. Its size may depend on where in the bounds the total lies, if the token that is drawn does not.
     last = np.stack([(cumulative < (top_p * total)[:, None]).sum(axis=1) for total in totals])
     late = settings.is_late[rows]
     cut = (top_p < 1) | late
-    if late.any() or settings.min_p[rows].any():
-        cut |= settings.min_p[rows] > 0
-        bound = np.where(num_beyond > 0, np.exp(gap[:, -1] / temperature), -1)
+    bound = np.where(num_beyond > 0, np.exp(gap[:, -1] / temperature), 0)
+    has_others = late | (settings.min_p[rows] > 0)
+    if has_others.any():
+        cut |= has_others
         last = np.minimum(last, _last_kept(settings, rows, weights, totals, bound, top_k >= vocab))
-    mass = np.take_along_axis(cumulative, np.minimum(last[:1].T, num_candidates - 1), axis=1)[:, 0]
+    mass = np.take_along_axis(cumulative, np.minimum(last, num_candidates - 1).T, axis=1).T
+    # Where it ends beyond the candidates, it weighs at most one of those tokens more than it has to.
+    ends_beyond = last == num_candidates
+    mass = np.where(ends_beyond, top_p * totals + np.stack([np.zeros_like(bound), bound]), mass)
     targets = u * np.where(cut, mass, totals)
     picks = np.stack([(cumulative <= target[:, None]).sum(axis=1) for target in targets])
     decided = (picks[0] == picks[1]) & (picks[0] < num_candidates)
-    decided &= ~cut | ((last[0] == last[1]) & (last[0] < num_candidates))
+    decided &= ~has_others | ~ends_beyond.any(axis=0)
+    decided &= ~late | (last[0] == last[1])
     for row in np.flatnonzero(late & decided).tolist():
         kept = np.flatnonzero(weights[row, : last[0, row] + 1])
         picks[0, row] = kept[draw(weights[row, kept], settings.cuts(rows[row]), u[row])]
@@ -217,6 +227,26 @@ def _tail_bounds(
     high = np.minimum(num_beyond * np.exp(last / temperature), (tail + error) * scale)
     low = np.where(temperature == 1, np.maximum(tail - error, 0), 0.0)
     return np.minimum(low, high), high
+
+
+def _of_row_prefix(candidates: Candidates, settings: Settings, row: int, u: float) -> int | None:
+    """Draw from all logits of one row by the uniform number `u`, as deep as is needed. None: this does not decide."""
+    if settings.temperature[row] == 0:
+        return None
+    vocab = candidates.logits.shape[1]
+    temperature = float(settings.temperature[row])
+    best = candidates.topk_logits[row]
+    known = None
+    if temperature == 1 and (candidates.loose is None or not candidates.loose[row]):
+        known = Bounds.around(float(np.exp(np.float64(candidates.logsumexp[row]) - best[0])), _LOGSUMEXP_ERROR)
+    cuts = Cuts(
+        temperature,
+        top_k if (top_k := int(settings.top_k[row])) < vocab else 0,
+        float(settings.top_p[row]),
+        float(settings.min_p[row]),
+        settings.cuts(row),
+    )
+    return draw_of_best(candidates.logits[row], cuts, u, float(best[0] - best[-1]), known)
 
 
 def _full_row(logits: Floats, settings: Settings, row: int, banned_ids: Ints, u: float) -> int:

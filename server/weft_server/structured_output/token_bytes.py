@@ -45,6 +45,12 @@ def is_told(vocabulary: Vocabulary) -> bool:
     return _speller(vocabulary.decoder) is not None
 
 
+def has_seams(vocabulary: Vocabulary) -> bool:
+    """Whether a token adds other bytes behind a text than where it begins one, or it is not told."""
+    spell = _speller(vocabulary.decoder)
+    return spell is None or not spell.is_same
+
+
 def spelling_of(vocabulary: Vocabulary) -> Callable[[int, bool], bytes | None] | None:
     """Return what gives the bytes that one id adds to a text, which it may begin.
 
@@ -94,13 +100,18 @@ def token_bytes(vocabulary: Vocabulary, vocab_size: int) -> TokenBytes | None:
 
 @dataclass(frozen=True, slots=True)
 class _Speller:
-    """What a decoder makes of a token at the start of a text, and behind others, and what it replaces in the whole."""
+    """What a decoder makes of a token at the start of a text, and behind others, and what it replaces in the whole.
+
+    Attributes:
+        is_same: whether both are the same.
+    """
 
     start: Callable[[str], str]
     behind: Callable[[str], str]
     # Words, and what stands in their place.
     replaced: tuple[tuple[str, str], ...] = ()
     strip: Callable[[str], str] = str
+    is_same: bool = False
 
     def tidy(self, text: str) -> str:
         """Replace what a text has by itself."""
@@ -125,7 +136,7 @@ def _speller(decoder: dict[str, Any] | None) -> _Speller | None:
     steps: list[dict[str, Any]] = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
     kinds = [step["type"] for step in steps]
     if kinds == ["ByteLevel"]:
-        return _Speller(str, str)  # all its tokens are raw bytes
+        return _Speller(str, str, is_same=True)  # all its tokens are raw bytes
     fused = kinds.index("Fuse") if "Fuse" in kinds else len(kinds)
     start: list[Callable[[str], str]] = []
     behind: list[Callable[[str], str]] = []

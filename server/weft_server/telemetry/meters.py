@@ -5,6 +5,11 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
+from prometheus_client.samples import Exemplar
+
+# Its upper bound, the observations up to it, and a request of it that was traced, if one was.
+Bucket = tuple[str, float] | tuple[str, float, Exemplar]
+
 
 class Counter:
     """A number that grows. Several lanes add to it, and `+=` alone would lose some of it. So there is a lock."""
@@ -34,13 +39,15 @@ class Counter:
 class Histogram:
     """How often values fell into each bucket. A bucket holds values up to and including its bound."""
 
-    __slots__ = ("_bounds", "_counts", "_kept", "_lock", "_sum")
+    __slots__ = ("_bounds", "_counts", "_exemplars", "_kept", "_lock", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._lock = threading.Lock()
         self._bounds = tuple(map(float, bounds))
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
+        # By bucket, the last one.
+        self._exemplars: dict[int, Exemplar] = {}
         self.keep()
 
     def observe(self, value: float, count: int = 1) -> None:
@@ -49,6 +56,11 @@ class Histogram:
         with self._lock:
             self._counts[index] += count
             self._sum += value * count
+
+    def exemplify(self, exemplar: Exemplar) -> None:
+        """Show the trace of a request whose value was observed."""
+        with self._lock:
+            self._exemplars[bisect_left(self._bounds, exemplar.value)] = exemplar
 
     def keep(self) -> None:
         """Let `reset` go back to now."""
@@ -61,9 +73,12 @@ class Histogram:
             counts, self._sum = self._kept
             self._counts = list(counts)
 
-    def snapshot(self) -> tuple[list[tuple[str, float]], float]:
-        """Return (upper bound, observations up to it) for each bucket, +Inf last, and the sum of all values."""
+    def snapshot(self) -> tuple[list[Bucket], float]:
+        """Return each bucket, +Inf last, and the sum of all values."""
         with self._lock:
-            counts, total = list(self._counts), self._sum
+            counts, total, exemplars = list(self._counts), self._sum, dict(self._exemplars)
         bounds = [*map(str, self._bounds), "+Inf"]
-        return list(zip(bounds, accumulate(counts), strict=True)), total
+        buckets: list[Bucket] = list(zip(bounds, accumulate(counts), strict=True))
+        for index, exemplar in exemplars.items():
+            buckets[index] = (*buckets[index][:2], exemplar)
+        return buckets, total

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from weft_server.telemetry.meters import Counter, Histogram
 from weft_server.telemetry.metrics_table import MODEL_LABELS, PREFIX, TABLE, Spec
@@ -207,6 +208,13 @@ class Metrics(Collector):
     def count_call(self, model: ModelMetrics | None, code: str, reason: str, seconds: float) -> None:
         """Count an RPC's end under its model, or under none. `reason` is that of ErrorInfo, or empty."""
         (model or self._no_model).ended(code, reason, seconds)
+
+    def exemplify(self, model: ModelMetrics | None, latencies: dict[str, float], span: tuple[str, str, int]) -> None:
+        """Let each histogram of a latency, by its name, show the span of a request that had that value."""
+        trace_id, span_id, _ = span
+        labels = {"trace_id": trace_id, "span_id": span_id}
+        for name, seconds in latencies.items():
+            (model or self._no_model).histograms[name].exemplify(Exemplar(labels, seconds, time.time()))
 
     def count_load(self, result: str) -> None:
         """Count a bundle that was loaded ("ready") or not ("refused")."""

@@ -71,7 +71,7 @@ TABLE = (
     Spec(
         "counter",
         "rows_read_whole_total",
-        "Rows of which all logits were read, because the best did not decide: draw, rules, alternatives or "
+        "Rows of which all logits were weighed, because the best did not decide: draw, rules, alternatives or "
         "min_new_tokens.",
         "why",
     ),

@@ -138,10 +138,12 @@ def test_a_photograph_is_turned_by_us_alone():
 
 REFUSED = {
     "do_pad": {"do_pad": True, "pad_size": {"height": 40, "width": 40}},
+    "do_pad is 0": {"do_pad": 0},
     "do_thumbnail": {"do_thumbnail": True},
     "do_align_long_axis": {"do_align_long_axis": True},
     "use_square_size": {"use_square_size": True},
     "size_divisor": {"size_divisor": 32},
+    "size_divisor is 0.0": {"size_divisor": 0.0},
     "do_resize is false": {"do_resize": False},
     "do_rescale is false": {"do_rescale": False},
     "rescale_factor is 0.0078": {"rescale_factor": 1 / 127.5},

@@ -1,0 +1,83 @@
+"""Answers in which a model may call functions by itself: its text, and the calls that are read out of it."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from weft_server.openai_api.text_answers import ChatAnswers
+from weft_server.openai_api.tools import shown_call
+from weft_server.openai_api.written_calls import WrittenCall
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable
+
+    from weft_server.openai_api.api_request import ApiRequest
+    from weft_server.openai_api.written_calls import CallReader
+
+
+class AutoToolAnswers(ChatAnswers):
+    """Those of a request whose model was told of functions. Whole and streamed they are read by the same readers."""
+
+    def __init__(self, http: ApiRequest, asked: Any, reader: Callable[[], CallReader], *, scored: bool) -> None:
+        """`reader` makes what reads one answer."""
+        super().__init__(http, asked, scored=scored)
+        self._reader = reader
+        # Of a stream, by the index of a choice: how many calls were told.
+        self._num_calls: dict[int, int] = {}
+
+    def _whole_choice(self, index: int, output: Any) -> dict[str, Any]:
+        pieces = self._pieces(output.text)
+        calls = [each for each in pieces if isinstance(each, WrittenCall)]
+        text = "".join(each for each in pieces if isinstance(each, str))
+        message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
+        if calls:
+            message["tool_calls"] = [self._shown(index, number, each) for number, each in enumerate(calls)]
+        return {"index": index, "message": message} | self._ended(output, len(calls))
+
+    def _said(self, index: int, output: Any) -> list[dict[str, Any]]:
+        return self._choices(index, self._pieces(output.text))
+
+    async def _events(self, number: int, responses: AsyncGenerator[Any]) -> AsyncGenerator[bytes]:
+        reader, has_text = self._reader(), False
+        async with aclosing(responses):
+            async for response in responses:
+                is_delta = response.WhichOneof("event") == "delta"
+                if is_delta and not has_text:
+                    yield self._chunk(self._opening(number))
+                has_text |= is_delta
+                if has_text:
+                    pieces = reader.push(response.delta.text) if is_delta else reader.finish()
+                    for each in self._choices(number, pieces):
+                        yield self._chunk([each])
+                if not is_delta:
+                    async with aclosing(self._ending(number, response.final, has_text=has_text)) as ending:
+                        async for chunk in ending:
+                            yield chunk
+
+    def _closing(self, index: int, output: Any) -> dict[str, Any]:
+        return {"index": index, "delta": {}} | self._ended(output, self._num_calls.get(index, 0))
+
+    def _ended(self, output: Any, num_calls: int) -> dict[str, Any]:
+        end = self._end(output)
+        return end | ({"finish_reason": "tool_calls"} if num_calls and end["finish_reason"] == "stop" else {})
+
+    def _pieces(self, text: str) -> list[str | WrittenCall]:
+        reader = self._reader()
+        return [*reader.push(text), *reader.finish()]
+
+    def _choices(self, index: int, pieces: Iterable[str | WrittenCall]) -> list[dict[str, Any]]:
+        """The choices of chunks with what was read."""
+        choices = []
+        for each in pieces:
+            if isinstance(each, str):
+                choices.append(self._delta(index, each))
+                continue
+            number = self._num_calls.get(index, 0)
+            self._num_calls[index] = number + 1
+            calls = [{"index": number, **self._shown(index, number, each)}]
+            choices.append({"index": index, "finish_reason": None, "delta": {"tool_calls": calls}})
+        return choices
+
+    def _shown(self, index: int, number: int, call: WrittenCall) -> dict[str, Any]:
+        return shown_call(f"{self._http.request_id}-{index}-{number}", call.name, call.arguments)

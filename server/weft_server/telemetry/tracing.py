@@ -1,0 +1,101 @@
+"""Where spans go, by OpenTelemetry's own variables: https://opentelemetry.io/docs/specs/otel/configuration/.
+
+Nothing of OpenTelemetry is imported unless a variable asks for traces. It is the extra `otel`.
+"""
+
+from __future__ import annotations
+
+import threading
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace import TracerProvider
+
+_EXPORTER = "OTEL_TRACES_EXPORTER"
+_DISABLED = "OTEL_SDK_DISABLED"
+# The first that is set counts.
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_PACKAGE = "opentelemetry.exporter.otlp.proto.grpc"
+# Seconds in which what is left has to be sent when the server ends.
+FLUSH_S = 5.0
+
+
+class Wish(NamedTuple):
+    """What the variables ask for: whether spans are to be sent, and why they cannot be, or nothing."""
+
+    traces: bool
+    why_not: str = ""
+    mend: str = ""
+
+
+def wish_of(variables: Mapping[str, str]) -> Wish:
+    """Read the variables. Traces are on if an exporter is named, or an endpoint, and nothing says no."""
+    exporter, protocol = variables.get(_EXPORTER, "").lower(), _first(variables, _PROTOCOLS)
+    if variables.get(_DISABLED, "").lower() == "true" or exporter == "none":
+        return Wish(traces=False)
+    if not (exporter or _first(variables, _ENDPOINTS)):
+        return Wish(traces=False)
+    if exporter not in {"", "otlp"}:
+        return Wish(True, f"{_EXPORTER}: must be otlp or none, not {exporter!r}")
+    if protocol not in {"", "grpc"}:
+        return Wish(True, f"{_PROTOCOLS[1]}: must be grpc, not {protocol!r}", "collectors take it at port 4317")
+    if not _is_installed():
+        return Wish(True, "OpenTelemetry is not installed", "pip install 'weft-serving[otel]'")
+    return Wish(traces=True)
+
+
+class Tracing:
+    """Sends spans in the background. What a collector does not take in time is dropped: the queue is bounded.
+
+    The sampler, the queue and the collector are what OpenTelemetry's variables say.
+    """
+
+    def __init__(self, provider: TracerProvider, exporter: OTLPSpanExporter) -> None:
+        self._provider, self._exporter = provider, exporter
+        self.tracer = provider.get_tracer("weft")
+
+    def close(self) -> None:
+        """Send what is left, for at most FLUSH_S."""
+        # OpenTelemetry knows no limit: its flush ends when the collector has answered, for each part of the queue.
+        flush = threading.Thread(target=self._provider.force_flush, name="last spans", daemon=True)
+        flush.start()
+        flush.join(FLUSH_S)
+        self._exporter.shutdown()
+        self._provider.shutdown()
+
+
+def open_tracing(variables: Mapping[str, str]) -> Tracing | None:
+    """Return what sends spans, or None if nothing asks for it, or it cannot be had. That is a finding of `checks`."""
+    wish = wish_of(variables)
+    if not wish.traces or wish.why_not:
+        return None
+    # What is not installed is not imported.
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    ours: dict[str, Any] = {"service.name": "weft", "service.version": version("weft-serving")}
+    # The variables win.
+    resource = Resource.create(ours).merge(OTELResourceDetector().detect())
+    exporter = OTLPSpanExporter()
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return Tracing(provider, exporter)
+
+
+def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((variables[name] for name in names if variables.get(name)), "")
+
+
+def _is_installed() -> bool:
+    try:
+        return find_spec(_PACKAGE) is not None
+    except ModuleNotFoundError:  # a package above it is not there
+        return False

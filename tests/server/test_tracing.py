@@ -1,0 +1,146 @@
+"""Where spans go, by OpenTelemetry's variables; and that nothing of it is imported where nobody asks."""
+
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from weft_server.calls.call_spans import CallSpans
+from weft_server.checks.settings import look_at_tracing
+from weft_server.models.request_context import RequestContext
+from weft_server.telemetry import tracing
+from weft_server.telemetry.tracing import Tracing, wish_of
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"}
+TRACES_ENDPOINT = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4317"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "traces"),
+    [
+        ({}, False),
+        ({"OTEL_SERVICE_NAME": "weft"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False),
+        (ENDPOINT, True),
+        (TRACES_ENDPOINT, True),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_TRACES_EXPORTER": "none"} | ENDPOINT, False),
+        ({"OTEL_SDK_DISABLED": "true"} | ENDPOINT, False),
+        ({"OTEL_SDK_DISABLED": "false"} | ENDPOINT, True),
+    ],
+)
+def test_traces_are_on_if_asked_for(variables, traces):
+    """By an exporter or an endpoint; OpenTelemetry's two ways to say no win."""
+    assert (traces, "") == wish_of(variables)[:2]
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"} | ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"} | ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL"),
+    ],
+)
+def test_what_is_not_spoken_is_told(variables, named, monkeypatch):
+    """With the variable. The server serves all the same, without traces."""
+    assert named in wish_of(variables).why_not
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    (finding,) = look_at_tracing(None)
+    assert ("warning", "traces") == finding[:2]
+    assert tracing.open_tracing(variables) is None
+
+
+def test_what_is_not_installed_is_told(monkeypatch):
+    """With what installs it."""
+    monkeypatch.setattr(tracing, "_PACKAGE", "no_such_package.of.anybody")
+    assert tracing.open_tracing(ENDPOINT) is None
+    assert "weft-serving[otel]" in wish_of(ENDPOINT).mend
+
+
+@pytest.mark.parametrize("module", ["weft_server.app", "weft"])
+def test_who_does_not_trace_imports_nothing(module):
+    """Neither a server nor a client, whose calls have no header more."""
+    says = (
+        f"import sys, {module}, weft._trace_context as t; assert () == t.trace_headers(()); "
+        "print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    assert "[]" == subprocess.run([sys.executable, "-c", says], check=True, capture_output=True, text=True).stdout[:-1]
+
+
+def test_the_end_waits_no_longer_than_it_may(monkeypatch):
+    """For a collector that takes its time; then what is under way is cut off."""
+    monkeypatch.setattr(tracing, "FLUSH_S", 0.01)
+    cut_off = threading.Event()
+    provider = SimpleNamespace(
+        force_flush=lambda: cut_off.wait(60), shutdown=lambda: cut_off.wait(60), get_tracer=lambda _: None
+    )
+    began = time.monotonic()
+    Tracing(provider, SimpleNamespace(shutdown=cut_off.set)).close()
+    assert time.monotonic() - began < 30
+
+
+def stages_of(call, code="OK"):
+    """The names of the spans below that of a call, and their seconds from the call's arrival."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    CallSpans(provider.get_tracer("weft")).record(call, code, "")
+    *stages, whole = exporter.get_finished_spans()
+    began = whole.start_time
+    return {
+        each.name: (round((each.start_time - began) / 1e9, 3), round((each.end_time - began) / 1e9, 3))
+        for each in stages
+    }
+
+
+def test_the_stages_of_a_request_follow_its_times():
+    """One that an encoder read: each stage ends where the next begins."""
+    call = RequestContext("Translate")
+    call.started -= 10
+    usage = call.usage
+    usage.writes_text = True
+    usage.read, usage.admitted, usage.encoded, usage.first_token, usage.finished, usage.explained = (
+        call.started + second for second in (1, 2, 3, 4, 6, 7)
+    )
+    stages = stages_of(call)
+    last = stages.pop("respond")
+    expected = {
+        "preprocess": (0, 1),
+        "queue": (1, 2),
+        "encode": (2, 3),
+        "prefill": (3, 4),
+        "decode": (4, 6),
+        "explain": (6, 7),
+    }
+    assert expected == stages
+    assert (7, pytest.approx(10, abs=1)) == last
+
+
+@pytest.mark.parametrize(
+    ("reached", "last"),
+    [(0, None), (1, "queue"), (2, "prefill"), (3, "decode")],
+    ids=["unread", "queue", "prefill", "decode"],
+)
+def test_a_request_that_is_given_up_ends_in_its_stage(reached, last):
+    """The stage that it was in ends with it, and none follows."""
+    call = RequestContext("Generate")
+    call.started -= 10
+    call.usage.writes_text = True
+    for second, gate in list(enumerate(("read", "admitted", "first_token"), 1))[:reached]:
+        setattr(call.usage, gate, call.started + second)
+    stages = stages_of(call, "CANCELLED")
+    assert (last, reached) == (next(reversed(stages), None), len(stages) - 1 if stages else 0)
+    if last:
+        assert pytest.approx(10, abs=1) == stages[last][1]
+
+
+def test_a_probe_has_no_span():
+    """Of health by the Open Inference Protocol."""
+    assert CallSpans(TracerProvider().get_tracer("weft")).record(RequestContext("ServerLive"), "OK", "") is None
