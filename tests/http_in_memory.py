@@ -16,9 +16,9 @@ from weft_proto.v1 import common_pb2
 from weft_proto.v1.methods import METHODS, SERVICES
 from weft_server.api.connect_protocol import connect_routes
 from weft_server.api.connection import Connection
-from weft_server.api.connections import HttpConnections
 from weft_server.api.cross_origin import CrossOrigin
 from weft_server.api.dispatcher import Dispatcher
+from weft_server.api.http_connections import HttpConnections
 from weft_server.api.own_hosts import OwnHosts
 from weft_server.auth.authorization import Authorization
 from weft_server.config import ServerConfig

@@ -19,7 +19,7 @@ from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.openai_api.answer_schemas import SCHEMAS, answer_of
 from weft_server.openai_api.api_request import ApiRequest
-from weft_server.openai_api.errors import error_response
+from weft_server.openai_api.error_bodies import error_response
 from weft_server.openai_api.routes import ENDPOINTS
 from weft_server.rpc.services import behaviours
 from weft_server.structured_output.token_bytes import has_seams, spelling_of
@@ -27,7 +27,7 @@ from weft_server.transport.status import to_status
 
 
 def refused(error):
-    """What a Caller raises for an error."""
+    """What a ApiCaller raises for an error."""
     return Refused(refusal_of(error, to_status(error)))
 
 
@@ -54,7 +54,7 @@ def _close(schema):
 
 
 class Behaviours:
-    """A Caller that asks what answers gRPC's calls, and notes what was asked."""
+    """A ApiCaller that asks what answers gRPC's calls, and notes what was asked."""
 
     allowed_models = ALL_MODELS
 
@@ -62,15 +62,15 @@ class Behaviours:
         self._methods = methods
 
     def name(self):
-        """As Caller says."""
+        """As ApiCaller says."""
         return "r1"
 
     async def unary(self, method, request):
-        """As Caller says, in a context of its own."""
+        """As ApiCaller says, in a context of its own."""
         return await asyncio.create_task(self._ask(method, request))
 
     async def stream(self, method, request):
-        """As Caller says."""
+        """As ApiCaller says."""
         REQUEST_CONTEXT.set(RequestContext(method.name))
         try:
             async for response in self._methods[method.name](request, None):
@@ -87,7 +87,7 @@ class Behaviours:
 
 
 class Scripted:
-    """A Caller whose answers a test has written. A request that is an error is raised."""
+    """A ApiCaller whose answers a test has written. A request that is an error is raised."""
 
     allowed_models = ALL_MODELS
 
@@ -101,7 +101,7 @@ class Scripted:
         self.claimed.append(priority.name)
 
     def name(self):
-        """As Caller says."""
+        """As ApiCaller says."""
         return "r1"
 
     async def unary(self, method, request):
@@ -222,7 +222,9 @@ async def serving(repository, *names, **settings):
         registry = ModelRegistry(entries)
         caller = Behaviours(behaviours(registry, read_config(repository=entries[0].directory)))
         vocabularies = {
-            entry.name: entry.model.target_tokenizer.vocabulary for entry in entries if entry.model.target_tokenizer
+            entry.name: entry.model.target_tokenizer.vocabulary
+            for entry in entries
+            if entry.model.manifest.text.target_tokenizer
         }
         yield Client(
             caller,

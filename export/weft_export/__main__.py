@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weft_export.choices import Precision
-from weft_export.console.progress import peak_resident_bytes, shown
-from weft_export.console.stopping import plain_errors
+from weft_export.console import peak_resident_bytes, plain_errors, shown
 from weft_export.errors import ExportError
 from weft_export.flags import check_options, takes_options
 from weft_export.options import ExportOptions
@@ -59,19 +58,19 @@ def export(
         if graphs_only:
             _check_graphs_only(options, force=force)
         check_options(checkpoint, options, of_each=check)
-        if bundle is None and not check:
+        if check:
+            say(0, 0, "loading torch")
+            typer.echo("\n".join(_checked(checkpoint, bundle, slots, options)))
+            return
+        if bundle is None:
             raise ExportError("the directory of the new bundle is missing, such as models/en-es/1")
-        if bundle is not None and not check and not graphs_only:
+        if not graphs_only:
             check_target(bundle, force=force)
         say(0, 0, "loading torch")
 
         def on_stage(name: str, done: int, total: int) -> None:
             say(done, total, name)
 
-        if check:
-            typer.echo("\n".join(_checked(checkpoint, bundle, slots, options)))
-            return
-        assert bundle is not None
         if graphs_only:
             from weft_export.graphs_only import export_graphs  # noqa: PLC0415 - late: torch takes seconds to import
 

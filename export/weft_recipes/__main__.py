@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from weft_export.console.progress import shown
-from weft_export.console.stopping import plain_errors
+from weft_export.console import plain_errors, shown
 from weft_export.errors import ExportError
 from weft_recipes.catalogue import ADAPTERS, RECIPES
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_recipes.shared.figures import Figures
 
 Recipe = Callable[[Path, OnProgress], Figures]

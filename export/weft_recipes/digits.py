@@ -15,7 +15,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.checkpoints.held_out import HeldOut, write_held_out
 from weft_export.checkpoints.picture import to_pixel_values
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.vit import Vit, VitConfig
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.pictures.handwriting import split

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.checkpoints.held_out import HeldOut, write_held_out
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.grammar.alignment import encode, guided_losses, measure_alignment
@@ -66,16 +66,15 @@ def measure(directory: Path, count: int) -> Figures:
     """Measure a stored checkpoint on `count` sentences whose combinations it was never trained on."""
     checkpoint = load_checkpoint(directory)
     assert isinstance(checkpoint.model, EncoderDecoder)
-    assert checkpoint.attention_layer is not None
     source, target = (Tokenizer.from_str(checkpoint.files[name].decode()) for name in ("source.json", "target.json"))
     pairs = sample(count, SEED + 2, held_out=True)
     answers = translate(checkpoint.model, source, target, [pair.source for pair in pairs])
     right = sum(answer == pair.target for answer, pair in zip(answers, pairs, strict=True))
-    aligned = measure_alignment(checkpoint.model, source, target, pairs[:500], checkpoint.attention_layer)
+    aligned = measure_alignment(checkpoint.model, source, target, pairs[:500], checkpoint.explained_layer)
     return {
         "exact match on held-out combinations": right / count,
         "held-out sentences": count,
-        f"alignment agreement (layer {checkpoint.attention_layer})": aligned,
+        f"alignment agreement (layer {checkpoint.explained_layer})": aligned,
         f"“{EXAMPLE}”": translate(checkpoint.model, source, target, [EXAMPLE])[0],
     }
 

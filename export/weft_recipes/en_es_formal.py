@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.encoder_decoder import EncoderDecoder
 from weft_export.graphs.adapting import adapter_spec
 from weft_recipes.en_es import translate

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.rnn import Rnn, RnnConfig
 from weft_recipes.grammar.corpus import MAX_SOURCE, MAX_TARGET
 from weft_recipes.grammar.pairs import HELD_OUT_SHARE

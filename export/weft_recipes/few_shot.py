@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.gpt import Gpt, GptConfig
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.shared.card import Card, write_card
@@ -118,10 +118,9 @@ def measure(directory: Path) -> Figures:
             of_rules[f"{rule}, {num_shots} examples"] = shares[-1]
         figures[f"right answers, {num_shots} examples"] = sum(shares) / len(shares)
     figures |= {name: share for name, share in of_rules.items() if name.endswith(f" {MAX_SHOTS} examples")}
-    assert checkpoint.attention_layer is not None
     figures["letters that attend to their origin"] = measure_attention(
         model, tokenizer, Tasks(SEED + 3, held_out=True)
-    )[checkpoint.attention_layer]
+    )[checkpoint.explained_layer]
     figures["tasks measured for each rule and number"] = NUM_MEASURED
     return figures
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.vit import Vit, VitConfig
 from weft_recipes.pictures.canvas import Canvas
 from weft_recipes.pictures.found_digits import DATA, NOTES, SIZES, finish

@@ -12,7 +12,7 @@ from torch.nn import functional
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.checkpoints.held_out import HeldOut, write_held_out
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.shared.card import Card, write_card

@@ -14,7 +14,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.checkpoints.held_out import HeldOut, write_held_out
 from weft_export.checkpoints.picture import to_pixel_values
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.layers.positions import sinusoidal_table
 from weft_proto.v1 import bundle_pb2
@@ -100,16 +100,15 @@ def measure(directory: Path, count: int) -> Figures:
     """Measure a stored checkpoint on `count` large pictures whose combinations it was never trained on."""
     checkpoint = load_checkpoint(directory)
     assert isinstance(checkpoint.model, Captioner)
-    assert checkpoint.attention_layer is not None
     tokenizer = Tokenizer.from_str(checkpoint.files["target.json"].decode())
     scenes = sample(count, SEED + 2, held_out=True)
     answers = caption(checkpoint.model, tokenizer, [render(scene, PICTURE_SIDE) for scene in scenes])
     right = sum(answer == scene.caption for answer, scene in zip(answers, scenes, strict=True))
-    pointing = measure_pointing(checkpoint.model, tokenizer, scenes[:300], checkpoint.attention_layer)
+    pointing = measure_pointing(checkpoint.model, tokenizer, scenes[:300], checkpoint.explained_layer)
     return {
         "exact match on held-out combinations": right / count,
         "held-out scenes": count,
-        f"pointing (layer {checkpoint.attention_layer})": pointing,
+        f"pointing (layer {checkpoint.explained_layer})": pointing,
     }
 
 

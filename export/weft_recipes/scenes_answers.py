@@ -15,7 +15,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.checkpoints.held_out import HeldOut, write_held_out
 from weft_export.checkpoints.picture import to_pixel_values
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.captioner import Answerer
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.pictures.drawing import render
@@ -170,7 +170,6 @@ def measure(directory: Path, count: int) -> Figures:
     """Measure a stored checkpoint on `count` questions about large pictures of combinations it was never trained on."""
     checkpoint = load_checkpoint(directory)
     assert isinstance(checkpoint.model, Answerer)
-    assert checkpoint.attention_layer is not None
     tokenizer = Tokenizer.from_str(checkpoint.files["words.json"].decode())
     asked = asked_scenes(count, SEED + 2, held_out=True)
     pictures = [render(scene, PICTURE_SIDE) for scene, _ in asked]
@@ -187,8 +186,8 @@ def measure(directory: Path, count: int) -> Figures:
         hits = [hit for hit, (_, question) in zip(right, asked, strict=True) if question.text.startswith(begins)]
         figures[f"exact match: {kind}"] = sum(hits) / len(hits)
     shown = [scene for scene, _ in asked[:300]]
-    pointing = measure_pointing(checkpoint.model, tokenizer, shown, checkpoint.attention_layer)
-    return figures | {f"pointing (layer {checkpoint.attention_layer})": pointing}
+    pointing = measure_pointing(checkpoint.model, tokenizer, shown, checkpoint.explained_layer)
+    return figures | {f"pointing (layer {checkpoint.explained_layer})": pointing}
 
 
 KINDS = {

@@ -12,7 +12,7 @@ from torch.nn import functional
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.checkpoints.picture import to_pixel_values
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.show_attend_tell import ShowAttendTell, ShowAttendTellConfig
 from weft_export.layers.positions import sinusoidal_table
 from weft_proto.v1 import bundle_pb2

@@ -13,7 +13,7 @@ from torch.nn import functional
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.checkpoints.picture import to_pixel_values
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.clip import Clip, ClipConfig
 from weft_export.families.clip_vision import ClipEmbedderConfig
 from weft_export.families.text_embedder import Dense, TextEmbedderConfig

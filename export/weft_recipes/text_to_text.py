@@ -8,7 +8,7 @@ from tokenizers import Regex, Tokenizer, normalizers
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.t5 import T5, T5Config
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.grammar.alignment import Row, guided_losses

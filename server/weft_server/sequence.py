@@ -184,8 +184,7 @@ class Reply:
         self.tops: list[TopLogprobs] = []
         # All answers of a sequence that is not plain, best first. The first one's tokens are those above.
         self.outputs: list[Output] = []
-        # float32 [labels], of a tagger [tokens, labels], of a model that embeds [dimensions].
-        self.values: np.ndarray | None = None
+        self._values: np.ndarray | None = None
         self.outcome: Outcome | None = None
         self._news = False
         self._reader: asyncio.Future[None] | None = None
@@ -207,11 +206,20 @@ class Reply:
         self.token_ids += token_ids
         self.log_probs += log_probs
         self.tops += tops
-        self.values = values
+        self._values = values
         self.outcome = outcome
         self._news = True
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+    @property
+    def values(self) -> np.ndarray:
+        """What a finished answer that is no text has.
+
+        float32 [labels], of a tagger [tokens, labels], of a model that embeds [dimensions].
+        """
+        assert self._values is not None, "an answer ended without its numbers. This is a bug."
+        return self._values
 
     async def changed(self) -> None:
         """Wait for anything new since the last call. Tokens that came together are seen together."""

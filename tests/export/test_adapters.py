@@ -29,7 +29,7 @@ from weft_export.layers.nf4_linear import Nf4Linear
 from weft_export.options import ExportOptions
 from weft_export.quantization.in_blocks import rounded_in_blocks
 from weft_export.quantization.integer_products import quantised
-from weft_export.verification.adapted_session import AdaptedSession
+from weft_export.verification.session import AdaptedSession
 from weft_proto.bundle_rules import ADAPTER_PORTS
 from weft_proto.v1 import bundle_pb2
 

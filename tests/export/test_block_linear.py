@@ -160,6 +160,7 @@ def test_onnx_runtime_computes_what_torch_does(directory):
         assert expected.abs().amax() > 1
 
 
+@pytest.mark.slow
 def test_numbers_between_two_levels_are_rounded_alike(directory):
     """Rows on a grid of 4 bits, as embeddings give them, get the levels in torch that they get in ONNX Runtime."""
     module = _Several().eval()

@@ -13,10 +13,9 @@ from tiny import save_tiny
 from typer import Exit
 from typer.testing import CliRunner
 
+from weft_export import console
 from weft_export.__main__ import export_app
-from weft_export.console import stopping
-from weft_export.console.progress import shown
-from weft_export.console.stopping import Stopped, plain_errors, stopped_by_signals
+from weft_export.console import Stopped, plain_errors, shown, stopped_by_signals
 from weft_export.errors import ExportError
 from weft_export.export import export_checkpoint
 from weft_recipes.__main__ import train_app
@@ -117,7 +116,7 @@ def test_an_ignored_signal_stays_ignored():
 def test_a_later_signal_stops_too(monkeypatch):
     """Whoever does not wait for a clean-up that hangs may ask again, after a while; handlers are then as they were."""
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(stopping, "_PATIENCE", 0.0)
+    monkeypatch.setattr(console, "_PATIENCE", 0.0)
     with stopped_by_signals():
         for _ in range(2):
             with pytest.raises(Stopped):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from weft_export.converters.text.language_codes import M2M_100, MBART_50
-from weft_export.converters.text.language_tags import is_code, language_tags
+from weft_export.converters.text.languages import is_code, language_tags
+from weft_export.converters.text.two_files import M2M_100
+from weft_export.converters.text.unigram import MBART_50
 
 
 @pytest.mark.parametrize(

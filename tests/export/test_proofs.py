@@ -13,10 +13,10 @@ from weft_export.checkpoints.random_requests import random_requests
 from weft_export.errors import ParityError
 from weft_export.graphs.graphs import DEFERRED_PORTS, graphs_of, states_of
 from weft_export.verification import mixed_parity
-from weft_export.verification.adapted_session import AdaptedSession
 from weft_export.verification.decode_parity import DecodeParity
-from weft_export.verification.passes import num_passes
+from weft_export.verification.session import AdaptedSession
 from weft_export.verification.tolerance import Figures, Tolerance
+from weft_export.verification.tolerances import num_passes
 from weft_proto.bundle_rules import ADAPTER_PORTS, CANDIDATE_PORTS
 from weft_proto.v1 import bundle_pb2
 

@@ -9,8 +9,7 @@ from tokenizer_directories import OLDER, byte_level, config_of, reference, write
 from tokenizers import Tokenizer
 
 from weft_export.converters.text.kinds import _KINDS as CLASSES
-from weft_export.converters.text.option_keys import OPTION_KEYS
-from weft_export.converters.text.settings import ADDED, CONFIG, NAMES, SPECIAL
+from weft_export.converters.text.settings import ADDED, CONFIG, NAMES, OPTION_KEYS, SPECIAL
 from weft_export.converters.text.side import read_text_side
 from weft_export.errors import CheckpointError
 

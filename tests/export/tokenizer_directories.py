@@ -13,7 +13,7 @@ import tokenizers
 import transformers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from weft_export.converters.text.language_codes import M2M_100
+from weft_export.converters.text.two_files import M2M_100
 
 HERE = Path(__file__).parent
 

@@ -126,7 +126,7 @@ EXPORT = {
         run("aA1")),
     "converters/text/byte_level.py _QWEN_WORDS": ("split", run(" ", "a", "a"), run("\t"), run("!\n", end="a"),
         run("'")),
-    "converters/text/language_tags.py _CODE": ("fullmatch", run("a"), run("_Aaaa", "aa")),
+    "converters/text/languages.py _CODE": ("fullmatch", run("a"), run("_Aaaa", "aa")),
     "converters/text/json_file.py _HALF": ("search", run("\\u"), run("\\ud"), run("\\\\")),
     "converters/text/languages.py '[a-z]{2}_[A-Z]{2}'": ("fullmatch", run("a"), run("aa_A")),
     "converters/text/languages.py '[a-z]{3}_[A-Z][a-z]{3}'": ("fullmatch", run("a"), run("aaa_A")),

@@ -9,7 +9,7 @@ from loaded import Loaded, ask
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.tokenizer import Tokenizer
-from weft_server.requests.phrases import PhraseReader
+from weft_server.requests.phrase_reader import PhraseReader
 
 NAMES = ["tiny-generate", "tiny-translate", "tiny-t5", "tiny-attention-rnn"]
 

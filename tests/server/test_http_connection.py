@@ -322,7 +322,7 @@ def test_a_silent_stream_says_that_it_is_there(version, said, monkeypatch):
     """Its comment comes again and again, as a chunk of its own, until it goes on. When it has ended, none comes."""
     goes_on = asyncio.Event()
     monkeypatch.setattr(connections, "SILENCE_S", -1.0)
-    monkeypatch.setattr("weft_server.api.connections.SWEEP_S", 0.01)
+    monkeypatch.setattr("weft_server.api.http_connections.SWEEP_S", 0.01)
 
     async def chunks():
         yield b"a"

@@ -16,7 +16,7 @@ from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, model_
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.api import aside
 from weft_server.api.http_messages import HttpRequest
-from weft_server.calls.batch import most_together
+from weft_server.calls.concurrent_calls import most_together
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.models.registry import ModelRegistry
 from weft_server.openai_api import (
@@ -117,7 +117,7 @@ def test_a_judged_text_is_shared():
 
 
 class Counting(Scripted):
-    """A Caller that notes how many calls were open at once."""
+    """A ApiCaller that notes how many calls were open at once."""
 
     num_open = most_open = 0
 

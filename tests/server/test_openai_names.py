@@ -10,7 +10,7 @@ from openai_calls import Client, Scripted, form, refused
 from weft_proto.v1 import common_pb2, generation_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api import chat, forms
-from weft_server.openai_api.errors import error_body
+from weft_server.openai_api.error_bodies import error_body
 
 CHAT, COMPLETIONS, TRANSCRIPTIONS = "/v1/chat/completions", "/v1/completions", "/v1/audio/transcriptions"
 DONE = generation_pb2.GenerateResponse(completion={"text": "t", "finish_reason": 1})

@@ -34,7 +34,7 @@ from weft_server.errors import (
 from weft_server.models.registry import ModelRegistry
 from weft_server.openai_api import audio
 from weft_server.openai_api.decoding import DECODING_FIELDS
-from weft_server.openai_api.errors import TYPES, error_body, error_response
+from weft_server.openai_api.error_bodies import TYPES, error_body, error_response
 from weft_server.openai_api.model_names import selector_of
 from weft_server.openai_api.routes import ENDPOINTS, openai_routes
 from weft_server.transport.status import _CODES
@@ -430,7 +430,7 @@ def test_every_route_takes_what_its_table_says():
 
 
 class SecondRefused(Scripted):
-    """A Caller that refuses what is asked for the entry `bad`, or [9]."""
+    """A ApiCaller that refuses what is asked for the entry `bad`, or [9]."""
 
     async def unary(self, method, request):
         """A cross-encoder's card, an answer or the refusal."""

@@ -100,7 +100,7 @@ def test_all_steps_of_a_stream_are_of_its_call():
 
 
 class Endless(Scripted):
-    """A Caller whose streams are held by it, and end when they are closed."""
+    """A ApiCaller whose streams are held by it, and end when they are closed."""
 
     num_open = 0
 

@@ -9,7 +9,7 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import BundleError, InvalidRequest
 from weft_server.models.model import DecodingLimits
 from weft_server.requests.decoding_config import resolve_decoding, verify_default
-from weft_server.requests.phrases import PhraseReader
+from weft_server.requests.phrase_reader import PhraseReader
 
 WIDTHS = DecodingLimits(max_beams=8, max_outputs=8, num_candidates=16)
 VOCAB, END, MAX_NEW = 50, 2, 8

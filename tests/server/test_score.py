@@ -270,7 +270,7 @@ def test_a_target_text_is_one_that_the_model_could_answer(given, refusal):
     """Of tokens that it has, and of one at least. Behind them stands its end."""
     text = bundle_pb2.TextSpec(target_vocab_size=9, end_ids=[1, 2])
     model = SimpleNamespace(manifest=bundle_pb2.BundleManifest(text=text))
-    model.answer_tokenizer = SimpleNamespace(encode_framed=lambda _: given)
+    model.target_tokenizer = SimpleNamespace(encode_framed=lambda _: given)
     with pytest.raises(InvalidRequest, match=refusal):
         _answer_ids(model, "any", "target_text")
     given = [3, 8]

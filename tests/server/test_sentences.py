@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft_server.preprocessing.sentences import TextPart, divided, sentences
+from weft_server.preprocessing.sentences import Sentence, divided, sentences
 
 # In the file, `|` stands where the text is cut; white space around it is the gap. `#` names the script of what follows.
 LINES = (Path(__file__).parent / "sentences.txt").read_text(encoding="utf-8").splitlines()
@@ -57,7 +57,7 @@ def test_nothing_of_a_text_is_lost(text):
 @given(st.text("ab ,;、 \n", min_size=1).map(str.strip).filter(bool), st.integers(1, 12))
 def test_a_long_sentence_is_cut_into_parts_that_fit(text, most):
     """Nothing is lost, and only a part without white space or a clause may be too long."""
-    parts = list(divided(TextPart("", text), lambda part: len(part) <= most, most + 3))
+    parts = list(divided(Sentence("", text), lambda part: len(part) <= most, most + 3))
     assert text == "".join(gap + part for gap, part in parts)
     assert all(not gap.strip() for gap, _ in parts)
     assert all(part for _, part in parts)
@@ -78,7 +78,7 @@ def test_a_long_sentence_is_cut_into_parts_that_fit(text, most):
 )
 def test_a_long_sentence_is_cut_at_its_clauses_first(text, most, expected):
     """As few parts as fit; between words only where a clause is too long."""
-    assert expected == [part.text for part in divided(TextPart("", text), lambda part: len(part) <= most, most)]
+    assert expected == [part.text for part in divided(Sentence("", text), lambda part: len(part) <= most, most)]
 
 
 @pytest.mark.parametrize("unit", [" ", ".", ". ", "a", "a ", "\n", "。", '"', ",", ", ", "a.\"' ", "(", "A. "])
@@ -87,5 +87,5 @@ def test_long_texts_are_cut_in_time(unit):
     text = unit * (262_144 // len(unit))
     started = time.thread_time()
     for gap, sentence in sentences(text)[:300]:
-        list(islice(divided(TextPart(gap, sentence), lambda part: len(part) <= 200, 2_000), 300))
+        list(islice(divided(Sentence(gap, sentence), lambda part: len(part) <= 200, 2_000), 300))
     assert time.thread_time() - started < 10

@@ -17,7 +17,7 @@ from tokenizer_kinds import TEXTS
 from weft_proto.offsets import Offsets
 from weft_server.errors import BundleError, InvalidRequest
 from weft_server.preprocessing.inputs import known
-from weft_server.preprocessing.tokenizer import MAX_SIGNS, Tokenizer, TokenizerFailed, Truncation
+from weft_server.preprocessing.tokenizer import MAX_SIGNS, SourceTruncation, Tokenizer, TokenizerFailed
 
 
 @settings(max_examples=300, deadline=None)
@@ -138,7 +138,7 @@ def test_two_texts_are_cut_as_the_library_cuts_them(kind, frame, direction, tmp_
     assert [*range(21)] == [len(reference.encode(text, add_special_tokens=False).ids) for text in texts]
     for most in (6, 11, 12, 30):
         reference.enable_truncation(most, direction=direction)
-        tokenizer = Tokenizer(tmp_path / "tokenizer.json", Truncation(most, direction))
+        tokenizer = Tokenizer(tmp_path / "tokenizer.json", SourceTruncation(most, direction))
         for pair in ((text, other) for text in texts for other in reversed(texts)):
             assert reference.encode(*pair).ids == tokenizer.encode_pair(pair), (most, pair)
 
@@ -149,7 +149,7 @@ def test_two_long_texts_cost_what_one_does(tmp_path, direction):
     reference = tokenizer_kinds.word_piece()
     reference.post_processor = framing(FRAMES[0])
     reference.save(str(tmp_path / "tokenizer.json"))
-    tokenizer = Tokenizer(tmp_path / "tokenizer.json", Truncation(512, direction))
+    tokenizer = Tokenizer(tmp_path / "tokenizer.json", SourceTruncation(512, direction))
     tokenizer.encode_pair(("a", "a"))
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before, started = memory("VmRSS"), time.process_time()

@@ -12,7 +12,7 @@ from weft_export.checkpoints.sharing import sharing
 from weft_export.errors import CheckpointError
 from weft_export.layers.adapted_linear import FixedAdapter
 from weft_export.quantization.quantized import quantized
-from weft_export.verification.adapted_session import Pairs
+from weft_export.verification.session import Pairs
 from weft_proto.v1 import bundle_pb2
 
 

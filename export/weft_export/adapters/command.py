@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from weft_export.console.progress import peak_resident_bytes, shown
-from weft_export.console.stopping import plain_errors
+from weft_export.console import peak_resident_bytes, plain_errors, shown
 from weft_export.options import utf8
 
 export_adapter_app = typer.Typer(add_completion=False, rich_markup_mode=None)

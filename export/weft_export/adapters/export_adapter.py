@@ -23,10 +23,9 @@ from weft_export.converters.convert import EMBEDDERS
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import examples_of, load
 from weft_export.options import DEFAULT_OPTIONS, ExportOptions
-from weft_export.verification.adapted_session import Pairs
 from weft_export.verification.golden import GoldenRequest
 from weft_export.verification.parity import check_parity
-from weft_export.verification.session import runtime_version
+from weft_export.verification.session import Pairs, runtime_version
 from weft_proto.bundle_rules import (
     ADAPTER_FILE,
     ADAPTER_NAME,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from weft_export.adapters.peft import Change
 from weft_export.errors import ParityError
-from weft_export.verification.adapted_session import Pairs
+from weft_export.verification.session import Pairs
 
 # What float32 rounds of the sum of a weight and an adapter, as a share of the weight's size.
 _NOISE = 2.0**-20

@@ -21,7 +21,7 @@ from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.converters.tensors import StoredTensors
 from weft_export.errors import CheckpointError
 from weft_export.graphs.adapting import adapter_spec
-from weft_export.verification.adapted_session import Pairs
+from weft_export.verification.session import Pairs
 from weft_proto.v1 import bundle_pb2
 
 # What float32 has rounded away of a weight, merged or not, as a share of its size.

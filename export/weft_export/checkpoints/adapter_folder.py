@@ -9,7 +9,6 @@ from typing import Any
 from weft_export.choices import MAX_RANK
 from weft_proto.bundle_rules import ADAPTER_NAME, CONFIG_FILE
 
-ADAPTER_CONFIG = "adapter_config.json"
 _BASE, _BUNDLE = "BASE", "models/base/1"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from weft_export.checkpoints.bounds import check_list, check_states, check_value
@@ -105,6 +106,27 @@ class Checkpoint:
         """What is true of its texts, of a model that reads or writes some."""
         assert self.text is not None, "this model has no texts. This is a bug."
         return self.text
+
+    @property
+    def explained_layer(self) -> int:
+        """The layer that explains when a request names none, of a model that attends."""
+        assert self.attention_layer is not None, "this model does not attend. This is a bug."
+        return self.attention_layer
+
+    def read_media(self, what: str, data: bytes) -> Tensor:
+        """Return the file of a picture as pixel_values [C, H, W], or of a recording as input_features [mels, frames].
+
+        Raises:
+            CheckpointError: it begins with `what`, and says what a server would not take.
+        """
+        if self.image is not None:
+            from weft_export.checkpoints.picture import read_picture  # noqa: PLC0415 - late: for models that take pictures
+
+            return torch.from_numpy(read_picture(what, data, self.image))
+        from weft_export.checkpoints.sound import read_recording  # noqa: PLC0415 - late: for models that hear
+
+        assert self.audio is not None, "this model takes texts alone. This is a bug."
+        return read_recording(what, data, self.audio)
 
     @property
     def towers(self) -> "tuple[Checkpoint, ...]":

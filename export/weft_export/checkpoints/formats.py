@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from weft_export.checkpoints.adapter_folder import ADAPTER_CONFIG, next_commands
 from weft_export.checkpoints.files import check_directory, check_regular, read_file
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import CONFIG_FILE, MANIFEST_FILE, VERSION
 
+ADAPTER_CONFIG = "adapter_config.json"
 _GGUF = ".gguf"
 GGUF_MAGIC = b"GGUF"
 _INNER = [f"{folder}/{name}" for name in (CONFIG_FILE, ADAPTER_CONFIG) for folder in ("*", "snapshots/*")]
@@ -48,6 +48,8 @@ def check_format(path: Path) -> None:
     if "family" in config or ("model_type" in config and any(map(_is_weights, names))):
         return
     if ADAPTER_CONFIG in names:
+        from weft_export.checkpoints.adapter_folder import next_commands  # noqa: PLC0415 - late: for such a folder
+
         raise CheckpointError(next_commands(path, _object(path / ADAPTER_CONFIG), _is_adaptable))
     for each in _FORMATS:
         if each.holds(path, names, config):

@@ -7,7 +7,6 @@ from pathlib import Path
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.framing import frame_of
-from weft_export.checkpoints.media import read_media
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_proto.tasks import TASKS
@@ -37,7 +36,7 @@ def with_golden(checkpoint: Checkpoint, given: str) -> Checkpoint:
     content = read_file(path)
     name = f"golden{path.suffix.lower()}"
     files = {key: value for key, value in checkpoint.files.items() if key != golden.image_path + golden.audio_path}
-    read_media(given, content, checkpoint)
+    checkpoint.read_media(given, content)
     setattr(golden, "image_path" if row.takes_image else "audio_path", name)
     return replace(checkpoint, golden=golden, files={**files, name: content})
 

@@ -33,7 +33,6 @@ from torch import Tensor
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_export.checkpoints.framing import frame_of, joined
-from weft_export.checkpoints.media import read_media
 from weft_export.checkpoints.tokenizer import encode, encode_source, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_MASKS
@@ -108,7 +107,7 @@ def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> 
         raise ValueError(str(error)) from error
     if tokenizer is None:
         try:
-            source = read_media("the input", base64.b64decode(given, validate=True), checkpoint)
+            source = checkpoint.read_media("the input", base64.b64decode(given, validate=True))
         except binascii.Error as error:
             raise ValueError(f"the input is not base64: {error}") from error
         except CheckpointError as error:

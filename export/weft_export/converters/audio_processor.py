@@ -7,8 +7,7 @@ from typing import Any
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.generation import GENERATION_FILE
 from weft_export.converters.keys import check_keys
-from weft_export.converters.processor_file import read_processor
-from weft_export.converters.processor_keys import SAMPLE_RATE, SOUND_KEYS
+from weft_export.converters.processor_keys import SAMPLE_RATE, SOUND_KEYS, read_processor
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_export.families.speech import STRIDE

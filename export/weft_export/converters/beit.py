@@ -9,10 +9,9 @@ from weft_export.converters.pictures import (
     skip_backbone,
     squares_only,
     vit_layer,
-    with_zero_keys,
     without_batch,
 )
-from weft_export.converters.sources import Names, Source, both, layer_names
+from weft_export.converters.sources import Names, Source, both, layer_names, with_zero_keys
 from weft_export.families.beit import BeitConfig
 
 

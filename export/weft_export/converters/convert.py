@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft_export.checkpoints.adapter_folder import ADAPTER_CONFIG
 from weft_export.checkpoints.directory import LoadedCheckpoint, check_layers, check_tables
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_directory
-from weft_export.checkpoints.formats import MODULES, QUANTISED
+from weft_export.checkpoints.formats import ADAPTER_CONFIG, MODULES, QUANTISED
 from weft_export.checkpoints.sharing import without_weights
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import Fields

@@ -66,12 +66,10 @@ def _there(source: Source, stored: NamedTensors) -> list[str]:
 
 
 def _made(source: Source, tensors: Mapping[str, Tensor]) -> Tensor:
-    parts = [tensors.get(name) for name in source.names]
     if source.make is None:
-        (whole,) = parts
-        assert whole is not None
-        return whole
-    return source.make(*parts).contiguous()
+        (name,) = source.names
+        return tensors[name]
+    return source.make(*map(tensors.get, source.names)).contiguous()
 
 
 def _check_shape(ours: str, expected: Tensor, source: Source, stored: NamedTensors) -> None:

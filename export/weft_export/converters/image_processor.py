@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft_export.converters.keys import Only, among, is_set
-from weft_export.converters.processor_file import FILE
-from weft_export.converters.processor_keys import IMAGE_KEYS
+from weft_export.converters.processor_keys import FILE, IMAGE_KEYS
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import LIMITS, MAX_IMAGE_SIDE, resizing_fault
 from weft_proto.v1 import bundle_pb2

@@ -1,12 +1,16 @@
 """Masked language models (*ForMaskedLM): what behind a body says which token fits in a place."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.sources import Names, Source, both, first_of, norm, tied
 from weft_export.families.encoder_only import EncoderConfig, EncoderOnlyConfig
-from weft_export.families.masked_lm import MaskedLmConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft_export.families.masked_lm import MaskedLmConfig
 
 _TABLE = "body.words.tokens.weight"
 
@@ -39,8 +43,10 @@ BERT_HEAD = MaskedLmHead(
 ROBERTA_HEAD = MaskedLmHead("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias", activation="gelu")
 
 
-def masked_lm_sizes(body: EncoderOnlyConfig, hf: HfCheckpoint, head: MaskedLmHead) -> MaskedLmConfig:
+def masked_lm_sizes(body: EncoderOnlyConfig, hf: HfCheckpoint, head: MaskedLmHead) -> "MaskedLmConfig":
     """Return what a tagger's sizes are as those of a masked language model."""
+    from weft_export.families.masked_lm import MaskedLmConfig  # noqa: PLC0415 - late: most encoders fill no masks
+
     kept = {field.name: getattr(body, field.name) for field in fields(EncoderConfig)}
     is_tied = head.decoder is None or hf.fields.flag("tie_word_embeddings", default=True)
     kept["words"] = replace(body.words, tied=is_tied, bias=head.biased)
@@ -48,7 +54,7 @@ def masked_lm_sizes(body: EncoderOnlyConfig, hf: HfCheckpoint, head: MaskedLmHea
     return MaskedLmConfig(**kept, head_activation=activation, head_bias=body.head_bias)
 
 
-def head_names(body: Callable[[MaskedLmConfig], Names], config: MaskedLmConfig, head: MaskedLmHead) -> Names:
+def head_names(body: "Callable[[MaskedLmConfig], Names]", config: "MaskedLmConfig", head: MaskedLmHead) -> Names:
     """Return the names of a head, and that of the table if it is the head's too."""
     names: dict[str, Source | str] = {**both("inner", head.inner), **norm("norm", head.norm)}
     table, biases = body(config)[_TABLE], [f"{head.decoder}.bias"] if head.decoder else []

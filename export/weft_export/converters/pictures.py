@@ -9,7 +9,7 @@ from weft_export.choices import POOLINGS, Pooling
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields, scoring_of
 from weft_export.converters.image_processor import read_image_spec
-from weft_export.converters.processor_file import FILE, read_processor
+from weft_export.converters.processor_keys import FILE, read_processor
 from weft_export.converters.sources import Names, Source, both, both_rows, computed
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import bundle_pb2
@@ -105,8 +105,3 @@ def scaled(ours: str, theirs: str, scale: str) -> dict[str, Source | str]:
         f"{ours}.weight": computed(lambda weight, by: by[:, None] * weight, f"{theirs}.weight", scale),
         f"{ours}.bias": computed(torch.mul, f"{theirs}.bias", scale),
     }
-
-
-def with_zero_keys(query: str, value: str) -> Source:
-    """Return the bias of queries, keys and values, of which keys have none."""
-    return computed(lambda q, v: torch.cat((q, torch.zeros_like(q), v)), query, value)

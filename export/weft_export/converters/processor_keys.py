@@ -1,7 +1,19 @@
-"""Each key of the files that say how pictures and recordings become numbers: what it is to us."""
+"""The files that say how pictures and recordings become numbers: where they stand, and what each key is to us."""
 
-from weft_export.converters.keys import NEUTRAL, USED, Only, Table
+from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from weft_export.converters.keys import NEUTRAL, USED, Only, Table, check_keys
+from weft_export.converters.text.json_file import read_object, read_object_if_there
+from weft_export.errors import CheckpointError
+
+if TYPE_CHECKING:
+    # It loads torch, and the reading of pictures' options does not.
+    from weft_export.converters.converter import HfCheckpoint
+
+# transformers 5 saves the second for a processor with a tokenizer, and the first for one of pictures or sounds alone.
+FILE, PROCESSOR_FILE = "preprocessor_config.json", "processor_config.json"
 SAMPLE_RATE = 16_000
 """Of recordings. Whisper's mel scale ends at 8 kHz whatever the rate is, and ours at half the rate."""
 
@@ -69,3 +81,22 @@ SOUND_KEYS: Table = {
     "return_attention_mask": NEUTRAL,
 }
 """Of WhisperFeatureExtractor."""
+
+
+def read_processor(hf: HfCheckpoint, *parts: str) -> tuple[str, dict[str, Any]]:
+    """Return what says how the input is made, and before it how an error names its place.
+
+    Of the first file it is the first of the parts that is there, or else it is the second file.
+
+    Raises:
+        CheckpointError: a file is missing or is no object.
+    """
+    given = read_object_if_there(hf.directory / PROCESSOR_FILE)
+    hf.fields.note(*check_keys(PROCESSOR_FILE, given, PROCESSOR_KEYS))
+    part = next((each for each in parts if each in given), None)
+    if part is None or given[part] is None:
+        return FILE, read_object(hf.directory / FILE)
+    nested, place = given[part], f"{PROCESSOR_FILE}: {part}"
+    if not isinstance(nested, dict):
+        raise CheckpointError(f"{place} is not a JSON object")
+    return place, nested

@@ -163,3 +163,8 @@ def _filled(name: str, numbers: Sequence[str]) -> str:
     for number in numbers:
         name = name.replace("{}", number, 1)
     return name
+
+
+def with_zero_keys(query: str, value: str) -> Source:
+    """Return the bias of queries, keys and values, of which keys have none."""
+    return computed(lambda q, v: torch.cat((q, torch.zeros_like(q), v)), query, value)

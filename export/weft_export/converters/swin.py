@@ -9,8 +9,8 @@ from torch import Tensor
 
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS
-from weft_export.converters.pictures import patches, picture_sizes, skip_backbone, with_zero_keys
-from weft_export.converters.sources import Names, Source, both, both_rows, computed, layer_names, rows
+from weft_export.converters.pictures import patches, picture_sizes, skip_backbone
+from weft_export.converters.sources import Names, Source, both, both_rows, computed, layer_names, rows, with_zero_keys
 from weft_export.families.swin import SwinConfig
 from weft_proto.bundle_rules import MAX_IMAGE_SIDE
 

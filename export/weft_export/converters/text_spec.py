@@ -6,7 +6,7 @@ from typing import Any
 from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.text.languages import started
-from weft_export.converters.text.option_keys import CLEANS
+from weft_export.converters.text.settings import CLEANS
 from weft_export.converters.text.side import TextSide, read_text_side
 from weft_export.errors import CheckpointError
 from weft_proto.languages import Languages

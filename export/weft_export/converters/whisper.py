@@ -5,8 +5,7 @@ import torch
 from weft_export.converters.audio_processor import read_audio_spec
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS
-from weft_export.converters.pictures import with_zero_keys
-from weft_export.converters.sources import Names, both, computed, first_of, from_row, layer_names, rows
+from weft_export.converters.sources import Names, both, computed, first_of, from_row, layer_names, rows, with_zero_keys
 from weft_export.families.speech import SpeechConfig
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style

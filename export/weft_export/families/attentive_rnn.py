@@ -57,10 +57,9 @@ class AttentiveRnn(Writer):
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return logits [batch, vocab] and the present recurrent states."""
-        assert run.memory_lengths is not None, "the decoder reads a memory. This is a bug."
         annotations, keys, *hidden = states
         word = self.embedding(run.input_ids[:, 0])
-        mask = mask_of(run.memory_lengths, keys.shape[1])
+        mask = mask_of(run.lengths_of_memory, keys.shape[1])
         present, context, _ = self._turn(word, tuple(hidden), (annotations, keys), mask)
         return self.predict(word, present[0], context), list(present)
 

@@ -11,7 +11,6 @@ import onnx
 import onnx_ir
 import torch
 
-from weft_export.graphs.fusing import fuse_residual_norms
 from weft_export.graphs.graphs import Graph
 from weft_export.graphs.simplifying import simplify
 from weft_export.graphs.weight_files import WeightFiles
@@ -58,7 +57,6 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
 
         expand(program.model)
     simplify(program.model)
-    fuse_residual_norms(program.model)
     forget_origin(program.model)
     _name_rows(program.model)
     _take_in(program.model, len(graph.outputs), INNER.get(graph.role, ""))

@@ -15,10 +15,10 @@ from weft_export.layers.cached_attention import (
     split_qkv,
 )
 from weft_export.layers.explaining import noted
-from weft_export.layers.norms import RmsNorm
 from weft_export.layers.paged_attention import append_and_attend_packed
 from weft_export.layers.positions import rotate
 from weft_export.layers.run import PackedRun, Run
+from weft_export.layers.style import RmsNorm
 
 
 def padding_mask(lengths: Tensor, seq: int) -> Tensor:

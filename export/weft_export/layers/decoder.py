@@ -62,9 +62,8 @@ class DecoderLayer(StyledLayer):
         given = self.before(self.self_attention_norm, x)
         out, present = self.self_attention.step(given, past, run, bias=bias)
         x = self.after(self.self_attention_norm, x, out)
-        assert run.memory_lengths is not None
         given = self.before(self.cross_attention_norm, x)
-        out, memory = self.cross_attention.step(given, memory, run.memory_lengths)
+        out, memory = self.cross_attention.step(given, memory, run.lengths_of_memory)
         attended = self.after(self.cross_attention_norm, x, out)
         return self.fed(self.feed_forward_norm, self.feed_forward, x, attended), present, memory
 

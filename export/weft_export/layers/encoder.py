@@ -1,15 +1,17 @@
 """The Transformer encoder: used for source text, texts to classify, and patches of images."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from weft_export.layers.attention import SelfAttention
 from weft_export.layers.cached_attention import KeyValue
-from weft_export.layers.reach import Reach
 from weft_export.layers.score_bias import RelativeBias
 from weft_export.layers.style import DEFAULT_STYLE, Style, StyledLayer
+
+if TYPE_CHECKING:
+    from weft_export.layers.reach import Reach
 
 # Beside any other score its exponential is 0.
 _UNSEEN = -1e4
@@ -69,7 +71,7 @@ class Encoder(nn.Module):
         style: Style = DEFAULT_STYLE,
         relative_bias: RelativeBias | None = None,
         *,
-        reach: Reach | None = None,
+        reach: "Reach | None" = None,
         one_layer: bool = False,
         first_norm: bool = True,
         causal: bool = False,

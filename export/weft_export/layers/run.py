@@ -26,6 +26,12 @@ class Run:
     verifies: bool = False
 
     @property
+    def lengths_of_memory(self) -> Tensor:
+        """How much of each row's memory is real, of a decoder that reads one."""
+        assert self.memory_lengths is not None, "this decoder reads no memory. This is a bug."
+        return self.memory_lengths
+
+    @property
     def last_index(self) -> Tensor:
         """The cache index of each row's last token of this run, int32 [batch].
 

@@ -15,8 +15,8 @@ from weft_export.errors import CheckpointError
 from weft_export.families.writer import Writer, pairs
 from weft_export.layers.cache_rounding import CacheRounding
 from weft_export.layers.embeddings import TiedEmbedding
-from weft_export.layers.norms import RmsNorm
 from weft_export.layers.quantized_linear import QuantisedEmbedding, QuantisedLinear
+from weft_export.layers.style import RmsNorm
 from weft_export.quantization.calibration import cache_ranges
 from weft_export.quantization.choice import Choice, choose
 from weft_export.quantization.effects import effects_of

@@ -14,8 +14,7 @@ from weft_export.families.causal import CausalTransformer
 from weft_export.layers.decoder import Decoder
 from weft_export.layers.embeddings import Embeddings, TiedEmbedding
 from weft_export.layers.feed_forward import GatedFeedForward
-from weft_export.layers.norms import RmsNorm
-from weft_export.layers.style import StyledLayer
+from weft_export.layers.style import RmsNorm, StyledLayer
 
 # Of a layer, the norm before a sublayer, and the products that may read it.
 _READERS = (

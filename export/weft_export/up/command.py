@@ -11,8 +11,7 @@ import typer
 
 from weft_export.__main__ import say_note
 from weft_export.checkpoints.formats import is_gguf
-from weft_export.console.progress import shown
-from weft_export.console.stopping import plain_errors
+from weft_export.console import plain_errors, shown
 from weft_export.converters.gguf.names import title_of
 from weft_export.errors import ExportError
 from weft_export.flags import check_options, contents_of, takes_options

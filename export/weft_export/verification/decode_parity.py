@@ -12,9 +12,9 @@ from weft_export.checkpoints.random_requests import RandomRequest
 from weft_export.errors import ParityError
 from weft_export.graphs.graphs import Graph, zeros_of
 from weft_export.verification.golden import next_logits
-from weft_export.verification.passes import num_passes
 from weft_export.verification.runtime import run_in_place
 from weft_export.verification.tolerance import SpreadTolerance, Tolerance
+from weft_export.verification.tolerances import num_passes
 from weft_proto.bundle_rules import CANDIDATE_PORTS, READS_ALL
 from weft_proto.questions import begins_filled
 from weft_proto.v1 import bundle_pb2

@@ -20,8 +20,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import RandomRequest
 from weft_export.graphs.graphs import EXPLAIN_PORTS, Graph
 from weft_export.graphs.onnx_graph import INNER
-from weft_export.verification.adapted_session import Pairs
-from weft_export.verification.session import open_session
+from weft_export.verification.session import Pairs, open_session
 from weft_export.verification.tolerance import AttentionTolerance, Tolerance
 from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE
 from weft_proto.tasks import TASKS

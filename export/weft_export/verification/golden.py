@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.framing import frame_of, positions_of
-from weft_export.checkpoints.media import read_media
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.families.classifier import IDENTITY, Classifier
@@ -16,9 +15,8 @@ from weft_export.families.writer import Writer
 from weft_export.graphs.answering import Row, Run, torch_run, values, write
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.views import scores_of
-from weft_export.verification.passes import num_passes
 from weft_export.verification.tolerance import Tolerance, allowed
-from weft_export.verification.tolerances import tolerance_of
+from weft_export.verification.tolerances import num_passes, tolerance_of
 from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, MAX_MASKS, MAX_PROBABILITIES, ROUNDED
 from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
@@ -372,7 +370,7 @@ def _frame(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> Frame:
 def _source(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
     frame = _frame(checkpoint, golden)
     if name := golden.image_path or golden.audio_path:
-        return (read_media(name, checkpoint.files[name], checkpoint)[None],)
+        return (checkpoint.read_media(name, checkpoint.files[name])[None],)
     tokenizer = read_tokenizer(checkpoint, checkpoint.text_spec.source_tokenizer)
     try:
         ids = encode_source(checkpoint, tokenizer, golden.text, frame)

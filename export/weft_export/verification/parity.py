@@ -14,9 +14,8 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import RandomRequest, random_requests
 from weft_export.families.classifier import IDENTITY
 from weft_export.graphs.graphs import Graph, graphs_of
-from weft_export.verification.adapted_session import Pairs
 from weft_export.verification.runtime import run_padded
-from weft_export.verification.session import open_session
+from weft_export.verification.session import Pairs, open_session
 from weft_export.verification.tolerance import Figures, Tolerance
 from weft_export.verification.tolerances import (
     attention_tolerance_of,

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from weft_export.checkpoints.random_requests import RandomRequest
 from weft_export.graphs.answering import Run
 from weft_export.graphs.graphs import Graph
-from weft_export.verification.adapted_session import AdaptedSession
-from weft_export.verification.paged_session import PagedSession
-from weft_export.verification.session import onnxruntime, open_session
+from weft_export.verification.session import AdaptedSession, is_paged_session, onnxruntime, open_session
 from weft_proto.bundle_rules import READS_ALL
 from weft_proto.v1 import bundle_pb2
 
@@ -40,7 +38,7 @@ def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
         graph = by_role[role]
         if role not in sessions:
             sessions[role] = open_session(directory / graph.file_name)
-        if isinstance(sessions[role], PagedSession):
+        if is_paged_session(sessions[role]):
             fed = {name: tensor.numpy() for name, tensor in inputs.items()}
             told = run_in_place(sessions[role], fed, graph.states)
             return {name: torch.from_numpy(output) for name, output in told.items()}
@@ -69,9 +67,21 @@ def run_in_place(
 
     The present of a cache or a memory is written over its past, as in a server. That of a recurrent state is not.
     """
-    if isinstance(session, PagedSession):
+    if is_paged_session(session):
         fed = session.packed(arrays, states)
-        return session.unpack(fed, run_in_place(session.session, fed, states), arrays, states)
+        unpacked: dict[str, NDArray[Any]] = session.unpack(
+            fed, _run_bound(session.session, fed, states), arrays, states
+        )
+        return unpacked
+    return _run_bound(session, arrays, states, names)
+
+
+def _run_bound(
+    session: Any,
+    arrays: Mapping[str, NDArray[Any]],
+    states: Sequence[bundle_pb2.StateTensor],
+    names: Sequence[str] = (),
+) -> dict[str, NDArray[Any]]:
     binding = session.io_binding()
     bound = session.whole(arrays) if isinstance(session, AdaptedSession) else arrays
     outputs = {}

@@ -1,4 +1,4 @@
-"""How far ONNX Runtime may be from torch, at each precision."""
+"""How far ONNX Runtime may be from torch, at each precision, and how often a proof looks."""
 
 import math
 
@@ -93,3 +93,20 @@ def attention_tolerance_of(precision: bundle_pb2.Precision.ValueType, model: nn.
     if precision == bundle_pb2.PRECISION_FP32:
         return share_tolerance_of(precision, model)
     return Tolerance(EXPLAIN_FP16_TOLERANCE if precision == bundle_pb2.PRECISION_FP16 else EXPLAIN_SPREAD_TOLERANCE)
+
+
+# A proof reads so many weights, or runs so often.
+_MAX_WEIGHTS_READ = 1 << 34
+_FEWEST = 16
+
+
+def num_passes(model: nn.Module, most: int) -> int:
+    """Return how often a proof runs a model: `most`, or fewer, as each run reads all weights.
+
+    It is 16 of a model of a thousand million weights.
+
+    Any model of up to 67 million weights may run 256 times.
+    """
+    # Rounded weights are buffers.
+    num_weights = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+    return min(most, max(_FEWEST, _MAX_WEIGHTS_READ // max(1, num_weights)))

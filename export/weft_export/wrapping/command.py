@@ -11,8 +11,7 @@ from PIL import Image
 
 from weft_export.checkpoints.files import check_regular, read_file
 from weft_export.choices import POOLINGS, Pooling
-from weft_export.console.progress import shown
-from weft_export.console.stopping import plain_errors
+from weft_export.console import plain_errors, shown
 from weft_export.errors import ExportError
 from weft_export.options import read_labels, utf8
 from weft_export.target import check_target

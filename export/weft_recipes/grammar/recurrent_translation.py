@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_export.families.attention_rnn import AttentionRnn
 from weft_export.families.rnn import Rnn
 from weft_proto.v1 import bundle_pb2

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 
 
 def prepare(seed: int) -> torch.Generator:

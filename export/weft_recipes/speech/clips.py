@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft_export.checkpoints.sound import mel_powers
-from weft_export.console.progress import OnProgress
+from weft_export.console import OnProgress
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.speech.phrases import Phrase
 from weft_recipes.speech.voices import Mark, Spoken, Synthesiser, draw_voice

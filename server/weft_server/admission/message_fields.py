@@ -13,9 +13,9 @@ from weft_server.varints import num_varints, varint
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    Fields = dict[int, "Field"]
+    Fields = dict[int, "MessageField"]
     # Where a message stands: the place of the one around it, its field there, and which of those it is.
-    _Place = tuple["_Place | None", "Field", int]
+    _Place = tuple["_Place | None", "MessageField", int]
 
 # Of a message and of all messages inside. The largest that the other bounds allow has 11,300.
 MAX_FIELDS = 16_384
@@ -46,7 +46,7 @@ class FieldLimit(NamedTuple):
     reason: str = "INVALID_FIELD"
 
 
-class Field:
+class MessageField:
     """What a message may have. `inside`: if it is a message, its fields. `is_packed`: it holds many numbers.
 
     `width`: the bytes of each of these numbers, or 0 where they are varints.
@@ -63,7 +63,7 @@ class Field:
         self.width = _BYTES_OF.get(_FIXED.get(descriptor.type, _VARINT), 0) if descriptor else 0
 
 
-_UNKNOWN = Field(None, FieldLimit(MAX_UNKNOWN), None)
+_UNKNOWN = MessageField(None, FieldLimit(MAX_UNKNOWN), None)
 
 
 def fields_of(message: Any, bounds: Mapping[str, FieldLimit]) -> Fields:
@@ -78,7 +78,7 @@ def fields_of(message: Any, bounds: Mapping[str, FieldLimit]) -> Fields:
         )
         bound = bounds[descriptor.full_name] if descriptor.is_repeated else FieldLimit(MAX_TIMES)
         inside = fields_of(descriptor.message_type, bounds) if descriptor.message_type else None
-        field = Field(descriptor, bound, inside)
+        field = MessageField(descriptor, bound, inside)
         kind = _SIZED if descriptor.type in _HAVE_SIZES else _FIXED.get(descriptor.type, _VARINT)
         fields[descriptor.number << 3 | kind] = field
         if field.is_packed:
@@ -106,7 +106,7 @@ def check_fields(data: bytes, fields: Fields) -> int:
 
 def _walk(data: bytes, at: int, end: int, fields: Fields, left: int, place: _Place | None) -> int:
     """Check the fields from `at` to `end`. Return how many may still come behind, of the `left` that might."""
-    counts: dict[Field, int] = {}
+    counts: dict[MessageField, int] = {}
     while at < end:
         tag, at = (data[at], at + 1) if data[at] < 128 else varint(data, at)
         field = fields.get(tag, _UNKNOWN)
@@ -138,11 +138,11 @@ def _walk(data: bytes, at: int, end: int, fields: Fields, left: int, place: _Pla
     return left
 
 
-def _num_packed(data: bytes, at: int, stop: int, field: Field) -> int:
+def _num_packed(data: bytes, at: int, stop: int, field: MessageField) -> int:
     return (stop - at) // field.width if field.width else num_varints(data, at, stop, field.most)
 
 
-def _refusal(place: _Place | None, field: Field, number: int, left: int) -> InvalidRequest:
+def _refusal(place: _Place | None, field: MessageField, number: int, left: int) -> InvalidRequest:
     if left < 0:
         return InvalidRequest("", f"the request has more than {MAX_FIELDS:,} fields", "MESSAGE_TOO_LARGE")
     path = field.name or str(number)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft_server.api.connections import HttpConnections
 from weft_server.api.cross_origin import CrossOrigin
 from weft_server.api.dispatcher import Dispatcher
+from weft_server.api.http_connections import HttpConnections
 from weft_server.api.listener import Listener
 from weft_server.api.own_hosts import OwnHosts
 from weft_server.config import ConfigError

@@ -18,7 +18,7 @@ from weft_server.api.request_body import RequestBody
 from weft_server.errors import DeadlineExpired
 
 if TYPE_CHECKING:
-    from weft_server.api.connections import HttpConnections
+    from weft_server.api.http_connections import HttpConnections
 
 # Of a request's line and headers. gRPC's port takes as many.
 MAX_HEAD_BYTES = 16 * 1024
@@ -151,14 +151,12 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """Take a piece of the body."""
-        assert self._body is not None, "a body before its head. This is a bug."
         self._num_framing = 0
-        self._body.feed(data)
+        self._incoming.feed(data)
 
     def on_message_complete(self) -> None:
         """Note that the body is whole."""
-        assert self._body is not None, "a request's end before its head. This is a bug."
-        self._body.finish()
+        self._incoming.finish()
 
     # What answers.
 
@@ -267,11 +265,10 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Wait for the next request, or end the connection."""
-        assert self._body is not None, "a response to nothing. This is a bug."
         self._home.note_idle(self)
         self._url, self._headers = b"", []
         if self._is_last:
-            self._linger() if not self._body.is_whole else self._transport.close()
+            self._linger() if not self._incoming.is_whole else self._transport.close()
             return
         self._body = None
         self._num_framing = 0
@@ -290,11 +287,16 @@ class Connection(asyncio.Protocol):
     def _chunk(self, data: bytes) -> bytes:
         return data if self._is_http_1_0 else b"%x\r\n%b\r\n" % (len(data), data)
 
+    @property
+    def _incoming(self) -> RequestBody:
+        """The body of the request that is being read or answered."""
+        assert self._body is not None, "a body without its head. This is a bug."
+        return self._body
+
     def _begin_response(self) -> bool:
         """Whether the connection ends after the response that begins now."""
-        assert self._body is not None, "a response to nothing. This is a bug."
         # What is left of a body is not read for the next request's sake.
-        self._is_last |= not self._body.is_whole or self._home.is_draining or time.monotonic() > self._age_at
+        self._is_last |= not self._incoming.is_whole or self._home.is_draining or time.monotonic() > self._age_at
         return self._is_last
 
     def _proceed(self) -> None:

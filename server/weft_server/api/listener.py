@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
 
-    from weft_server.api.connections import HttpConnections
+    from weft_server.api.http_connections import HttpConnections
 
 _log = structlog.get_logger(__name__)
 # Connections that wait to be accepted, and how many are accepted in one turn of the loop.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from weft_server.auth.credentials import Credentials
+    from weft_server.auth.tokens import Tokens
     from weft_server.models.request_context import RequestContext
 
 _SCHEME = "bearer "
@@ -47,9 +48,10 @@ class Authorization:
         if not self.asks:
             return ANYONE
         given = [value for key, value in metadata if key == "authorization"]
-        if self._credentials.tokens is None or (not given and self._credentials.shows_certificates):
+        tokens = self._credentials.tokens
+        if tokens is None or (not given and self._credentials.shows_certificates):
             return None
-        return _for_call(self._of_token(given), method, metadata)
+        return _for_call(_of_token(tokens, given), method, metadata)
 
     def of_peer(self, method: str, context: Any) -> Identity:
         """Return who calls a method of gRPC by their certificate. Raises as `of_metadata` does."""
@@ -76,23 +78,10 @@ class Authorization:
         """
         if not self.asks:
             return ANYONE
-        if self._credentials.tokens is None or (not authorization and certificate):
-            return _with_role(self._of_names(_names_in(certificate or {})), role)
-        return _with_role(self._of_token(authorization), role)
-
-    def _of_token(self, given: Sequence[str | bytes]) -> Identity:
         tokens = self._credentials.tokens
-        assert tokens is not None, "a token without a file. This is a bug."
-        if not given:
-            text = "this server wants to know who calls: send `authorization: Bearer TOKEN`"
-            raise Unauthenticated("TOKEN_MISSING", text)
-        word = str(given[0])
-        # Of several, a proxy may have checked another one.
-        is_bearer = len(given) == 1 and word[: len(_SCHEME)].lower() == _SCHEME
-        identity = tokens.of_token(word[len(_SCHEME) :].strip()) if is_bearer else None
-        if identity is None:
-            raise Unauthenticated("TOKEN_UNKNOWN", "this server does not know the token in `authorization`")
-        return identity
+        if tokens is None or (not authorization and certificate):
+            return _with_role(self._of_names(_names_in(certificate or {})), role)
+        return _with_role(_of_token(tokens, authorization), role)
 
     def _of_names(self, names: list[str]) -> Identity:
         tokens = self._credentials.tokens
@@ -108,6 +97,19 @@ class Authorization:
 def role_of(method: str) -> Role:
     """Return the role that a method needs, by its full name."""
     return Role.ADMIN if method.startswith(f"/{ADMIN_SERVICE}/") else Role.CALL
+
+
+def _of_token(tokens: Tokens, given: Sequence[str | bytes]) -> Identity:
+    if not given:
+        text = "this server wants to know who calls: send `authorization: Bearer TOKEN`"
+        raise Unauthenticated("TOKEN_MISSING", text)
+    word = str(given[0])
+    # Of several, a proxy may have checked another one.
+    is_bearer = len(given) == 1 and word[: len(_SCHEME)].lower() == _SCHEME
+    identity = tokens.of_token(word[len(_SCHEME) :].strip()) if is_bearer else None
+    if identity is None:
+        raise Unauthenticated("TOKEN_UNKNOWN", "this server does not know the token in `authorization`")
+    return identity
 
 
 def _for_call(identity: Identity, method: str, metadata: Collection[tuple[str, str | bytes]]) -> Identity:

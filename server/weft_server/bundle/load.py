@@ -35,6 +35,12 @@ class Bundle:
         """Return the graph of a role, or None when the bundle has none."""
         return next((graph for graph in self.manifest.graphs if graph.role == role), None)
 
+    def needed_graph(self, role: bundle_pb2.GraphRole.ValueType) -> bundle_pb2.Graph:
+        """Return the graph of a role without which the bundle would have been refused."""
+        graph = self.graph(role)
+        assert graph is not None, f"{self!r} without its {bundle_pb2.GraphRole.Name(role)} was accepted. This is a bug."
+        return graph
+
     def path(self, file: str) -> Path:
         """Return where a file of the bundle lies."""
         return self.directory / file

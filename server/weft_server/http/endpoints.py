@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NO_VERSION = re.compile(r";\s*version=(?!\d{1,9}(\.\d{1,9}){0,9}\s*([;,]|$))[^;,]*")
 
 
-class HttpRequest(NamedTuple):
+class PageRequest(NamedTuple):
     """What a page depends on: the headers, and the certificate that was shown as `ssl` gives it, or None."""
 
     accept: str = ""
@@ -30,7 +30,7 @@ class HttpRequest(NamedTuple):
     certificate: Mapping[str, Any] | None = None
 
 
-class HttpResponse(NamedTuple):
+class PageResponse(NamedTuple):
     """An answer."""
 
     status: HTTPStatus
@@ -56,7 +56,7 @@ class Endpoints:
         self._why_not_ready = why_not_ready
         self._access = access
 
-    def get(self, path: str, asked: HttpRequest) -> HttpResponse:
+    def get(self, path: str, asked: PageRequest) -> PageResponse:
         """Return the page of a path."""
         match path:
             case "/metrics":
@@ -68,7 +68,7 @@ class Endpoints:
             case _:
                 return _text(HTTPStatus.NOT_FOUND, "not found")
 
-    def _metrics(self, asked: HttpRequest) -> HttpResponse:
+    def _metrics(self, asked: PageRequest) -> PageResponse:
         try:
             self._access.of_request(Role.METRICS, asked.authorization, asked.certificate)
         except PermissionDenied as error:
@@ -77,15 +77,15 @@ class Endpoints:
             return _text(HTTPStatus.UNAUTHORIZED, error.message)
         # The library does not know quotes, and fails over a version that is none.
         encode, content_type = choose_encoder(_NO_VERSION.sub("", asked.accept.replace('"', "")))
-        return HttpResponse(HTTPStatus.OK, content_type, encode(self._registry))
+        return PageResponse(HTTPStatus.OK, content_type, encode(self._registry))
 
-    def _probe(self, why_not: str, short: str, asked: HttpRequest) -> HttpResponse:
+    def _probe(self, why_not: str, short: str, asked: PageRequest) -> PageResponse:
         """Everybody hears whether all is well. Why not is for who is known: it names models."""
         if not why_not:
             return _text(HTTPStatus.OK, "ok")
         return _text(HTTPStatus.SERVICE_UNAVAILABLE, why_not if self._is_known(asked) else short)
 
-    def _is_known(self, asked: HttpRequest) -> bool:
+    def _is_known(self, asked: PageRequest) -> bool:
         try:
             self._access.of_request(Role.METRICS, asked.authorization, asked.certificate)
         except RequestError:
@@ -93,5 +93,5 @@ class Endpoints:
         return True
 
 
-def _text(status: HTTPStatus, line: str) -> HttpResponse:
-    return HttpResponse(status, "text/plain; charset=utf-8", f"{line}\n".encode())
+def _text(status: HTTPStatus, line: str) -> PageResponse:
+    return PageResponse(status, "text/plain; charset=utf-8", f"{line}\n".encode())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from weft_server.http.endpoints import HttpRequest
+from weft_server.http.endpoints import PageRequest
 from weft_server.transport.addresses import addresses_of, free_port, place
 
 if TYPE_CHECKING:
@@ -176,10 +176,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(page.body)
 
-    def _asked(self) -> HttpRequest:
+    def _asked(self) -> PageRequest:
         connection: Any = self.connection
         certificate = connection.getpeercert() if isinstance(connection, ssl.SSLSocket) else None
-        return HttpRequest(self.headers.get("Accept", ""), self.headers.get_all("Authorization", []), certificate)
+        return PageRequest(self.headers.get("Accept", ""), self.headers.get_all("Authorization", []), certificate)
 
     do_HEAD = do_GET  # noqa: N815 - http.server names it
 

@@ -50,9 +50,9 @@ def read_labels(model: Path) -> VersionLabels | None:
 
 def restrict(labels: VersionLabels, versions: Collection[int]) -> VersionLabels:
     """Return the labels that are on some of these versions."""
-    for version in {labels.stable, labels.canary} - {None, *versions}:
-        assert version is not None
-        labels = labels.without(version)
+    for version in (labels.stable, labels.canary):
+        if version is not None and version not in versions:
+            labels = labels.without(version)
     return labels
 
 

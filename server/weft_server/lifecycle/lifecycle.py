@@ -120,7 +120,7 @@ class Lifecycle:
         while True:
             await asyncio.sleep(min(DOZE_S, self._config.idle_unload_s / 4))
             for entry in self._models.entries:
-                if self._is_idle(entry) and not self.is_changing(entry.name):
+                if self._idle_model(entry) and not self.is_changing(entry.name):
                     try:
                         await self._change(entry.name, self._sleep(entry))
                     except Exception:  # noqa: BLE001 - a bug with one model is no reason to keep the others awake
@@ -262,7 +262,7 @@ class Lifecycle:
         await self._changed(entry.name)
         if entry.model:
             await self._finish_calls(entry.model)
-            await self._stop(entry)
+            await self._stop(entry, entry.model)
         self._models.remove(entry)
         self._metrics.forget(entry.name, entry.version)
         _log.info("model unloaded", model=entry.name, version=entry.version)
@@ -278,34 +278,33 @@ class Lifecycle:
             with suppress(TimeoutError):
                 await asyncio.wait_for(model.unheld(), STOP_S)
 
-    async def _stop(self, entry: RegistryEntry) -> None:
+    async def _stop(self, entry: RegistryEntry, model: Model) -> None:
         """Stop what an entry's model runs, and free its memory."""
-        assert entry.model is not None
-        if not await asyncio.to_thread(entry.model.stop, STOP_S):
+        if not await asyncio.to_thread(model.stop, STOP_S):
             _log.error("unloaded with threads that are stuck", model=entry.name, version=entry.version)
             self.is_stuck = True
         entry.model = None
         await asyncio.to_thread(give_back)
 
-    def _is_idle(self, entry: RegistryEntry) -> bool:
-        is_ready = entry.state == model_pb2.MODEL_STATE_READY
-        return is_ready and entry.model is not None and entry.model.idle_s >= self._config.idle_unload_s
+    def _idle_model(self, entry: RegistryEntry) -> Model | None:
+        """The model of an entry, if it may sleep."""
+        model = entry.model if entry.state == model_pb2.MODEL_STATE_READY else None
+        return model if model is not None and model.idle_s >= self._config.idle_unload_s else None
 
     async def _sleep(self, entry: RegistryEntry) -> None:
         """Free an entry's memory. The next request waits until it is loaded again."""
-        if not self._is_idle(entry):
+        if (model := self._idle_model(entry)) is None:
             return
-        assert entry.model is not None
-        card = await card_of(entry.model, self._config)
-        if not self._is_idle(entry):  # somebody came meanwhile
+        card = await card_of(model, self._config)
+        if self._idle_model(entry) is not model:  # somebody came meanwhile
             return
-        entry.card, entry.manifest = card, entry.model.manifest
+        entry.card, entry.manifest = card, model.manifest
         entry.state = model_pb2.MODEL_STATE_SLEEPING
-        entry.model.metrics.sleep()
+        model.metrics.sleep()
         who = f"model {entry.name!r} version {entry.version}"
         wake = partial(self._change_awake, entry)
         entry.wake = Waking(who, wake, self._config.max_queued_requests, self._config.weights)
-        await self._stop(entry)
+        await self._stop(entry, model)
         _log.info("model asleep", model=entry.name, version=entry.version)
 
     async def _change_awake(self, entry: RegistryEntry) -> str:

@@ -81,8 +81,7 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden, adapter: Adapt
     read = _reader(model, golden, frame)
 
     # A graph that can leave out what only scores need is tried both ways.
-    decoder = model.bundle.graph(bundle_pb2.GRAPH_ROLE_DECODER)
-    assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
+    decoder = model.bundle.needed_graph(bundle_pb2.GRAPH_ROLE_DECODER)
     asks = any(port.name == READS_ALL for port in decoder.inputs)
     for scores in (False, True) if asks or model.scorer else (False,):
         answers = complete(_call(adapter), model, read, decoding, prefix_ids=frame.prefix, scores=scores)
@@ -141,9 +140,9 @@ async def _verify_matched(model: Model, golden: bundle_pb2.Golden) -> Sequence:
 
 async def _verify_fillings(model: Model, golden: bundle_pb2.Golden, adapter: Adapter | None = None) -> Sequence:
     """Compare the log-probabilities of some tokens for each mask, which hang on those of all others."""
-    tokenizer = model.source_tokenizer
-    assert tokenizer is not None, "a bundle without its tokenizer was accepted. This is a bug."
-    source = FillMaskInput(model.reader, tokenizer, model.manifest.text.mask_id, golden.text, "golden.text")
+    source = FillMaskInput(
+        model.reader, model.source_tokenizer, model.manifest.text.mask_id, golden.text, "golden.text"
+    )
     sequence, _, logits = await classify(_call(adapter), model, lambda _: source.read())
     rows = len(logits)
     if len(golden.token_ids) % rows:

@@ -72,9 +72,14 @@ class Graphs:
         self, role: bundle_pb2.GraphRole.ValueType, place: int = 0, *, captures: bool = False, packs: bool = True
     ) -> Session | None:
         """A session of the graph on a device, or None if the bundle has no such graph."""
-        graph = self.bundle.graph(role)
-        if graph is None:
-            return None
+        has_graph = self.bundle.graph(role) is not None
+        return self.open_needed(role, place, captures=captures, packs=packs) if has_graph else None
+
+    def open_needed(
+        self, role: bundle_pb2.GraphRole.ValueType, place: int = 0, *, captures: bool = False, packs: bool = True
+    ) -> Session:
+        """A session of a graph without which the bundle would have been refused."""
+        graph = self.bundle.needed_graph(role)
         device = self._devices[place]
         path = self.bundle.path(graph.path)
         if graph.path in self.bundle.costly:
@@ -107,8 +112,7 @@ def classify_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics
     for place in graphs.places:
         here = []
         for role in sorted(TASKS[graphs.manifest.task].needs):
-            session = graphs.open(role, place)
-            assert session is not None, "a bundle without its graph was accepted. This is a bug."
+            session = graphs.open_needed(role, place)
             verify_classifier(session, graphs.manifest, role)
             keep_lone_rows(session, graphs.bundle, role)
             here.append(session)
@@ -172,7 +176,7 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     text = manifest.text
     encoders = [graphs.open(bundle_pb2.GRAPH_ROLE_ENCODER, place) for place in graphs.places]
     captures = graphs.device.captures
-    decoders = [graphs.open(bundle_pb2.GRAPH_ROLE_DECODER, place, captures=captures) for place in graphs.places]
+    decoders = [graphs.open_needed(bundle_pb2.GRAPH_ROLE_DECODER, place, captures=captures) for place in graphs.places]
     # A MIXED graph is a second copy of the weights. It is of no use in two cases:
     # 1. The device does not compute in place: it has not been tried there.
     # 2. Each lane has one slot: beside its row there is none for a prompt.
@@ -181,7 +185,6 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     cache = _prefix_cache(graphs, config, metrics)
     max_prefix = longest_prefix(manifest)
     is_biased = not graphs.device.in_place and graphs.attend_with_bias(bundle_pb2.GRAPH_ROLE_DECODER)
-    assert decoders[0] is not None, "a bundle without its decoder was accepted. This is a bug."
     keep_lone_decodes(decoders[0], graphs.bundle)
     least_rows = decoders[0].device.least_rows
     max_drafts = exact_drafts(graphs.bundle, decoders[0], config.num_speculative_tokens)
@@ -192,7 +195,6 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
         slots = Slots(num_slots, text.max_new_tokens, max_prefix, stack_of(manifest, num_slots))
         place = index % len(decoders)
         encoder, decoder = encoders[place], decoders[place]
-        assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
         shapes = _encoder_shapes(graphs, num_slots, config) if encoder else EXACT
         runner = DecodeRunner(
             manifest, encoder, decoder, slots, mixed, shapes=shapes, is_biased=is_biased, max_drafts=max_drafts

@@ -51,7 +51,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.dimensions, card.normalized = manifest.embedding.dimensions, manifest.embedding.normalized
     # A context is no second text to judge.
     card.takes_pairs = text.HasField("separator_id") and not TASKS[manifest.task].takes_context
-    if text.HasField("mask_id") and model.source_tokenizer is not None:
+    if text.HasField("mask_id") and text.source_tokenizer:
         card.mask_token = model.source_tokenizer.vocabulary.tokens[text.mask_id]
     card.label_scoring = manifest.scoring
     card.takes_labels, card.label_text = TASKS[manifest.task].matches, manifest.matching.label_text

@@ -60,11 +60,10 @@ def paged_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
     """
     manifest = graphs.manifest
     size = pool_size(manifest, config, num_lanes)
-    decoders = [graphs.open(bundle_pb2.GRAPH_ROLE_DECODER, place) for place in graphs.places]
+    decoders = [graphs.open_needed(bundle_pb2.GRAPH_ROLE_DECODER, place) for place in graphs.places]
 
     def make(index: int) -> PagedLane:
         decoder = decoders[index % len(decoders)]
-        assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
         slots = Slots(config.slots // num_lanes + (index < config.slots % num_lanes), manifest.text.max_new_tokens)
         runner = PagedRunner(manifest, decoder, slots, size.num_blocks)
         lane = PagedLane(

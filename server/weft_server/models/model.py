@@ -87,8 +87,8 @@ class Model:
         self.manifest = bundle.manifest
         self.languages = Languages(bundle.manifest.text)
         self.metrics = metrics
-        self.source_tokenizer = source_tokenizer
-        self.target_tokenizer = target_tokenizer
+        self._source_tokenizer = source_tokenizer
+        self._target_tokenizer = target_tokenizer
         self.reader = reader
         self.engine = engine
         self.explainer = explainer
@@ -156,10 +156,16 @@ class Model:
         return constraint
 
     @property
-    def answer_tokenizer(self) -> Tokenizer:
+    def source_tokenizer(self) -> Tokenizer:
+        """The tokenizer of what it reads. Not for a model that reads no text."""
+        assert self._source_tokenizer is not None, "a model that reads text has no tokenizer. This is a bug."
+        return self._source_tokenizer
+
+    @property
+    def target_tokenizer(self) -> Tokenizer:
         """The tokenizer of what it writes. Not for a model that produces no text."""
-        assert self.target_tokenizer is not None, "a model that produces text has no tokenizer. This is a bug."
-        return self.target_tokenizer
+        assert self._target_tokenizer is not None, "a model that produces text has no tokenizer. This is a bug."
+        return self._target_tokenizer
 
     @property
     def engines(self) -> list[Engine]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft_server.api.message_schemas import reference
-from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokens
+from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokenize
 
 _TEXT, _INTEGER, _NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
 _OBJECT = {"type": "object"}
@@ -101,8 +101,8 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     audio.ENGLISH_PATH: ("Transcription", "VerboseTranscription"),
     rerank.RERANK_PATH: ("Ranking",),
     rerank.SCORE_PATH: ("ScoreList",),
-    tokens.CUT_PATH: ("TokenList",),
-    tokens.JOIN_PATH: ("JoinedText",),
+    tokenize.CUT_PATH: ("TokenList",),
+    tokenize.JOIN_PATH: ("JoinedText",),
 }
 
 

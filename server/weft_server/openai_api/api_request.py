@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Spelling = Callable[[int, bool], bytes | None]
 
 
-class Caller(Protocol):
+class ApiCaller(Protocol):
     """Makes the calls of one request. Each raises Refused, which is counted and logged already."""
 
     @property
@@ -57,7 +57,7 @@ class ApiRequest:
         priority: what the header `weft-priority` says, which holds already. Empty: nothing.
     """
 
-    caller: Caller
+    caller: ApiCaller
     task_of: Callable[[common_pb2.ModelSelector], common_pb2.Task.ValueType]
     spelling_of: Callable[[common_pb2.ResolvedModel], Spelling | None]
     call_format_of: Callable[[common_pb2.ModelSelector], str]

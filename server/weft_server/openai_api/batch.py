@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_server.api.refusal import Refused
-from weft_server.calls.batch import asked_together
+from weft_server.calls.concurrent_calls import asked_together
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.params import param_of
 

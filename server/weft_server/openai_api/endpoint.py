@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import JSON, LAST_PART, Operation
 from weft_server.api.message_schemas import SCHEMAS_AT, reference
-from weft_server.openai_api import audio, chat, completions, embeddings, rerank, tokens
+from weft_server.openai_api import audio, chat, completions, embeddings, rerank, tokenize
 from weft_server.openai_api.answer_schemas import SCHEMAS, answer_of
 from weft_server.openai_api.events import EVENT_STREAM
 from weft_server.openai_api.forms import FORM
@@ -100,8 +100,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     audio.ENGLISH_PATH: {"model": "NAME"},
     rerank.RERANK_PATH: {"model": "NAME", "query": "what is bread?", "documents": ["Bread is food.", "It rains."]},
     rerank.SCORE_PATH: {"model": "NAME", "text_1": "what is bread?", "text_2": ["Bread is food.", "It rains."]},
-    tokens.CUT_PATH: {"model": "en-es", "prompt": "we are eating bread"},
-    tokens.JOIN_PATH: {"model": "en-es", "tokens": [377, 219, 665]},
+    tokenize.CUT_PATH: {"model": "en-es", "prompt": "we are eating bread"},
+    tokenize.JOIN_PATH: {"model": "en-es", "tokens": [377, 219, 665]},
 }
 
 

@@ -10,7 +10,7 @@ import msgspec
 from weft_server.api.connection import SILENCE_S
 from weft_server.api.http_messages import HttpStream
 from weft_server.api.refusal import Refused
-from weft_server.openai_api.errors import error_body
+from weft_server.openai_api.error_bodies import error_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

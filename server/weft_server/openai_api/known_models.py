@@ -51,5 +51,7 @@ class KnownModels:
 
     def _vocabulary_of(self, resolved: common_pb2.ResolvedModel) -> Vocabulary | None:
         entry = self._models.at(resolved.name, resolved.version)
-        tokenizer = entry.model.target_tokenizer if entry and entry.model else None
-        return tokenizer.vocabulary if tokenizer else None
+        model = entry.model if entry else None
+        if model is None or not model.manifest.text.target_tokenizer:
+            return None
+        return model.target_tokenizer.vocabulary

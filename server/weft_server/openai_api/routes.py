@@ -12,12 +12,12 @@ from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.api.codecs import MAX_JSON_PARTS, num_json_parts
 from weft_server.api.connect_protocol import refuse_unknown
 from weft_server.api.http_messages import HttpResponse, Route
-from weft_server.calls.batch import most_together
+from weft_server.calls.concurrent_calls import most_together
 from weft_server.errors import CannotDecompress, InvalidRequest
-from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokens
+from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokenize
 from weft_server.openai_api.api_request import ApiRequest
 from weft_server.openai_api.endpoint import Endpoint, describe_endpoint
-from weft_server.openai_api.errors import error_response
+from weft_server.openai_api.error_bodies import error_response
 from weft_server.openai_api.forms import FORM
 from weft_server.openai_api.known_models import KnownModels
 from weft_server.transport.handlers import FIELD_BYTES
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from weft_server.api.http_messages import HttpRequest, Response
     from weft_server.api.refusal import Refusal
     from weft_server.models.registry import ModelRegistry
-    from weft_server.openai_api.api_request import Caller
+    from weft_server.openai_api.api_request import ApiCaller
 
 # Where the paths of gRPC's methods begin. All others are of this API.
 _OTHERS = ("/weft.", "/grpc.")
@@ -72,8 +72,8 @@ ENDPOINTS = (
         rerank.SCORE_PARAMS,
         aliases=rerank.SCORE_ALIASES,
     ),
-    Endpoint("POST", tokens.CUT_PATH, "Tokenize", tokens.tokenize, tokens.CUT_FIELDS, tokens.CUT_PARAMS),
-    Endpoint("POST", tokens.JOIN_PATH, "Detokenize", tokens.detokenize, tokens.JOIN_FIELDS, tokens.JOIN_PARAMS),
+    Endpoint("POST", tokenize.CUT_PATH, "Tokenize", tokenize.tokenize, tokenize.CUT_FIELDS, tokenize.CUT_PARAMS),
+    Endpoint("POST", tokenize.JOIN_PATH, "Detokenize", tokenize.detokenize, tokenize.JOIN_FIELDS, tokenize.JOIN_PARAMS),
 )
 
 
@@ -115,7 +115,7 @@ class _Served:
         # A flood gets the same few refusals again and again.
         self._refused = lru_cache(64)(lambda refusal: error_response(refusal, endpoint.params))
 
-    async def answer(self, request: HttpRequest, caller: Caller) -> Response:
+    async def answer(self, request: HttpRequest, caller: ApiCaller) -> Response:
         """Answer a request. Raises Refused and RequestError."""
         asked = ApiRequest(
             caller,

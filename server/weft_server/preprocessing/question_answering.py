@@ -63,9 +63,9 @@ class ExtractInput:
         They are of starting and of ending at a token. A span that is in several windows has its best score. That there
         is no answer is as probable as in the window where it is least so.
         """
-        assert self._joined is not None, "an input was not read. This is a bug."
-        places, first_token = np.array(self._joined.places), len(self._joined.before)
-        none = [0] if self._joined.begins_added else []
+        joined = self._read
+        places, first_token = np.array(joined.places), len(joined.before)
+        none = [0] if joined.begins_added else []
         found: dict[tuple[int, int], float] = {}
         least = 1.0
         for window, each in zip(self._windows, logits, strict=True):
@@ -86,9 +86,14 @@ class ExtractInput:
             for (start, end), score in best
         ]
 
-    def _ids(self, window: range) -> list[int]:
+    @property
+    def _read(self) -> Joined:
         assert self._joined is not None, "an input was not read. This is a bug."
-        return [*self._joined.before, *self._joined.ids[window.start : window.stop], *self._joined.behind]
+        return self._joined
+
+    def _ids(self, window: range) -> list[int]:
+        joined = self._read
+        return [*joined.before, *joined.ids[window.start : window.stop], *joined.behind]
 
 
 def windows_of(num_tokens: int, num_around: int, max_tokens: int, windowing: Windowing) -> list[range]:

@@ -64,21 +64,21 @@ _PARTICLES = ("と", "って")
 _LOOK = 32
 
 
-class TextPart(NamedTuple):
+class Sentence(NamedTuple):
     """A part of a text, and the white space before it."""
 
     gap: str
     text: str
 
 
-def sentences(text: str) -> list[TextPart]:
+def sentences(text: str) -> list[Sentence]:
     """Return the sentences of a text. Joined with their gaps they are the text, without white space around it."""
     end = len(text.rstrip())
     start = len(text) - len(text.lstrip())
     return list(_parts(text, start, end, _ends(text, start)))
 
 
-def divided(sentence: TextPart, fits: Callable[[str], bool], most_chars: int) -> Iterator[TextPart]:
+def divided(sentence: Sentence, fits: Callable[[str], bool], most_chars: int) -> Iterator[Sentence]:
     """Cut a sentence into the fewest parts that fit: behind its clauses, and where one is too long, between words.
 
     No text of over `most_chars` characters fits. A part without any white space is left as it is, and may not fit.
@@ -90,12 +90,12 @@ def divided(sentence: TextPart, fits: Callable[[str], bool], most_chars: int) ->
         window = text[start : start + most_chars + 1]
         is_last = start + len(window) == len(text)
         if is_last and fits(window):
-            yield TextPart(gap, window)
+            yield Sentence(gap, window)
             return
         # The point stands for what goes on: a pattern at the end of the window is not at the end of the text.
         rest = window if is_last else window + "."
         end, begin = _longest(rest, _CLAUSES, fits) or _longest(rest, _SPACES, fits) or _word(text[start:])
-        yield TextPart(gap, text[start : start + end])
+        yield Sentence(gap, text[start : start + end])
         # White space may go on behind the window.
         more = _SPACES.match(text, start + begin)
         following = more.end() if more else start + begin
@@ -127,14 +127,14 @@ def _ends(text: str, start: int) -> Iterator[tuple[int, int]]:
         yield mark.end(), mark.end()
 
 
-def _parts(text: str, start: int, end: int, cuts: Iterator[tuple[int, int]]) -> Iterator[TextPart]:
+def _parts(text: str, start: int, end: int, cuts: Iterator[tuple[int, int]]) -> Iterator[Sentence]:
     gap = ""
     for stop, begin in cuts:
         if start < stop < end:
-            yield TextPart(gap, text[start:stop])
+            yield Sentence(gap, text[start:stop])
             gap, start = text[stop:begin], begin
     if start < end:
-        yield TextPart(gap, text[start:end])
+        yield Sentence(gap, text[start:end])
 
 
 def _is_clear(mark: str) -> bool:

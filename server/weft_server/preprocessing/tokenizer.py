@@ -32,17 +32,17 @@ class TokenizerFailed(ValueError):
     """
 
 
-class Truncation(NamedTuple):
+class SourceTruncation(NamedTuple):
     """Where a text is cut, once it is tokenized: to how many tokens, special ones included, and at which side."""
 
     max_tokens: int
     direction: str
 
 
-def truncation_of(text: bundle_pb2.TextSpec) -> Truncation | None:
+def truncation_of(text: bundle_pb2.TextSpec) -> SourceTruncation | None:
     """Return where a model cuts a source, or None where it refuses one that is too long."""
     direction = truncation_direction(text)
-    return None if direction is None else Truncation(text.max_source_tokens, direction)
+    return None if direction is None else SourceTruncation(text.max_source_tokens, direction)
 
 
 class TokenSpan(NamedTuple):
@@ -79,7 +79,7 @@ class Joined(NamedTuple):
 class Tokenizer:
     """A Hugging Face tokenizers file. Thread-safe: encoding and decoding change nothing in it."""
 
-    def __init__(self, path: Path, truncation: Truncation | None = None) -> None:
+    def __init__(self, path: Path, truncation: SourceTruncation | None = None) -> None:
         """Read `path`. Its own truncation and padding are switched off: the manifest says whether a text is cut.
 
         Raises:
@@ -131,7 +131,7 @@ class Tokenizer:
         ids: list[int] = _one(self._tokenizer.encode_batch_fast, pair).ids
         return ids
 
-    def _cut_pair(self, pair: tuple[str, str], truncation: Truncation) -> list[int]:
+    def _cut_pair(self, pair: tuple[str, str], truncation: SourceTruncation) -> list[int]:
         """Do what the library does, which would join each part that it cuts off with each of the other text."""
         alone = partial(self._tokenizer.encode_batch_fast, add_special_tokens=False)
         first, second = (_one(alone, text) for text in pair)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft_proto.decoding import LENGTH_PENALTY, MAX_STOP_BYTES, MAX_STOP_STRINGS, SAMPLING
 from weft_proto.v1 import common_pb2
 from weft_server.errors import BundleError, InvalidRequest, require
-from weft_server.requests.phrases import PhraseReader
+from weft_server.requests.phrase_reader import PhraseReader
 from weft_server.requests.processors_config import RequestBounds, checked, rules_of, token_set
 from weft_server.sampling.beam_search import most_beams
 from weft_server.sequence import Beams, Decoding, EarlyStopping, Sampling

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft_proto.tasks import TASKS
 from weft_server.preprocessing.text_stream import TextStream
 from weft_server.requests.decoding_config import resolve_decoding
-from weft_server.requests.phrases import takes_long
+from weft_server.requests.phrase_reader import takes_long
 from weft_server.sequence import Decoding, FinishReason, Output, Sequence, Times
 
 if TYPE_CHECKING:
@@ -172,9 +172,7 @@ async def classify(
         reason = await sequence.reply.done()
     finally:
         model.engine.cancel(sequence)
-    values = sequence.reply.values
-    assert values is not None, "a classification ended without its answer. This is a bug."
-    return sequence, reason, values
+    return sequence, reason, sequence.reply.values
 
 
 async def complete(
@@ -222,7 +220,7 @@ async def complete(
 
 async def answer_in_pieces(model: Model, sequence: Sequence, *, streams: bool) -> AsyncGenerator[str | Completed]:
     """Yield a sequence's text as it comes (only if it `streams`), then its answer, cut by a stop string if one came."""
-    text = TextStream(model.answer_tokenizer, sequence.text_decoding.stop)
+    text = TextStream(model.target_tokenizer, sequence.text_decoding.stop)
     reply = sequence.reply
     seen = 0
     while not text.stopped:
@@ -255,7 +253,7 @@ def whole_answer(model: Model, sequence: Sequence, reason: FinishReason) -> Comp
     reply = sequence.reply
     if reply.outputs:
         return _several(model, sequence, reply.outputs)
-    text = model.answer_tokenizer.decode(reply.token_ids)
+    text = model.target_tokenizer.decode(reply.token_ids)
     return Completed(text, reply.token_ids, reply.log_probs, reason, (sequence,), reply.tops)
 
 
@@ -269,8 +267,8 @@ def _several(model: Model, sequence: Sequence, outputs: list[Output]) -> Complet
 
 def _read(model: Model, output: Output, stop: tuple[str, ...]) -> OtherAnswer:
     if not stop:
-        return OtherAnswer(model.answer_tokenizer.decode(output.token_ids), output)
-    text = TextStream(model.answer_tokenizer, stop)
+        return OtherAnswer(model.target_tokenizer.decode(output.token_ids), output)
+    text = TextStream(model.target_tokenizer, stop)
     text.push(output.token_ids)
     if not text.stopped:
         text.finish()

@@ -14,7 +14,7 @@ from weft_server.logits_processors.phrases import Banned, SequenceBias, Suppress
 if TYPE_CHECKING:
     from weft_proto.v1 import common_pb2
     from weft_server.logits_processors.base import Rule
-    from weft_server.requests.phrases import PhraseReader
+    from weft_server.requests.phrase_reader import PhraseReader
 
 
 class RequestBounds(NamedTuple):

@@ -98,7 +98,7 @@ def _checked_ids(ids: Any, vocab_size: int, most: int, field: str) -> list[int]:
 
 def _answer_ids(model: Model, text: str, field: str) -> list[int]:
     """Return the ids of a text as the model would produce it, with the first of its end tokens."""
-    ids = known(model.answer_tokenizer.encode_framed, text, field)
+    ids = known(model.target_tokenizer.encode_framed, text, field)
     if not ids:
         raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
     if max(ids) >= model.manifest.text.target_vocab_size:

@@ -15,7 +15,7 @@ from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.requests.decoding_config import resolve_decoding
 from weft_server.requests.generate import Completed, answer_in_pieces, wants_tokens, whole_answer
-from weft_server.requests.phrases import takes_long
+from weft_server.requests.phrase_reader import takes_long
 from weft_server.sequence import FinishReason, Sequence
 
 if TYPE_CHECKING:

@@ -80,9 +80,7 @@ async def match(call: RequestContext, model: Model, image: common_pb2.Image, tex
         part = missing[start : start + size]
         sequences = await _embed(call, model, texts, part)
         for index, sequence in zip(part, sequences, strict=True):
-            values = sequence.reply.values
-            assert values is not None, "a label was embedded without its vector. This is a bug."
-            found[index] = vector = LabelEmbedding(values, sequence.num_input_tokens)
+            found[index] = vector = LabelEmbedding(sequence.reply.values, sequence.num_input_tokens)
             kept.keep(call.tenant, texts[index], vector)
         embedded += sequences
     picture, reason, values = await classify(call, model, lambda wanted: model.reader.read_image(image, wanted))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from weft_proto.v1 import transcription_pb2
-    from weft_server.models.explainer import AttentionChoice, Explanation
+    from weft_server.models.explainer import AttentionChoice, Explainer, Explanation
     from weft_server.models.model import Model
     from weft_server.requests.generate import Completed
     from weft_server.sequence import Sequence
@@ -51,7 +51,6 @@ async def explain_text(
     alignment: common_pb2.Alignment, model: Model, done: Completed, reading: AttentionChoice
 ) -> None:
     """Fill in what each token of a finished text attended to."""
-    assert model.target_tokenizer is not None
     rows = model.target_tokenizer.pieces(done.token_ids)
     sequence = done.sequence
     await explain_rows(alignment, model, reading, sequence, rows, done.token_ids)
@@ -69,8 +68,7 @@ async def explain_rows(
 
     `token_ids` are those that were produced.
     """
-    explainer = model.explainer
-    assert explainer is not None, "this model has no explain graph. This is a bug."
+    explainer = _explainer_of(model)
 
     def fill() -> None:
         explanation = explainer.explain(sequence.source, token_ids, reading, sequence.prefix_ids, sequence.adapter)
@@ -84,9 +82,7 @@ async def explain_words(
     answer: transcription_pb2.TranscribeResponse, model: Model, done: Completed, reading: AttentionChoice
 ) -> None:
     """Fill in what each word of a recording's only window attended to, and so when it was said."""
-    explainer, sequence, tokenizer = model.explainer, done.sequence, model.target_tokenizer
-    assert explainer is not None, "this model has no explain graph. This is a bug."
-    assert tokenizer is not None
+    explainer, sequence, tokenizer = _explainer_of(model), done.sequence, model.target_tokenizer
 
     def fill() -> None:
         sound = sequence.source
@@ -102,6 +98,12 @@ async def explain_words(
 
     await explainer.work(fill)
     sequence.times.explained = time.monotonic()
+
+
+def _explainer_of(model: Model) -> Explainer:
+    """The explainer of a model for which `reading_of` has found a place."""
+    assert model.explainer is not None, "this model has no explain graph. This is a bug."
+    return model.explainer
 
 
 def _write(
@@ -123,5 +125,4 @@ def _write(
     elif isinstance(source, Sound):
         alignment.column_s, alignment.num_columns = source.position_s, source.num_positions
     else:
-        assert model.source_tokenizer is not None
         alignment.source_tokens.extend(model.source_tokenizer.pieces(source.array.tolist()))

@@ -59,7 +59,6 @@ async def answer_tag(models: ModelRegistry, call: RequestContext, request: class
     if kind is None:
         raise InvalidRequest("input", "is required: text or token_ids", "EMPTY_INPUT")
     model = await models.take(call, request.model, *METHODS["Tag"].tasks)
-    assert model.source_tokenizer is not None, "a tagger without its tokenizer was accepted. This is a bug."
     source = TagInput(model.reader, model.source_tokenizer, model.manifest.labels)
     with reading_of(model, request) as reading:
         read = (lambda _: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)

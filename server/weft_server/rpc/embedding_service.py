@@ -52,15 +52,16 @@ def _tasks_of(request: embedding_pb2.EmbedRequest) -> tuple[common_pb2.Task.Valu
         raise InvalidRequest("inputs", f"must be 1..{MAX_INPUTS}, not {count}", "INPUT_TOO_LONG")
     if count > 1 and request.HasField("explain"):
         raise InvalidRequest("explain", f"is for one input, and there are {count}")
-    found = [_TASKS.get(each.WhichOneof("input") or "") for each in request.inputs]
-    for index, tasks in enumerate(found):
+    found = []
+    for index, each in enumerate(request.inputs):
+        tasks = _TASKS.get(each.WhichOneof("input") or "")
         if tasks is None:
             raise InvalidRequest(f"inputs[{index}].input", "is required: text, token_ids or image", "EMPTY_INPUT")
+        found.append(tasks)
         if tasks != found[0]:
             why = "is of another kind than inputs[0]: all are texts, or all are pictures"
             field = f"inputs[{index}].{request.inputs[index].WhichOneof('input')}"
             raise InvalidRequest(field, why, "WRONG_INPUT_KIND")
-    assert found[0] is not None
     return found[0]
 
 

@@ -15,12 +15,9 @@ from weft_server.rpc.responses import about
 from weft_server.sequence import FinishReason
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from weft_server.models.registry import ModelRegistry
     from weft_server.models.request_context import RequestContext
     from weft_server.preprocessing.wanted import Wanted
-    from weft_server.sequence import Sequence
     from weft_server.source import Ids, Source
 
 # As in transformers' pipeline.
@@ -37,7 +34,6 @@ async def answer_extract(
 ) -> Any:
     """Answer with the most probable spans. Raises RequestError."""
     model = await models.take(call, request.model, *METHODS["Extract"].tasks)
-    assert model.source_tokenizer is not None, "an extractor without its tokenizer was accepted. This is a bug."
     top_k = request.top_k if request.HasField("top_k") else 1
     _check_within("top_k", top_k, MAX_ANSWERS)
     given = request.HasField("max_answer_tokens")
@@ -56,7 +52,7 @@ async def answer_extract(
 
     with reading_of(model, request) as reading:
         sequences = await run_together(call, model, 1, read)
-        logits = [_logits(sequence) for sequence in sequences]
+        logits = [sequence.reply.values for sequence in sequences]
 
         def answers(_: Wanted | None = None) -> list[classification_pb2.ExtractedAnswer]:
             return source.answers(
@@ -70,12 +66,6 @@ async def answer_extract(
             if reading:
                 await explain_rows(answer.alignment, model, reading, sequences[0], source.pieces())
     return answer
-
-
-def _logits(sequence: Sequence) -> np.ndarray:
-    values = sequence.reply.values
-    assert values is not None, "a window was read without its logits. This is a bug."
-    return values
 
 
 def _windowing(request: classification_pb2.ExtractRequest) -> Windowing:

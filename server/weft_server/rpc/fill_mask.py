@@ -37,7 +37,6 @@ async def answer_fill_mask(
 ) -> Any:
     """Answer with the most probable fillings of each mask. Raises RequestError."""
     model = await models.take(call, request.model, *METHODS["FillMask"].tasks)
-    assert model.source_tokenizer is not None, "a model without its tokenizer was accepted. This is a bug."
     text = model.manifest.text
     most = min(MAX_TOP_K, text.source_vocab_size)
     top_k = request.top_k if request.HasField("top_k") else min(DEFAULT_TOP_K, most)

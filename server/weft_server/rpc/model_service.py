@@ -49,9 +49,8 @@ class ModelAdminServicer:
 
     async def unload_model(self, _call: RequestContext, request: admin_pb2.UnloadModelRequest) -> Any:
         """Answer when the model's memory is free."""
-        name, version = _which(request)
-        assert version is not None
-        await self._lifecycle.unload(name, version)
+        name, _ = _which(request)
+        await self._lifecycle.unload(name, request.version)
         return admin_pb2.UnloadModelResponse()
 
     async def swap_model(self, _call: RequestContext, request: admin_pb2.SwapModelRequest) -> Any:

@@ -35,7 +35,6 @@ _REASONS = {
 
 async def write_completion(message: common_pb2.Completion, call: RequestContext, model: Model, done: Completed) -> None:
     """Fill in the finished answer."""
-    assert model.target_tokenizer is not None
     tokenizer = model.target_tokenizer
     message.CopyFrom(_completion_proto(call, model, done))
     num_steps = len(done.tops) + sum(len(other.output.tops) for other in done.others)
@@ -70,8 +69,6 @@ def add_tops(messages: Any, tokenizer: Tokenizer, tops: Iterable[tuple[list[int]
 
 def _completion_proto(call: RequestContext, model: Model, done: Completed) -> common_pb2.Completion:
     """The finished answer as a message, without the most probable tokens and other answers."""
-    assert done.sequence.decoding is not None
-    assert model.target_tokenizer is not None
     scored = done.sequence.wants_scores
     return common_pb2.Completion(
         text=done.text,
@@ -79,7 +76,7 @@ def _completion_proto(call: RequestContext, model: Model, done: Completed) -> co
         token_log_probs=done.log_probs if scored else (),
         tokens=model.target_tokenizer.pieces(done.token_ids) if scored else (),
         finish_reason=_REASONS[done.finish_reason],
-        decoding=_decoding_proto(done.sequence.decoding),
+        decoding=_decoding_proto(done.sequence.text_decoding),
         usage=common_pb2.Usage(
             input_tokens=done.num_input_tokens,
             output_tokens=done.num_output_tokens,

@@ -33,7 +33,6 @@ async def answer_score(models: ModelRegistry, call: RequestContext, request: sco
     sequence, source, token_ids, scores = await score(call, model, read, target, frame.prefix)
     log_probs = scores.log_probs.tolist()
     with finishing(model, (sequence,), FinishReason.STOP):
-        assert model.target_tokenizer is not None
         tokenizer = model.target_tokenizer
         usage = common_pb2.Usage(input_tokens=source.num_tokens, output_tokens=len(token_ids))
         answer = score_pb2.ScoreResponse(

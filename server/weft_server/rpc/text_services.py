@@ -216,7 +216,6 @@ class TranscriptionServicer(TextServicer):
             answer.duration_s = sound.duration_s
             segments = [Segment(sound.start_s, sound.end_s, part.text)]
             if timestamps:
-                assert model.target_tokenizer is not None
                 segments = list(segments_of(part.token_ids, sound, audio, model.target_tokenizer))
             for segment in segments:
                 answer.segments.add(**segment._asdict())

@@ -103,11 +103,8 @@ def _meant(name: str, task: common_pb2.Task.ValueType, asked: int, default: int)
 def _side_of(model: Model, which: int) -> TokenizerSide:
     text = model.manifest.text
     if which == _INPUT:
-        tokenizer, vocab_size, max_tokens = model.source_tokenizer, text.source_vocab_size, model.reader.max_tokens
-    else:
-        tokenizer, vocab_size, max_tokens = model.target_tokenizer, text.target_vocab_size, text.max_new_tokens
-    assert tokenizer is not None, "a text without its tokenizer was accepted. This is a bug."
-    return TokenizerSide(tokenizer, vocab_size, max_tokens)
+        return TokenizerSide(model.source_tokenizer, text.source_vocab_size, model.reader.max_tokens)
+    return TokenizerSide(model.target_tokenizer, text.target_vocab_size, text.max_new_tokens)
 
 
 def _check_messages(model: Model, which: int) -> None:

@@ -73,15 +73,16 @@ class Grammars:
     @property
     def takes_constraints(self) -> bool:
         """Whether constraints can be followed."""
-        return self._obstacle() is None
+        return self._usable()[0] is not None
 
     def open(self) -> None:
         """Make what all constraints share, if any can be followed. For 32,000 tokens it takes 0.3 s.
 
         For half of that time no other thread runs. So it is part of loading, and of no request.
         """
-        if self.takes_constraints:
-            self._opened = _Opened(self._vocabulary, self._vocab_size, self._thread_name)
+        vocabulary, _ = self._usable()
+        if vocabulary is not None:
+            self._opened = _Opened(vocabulary, self._vocab_size, self._thread_name)
 
     def build(
         self,
@@ -107,11 +108,9 @@ class Grammars:
             Overloaded: the machine is too busy to try it.
             DeadlineExpired: nobody waits for it any more.
         """
-        obstacle = self._obstacle()
-        if obstacle is not None:
+        vocabulary, obstacle = self._usable()
+        if vocabulary is None:
             raise CannotConstrain(obstacle)
-        vocabulary = self._vocabulary
-        assert vocabulary is not None
         specials = [("decoding.stop_token_ids", id_) for id_ in stop_ids]
         for other, id_ in (*specials, *(("decoding.forced_last_id", id_) for id_ in (last_id,) if id_ is not None)):
             if vocabulary.is_text(id_):
@@ -158,22 +157,20 @@ class Grammars:
         workers = opened.workers
         return Constraint(matcher, opened.lexicon, end_ids, workers, field, lambda: opened.give_up(workers))
 
-    def _obstacle(self) -> str | None:
-        """Why no constraint can be followed."""
+    def _usable(self) -> tuple[Vocabulary | None, str]:
+        """Return the vocabulary, or None and why no constraint can be followed."""
         if importlib.util.find_spec("llguidance") is None:
-            return "the server has no extra `constraints`: pip install 'weft-serving[constraints]'"
-        if self._vocabulary is None:
-            return f"model {self._model!r} cannot: its tokenizer does not tell what each token adds to a text"
-        return None
+            return None, "the server has no extra `constraints`: pip install 'weft-serving[constraints]'"
+        why = f"model {self._model!r} cannot: its tokenizer does not tell what each token adds to a text"
+        return self._vocabulary, why
 
 
 class _Opened:
     """What all constraints of a model share."""
 
-    def __init__(self, vocabulary: Vocabulary | None, vocab_size: int, thread_name: str) -> None:
+    def __init__(self, vocabulary: Vocabulary, vocab_size: int, thread_name: str) -> None:
         import llguidance  # noqa: PLC0415 - an extra
 
-        assert vocabulary is not None
         tokens = token_bytes(vocabulary, vocab_size)
         assert tokens is not None
         words, lexicon = lexicon_of(tokens)

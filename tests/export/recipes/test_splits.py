@@ -51,6 +51,7 @@ def test_docstrings_are_distinct_and_not_of_tests():
     assert len(read_topics()) > 50
 
 
+@pytest.mark.slow
 def test_every_topic_has_held_out_texts():
     """No label is missing from either part."""
     for held_out in (False, True):

@@ -14,9 +14,11 @@ from weft_export.converters.text.chat import TEMPLATE_FILE, read_chat
 from weft_export.converters.text.fast import JSON_FILE, as_it_is, made
 from weft_export.converters.text.kinds import M2M_100, MARIAN, SEGMENTED, class_of, kind_of
 from weft_export.converters.text.languages import Languages, languages_of, marian_languages
-from weft_export.converters.text.option_keys import CLEANS, CLEANS_BPE, OPTION_KEYS
 from weft_export.converters.text.settings import (
+    CLEANS,
+    CLEANS_BPE,
     CONFIG,
+    OPTION_KEYS,
     Names,
     TokenizerSettings,
     read_settings,

@@ -12,7 +12,6 @@ from tokenizers.processors import TemplateProcessing
 from weft_export.converters.text.added import Added, added_beside
 from weft_export.converters.text.fast import made
 from weft_export.converters.text.json_file import read_ids, read_object_if_there
-from weft_export.converters.text.language_codes import M2M_100, WMT_21
 from weft_export.converters.text.pieces import SPACE
 from weft_export.converters.text.settings import SPECIAL, Names, TokenizerSettings, text_of
 from weft_export.converters.text.spm_model import BPE, UNIGRAM, SpmModel, read_spm_model
@@ -20,6 +19,14 @@ from weft_export.converters.text.spm_text import MARK, decoder, matchable, norma
 from weft_export.converters.text.vocabulary import merges_of
 from weft_export.errors import CheckpointError
 
+# The languages that an M2M-100 knows without saying so in its files, in the order of their ids.
+_M2M_100 = """
+af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id ig
+ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so
+sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu
+"""
+M2M_100 = tuple(_M2M_100.split())
+WMT_21 = ("en", "ha", "is", "ja", "cs", "ru", "zh", "de")
 MARIAN_NAMES: Names = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
 M2M_NAMES: Names = {
     "bos_token": "<s>",

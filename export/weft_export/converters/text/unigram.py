@@ -8,7 +8,6 @@ from tokenizers.processors import PostProcessor
 
 from weft_export.converters.text.byte_level import bos_and_eos
 from weft_export.converters.text.kind import Additional, Joint, TokenizerKind, framed, template
-from weft_export.converters.text.language_codes import MBART, MBART_50
 from weft_export.converters.text.pieces import FAIRSEQ_NAMES, SPACE
 from weft_export.converters.text.settings import MAX_IDS, Names, Token, TokenizerSettings, text_of
 from weft_export.converters.text.vocabulary import Scores, Vocabulary
@@ -222,6 +221,18 @@ CAMEMBERT = TokenizerKind(
     further=lambda additional, _: _UNUSED if additional is None else additional,
     mask_takes_space=True,
 )
+# The languages that mBART knows without saying so in its files, in the order of their ids.
+_MBART = """
+ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO
+ru_RU si_LK tr_TR vi_VN zh_CN
+"""
+_MBART_50_MORE = """
+af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN
+th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI
+"""
+MBART = tuple(_MBART.split())
+MBART_50 = (*MBART, *_MBART_50_MORE.split())
+
 MBART_KIND = TokenizerKind(
     algorithm="Unigram",
     assemble=_assemble_mbart,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_proto.inference.open_inference_pb2 import ModelInferRequest, ModelInferResponse
 from weft_proto.v1 import common_pb2
-from weft_server.calls.batch import asked_together
+from weft_server.calls.concurrent_calls import asked_together
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.rpc.classification_service import answer_classify, answer_tag, choice_of
 from weft_server.rpc.embedding_service import answer_embed
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft_server.models.model import Model
     from weft_server.models.registry import ModelRegistry
     from weft_server.models.request_context import RequestContext
-    from weft_server.rpc.open_inference.signatures import Output, Signature
+    from weft_server.rpc.open_inference.signatures import OutputTensor, Signature
     from weft_server.rpc.open_inference.tensors import Input, Row
     from weft_server.rpc.open_inference.typed_requests import Element
 
@@ -119,10 +119,10 @@ class _Asking:
         return num_bytes, found
 
 
-def _wanted(request: ModelInferRequest, signature: Signature) -> Sequence[Output]:
+def _wanted(request: ModelInferRequest, signature: Signature) -> Sequence[OutputTensor]:
     """Return the outputs that a request wants. Raises InvalidRequest for unknown ones, and for one twice."""
     known = {output.name: output for output in signature.outputs}
-    wants: list[Output] = []
+    wants: list[OutputTensor] = []
     for index, wanted in enumerate(request.outputs):
         if wanted.name not in known:
             why = f"must be one of {', '.join(known)}, not {wanted.name[:64]!r}"

@@ -6,7 +6,7 @@ import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.inference import open_inference_pb2
-from weft_server.calls.batch import most_together
+from weft_server.calls.concurrent_calls import most_together
 from weft_server.errors import RequestError
 from weft_server.models.registry import not_ready
 from weft_server.rpc.health import LIVE, READY

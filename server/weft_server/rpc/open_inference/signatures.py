@@ -21,7 +21,7 @@ _ANY = -1
 TEXT, TEXT_PAIR, IMAGE = "text", "text_pair", "image"
 
 
-class Output(NamedTuple):
+class OutputTensor(NamedTuple):
     """An output tensor, [n] or [n, width]. `width` 0: it has one element for each of the inputs."""
 
     name: str
@@ -42,14 +42,14 @@ class Signature(NamedTuple):
     method: str
     ways: tuple[frozenset[str], ...]
     parameters: tuple[str, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputTensor, ...]
 
 
 _TEXT, _PAIR, _IMAGE = frozenset({TEXT}), frozenset({TEXT, TEXT_PAIR}), frozenset({IMAGE})
-_LABELS = (Output("label", BYTES, _ANY), Output("score", FP32, _ANY))
+_LABELS = (OutputTensor("label", BYTES, _ANY), OutputTensor("score", FP32, _ANY))
 # Texts have different numbers of tokens and spans, so those of one text are one element: a JSON array.
-_TAGS = (Output("tokens", BYTES), Output("spans", BYTES))
-_VECTORS = (Output("embedding", FP32, _ANY),)
+_TAGS = (OutputTensor("tokens", BYTES), OutputTensor("spans", BYTES))
+_VECTORS = (OutputTensor("embedding", FP32, _ANY),)
 SIGNATURES = {
     common_pb2.TASK_CLASSIFY_TEXT: Signature("Classify", (_TEXT, _PAIR), ("top_k", "prompt_name"), _LABELS),
     common_pb2.TASK_CLASSIFY_IMAGE: Signature("Classify", (_IMAGE,), ("top_k",), _LABELS),

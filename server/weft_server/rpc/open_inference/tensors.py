@@ -18,7 +18,7 @@ from weft_server.rpc.responses import packed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft_server.rpc.open_inference.signatures import Output
+    from weft_server.rpc.open_inference.signatures import OutputTensor
 
     Element = bytes | memoryview
     from collections.abc import Iterable, Iterator
@@ -109,7 +109,7 @@ def _cut(raw: bytes, count: int, index: int) -> list[memoryview]:
 
 
 def add_output(
-    response: open_inference_pb2.ModelInferResponse, output: Output, rows: Sequence[Any], *, raw: bool
+    response: open_inference_pb2.ModelInferResponse, output: OutputTensor, rows: Sequence[Any], *, raw: bool
 ) -> None:
     """Add an output tensor, given the row of each input: bytes, a list of them, or float32 [width]."""
     shape = [len(rows), len(rows[0])] if output.width else [len(rows)]

@@ -1,1 +1,0 @@
-"""What a command shows and hears beside its work."""
