@@ -38,7 +38,7 @@ from weft_server.openai_api.routes import openai_routes, refuse_path
 from weft_server.process.background_tasks import BackgroundTasks
 from weft_server.process.exit_codes import ExitCode
 from weft_server.process.failpoints import POINTS
-from weft_server.process.service_manager import notify
+from weft_server.process.sd_notify import notify
 from weft_server.rpc.grpc_server import GrpcServer
 from weft_server.rpc.health import Health
 from weft_server.rpc.interceptor import Interceptor

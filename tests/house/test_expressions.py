@@ -39,7 +39,7 @@ SERVER = {
     "auth/grants.py _MODEL": ("fullmatch", run("a"), run("a:")),
     "auth/grants.py _RATE": ("fullmatch", run("1"), run("1/")),
     "auth/tokens.py _DIGEST": ("fullmatch", run("a")),
-    "calls/access_log.py _TRACEPARENT": (
+    "calls/trace_context.py _TRACEPARENT": (
         "fullmatch", run("0"), run("-", f"01-{'a' * 32}-{'b' * 16}-01"), run("\n", f"01-{'a' * 32}-{'b' * 16}-01-")),
     "auth/tokens.py _COMMENT": ("sub", run(" "), run("# "), run("#")),
     "checks/packages.py _REQUIREMENT": ("fullmatch", run("a"), run("[", "a"), run("1", "a>=")),
@@ -119,6 +119,7 @@ EXPORT = {
     "up/hub.py _NAME": ("fullmatch", run("a"), run("a/"), run("a", "a/", "!")),
     "up/kept.py '[^a-z0-9._-]+'": ("sub", run("!"), run("!a")),
     r"wrapping/picture_options.py '(\\d{1,6})(?:x(\\d{1,6}))?'": ("fullmatch", run("1"), run("1x")),
+    "converters/classes.py _TWOFOLD": ("fullmatch", run("For"), run("ForMaskedLM", end="!")),
     "converters/gguf/names.py _PART": ("fullmatch", run("a"), run("-00001-of-"), run("-00001-of-00001")),
     "converters/gguf/tokens.py _LLAMA3_WORDS": ("split", run(" ", "a", "a"), run("\t"), run("!\n", end="a"),
         run("aA1")),
@@ -158,6 +159,8 @@ RECIPES = {
 # adapter says by an expression of its own which layers it is of; a flag of the command line.
 OURS = {
     "client/weft_bench/arrivals.py number",
+    # Of the kind of _TWOFOLD there, one after the other.
+    "export/weft_export/converters/classes.py classes",
     "export/weft_export/converters/filling.py pattern",
     "export/weft_export/adapters/modules.py kind.conv1d",
     "export/weft_export/adapters/modules.py pattern",
