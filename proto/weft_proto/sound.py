@@ -68,12 +68,9 @@ def audio_fault(spec: bundle_pb2.AudioSpec, text: bundle_pb2.TextSpec) -> str | 
     tags = [each.tag.lower() for each in spec.languages]
     ids = [*(each.token_id for each in spec.languages), *_given(spec).values()]
     longest = bool(tags) + len(_given(spec).keys() - {"translate_id"})
-    is_small, hops = spec.fft_size < _FEWEST_SAMPLES, 0 < spec.hop_size <= spec.fft_size
-    shares = spec.num_positions and spec.num_frames % spec.num_positions == 0
+    if fault := size_fault(spec):
+        return f"audio: {fault}"
     faults = {
-        f"fft_size is {spec.fft_size}, not an even number of at least {_FEWEST_SAMPLES}": is_small or spec.fft_size % 2,
-        f"hop_size is {spec.hop_size}, not in [1, fft_size]": not hops,
-        f"num_frames is {spec.num_frames}, no multiple of num_positions, {spec.num_positions}": not shares,
         "default_language is none of languages": spec.default_language and spec.default_language.lower() not in tags,
         "it has default_to_english without translate_id": spec.default_to_english and not spec.HasField("translate_id"),
         "it has default_without_task with default_language or default_to_english": spec.default_without_task
@@ -87,6 +84,17 @@ def audio_fault(spec: bundle_pb2.AudioSpec, text: bundle_pb2.TextSpec) -> str | 
         and longest + text.max_new_tokens > text.max_total_tokens,
     }
     return next((f"audio: {fault}" for fault, holds in faults.items() if holds), None)
+
+
+def size_fault(spec: bundle_pb2.AudioSpec) -> str | None:
+    """Say what is wrong with the sizes of an AudioSpec, or None."""
+    if spec.fft_size < _FEWEST_SAMPLES or spec.fft_size % 2:
+        return f"fft_size is {spec.fft_size}, not an even number of at least {_FEWEST_SAMPLES}"
+    if not 0 < spec.hop_size <= spec.fft_size:
+        return f"hop_size is {spec.hop_size}, not in [1, fft_size]"
+    if not spec.num_positions or spec.num_frames % spec.num_positions:
+        return f"num_frames is {spec.num_frames}, no multiple of num_positions, {spec.num_positions}"
+    return None
 
 
 def _timestamp_faults(spec: bundle_pb2.AudioSpec, text: bundle_pb2.TextSpec) -> dict[str, bool]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import numpy as np
 import onnx
@@ -237,9 +238,10 @@ def test_what_no_graph_has_is_not_left_out(tmp_path):
     (tmp_path / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
     with pytest.raises(CheckpointError, match="a module of the kind 'Dense'; only Transformer, Pooling, Normalize"):
         read_beside(tmp_path)
-    (tmp_path / "config.json").write_text('{"problem_type": "multi_label_classification"}')
-    with pytest.raises(CheckpointError, match="problem_type 'multi_label_classification' cannot be wrapped"):
-        read_beside(tmp_path)
+    for value in ("multi_label_classification", ["odd"]):
+        (tmp_path / "config.json").write_text(json.dumps({"problem_type": value}))
+        with pytest.raises(CheckpointError, match=re.escape(f"problem_type {value!r} cannot be wrapped")):
+            read_beside(tmp_path)
 
 
 def test_a_directory_without_one_clear_file_is_refused(tmp_path):

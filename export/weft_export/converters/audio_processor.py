@@ -11,11 +11,14 @@ from weft_export.converters.processor_keys import SAMPLE_RATE, SOUND_KEYS, read_
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_export.families.speech import STRIDE
-from weft_proto.sound import num_timestamps
+from weft_proto.bundle_rules import LIMITS
+from weft_proto.sound import num_timestamps, size_fault
 from weft_proto.v1 import bundle_pb2
 
 _TRANSCRIBE, _TRANSLATE = "transcribe", "translate"
 _FORCED = "forced_decoder_ids"
+# Sizes of a spec, by their keys there.
+_SIZES = {"num_mels": "feature_size", "fft_size": "n_fft", "hop_size": "hop_length"}
 # Whisper's words for its languages, and the codes in their tokens. A space is written as _.
 _NAMES = """
 english en chinese zh german de spanish es russian ru korean ko french fr japanese ja portuguese pt turkish tr
@@ -139,9 +142,20 @@ def read_audio_spec(hf: HfCheckpoint) -> bundle_pb2.AudioSpec:
         num_frames=num_frames,
         num_positions=num_frames // STRIDE,
     )
+    _check_sizes(place, spec)
     _add_tokens(spec, hf)
     add_defaults(spec, hf)
     return spec
+
+
+def _check_sizes(place: str, spec: bundle_pb2.AudioSpec) -> None:
+    """Raise CheckpointError for sizes that no bundle may have, by their keys."""
+    for name, key in _SIZES.items():
+        value, limit = getattr(spec, name), LIMITS["AudioSpec"][name]
+        if not limit.least <= value <= (limit.most or value):
+            raise CheckpointError(f"{place}: {key} is {value}, not in [{limit.least:.0f}, {limit.most:.0f}]")
+    if fault := size_fault(spec):
+        raise CheckpointError(f"{place}: n_fft, hop_length and chunk_length do not go together: {fault}")
 
 
 def _add_tokens(spec: bundle_pb2.AudioSpec, hf: HfCheckpoint) -> None:

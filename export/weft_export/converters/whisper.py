@@ -25,7 +25,7 @@ def sizes(hf: HfCheckpoint) -> SpeechConfig:
     spec = read_audio_spec(hf)
     num_mels, num_positions = fields.whole("num_mel_bins", 80), fields.whole("max_source_positions", 1500)
     if spec.num_mels != num_mels:
-        raise fields.wrong("num_mel_bins", f"is {num_mels}, and the feature extractor makes {spec.num_mels}")
+        raise fields.wrong("num_mel_bins", f"is {num_mels}, and feature_size of the extractor is {spec.num_mels}")
     if spec.num_positions != num_positions:
         raise fields.wrong("max_source_positions", f"is {num_positions}; recordings become {spec.num_positions}")
     style = Style(activation=fields.among("activation_function", ACTIVATIONS, "gelu"))

@@ -69,7 +69,7 @@ def read_beside(given: Path) -> Beside:
     task = next((task for ending, task in _TASKS.items() if name.endswith(ending)), None)
     pooling = given / _POOLING_CONFIG
     tokenizer, processor = given / "tokenizer.json", given / "preprocessor_config.json"
-    if config.get("problem_type") not in {None, "single_label_classification"}:
+    if config.get("problem_type") not in (None, "single_label_classification"):
         raise CheckpointError(f"{given}: a model of problem_type {config['problem_type']!r:.80} cannot be wrapped")
     modules = _modules(given / "modules.json")
     if task is None and modules:

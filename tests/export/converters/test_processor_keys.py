@@ -143,6 +143,16 @@ def test_recordings_are_padded_behind(whisper):
         heard(whisper)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("n_fft", 2), ("n_fft", 401), ("n_fft", 8192), ("feature_size", 2), ("hop_length", 4097)]
+)
+def test_a_size_that_no_bundle_may_have_is_refused_by_its_key(key, value, whisper):
+    """It is the file's own key, and not the field of the bundle that it would become."""
+    (whisper / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR | {key: value}))
+    with pytest.raises(CheckpointError, match=rf"preprocessor_config\.json: {key}"):
+        heard(whisper)
+
+
 def test_filters_that_an_older_library_saved_change_nothing(whisper):
     """Its class makes them anew of the other keys."""
     (whisper / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR | {"mel_filters": [[0.0] * 201] * MELS}))
