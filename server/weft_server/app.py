@@ -129,6 +129,8 @@ class App:
         self._draining = asyncio.Event()
         # Why the server ends by itself. The exit code is 1 then.
         self._failure = ""
+        # What systemd has to hear: nothing while models load.
+        self._phase = ""
         self._background = BackgroundTasks(self._fail, self._tell_health)
         self._watchdog = Watchdog(self.models, config.step_timeout_s, fail=self._fail, also=self._go_on)
 
@@ -241,7 +243,8 @@ class App:
             await self.health.set_ready(serving=True)
             _log.info("ready", models=len(self.models.entries))
         # A bundle that is refused keeps no other one from being asked.
-        notify("READY=1", f"STATUS={why or 'ready'}")
+        self._phase = "READY=1"
+        self._tell_manager()
 
     async def _load_entry(self, entry: RegistryEntry) -> None:
         await load_entry(entry, self.config, self.metrics, self._placement)
@@ -275,9 +278,15 @@ class App:
     async def _go_on(self) -> None:
         """At each beat, see that probes are answered, on both ports, and that systemd knows of it."""
         if not self.why_not_live():
-            notify("WATCHDOG=1")
+            self._tell_manager("WATCHDOG=1")
         self.http.supervise()
         await self._tell_health()
+
+    def _tell_manager(self, *states: str) -> None:
+        """Tell systemd how the server is. Each beat says it again: one that does not listen may hear the next."""
+        if self._phase:
+            states = (*states, self._phase, f"STATUS={self.why_not_ready() or 'ready'}")
+        notify(*states)
 
     async def _tell_health(self) -> None:
         await self.health.set_live(serving=not self.why_not_live())
@@ -302,9 +311,10 @@ class App:
         4. Close the listener.
         """
         _log.info("draining", active=self.gate.num_active)
-        notify("STOPPING=1", "STATUS=draining")
         self.metrics.set_draining()
         await self.health.drain()
+        self._phase = "STOPPING=1"
+        self._tell_manager()
         await asyncio.sleep(self.config.drain_delay_s)
         await self.health.refuse()
         self.gate.refuse()

@@ -35,11 +35,11 @@ def test_systemd_hears_how_the_server_is(demo_repository, tmp_path, manager):
     (models / "broken" / "1" / "bundle.json").write_text("{}")
     (models / "topics").symlink_to(demo_repository / "topics")
     with ServerProcess(models) as server:
-        *before, (ready, status) = hear(manager, "READY=1")
+        *before, (*_, ready, status) = hear(manager, "READY=1")
         assert "READY=1" == ready
         assert status.startswith("STATUS=model broken version 1: ")
         assert [["WATCHDOG=1"]] * len(before) == before
-        hear(manager, "WATCHDOG=1")
+        assert ["WATCHDOG=1", ready, status] == hear(manager, "WATCHDOG=1")[-1]
         server.process.send_signal(signal.SIGTERM)
         assert ["STOPPING=1", "STATUS=draining"] == hear(manager, "STOPPING=1")[-1]
         assert 0 == server.process.wait(60)

@@ -186,8 +186,9 @@ def test_how_a_call_failed_is_on_its_span(monkeypatch, repository, receiver):
         ("CANCELLED", "CANCELLED", 0),
         (None, "METHOD_NOT_FOUND", 0),
     ] == told
-    # The stage in which it ended is its last one.
-    assert "decode" == list(receiver.stages(gone))[-2]
+    # It ended while it was written, or while the last of that was on its way.
+    assert list(receiver.stages(gone))[-1] in {"decode", "respond"}
+    assert "decode" in receiver.stages(gone)
 
 
 def test_callers_say_what_is_sampled(monkeypatch, repository, receiver):

@@ -95,6 +95,8 @@ def test_a_template_of_other_words_has_no_format(name, tmp_path):
     """How a model writes a call is said of no template that does not say it, nor of one that tells of no functions."""
     assert "" == chat_of(TEMPLATES[name], tmp_path).call_format
     assert "" == chat_of("<tool_call>{{ messages[0].content }}", tmp_path).call_format
+    for other in ("<function=f>", "<arg_key>"):
+        assert "" == chat_of(f"<tool_call>{other}{{{{ tools }}}}{{{{ messages[0].content }}}}", tmp_path).call_format
 
 
 DEEP = '{"a":' * 2000 + "1" + "}" * 2000
@@ -111,9 +113,9 @@ WRONG = [
         for schema in ("[]", "{", "1", '{"a": NaN}', '{"a": 1e999}', f'{{"a": {"1" * 301}}}', '{"a": "\\ud800"}', DEEP)
     ),
     ("hermes", [{"calls": [{"name": "f", "arguments": "a"}]}], [], "turns[0].calls[0].arguments", "INVALID_FIELD"),
-    ("hermes", [{"calls": [{"name": "f", "id": "x" * 65}]}], [], "turns[0].calls[0].id", "INVALID_FIELD"),
+    ("hermes", [{"calls": [{"name": "f", "id": "x" * 129}]}], [], "turns[0].calls[0].id", "INVALID_FIELD"),
     ("hermes", [{"calls": [{}]}], [], "turns[0].calls[0].name", "INVALID_FIELD"),
-    ("hermes", [{"call_id": "x" * 65}], [], "turns[0].call_id", "INVALID_FIELD"),
+    ("hermes", [{"call_id": "x" * 129}], [], "turns[0].call_id", "INVALID_FIELD"),
 ]
 
 

@@ -27,7 +27,7 @@ from weft_server.openai_api import (
     rerank,
     text_answers,
     text_requests,
-    tokens,
+    tokenize,
 )
 from weft_server.openai_api.fields import RequestFields
 from weft_server.openai_api.routes import ENDPOINTS, openai_routes
@@ -268,7 +268,7 @@ def test_the_scores_of_an_echoed_prompt_are_bounded():
 def test_other_large_answers_are_written_aside(monkeypatch):
     """Tokens, and documents that were judged."""
     seen, name = [], "_whole"
-    for module in (tokens, rerank):
+    for module in (tokenize, rerank):
         made = getattr(module, name)
         monkeypatch.setattr(
             module,

@@ -275,7 +275,7 @@ def test_a_picture_is_asked_of_a_model_that_sees():
         (common_pb2.TASK_GENERATE, user(TEXT, IMAGE), "messages[0].content"),
         (common_pb2.TASK_CLASSIFY_TEXT, user(TEXT), "model"),
         (common_pb2.TASK_GENERATE, user({"type": "input_audio"}), "messages[0].content[0].type"),
-        (common_pb2.TASK_GENERATE, [{"role": "tool", "content": "a"}], "messages[0].role"),
+        (common_pb2.TASK_GENERATE, [{"role": "tool", "content": "a"}], "messages[0].tool_call_id"),
         (common_pb2.TASK_CAPTION, user({"type": "image_url", "image_url": {"url": "http://a/b.png"}}),
          "messages[0].content[0].image_url.url"),
         (common_pb2.TASK_CAPTION, user({"type": "image_url", "image_url": {"url": "http://a;base64,AAAA"}}),

@@ -30,7 +30,7 @@ def toy(tmp_path_factory):
 def test_lanes_share_the_slots(toy, tmp_path, slots, num_lanes, expected):
     """All of them, as evenly as can be. A lane that is made anew has as many."""
     graphs = SimpleNamespace(
-        manifest=toy.manifest, places=range(1), open=lambda *_: toy.session, bundle=SimpleNamespace(name="toy")
+        manifest=toy.manifest, places=range(1), open_needed=lambda *_: toy.session, bundle=SimpleNamespace(name="toy")
     )
     config = read_config(repository=tmp_path, slots=slots)
     lanes = paged_lanes(graphs, num_lanes, config, Metrics().for_model("toy", 1, "generate"))

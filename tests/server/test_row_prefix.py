@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rows_of_logits import NO_END, candidates_of, settings_of
-from weft_server.sampling.row_prefix import Bounds, Cuts, _sum, draw_of_best
+from weft_server.sampling.row_prefix import Bounds, Cuts, _look, _sum, draw_of_best
 from weft_server.sampling.sampler import _full_row, sample, uniform
 from weft_server.sampling.truncation import Truncation
 
@@ -111,3 +111,30 @@ def test_a_row_of_few_tokens_ends_the_search():
 
     assert draw_of_best(logits, Cuts(1.0, 0, 1.0, 0.5, ALL), 0.9, np.inf, None) is None
     assert draw_of_best(logits, Cuts(1.0, 0, 1.0, 0.0, ALL), 1 - 2**-53, 0.0, None) is None
+
+
+def test_a_late_cut_is_made_where_its_tokens_are_certain():
+    """Two bounds of a nucleus may draw one token, and a nucleus between them another: then all tokens are weighed."""
+    logits = flat_rows(40)
+    cuts = Cuts(1.0, 0, 0.6, 0.0, Truncation(0.5, 0, 0))
+    totals = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True)).sum(axis=1)
+
+    exact = [draw_of_best(row, cuts, 0.5, 1.0, Bounds(*[total] * 2)) for row, total in zip(logits, totals, strict=True)]
+    wide = [
+        _look(row, row.max(), cuts, 0.5, 1.0, Bounds.around(total, 0.05))
+        for row, total in zip(logits, totals, strict=True)
+    ]
+
+    assert None not in exact
+    assert {None} < set(wide)
+    told = [(token, each) for token, each in zip(exact, wide, strict=True) if each is not None]
+    assert all(token == each for token, each in told)
+
+
+def test_a_search_that_cannot_end_is_not_begun(monkeypatch):
+    """For cuts by entropy alone, and for a top-k that is more than is looked at."""
+    monkeypatch.setattr("weft_server.sampling.row_prefix._look", None)
+    logits = flat_rows(1)[0]
+
+    assert draw_of_best(logits, Cuts(1.0, 0, 1.0, 0.0, Truncation(0.5, 0, 0)), 0.5, 1.0, None) is None
+    assert draw_of_best(logits, Cuts(1.0, VOCAB // 8 + 1, 1.0, 0.0, ALL), 0.5, 1.0, None) is None

@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from structlog.testing import capture_logs
 
 from weft_server.calls.call_spans import CallSpans
 from weft_server.checks.settings import look_at_tracing
@@ -56,6 +57,26 @@ def test_what_is_not_spoken_is_told(variables, named, monkeypatch):
     (finding,) = look_at_tracing(None)
     assert ("warning", "traces") == finding[:2]
     assert tracing.open_tracing(variables) is None
+
+
+def test_what_opentelemetry_refuses_keeps_no_server_from_serving(monkeypatch):
+    """A variable of its own with a wrong value: the log says it."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli")
+    with capture_logs() as logs:
+        assert tracing.open_tracing(ENDPOINT) is None
+    assert ["traces are not sent"] == [each["event"] for each in logs]
+
+
+def test_a_tracestate_that_is_none_is_not_repeated(caplog):
+    """OpenTelemetry warns with the text that a caller sent. Nothing of it comes to the log."""
+    opened = tracing.open_tracing(ENDPOINT)
+    try:
+        call = RequestContext("Classify")
+        call.traceparent, call.tracestate = f"00-{'a' * 32}-{'b' * 16}-01", "told by a stranger"
+        CallSpans(opened.tracer).record(call, "OK", "")
+    finally:
+        opened.close()
+    assert "stranger" not in caplog.text
 
 
 def test_what_is_not_installed_is_told(monkeypatch):

@@ -132,6 +132,8 @@ def test_bytes_behind_a_message_are_not_taken(patient):
 
 def test_who_goes_leaves_nothing(patient):
     """A connection that closes with messages half sent takes them with it. The calls count as cancelled."""
+    # What tests before it left has to be counted.
+    patient.wait_until(lambda: at_rest(patient))
     before = patient.metric("weft_requests_total", code="CANCELLED")
     with RawCaller(patient.target) as caller:
         for _ in range(8):

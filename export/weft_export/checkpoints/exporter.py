@@ -10,7 +10,7 @@ import weft_export
 import weft_proto
 from weft_export.checkpoints.files import read_file
 from weft_export.errors import CheckpointError
-from weft_export.families.registry import family_entries
+from weft_export.families.entries import family_entries
 from weft_proto.bundle_rules import CONFIG_FILE
 
 # onnxruntime-gpu stands in the place of onnxruntime.

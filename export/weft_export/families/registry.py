@@ -6,15 +6,14 @@ The module of a family is imported when a checkpoint names it. Another package s
     bag_of_words = "bag_of_words:FAMILY"
 """
 
-import sys
 from collections.abc import Iterator, Mapping
-from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.families.classifier import Classifier
+from weft_export.families.entries import family_entries
 from weft_export.families.family import Family
 from weft_export.families.writer import Writer
 from weft_proto.tasks import TASKS
@@ -102,17 +101,6 @@ def family_of(name: object) -> Family:
             return family
     known = ", ".join(sorted(FAMILIES.keys() | plugged_names()))
     raise CheckpointError(f"unknown family {name!r:.60}; known are {known}")
-
-
-def family_entries() -> tuple[EntryPoint, ...]:
-    """Return what other packages say that they bring. Nothing of them is imported here."""
-    return _entries(tuple(sys.path))
-
-
-@cache
-def _entries(_: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Read what is installed. It takes some milliseconds, so it is done once for each sys.path."""
-    return tuple(entry_points(group="weft.families"))
 
 
 def plugged_names() -> set[str]:

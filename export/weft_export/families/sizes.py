@@ -53,6 +53,7 @@ LIMITS = {
             "d_attention",
             "d_maxout",
             "head_dim",
+            "cut",
             "padding",
         ),
         WIDTH,

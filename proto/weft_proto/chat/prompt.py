@@ -20,6 +20,8 @@ _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 # Where a template tells how to write a call: what it says, and what that form is called.
 _CALL_FORMATS = (("<tool_call>", "hermes"), ('"parameters": dictionary of argument name', "llama3"))
+# Inside <tool_call>, as others than Hermes write it.
+_OTHER_FORMATS = ("<function=", "<arg_key>")
 
 
 class PromptTemplate:
@@ -45,7 +47,8 @@ class PromptTemplate:
             self.takes_functions = "tools" in self._template.reads
             self.takes_calls = "tool_calls" in self._template.reads
             known = (name for said, name in _CALL_FORMATS if said in source)
-            self.call_format = next(known, "") if self.takes_functions else ""
+            is_known = self.takes_functions and not any(said in source for said in _OTHER_FORMATS)
+            self.call_format = next(known, "") if is_known else ""
             self.render(_PLAIN, Meter())
         except UnicodeDecodeError as error:
             raise NoTemplate(f"{spec.template} is not UTF-8") from error

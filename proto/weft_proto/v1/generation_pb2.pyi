@@ -36,7 +36,7 @@ class Message(_message.Message):
     content: _builtins.str
     """content is what is said; it may be empty. A special token of the model that it spells out is read as that token."""
     call_id: _builtins.str
-    """call_id is that of the call whose result this message is; at most 64 characters, empty unless its role says so."""
+    """call_id is that of the call whose result this message is; at most 128 characters, empty unless its role says so."""
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___FunctionCall]:
         """calls are those of functions that this message made, at most 128; empty unless a model made it. They are for a template that
@@ -99,7 +99,7 @@ class FunctionCall(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """id names the call, for the message with its result; at most 64 characters, may be empty."""
+    """id names the call, for the message with its result; at most 128 characters, may be empty."""
     name: _builtins.str
     """name is that of the function. Required."""
     arguments: _builtins.str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     # Where a message stands: the place of the one around it, its field there, and which of those it is.
     _Place = tuple["_Place | None", "MessageField", int]
 
-# Of a message and of all messages inside. The largest that the other bounds allow has 11,300.
+# Of a message and of all messages inside. The other bounds allow 11,300, and more only to turns with many calls.
 MAX_FIELDS = 16_384
 # So many packed numbers count as one more field: each takes up to 12 bytes, and a field some 40.
 NUMBERS_OF_A_FIELD = 256

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
@@ -99,7 +100,7 @@ def _attributes(call: RequestContext, code: str, reason: str) -> dict[str, Any]:
     usage = call.usage
     name, version, _ = call.metrics.labels if call.metrics else ("", "", "")
     said: dict[str, Any] = {
-        "client.address": call.peer.rpartition(":")[0].partition(":")[2].strip("[]"),
+        "client.address": unquote(call.peer.partition(":")[2]).rpartition(":")[0].strip("[]"),
         "weft.request_id": call.request_id,
         "weft.tenant": call.tenant,
     }

@@ -47,7 +47,8 @@ class ApiRequest:
         caller: makes its calls.
         task_of: what the model that a selector means does; TASK_UNSPECIFIED where there is none.
         spelling_of: what gives the bytes of a model's tokens, see there. None where the model is there no more.
-        call_format_of: how the model that a selector means writes calls of functions, see Model.call_format.
+        call_format_of: how the model that a selector means writes calls of functions, see Model.call_format. None if
+            it is not there.
         has_seams: whether a token of a model adds other text behind a text than where it begins one.
         request_id: what the request is called.
         body: what was sent, whole.
@@ -60,7 +61,7 @@ class ApiRequest:
     caller: ApiCaller
     task_of: Callable[[common_pb2.ModelSelector], common_pb2.Task.ValueType]
     spelling_of: Callable[[common_pb2.ResolvedModel], Spelling | None]
-    call_format_of: Callable[[common_pb2.ModelSelector], str]
+    call_format_of: Callable[[common_pb2.ModelSelector], str | None]
     has_seams: Callable[[common_pb2.ResolvedModel], bool]
     request_id: str
     body: bytes = b""

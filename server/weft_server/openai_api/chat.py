@@ -175,7 +175,7 @@ async def chat_completions(http: ApiRequest) -> Response:
     if call:
         call.constrain(request.decoding)
         answers, params = ToolCallAnswers(http, asked, call, scored=bool(asked.logprobs)), params | TOOL_PARAMS
-    elif offered:
+    elif offered and call_format is not None:
         answers = AutoToolAnswers(http, asked, _reader_of(call_format, offered), scored=bool(asked.logprobs))
     try:
         if asked.stream:

@@ -26,12 +26,12 @@ class KnownModels:
         entry = self._meant(allowed, selector)
         return entry.task if entry else common_pb2.TASK_UNSPECIFIED
 
-    def call_format_of(self, allowed: AllowedModels, selector: common_pb2.ModelSelector) -> str:
-        """Return its Model.call_format, also while it sleeps."""
+    def call_format_of(self, allowed: AllowedModels, selector: common_pb2.ModelSelector) -> str | None:
+        """Return its Model.call_format, also while it sleeps. None: it is not there."""
         entry = self._meant(allowed, selector)
         if entry and entry.model:
             return entry.model.reader.call_format
-        return entry.card.call_format if entry and entry.card else ""
+        return entry.card.call_format if entry and entry.card else None
 
     def spelling_of(self, resolved: common_pb2.ResolvedModel) -> Spelling | None:
         """Return what gives the bytes of its tokens."""

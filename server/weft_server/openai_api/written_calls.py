@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from weft_server.errors import InvalidRequest
+from weft_server.openai_api.once import check_once
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
@@ -42,7 +45,8 @@ class CallReader(ABC):
         try:
             written = msgspec.json.decode(text, type=kind)
             msgspec.json.decode(written.arguments, type=dict)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            check_once(bytes(written.arguments))
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError, InvalidRequest):
             return None
         return WrittenCall(written.name, bytes(written.arguments).decode()) if written.name in self._names else None
 
@@ -89,6 +93,9 @@ class HermesReader(CallReader):
     def _blocks(self) -> Iterator[str | WrittenCall]:
         while (begin := self._held.find(_BEGIN)) >= 0 and (end := self._held.find(_END, begin)) >= 0:
             call = self._call(self._held[begin + len(_BEGIN) : end], _Hermes)
+            # An answer may speak of the mark before it calls.
+            if call is None and (last := self._held.rfind(_BEGIN, begin + 1, end)) > 0:
+                call, begin = self._call(self._held[last + len(_BEGIN) : end], _Hermes), last
             end += len(_END)
             said = self._trimmed(self._held[:begin].rstrip() if call else self._held[:end])
             self._held = self._held[end:]

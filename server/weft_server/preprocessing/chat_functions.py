@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 MAX_FUNCTIONS = 128
 # Of a schema, and of a call's arguments.
 MAX_JSON_BYTES = 65_536
-MAX_CALL_ID_CHARS = 64
+# One that the server gives has a request's id in it.
+MAX_CALL_ID_CHARS = 128
 # A template may print a number again and again.
 _MAX_DIGITS = 300
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")

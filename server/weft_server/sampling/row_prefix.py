@@ -59,6 +59,9 @@ def draw_of_best(logits: Floats, cuts: Cuts, u: float, last_gap: float, known: B
     The last candidate lies `last_gap` below the best. `known` are bounds of the sum at the row's temperature, if it has
     any yet.
     """
+    has_end = cuts.top_k or cuts.top_p < 1 or cuts.min_p > 0
+    if cuts.top_k > len(logits) // _MOST_OF_ROW or not (has_end or cuts.late.cuts_nothing):
+        return None
     peak = logits.max()
     token = _look(logits, peak, cuts, u, last_gap, known) if known else None
     return _look(logits, peak, cuts, u, last_gap, _sum(logits, peak, cuts.temperature)) if token is None else token
@@ -78,7 +81,7 @@ def _look(logits: Floats, peak: np.float32, cuts: Cuts, u: float, depth: float, 
         best = _Best.of(logits, ids, peak, cuts.temperature)
         low, high = (best.drawn(total, cuts, u) for total in bounds)
         if low is not None and high is not None:
-            return int(best.ids[low]) if low == high else None
+            return int(best.ids[low[0]]) if low == high else None
     return None
 
 
@@ -111,8 +114,11 @@ class _Best(NamedTuple):
         np.exp(weights, out=weights)
         return cls(ids, weights, np.cumsum(weights))
 
-    def drawn(self, total: float, cuts: Cuts, u: float) -> int | None:
-        """Return the place of the drawn token if all weigh `total`. None: it may lie behind these, or be cut there."""
+    def drawn(self, total: float, cuts: Cuts, u: float) -> tuple[int, int] | None:
+        """Return the place of the drawn token if all weigh `total`. None: it may lie behind these, or be cut there.
+
+        Behind it is how many tokens the late cuts looked at: one more may change what they leave.
+        """
         num = len(self.ids)
         end: int | None = None
         if cuts.top_k > num:
@@ -130,7 +136,9 @@ class _Best(NamedTuple):
                 return None
             end = enough if end is None else min(end, enough)
         if not cuts.late.cuts_nothing:
-            return None if end is None else draw(self.weights[:end], cuts.late, u)
+            return None if end is None else (draw(self.weights[:end], cuts.late, u), end)
         mass = total if end is None else float(self.reached[end - 1])
         place = int(np.searchsorted(self.reached, u * mass, side="right"))
-        return min(place, end - 1) if end is not None else place if place < num else None
+        if end is not None:
+            return min(place, end - 1), 0
+        return (place, 0) if place < num else None

@@ -5,16 +5,21 @@ Nothing of OpenTelemetry is imported unless a variable asks for traces. It is th
 
 from __future__ import annotations
 
+import logging
 import threading
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import structlog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace import TracerProvider
+
+_log = structlog.get_logger(__name__)
 
 _EXPORTER = "OTEL_TRACES_EXPORTER"
 _DISABLED = "OTEL_SDK_DISABLED"
@@ -81,12 +86,18 @@ def open_tracing(variables: Mapping[str, str]) -> Tracing | None:
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
 
+    # It repeats a tracestate that is none, whoever sent it.
+    logging.getLogger("opentelemetry.trace.span").setLevel(logging.ERROR)
     ours: dict[str, Any] = {"service.name": "weft", "service.version": version("weft-serving")}
     # The variables win.
     resource = Resource.create(ours).merge(OTELResourceDetector().detect())
-    exporter = OTLPSpanExporter()
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    try:
+        exporter = OTLPSpanExporter()
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    except Exception as error:  # noqa: BLE001 - each of its variables says in its own way that it is wrong
+        _log.warning("traces are not sent", why=f"{type(error).__name__}: {error}")
+        return None
     return Tracing(provider, exporter)
 
 
