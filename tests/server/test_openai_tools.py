@@ -138,6 +138,14 @@ def test_a_model_that_is_told_of_functions_may_call_them(fields):
     assert "length" == cut["choices"][0]["finish_reason"]
 
 
+@pytest.mark.parametrize("fields", AUTO)
+def test_a_model_that_is_not_there_is_told_by_its_call(fields):
+    """How it writes calls is not known, and is no reason to refuse the choice: the call says what is missing."""
+    caller = Scripted(answered("No."))
+    asyncio.run(Client(caller, call_format=None).post(CHAT, **ASK | fields))
+    assert 1 == len(caller.asked)
+
+
 @pytest.mark.parametrize("size", [1, 7, 1000])
 @pytest.mark.parametrize("text", [f"So:\n{HERMES}\n{HERMES}", HERMES, "No <tool_", "No.", ""])
 def test_a_stream_of_calls_joins_to_the_whole_answer(text, size):

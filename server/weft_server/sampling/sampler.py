@@ -105,7 +105,7 @@ def sample(
     for row in undecided:
         logits = candidates.logits[row]
         banned = end_ids if barred[row] else end_ids[:0]
-        token = _of_row_prefix(candidates, settings, row, uniforms[row]) if not len(banned) else None
+        token = _of_row_prefix(logits, candidates, settings, row, uniforms[row]) if not len(banned) else None
         if token is None:
             if count:
                 count("draw" if settings.temperature[row] else "min_new_tokens")
@@ -229,11 +229,10 @@ def _tail_bounds(
     return np.minimum(low, high), high
 
 
-def _of_row_prefix(candidates: Candidates, settings: Settings, row: int, u: float) -> int | None:
-    """Draw from all logits of one row by the uniform number `u`, as deep as is needed. None: this does not decide."""
+def _of_row_prefix(logits: Floats, candidates: Candidates, settings: Settings, row: int, u: float) -> int | None:
+    """Draw from all logits [vocab] of one row by `u`, as deep as is needed. None: that does not decide."""
     if settings.temperature[row] == 0:
         return None
-    vocab = candidates.logits.shape[1]
     temperature = float(settings.temperature[row])
     best = candidates.topk_logits[row]
     known = None
@@ -241,12 +240,12 @@ def _of_row_prefix(candidates: Candidates, settings: Settings, row: int, u: floa
         known = Bounds.around(float(np.exp(np.float64(candidates.logsumexp[row]) - best[0])), _LOGSUMEXP_ERROR)
     cuts = Cuts(
         temperature,
-        top_k if (top_k := int(settings.top_k[row])) < vocab else 0,
+        top_k if (top_k := int(settings.top_k[row])) < len(logits) else 0,
         float(settings.top_p[row]),
         float(settings.min_p[row]),
         settings.cuts(row),
     )
-    return draw_of_best(candidates.logits[row], cuts, u, float(best[0] - best[-1]), known)
+    return draw_of_best(logits, cuts, u, float(best[0] - best[-1]), known)
 
 
 def _full_row(logits: Floats, settings: Settings, row: int, banned_ids: Ints, u: float) -> int:
