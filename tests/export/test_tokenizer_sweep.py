@@ -261,6 +261,7 @@ FEW = [
     ("gpt2", Change(SPECIAL, {"add_bos_token": True}, ("add_bos_token",))),
     ("llama", Change(SPECIAL, {"add_bos_token": None}, ("add_bos_token",))),
     ("bert", Change(CONFIG, {"clean_up_tokenization_spaces": True}, ("clean_up_tokenization_spaces",))),
+    ("whisper", Change(CONFIG, {"added_tokens_decoder": {}}, ("added_tokens_decoder",))),
     ("bert", Change(CONFIG, {"added_tokens_decoder": {"-1": token("a")}}, ("added_tokens_decoder",))),
 ]
 

@@ -35,6 +35,7 @@ _KINDS: Mapping[str, tuple[str, str]] = {
     "Qwen2Tokenizer": ("byte_level", "QWEN2"),
     "RobertaTokenizer": ("byte_level", "ROBERTA"),
     "T5Tokenizer": ("unigram", "T5"),
+    "WhisperTokenizer": ("byte_level", "WHISPER"),
     "XLMRobertaTokenizer": ("unigram", "XLMR"),
 }
 
