@@ -360,7 +360,7 @@ class App:
     def _http_server(self) -> HttpServer:
         host, port = self.config.host, self.config.http_port
         try:
-            pages = Endpoints(self.metrics.registry, self.why_not_live, self.why_not_ready, self.access)
+            pages = Endpoints(self.metrics, self.why_not_live, self.why_not_ready, self.access)
             return HttpServer(host, port, pages, self.credentials)
         except OSError as error:
             raise ConfigError(
