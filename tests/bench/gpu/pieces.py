@@ -6,11 +6,12 @@ from typing import NamedTuple
 import numpy as np
 from bare import Bare
 from beside import first_tokens
+from block_steps import block_steps
 from drawn import drawn_rates
 from kernel_times import kernel_times, missing_profiler
 from others import missing, transformers_rates, vllm_rates
 from proof import agreement, parity
-from shapes import bundle_of, write, write_paged
+from shapes import bundle_of, paged_bundle_of, write, write_paged
 from starts import firsts, kernels
 from steps import copy_bandwidth, measure
 
@@ -113,11 +114,18 @@ def _beside(place, shape):
     return first_tokens(place.bundle(shape), place.device, place.scale, rows)
 
 
-def _blocks(place, shape):
+def _blocks(place, shape, *, captures=False):
     if place.device.kind == "cpu":
         return [{"left out": "no CPU has kernels for caches in blocks"}]
-    rows = min(32, max(place.scale.in_flight))
-    return first_tokens(write_paged(place.folder, shape, place.precision), place.device, place.scale, rows)
+    rows, device = min(32, max(place.scale.in_flight)), replace(place.device, captures=captures)
+    bundle = paged_bundle_of(place.folder, shape, place.precision)
+    if not bundle.is_dir():
+        write_paged(place.folder, shape, place.precision)
+    return [*first_tokens(bundle, device, place.scale, rows), *block_steps(bundle, device, place.scale)]
+
+
+def _blocks_captured(place, shape):
+    return _blocks(place, shape, captures=True)
 
 
 def _transformers(place, shape):
@@ -155,6 +163,9 @@ PIECES = {
         10,
         "a first token sooner than from slots, as pieces share steps",
         _blocks,
+    ),
+    "blocks-captured": Piece(
+        "And captured?", 5, "a step as long as a captured one over slots: it is one launch", _blocks_captured
     ),
     "transformers": Piece("What does transformers do?", 8, "fewer tokens per second at every number", _transformers),
     "vllm": Piece("What does vLLM do?", 8, "as many tokens per second at 1 and 8, more at 128 and 256", _vllm),
