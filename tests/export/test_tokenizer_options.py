@@ -103,6 +103,14 @@ def test_a_named_token_without_content_is_refused_by_file_and_name(file, tmp_pat
         our_ids(tmp_path)
 
 
+def test_a_refused_further_token_is_told_with_each_key_that_may_have_it(tmp_path):
+    """A list of one file goes on with that of another."""
+    write(tmp_path, *OLDER["nllb"]())
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"extra_special_tokens": [""]}))
+    with pytest.raises(CheckpointError, match=r"additional_special_tokens or extra_special_tokens has an empty token"):
+        our_ids(tmp_path)
+
+
 def test_qwen_finds_special_tokens_as_they_are(tmp_path):
     """Its class adds them once more, without what a file says of the spaces around them."""
     model_type, options, files = OLDER["qwen2"]()
@@ -205,6 +213,9 @@ def test_new_special_tokens_get_their_ids_in_the_order_of_transformers(tmp_path)
         ("m2m_100", "eos_token", "zzz"),
         ("bert", "extra_special_tokens", [""]),
         ("bert", "additional_special_tokens", [""]),
+        ("nllb", "model_specific_special_tokens", {"mask_token": "a"}),
+        ("nllb", "extra_special_tokens", {"mask_token": "a"}),
+        ("nllb", "additional_special_tokens", ["a"]),
     ],
 )
 def test_a_special_token_that_is_none_is_refused_by_its_name(kind, key, value, tmp_path):

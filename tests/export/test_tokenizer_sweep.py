@@ -40,6 +40,8 @@ LISTS = [
     {"image_token": "a"}, {"image_token": "<new>"},
     {"image_token": token("a", "lstrip", typed=True)}, {"image_token": None}, {"image_token": 3}, {"mask_token": "a"},
 ]  # fmt: skip
+# A class that a change names may have other files.
+NO_FILE = ("has neither", "has no tokenizer.json", "No such file")
 LISTED = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 # Tokens by their names, of which a class may ask for some.
 OWN = ("image_token", "cls_token_2", "add_bos_token", "add_eos_token", "mask_token_sent")
@@ -143,7 +145,7 @@ def fault(directory, change):
         except CheckpointError as error:
             return (
                 None
-                if any(name in str(error) for name in (*change.names, "has neither", "has no tokenizer.json"))
+                if any(name in str(error) for name in (*change.names, *NO_FILE))
                 else f"refused without its name: {error}"
             )
         if any(name in note for name in change.names for note in notes):

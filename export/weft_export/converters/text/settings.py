@@ -148,6 +148,7 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
         said |= {name: value for name, value in special.items() if name != "extra_special_tokens"}
         if "extra_special_tokens" in special:
             more = special["extra_special_tokens"]
+            extra_key = "extra_special_tokens" if extra_key not in options else f"{extra_key} or extra_special_tokens"
             said["extra_special_tokens"] = _extra_list(said) + _typed(more) if isinstance(more, list) else more
         added = _loose_tokens(directory, said, tokenizer_json)
     by_text = {str(token): token for token in added.values()}
@@ -157,12 +158,13 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
     extra = said.get("extra_special_tokens")
     # Tokens of one model have names. What the file calls so counts where nothing else names such a token.
     own = said.get("model_specific_special_tokens") if set(named) <= set(NAMES) else None
+    own_key = "model_specific_special_tokens"
     if isinstance(extra, dict):
-        own, extra = extra, None
+        own, own_key, extra = extra, extra_key, None
     elif "extra_special_tokens" in said:
         extra = extra or []  # null, too, stands in the place of a class's own
     if isinstance(own, dict):
-        named |= {name: _token(directory / CONFIG, name, value) for name, value in own.items()}
+        named |= _own_tokens(directory, own_key, own)
     return TokenizerSettings(
         where=directory,
         options=options,
@@ -218,6 +220,13 @@ def _named(said: Mapping[str, Any]) -> list[str]:
     """The names of special tokens: the usual ones, and those that only some models have, such as image_token."""
     own = [name for name, value in said.items() if name.endswith("_token") and isinstance(value, str | dict)]
     return [*(name for name in NAMES if name in said), *(name for name in own if name not in NAMES)]
+
+
+def _own_tokens(directory: Path, key: str, own: Mapping[str, Any]) -> dict[str, Token | None]:
+    """Read tokens that a file lists by names that only some models have. A class may have no second of the others."""
+    if again := [name for name in NAMES if name in own]:
+        raise CheckpointError(f"{directory}: {key} names {again[0]}, which is a key of its own")
+    return {name: _token(directory / CONFIG, name, value) for name, value in own.items()}
 
 
 def _extra_list(said: Mapping[str, Any]) -> list[Any]:
