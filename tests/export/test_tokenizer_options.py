@@ -163,7 +163,7 @@ def test_a_usual_special_token_that_is_none_is_told(kind, tmp_path):
     directory = write(tmp_path, *OLDER[kind]())
     (directory / MAP).write_text(json.dumps({"unk_token": "a"}))
     (note,) = our_ids(directory)[1]
-    assert note == "unk_token is 'a': '<unk>' is no special token then, and is written into answers as it is"
+    assert "unk_token is 'a': '<unk>' is no special token then, and is written into answers as it is" == note
 
 
 FLAGS = ("lstrip", "rstrip", "normalized", "single_word")
