@@ -36,9 +36,12 @@ TOKENS = [
 LISTS = [
     None, [], "a", True, {}, ["a"], ["<new>"], ["<new>", "a"], ["<new>", "<new>"], [""], [3], [None],
     *([token("a", *flags, typed=typed)] for flags in ((), *((flag,) for flag in FLAGS)) for typed in (True, False)),
-    ["a", token("a", "lstrip", typed=True)], {"image_token": "a"}, {"image_token": "<new>"},
+    ["a", token("a", "lstrip", typed=True)], [{"content": "a", "lstrip": True}], [{"content": "<new>"}],
+    {"image_token": "a"}, {"image_token": "<new>"},
     {"image_token": token("a", "lstrip", typed=True)}, {"image_token": None}, {"image_token": 3}, {"mask_token": "a"},
 ]  # fmt: skip
+# A class that a change names may have other files.
+NO_FILE = ("has neither", "has no tokenizer.json", "No such file")
 LISTED = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 # Tokens by their names, of which a class may ask for some.
 OWN = ("image_token", "cls_token_2", "add_bos_token", "add_eos_token", "mask_token_sent")
@@ -60,7 +63,8 @@ def options(given):
     for key in sorted({*given, *OPTION_KEYS} - apart):
         yield from (Change(CONFIG, given | {key: value}, (key,)) for value in VALUES)
     for name in ["x", None, "", 3, "PreTrainedTokenizerFast", *CLASSES]:
-        yield Change(CONFIG, given | {"tokenizer_class": name}, ("tokenizer_class", "class"))
+        told = ("tokenizer_class", "class", *([name] if name in CLASSES else []))
+        yield Change(CONFIG, given | {"tokenizer_class": name}, told)
 
 
 def named(file, given):
@@ -71,7 +75,9 @@ def named(file, given):
         for key in ("do_lower_case", "add_prefix_space", "split_special_tokens", "legacy", "new_of_version_9"):
             yield from (Change(file, given | {key: value}, (key,)) for value in (True, False))
     for key in LISTED:
-        yield from (Change(file, given | {key: value}, (key,)) for value in LISTS)
+        # Tokens that have names are told by these.
+        names = [(key, *value) if isinstance(value, dict) else (key,) for value in LISTS]
+        yield from (Change(file, given | {key: value}, told) for value, told in zip(LISTS, names, strict=True))
     for values in (["a"], ["<new>"], []):
         both = {"additional_special_tokens": values, "extra_special_tokens": ["é"]}
         yield Change(file, given | both, tuple(both))
@@ -139,7 +145,7 @@ def fault(directory, change):
         except CheckpointError as error:
             return (
                 None
-                if any(name in str(error) for name in (*change.names, "has neither", "has no tokenizer.json"))
+                if any(name in str(error) for name in (*change.names, *NO_FILE))
                 else f"refused without its name: {error}"
             )
         if any(name in note for name in change.names for note in notes):

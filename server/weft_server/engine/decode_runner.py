@@ -25,7 +25,7 @@ from weft_server.runtime.next_tokens import NextTokens
 from weft_server.runtime.states import HostStates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from collections.abc import Sequence as Many
 
     from weft_server.engine.prefill_chunks import PrefillChunk
@@ -303,7 +303,7 @@ class DecodeRunner:
             yield
 
     def _warm_decodes(self) -> Iterator[None]:
-        sizes = sorted(set(self._batches) - {0})
+        sizes = self._in_order(set(self._batches) - {0})
         for reads_all in self._readings:
             self._slots.reads_all[:] = reads_all
             for num_rows in sizes[-1:] if reads_all and self._device.in_place else sizes:
@@ -320,11 +320,11 @@ class DecodeRunner:
         self._slots.memory_lengths[0] = self._num_places
         for reads_all in self._readings[:1] if self._device.in_place else self._readings:
             self._slots.reads_all[:] = reads_all
-            for length in self._chunks.buckets:
+            for length in self._in_order(self._chunks.buckets):
                 if self._max_question and length > min(self.question_piece, 2 * self._max_question):
-                    break
+                    continue
                 if length >= 2 * self._max_total:
-                    break  # one of a smaller bucket has been as long as the cache
+                    continue  # one of a smaller bucket is as long as the cache
                 token_ids = np.full(min(length, self._max_total), self._pad_id)
                 # On a device, the first tokens of a prompt take another kernel than later ones.
                 for past in (0,) if self._device.in_place else (0, length):
@@ -335,6 +335,13 @@ class DecodeRunner:
                 self._slots.past_lengths[:] = 0
         self._slots.reads_all[:] = False
         self._slots.memory_lengths[0] = 1
+
+    def _in_order(self, sizes: Iterable[int]) -> list[int]:
+        """Return sizes of runs in the order of their first runs.
+
+        On a device large ones come first. Small ones then find room in what these leave, and it gives less memory.
+        """
+        return sorted(sizes, reverse=not self._device.in_place)
 
     @property
     def _readings(self) -> list[bool]:

@@ -60,7 +60,8 @@ def paged_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
     """
     manifest = graphs.manifest
     size = pool_size(manifest, config, num_lanes)
-    decoders = [graphs.open_needed(bundle_pb2.GRAPH_ROLE_DECODER, place) for place in graphs.places]
+    captures = graphs.device.captures
+    decoders = [graphs.open_needed(bundle_pb2.GRAPH_ROLE_DECODER, place, captures=captures) for place in graphs.places]
 
     def make(index: int) -> PagedLane:
         decoder = decoders[index % len(decoders)]

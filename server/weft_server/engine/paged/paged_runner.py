@@ -119,11 +119,16 @@ class PagedRunner:
         return padded, self._next.read(shape.num_rows, num_read, reads_all=reads_all)
 
     def first_runs(self) -> Iterator[None]:
-        """Run each shape, a run a turn: once with candidates alone, and once with all logits."""
+        """Run each shape, a run a turn: once with candidates alone, and once with all logits.
+
+        Runs without prompts are captured, if the session captures: later ones of their size replay them. Large ones go
+        first. Small ones then find room in what these leave, and the device gives less memory.
+        """
         for reads_all in (True,) if self._asking.always_all else (False, True):
             for shape in self.shapes.all():
                 self._packing(shape).rehearse(self._max_total)
-                self._bind(shape, reads_all=reads_all).run()
+                bound = self._bind(shape, reads_all=reads_all)
+                (bound.capture if shape.decodes else bound.run)()
                 if reads_all:
                     # On a device a row is fetched by a graph of its own, which takes memory the first time.
                     np.asarray(self._next.read(shape.num_rows, 1, reads_all=True).logits[0])
@@ -131,8 +136,10 @@ class PagedRunner:
 
     def _packing(self, shape: Shape) -> Packing:
         if shape not in self._packings:
-            size = self.pool.size
-            self._packings[shape] = Packing(shape, self.table.shape[1], size.block_tokens, self._pad_id, self._device)
+            # A row has one token, and no more than the longest has. How few the longest of them has is not known.
+            fixed = (1, self._max_total, 0) if self._device.captures and shape.decodes else None
+            width, tokens = self.table.shape[1], self.pool.size.block_tokens
+            self._packings[shape] = Packing(shape, width, tokens, self._pad_id, self._device, fixed_bounds=fixed)
         return self._packings[shape]
 
     def _bind(self, shape: Shape, *, reads_all: bool) -> BoundSession:
