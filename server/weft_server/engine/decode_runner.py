@@ -54,13 +54,15 @@ class DecodeRunner:
         slots: Slots,
         mixed: Session | None = None,
         *,
+        best: Session | None = None,
         shapes: RunShapes = EXACT,
         is_biased: bool = False,
         max_drafts: int = 0,
     ) -> None:
-        """`shapes` are those of the encoder's runs. `is_biased` says what `attends_with_bias` says of the decoder.
+        """`best` is as in FullLogits. `shapes` are those of the encoder's runs.
 
-        A run of `verify` reads at most `max_drafts` drafts.
+        `is_biased` says what `attends_with_bias` says of the decoder. A run of `verify` reads at most `max_drafts`
+        drafts.
         """
         self.encoder = encoder
         self.shapes = shapes
@@ -107,7 +109,7 @@ class DecodeRunner:
         vocab = manifest.text.target_vocab_size
         num_candidates = candidates_of(manifest)
         self._next = NextTokens(max(slots.num_slots, 1 + max_drafts), num_candidates, vocab, device)
-        self._asking = FullLogits(manifest, decoder, num_candidates)
+        self._asking = FullLogits(manifest, decoder, best, num_candidates)
 
         self._chunks = PrefillChunks(
             device,
@@ -184,7 +186,7 @@ class DecodeRunner:
         """
         past = int(self._slots.past_lengths[slot])
         chunk = self._chunks.filled(token_ids, past, int(self._slots.memory_lengths[slot]))
-        reads_all = self._reads_all(slot, slot + 1)
+        reads_all = self._asking.prompts_read_all or self._reads_all(slot, slot + 1)
         key = (slot, chunk.bucket, self.states.flip, reads_all)
         if key not in self._prefills:
             self._prefills[key] = self._bind(slot, slot + 1, chunk.columns.rows(0, 1), reads_all=reads_all)
@@ -318,7 +320,8 @@ class DecodeRunner:
 
     def _warm_prefills(self) -> Iterator[None]:
         self._slots.memory_lengths[0] = self._num_places
-        for reads_all in self._readings[:1] if self._device.in_place else self._readings:
+        is_one_kind = self._device.in_place or self._asking.prompts_read_all
+        for reads_all in self._readings[:1] if is_one_kind else self._readings:
             self._slots.reads_all[:] = reads_all
             for length in self._in_order(self._chunks.buckets):
                 if self._max_question and length > min(self.question_piece, 2 * self._max_question):
@@ -368,7 +371,7 @@ class DecodeRunner:
         inputs |= columns
         inputs |= self._told(reads_all=reads_all)
         written |= self._next.blocks(stop - start, reads_all=reads_all)
-        return self._decoder.bind(inputs, written)
+        return self._asking.session(reads_all=reads_all).bind(inputs, written)
 
     def _bind_mixed(self, num_rows: int, chunk: PrefillChunk, *, reads_all: bool) -> BoundSession:
         assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
