@@ -22,7 +22,7 @@ def stepped(writer, *, reads_all):
     with counting() as counts:
         found = writer.runner.decode(3)
     verify_clean(counts)
-    return found.topk_logits.tobytes(), found.topk_ids.tolist(), found.logsumexp, counts
+    return found.topk_logits, found.topk_ids, found.logsumexp, counts
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -31,7 +31,10 @@ def test_a_greedy_step_computes_no_more_than_it_needs(bundles, precision):
     writer = Writer(bundles("pydocs", precision), device="cuda")
     best, best_ids, unknown, few = stepped(writer, reads_all=False)
     whole, ids, known, many = stepped(writer, reads_all=True)
-    assert (whole, ids) == (best, best_ids)
+    # The model has one end token, so the best but one may be needed.
+    assert (3, 2) == best.shape == best_ids.shape
+    assert whole[:, :2].tobytes() == best.tobytes()
+    np.testing.assert_array_equal(ids[:, :2], best_ids)
     # The softmax of all logits, and what is picked of it.
     assert few.kernels + 4 < many.kernels
     assert np.isnan(unknown).all()
@@ -51,7 +54,7 @@ def test_both_graphs_have_the_same_weights(bundles):
     path = bundles("pydocs", "fp16") / "decoder.onnx"
     verify_device(CUDA)
     before = held()["allocated_bytes"]
-    decoder = open_decoder(path, 1, CUDA, Halt())
+    decoder = open_decoder(path, 1, CUDA, Halt(), 2)
     assert decoder.best is not None
     taken = held()["allocated_bytes"] - before
     weights = path.with_name("decoder.onnx.data").stat().st_size
