@@ -1,6 +1,6 @@
 """A CUDA device for real: what the CPU cannot rehearse. Without one, skipped with the reason.
 
-Last run on 2026-11-26 on an H200: all but the last two, for which no time was left.
+Last run on an H200: on 2026-11-26 all but the last two, and those on 2026-11-27.
 """
 
 import asyncio

@@ -16,6 +16,7 @@ class Disproof(Exception):
 def generated(bare, prompts, num_new):
     """Greedy tokens [prompts, num_new] of one batch, and the logits [prompts, num_new, vocab] that they came from."""
     slots, runner = bare.opened(len(prompts))
+    slots.reads_all[:] = True
     tokens, logits = [], [[] for _ in prompts]
     for slot, prompt in enumerate(prompts):
         _, candidates = runner.prefill(slot, prompt)
