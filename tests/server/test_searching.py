@@ -8,10 +8,10 @@ import pytest
 
 from loaded import Loaded, ask, golden_request
 from weft_proto.v1 import common_pb2
-from weft_server.engine.decode_runner import candidates_of
 from weft_server.errors import InvalidRequest
 from weft_server.models.request_context import RequestContext
 from weft_server.requests.generate import complete, input_of
+from weft_server.runtime.next_tokens import candidates_of
 
 Beams = common_pb2.Beams
 TEXT = "The dog eats. A big cat sleeps here! Two birds"

@@ -17,15 +17,15 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.engine.full_logits import FullLogits
 from weft_server.engine.prefill_chunks import PREFILL_CHUNK, PrefillChunks
-from weft_server.engine.run_shapes import EXACT
+from weft_server.engine.run_shapes import EXACT, first_run_order
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns
 from weft_server.runtime.device_states import DeviceStates
-from weft_server.runtime.next_tokens import NextTokens
+from weft_server.runtime.next_tokens import NextTokens, best_of, candidates_of
 from weft_server.runtime.states import HostStates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from collections.abc import Sequence as Many
 
     from weft_server.engine.prefill_chunks import PrefillChunk
@@ -54,13 +54,15 @@ class DecodeRunner:
         slots: Slots,
         mixed: Session | None = None,
         *,
+        best: Session | None = None,
         shapes: RunShapes = EXACT,
         is_biased: bool = False,
         max_drafts: int = 0,
     ) -> None:
-        """`shapes` are those of the encoder's runs. `is_biased` says what `attends_with_bias` says of the decoder.
+        """`best` is as in FullLogits. `shapes` are those of the encoder's runs.
 
-        A run of `verify` reads at most `max_drafts` drafts.
+        `is_biased` says what `attends_with_bias` says of the decoder. A run of `verify` reads at most `max_drafts`
+        drafts.
         """
         self.encoder = encoder
         self.shapes = shapes
@@ -106,8 +108,9 @@ class DecodeRunner:
 
         vocab = manifest.text.target_vocab_size
         num_candidates = candidates_of(manifest)
-        self._next = NextTokens(max(slots.num_slots, 1 + max_drafts), num_candidates, vocab, device)
-        self._asking = FullLogits(manifest, decoder, num_candidates)
+        num_best = best_of(manifest) if best else None
+        self._next = NextTokens(max(slots.num_slots, 1 + max_drafts), num_candidates, vocab, device, num_best)
+        self._asking = FullLogits(manifest, decoder, best, num_candidates)
 
         self._chunks = PrefillChunks(
             device,
@@ -184,7 +187,7 @@ class DecodeRunner:
         """
         past = int(self._slots.past_lengths[slot])
         chunk = self._chunks.filled(token_ids, past, int(self._slots.memory_lengths[slot]))
-        reads_all = self._reads_all(slot, slot + 1)
+        reads_all = self._asking.prompts_read_all or self._reads_all(slot, slot + 1)
         key = (slot, chunk.bucket, self.states.flip, reads_all)
         if key not in self._prefills:
             self._prefills[key] = self._bind(slot, slot + 1, chunk.columns.rows(0, 1), reads_all=reads_all)
@@ -303,7 +306,7 @@ class DecodeRunner:
             yield
 
     def _warm_decodes(self) -> Iterator[None]:
-        sizes = self._in_order(set(self._batches) - {0})
+        sizes = first_run_order(set(self._batches) - {0}, self._device)
         for reads_all in self._readings:
             self._slots.reads_all[:] = reads_all
             for num_rows in sizes[-1:] if reads_all and self._device.in_place else sizes:
@@ -318,9 +321,10 @@ class DecodeRunner:
 
     def _warm_prefills(self) -> Iterator[None]:
         self._slots.memory_lengths[0] = self._num_places
-        for reads_all in self._readings[:1] if self._device.in_place else self._readings:
+        is_one_kind = self._device.in_place or self._asking.prompts_read_all
+        for reads_all in self._readings[:1] if is_one_kind else self._readings:
             self._slots.reads_all[:] = reads_all
-            for length in self._in_order(self._chunks.buckets):
+            for length in first_run_order(self._chunks.buckets, self._device):
                 if self._max_question and length > min(self.question_piece, 2 * self._max_question):
                     continue
                 if length >= 2 * self._max_total:
@@ -335,13 +339,6 @@ class DecodeRunner:
                 self._slots.past_lengths[:] = 0
         self._slots.reads_all[:] = False
         self._slots.memory_lengths[0] = 1
-
-    def _in_order(self, sizes: Iterable[int]) -> list[int]:
-        """Return sizes of runs in the order of their first runs.
-
-        On a device large ones come first. Small ones then find room in what these leave, and it gives less memory.
-        """
-        return sorted(sizes, reverse=not self._device.in_place)
 
     @property
     def _readings(self) -> list[bool]:
@@ -368,7 +365,7 @@ class DecodeRunner:
         inputs |= columns
         inputs |= self._told(reads_all=reads_all)
         written |= self._next.blocks(stop - start, reads_all=reads_all)
-        return self._decoder.bind(inputs, written)
+        return self._asking.session(reads_all=reads_all).bind(inputs, written)
 
     def _bind_mixed(self, num_rows: int, chunk: PrefillChunk, *, reads_all: bool) -> BoundSession:
         assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
@@ -398,10 +395,3 @@ class DecodeRunner:
         if not self._tells_capacity:
             self.total_length[0] = min(self._max_total, -(-longest // _TOTAL_STEP) * _TOTAL_STEP)
         columns.send()
-
-
-def candidates_of(manifest: bundle_pb2.BundleManifest) -> int:
-    """Return how many candidates a run of the decoder gives for each row."""
-    graph = next(graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_DECODER)
-    size = int(next(port for port in graph.outputs if port.name == "topk_ids").shape[-1])
-    return min(size, manifest.text.target_vocab_size)

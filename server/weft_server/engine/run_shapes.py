@@ -156,3 +156,11 @@ def _joins(sequence: Sequence, run: list[Sequence], shapes: RunShapes) -> bool:
     is_full = len(run) >= shapes.limit(sequence.source)
     is_worth_it = padding <= RUN_COST and width <= SHORT if shapes.in_place else padding <= DEVICE_RUN_COST
     return not is_full and (padding == 0 or is_worth_it)
+
+
+def first_run_order(sizes: Iterable[int], device: Device) -> list[int]:
+    """Return sizes of runs in the order of their first runs.
+
+    On a device large ones come first. Small ones then find room in what these leave, and it gives less memory.
+    """
+    return sorted(sizes, reverse=not device.in_place)

@@ -8,7 +8,6 @@ from weft_proto.paging import is_paged
 from weft_proto.prompts import spelling_fault
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
-from weft_server.engine.decode_runner import candidates_of
 from weft_server.engine.engine import Engine
 from weft_server.engine.failure import FailureBudget
 from weft_server.engine.scheduler import Scheduler
@@ -33,6 +32,7 @@ from weft_server.preprocessing.tokenizer import Tokenizer, truncation_of
 from weft_server.requests.decoding_config import default_width
 from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.device import devices_of, verify_adapters, verify_caches, verify_precision
+from weft_server.runtime.next_tokens import candidates_of
 from weft_server.sampling.beam_search import most_beams
 from weft_server.structured_output.grammars import Grammars
 

@@ -60,13 +60,12 @@ def paged_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
     """
     manifest = graphs.manifest
     size = pool_size(manifest, config, num_lanes)
-    captures = graphs.device.captures
-    decoders = [graphs.open_needed(bundle_pb2.GRAPH_ROLE_DECODER, place, captures=captures) for place in graphs.places]
+    decoders = [graphs.open_decoder(place) for place in graphs.places]
 
     def make(index: int) -> PagedLane:
         decoder = decoders[index % len(decoders)]
         slots = Slots(config.slots // num_lanes + (index < config.slots % num_lanes), manifest.text.max_new_tokens)
-        runner = PagedRunner(manifest, decoder, slots, size.num_blocks)
+        runner = PagedRunner(manifest, decoder.whole, slots, size.num_blocks, best=decoder.best)
         lane = PagedLane(
             slots,
             runner,

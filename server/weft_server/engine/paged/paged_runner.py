@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft_proto.paging import block_tokens
-from weft_server.engine.decode_runner import candidates_of
 from weft_server.engine.full_logits import FullLogits
 from weft_server.engine.paged.block_pool import BlockPool, PoolSize
 from weft_server.engine.paged.packing import PackedShapes, Packing
 from weft_server.runtime.device_states import PagedStates
-from weft_server.runtime.next_tokens import NextTokens
+from weft_server.runtime.next_tokens import NextTokens, best_of, candidates_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +39,16 @@ class PagedPromptPiece(NamedTuple):
 class PagedRunner:
     """A decoder bound to one lane's blocks. Which of them a slot holds stands in a table."""
 
-    def __init__(self, manifest: bundle_pb2.BundleManifest, decoder: Session, slots: Slots, num_blocks: int) -> None:
-        self._decoder = decoder
+    def __init__(
+        self,
+        manifest: bundle_pb2.BundleManifest,
+        decoder: Session,
+        slots: Slots,
+        num_blocks: int,
+        *,
+        best: Session | None = None,
+    ) -> None:
+        """`best` is as in FullLogits."""
         self._slots = slots
         self._device = device = decoder.device
         size = PoolSize(num_blocks, block_tokens(manifest.states))
@@ -53,8 +60,9 @@ class PagedRunner:
         self.table = np.zeros((slots.num_slots, size.blocks_of(self._max_total)), np.int32)
 
         num_candidates = candidates_of(manifest)
-        self._next = NextTokens(slots.num_slots, num_candidates, manifest.text.target_vocab_size, device)
-        self._asking = FullLogits(manifest, decoder, num_candidates)
+        num_best = best_of(manifest) if best else None
+        self._next = NextTokens(slots.num_slots, num_candidates, manifest.text.target_vocab_size, device, num_best)
+        self._asking = FullLogits(manifest, decoder, best, num_candidates)
         self.shapes = PackedShapes(device.batches(slots.num_slots), self._max_total)
         self._packings: dict[Shape, Packing] = {}
         self.bound: dict[tuple[Shape, bool], BoundSession] = {}
@@ -111,7 +119,9 @@ class PagedRunner:
         lengths = np.array([1] * num_rows + [len(piece.token_ids) for piece in pieces])
         shape = self.shapes.of(num_rows, int(lengths[num_rows:].sum()), len(pieces))
         num_read = num_rows + sum(piece.ends for piece in pieces)
-        reads_all = self._asking.reads_all(self._slots, slots[:num_read])
+        reads_all = self._asking.reads_all(self._slots, slots[:num_read]) or (
+            bool(pieces) and self._asking.prompts_read_all
+        )
         self._packing(shape).fill(token_ids, lengths, self._slots.past_lengths[slots], self.table[slots])
         self._bind(shape, reads_all=reads_all).run()
         self._slots.past_lengths[slots] += lengths.astype(np.int32)
@@ -126,6 +136,8 @@ class PagedRunner:
         """
         for reads_all in (True,) if self._asking.always_all else (False, True):
             for shape in self.shapes.all():
+                if not reads_all and not shape.decodes and self._asking.prompts_read_all:
+                    continue
                 self._packing(shape).rehearse(self._max_total)
                 bound = self._bind(shape, reads_all=reads_all)
                 (bound.capture if shape.decodes else bound.run)()
@@ -148,7 +160,7 @@ class PagedRunner:
             inputs, written = self.states.ports()
             inputs = inputs | self._packing(shape).ports() | self._asking.told(reads_all=reads_all)
             written = written | self._next.blocks(shape.num_rows, reads_all=reads_all)
-            self.bound[key] = self._decoder.bind(inputs, written)
+            self.bound[key] = self._asking.session(reads_all=reads_all).bind(inputs, written)
         return self.bound[key]
 
     def _note(self, slot: int) -> None:
