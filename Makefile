@@ -277,6 +277,9 @@ bench-speculation: $(REAL)/smollm2/config.json ## measure answers with and witho
 	@test -e $(REAL)/int8/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/int8/smollm2/1 --precision int8 --max-tokens 1024 --no-explain --no-score
 	@$(PY) tests/bench/speculation.py $(REAL)/int8/smollm2/1 $(ARGS)
 
+bench-pinned: models ## one server of two cores against two of one each
+	@$(PY) tests/bench/pinned.py
+
 simulate: models ## the real scheduler on a virtual clock, 1 to 1,000 replicas
 	@$(PY) tests/bench/simulate/run.py $(ARGS)
 

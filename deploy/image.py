@@ -15,15 +15,17 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "deploy/local"))
+sys.path[:0] = [str(ROOT / "deploy/local"), str(ROOT / "deploy")]
 
 from demo import free_ports  # noqa: E402 - it lies in a folder of its own
+from release import ENVIRONMENTS, SBOM_TOOL, install  # noqa: E402 - same
 
 BASE = "docker.io/library/python:3.11-slim"
 OWN_BASE = "localhost/python:3.11-slim"
@@ -69,6 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         build(tag, base, options.volume)
         with mounted(tag) as root:
             tell_size(root)
+            write_sbom(root, ROOT / f"dist/image-{version}.cdx.json")
             run(root, config_of(tag))
     except (ImageError, subprocess.CalledProcessError, FileNotFoundError) as error:
         print(f"no image: {error}", file=sys.stderr)
@@ -116,6 +119,19 @@ def tell_size(root: Path) -> None:
     if size_mb > MAX_MB:
         raise ImageError(f"the environment has {size_mb} MB; {MAX_MB} are its limit")
     print(f"built: the environment has {size_mb} MB")
+
+
+def write_sbom(root: Path, path: Path) -> None:
+    """Write which Python packages are in the image, as CycloneDX. Those of the system are its base's."""
+    (site,) = root.glob("opt/weft/lib/python3.*/site-packages")
+    parts = [f"{each.metadata['Name']}=={each.version}" for each in distributions(path=[str(site)])]
+    ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
+    listed = ENVIRONMENTS / "image.txt"
+    listed.write_text("\n".join(sorted(parts)) + "\n")
+    tool = install("sbom", SBOM_TOOL).with_name("cyclonedx-py")
+    _run(str(tool), "requirements", str(listed), "--output-file", str(path))
+    print(f"parts: {len(parts)}, in {path.relative_to(ROOT)}")
 
 
 def config_of(tag: str) -> dict[str, Any]:

@@ -75,8 +75,8 @@ class Wanted:
         return Workload(model, input_tokens=parsed["--input"], output_tokens=parsed["--output"])
 
     def is_kept(self, prediction: Prediction) -> bool:
-        """Whether a server answers so many, has room for bursts, and callers wait no longer than they may."""
-        if not prediction.is_stable or prediction.busy > MAX_BUSY:
+        """Whether a server answers so many, and callers wait no longer than they may."""
+        if not prediction.is_stable:
             return False
         bounds = ((self.slo_ttft, True), (self.slo_e2e, False))
         return all(bound is None or prediction.within(bound, first=first) >= SHARE for bound, first in bounds)

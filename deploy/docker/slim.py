@@ -1,6 +1,6 @@
 """Takes out of the image's environment what serving never opens: `python slim.py EXTRAS`, by that environment's Python.
 
-It is downloaders, tests, test data and tools of other packages: 85 of 330 MB.
+It is downloaders, tests, test data and tools of other packages: 90 of 345 MB.
 """
 
 import importlib.metadata
@@ -21,6 +21,8 @@ TOOLS = {"pip", "setuptools"}
 FOLDERS = (
     # Tests of every operator, with their data.
     "onnx/backend/test",
+    # A second, slow runtime.
+    "onnx/reference",
     # They change and make models.
     "onnxruntime/datasets",
     "onnxruntime/quantization",
@@ -28,6 +30,9 @@ FOLDERS = (
     "onnxruntime/transformers",
     # Tests that numpy installs with itself.
     "numpy/**/tests",
+    # They build extensions.
+    "numpy/distutils",
+    "numpy/f2py",
 )
 
 

@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "deploy/docker"))
 
@@ -23,8 +21,8 @@ class Gone(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"{name} is left out", name=name)
 
 sys.meta_path.insert(0, Gone())
-import weft_server
-for module in pkgutil.walk_packages(weft_server.__path__, "weft_server."):
+import weft_server as server
+for module in pkgutil.walk_packages(server.__path__, "weft_server."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 sys.argv = ["weft serve", sys.argv[2], "--check", "--port", "0", "--http-port", "0"]
@@ -42,7 +40,6 @@ def test_what_the_server_needs_is_followed():
     assert {"huggingface-hub", "hf-xet", "fsspec", "tqdm"} <= slim.needed("weft-serving", ["server"], set())
 
 
-@pytest.mark.slow
 def test_the_server_starts_without_what_is_left_out(demo_repository):
     """With all of it refused at the import, every module loads, and `weft serve --check` finds nothing wrong."""
     with_all = slim.needed("weft-serving", ["server", "constraints", "otel"], set())

@@ -41,19 +41,3 @@ def test_what_no_replica_can_do_is_said(demo_repository):
 
     assert 1 == code
     assert "no number of replicas is enough" in said
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["nowhere", "--rate", "1"], "BUNDLE: 'nowhere' holds no bundle.json"),
-        (["nowhere", "--rate", "0"], "--rate: must be more than 0"),
-        (["nowhere", "--rate", "1", "--slo-ttft", "-1"], "--slo-ttft: must be a number of seconds, more than 0"),
-    ],
-)
-def test_what_is_wrong_is_said_before_a_server_starts(argv, said):
-    """Each names its option or argument."""
-    code, _, errors = plan(*argv)
-
-    assert code != 0
-    assert said in errors

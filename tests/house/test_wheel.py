@@ -124,6 +124,6 @@ def test_every_command_loads():
     commands = project["entry-points"]["weft.commands"]
 
     assert ["weft"] == list(project["scripts"])
-    assert {"bench", "serve", "doctor", "export", "export-adapter", "train", "up", "wrap"} == set(commands)
+    assert {"bench", "plan", "serve", "doctor", "export", "export-adapter", "train", "up", "wrap"} == set(commands)
     targets = [*project["scripts"].values(), *commands.values()]
     assert all(callable(EntryPoint("", target, "").load()) for target in targets)

@@ -57,7 +57,7 @@ def test_a_model_that_was_asked_nothing_has_gauges_alone():
     assert not [line for line in lines if line.startswith("weft_decode_step_seconds")]
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(EVENTS)), st.sampled_from("ab"), st.sampled_from(FORMATS)), max_size=6)
 )

@@ -38,6 +38,7 @@ def test_every_request_ends_once(rate):
     assert len(cluster.requests) > 15 * rate
     assert all(each.came < each.first < each.ended for each in cluster.requests if not each.is_refused)
     assert [0] == [each.num_queued for each in cluster.replicas]
+    assert [0, 0] == cluster.replicas[0].scheduler.loads
     assert [] == cluster.replicas[0].requests()
 
 

@@ -12,12 +12,15 @@ ZONES = 3
 
 
 class Autoscaler(NamedTuple):
-    """As Kubernetes' by the queue: it looks each `period_s`, and a new replica serves after `load_s`."""
+    """As Kubernetes' by the queue, and the chart's: it looks each `period_s`, and a new replica serves after `load_s`.
+
+    Each time it at most doubles what there is, or adds four.
+    """
 
     queued: float = 4.0
     period_s: float = 15.0
     load_s: float = 60.0
-    most: int = 1000
+    most: int = 10
 
 
 class Cluster:
@@ -83,10 +86,10 @@ class Cluster:
         def look(_, now):
             nonlocal coming
             queued = sum(each.num_queued for each in self.replicas)
-            have = len(self.replicas)
-            wanted = min(autoscaler.most, math.ceil(queued / autoscaler.queued))
-            # It looks at pods that are there, and counts those that load.
-            for _ in range(max(0, wanted - have - coming)):
+            # Those that load count, and have no queue.
+            have = len(self.replicas) + coming
+            wanted = min(math.ceil(queued / autoscaler.queued), autoscaler.most, max(2 * have, have + 4))
+            for _ in range(max(0, wanted - have)):
                 coming += 1
                 self.call_at(now + autoscaler.load_s, add)
             if now < until:

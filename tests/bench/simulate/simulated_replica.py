@@ -147,5 +147,3 @@ class Replica:
         lane.at += self._costs.read_token_s * sum(sequence.num_input_tokens for sequence in taken)
         for row in lane.rows[len(lane.rows) - len(taken) :]:
             row.request.first = lane.at + self._costs.step(len(lane.rows))
-        closed = self.scheduler.closed
-        closed.add(number) if len(lane.rows) == self._room else closed.discard(number)
