@@ -280,3 +280,12 @@ def test_an_empty_name_of_a_class_is_not_the_usual_one(tmp_path):
     directory = directory_of("mbart", tmp_path, "saved")
     given = json.loads((directory / CONFIG).read_text())
     assert fault(directory, Change(CONFIG, given | {"tokenizer_class": ""}, ("tokenizer_class",))) is None
+
+
+@pytest.mark.parametrize("value", [{"image_token": "a"}, "a", ["a"], None, {}], ids=str)
+@pytest.mark.parametrize("key", ["extra_special_tokens", "additional_special_tokens"])
+def test_a_list_of_the_map_does_not_take_the_place_of_what_the_other_file_has(key, value, tmp_path):
+    """Tokens by their names are kept beside it. What is no list, and would be read letter by letter, is refused."""
+    directory = directory_of("bert", tmp_path, "older")
+    (directory / SPECIAL).write_text(json.dumps({"extra_special_tokens": ["b"]}))
+    assert fault(directory, Change(CONFIG, {key: value}, (key,))) is None

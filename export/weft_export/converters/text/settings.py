@@ -141,6 +141,7 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
     if "additional_special_tokens" in said and not said.get("extra_special_tokens"):
         extra_key = "additional_special_tokens"
         said["extra_special_tokens"] = said.pop(extra_key)
+    listed = _pop_named(said)
     if "added_tokens_decoder" in options:
         added = _added_tokens(directory / CONFIG, options["added_tokens_decoder"])
     else:
@@ -149,22 +150,25 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
         if "extra_special_tokens" in special:
             more = special["extra_special_tokens"]
             extra_key = "extra_special_tokens" if extra_key not in options else f"{extra_key} or extra_special_tokens"
-            said["extra_special_tokens"] = _extra_list(said) + _typed(more) if isinstance(more, list) else more
+            before = said.get("extra_special_tokens") or []
+            # What is no list is refused below.
+            is_wrong = isinstance(more, list) and not isinstance(before, list)
+            said["extra_special_tokens"] = before if is_wrong else _behind(before, more)
+            listed |= _pop_named(said)
         added = _loose_tokens(directory, said, tokenizer_json)
     by_text = {str(token): token for token in added.values()}
     named = {
         name: _token(directory / (SPECIAL if name in special else CONFIG), name, said[name]) for name in _named(said)
     }
     extra = said.get("extra_special_tokens")
+    if "extra_special_tokens" in said:
+        extra = extra or []  # null, too, stands in the place of a class's own
     # Tokens of one model have names. What the file calls so counts where nothing else names such a token.
     own = said.get("model_specific_special_tokens") if set(named) <= set(NAMES) else None
-    own_key = "model_specific_special_tokens"
-    if isinstance(extra, dict):
-        own, own_key, extra = extra, extra_key, None
-    elif "extra_special_tokens" in said:
-        extra = extra or []  # null, too, stands in the place of a class's own
-    if isinstance(own, dict):
-        named |= _own_tokens(directory, own_key, own)
+    if listed:
+        named |= _own_tokens(directory, extra_key, listed)
+    elif isinstance(own, dict):
+        named |= _own_tokens(directory, "model_specific_special_tokens", own)
     return TokenizerSettings(
         where=directory,
         options=options,
@@ -206,9 +210,17 @@ def _has_type(value: Mapping[str, Any]) -> bool:
     return value.get("__type") == "AddedToken"
 
 
-def _typed(values: list[Any]) -> list[Any]:
-    """The extra_special_tokens of special_tokens_map.json: there an object is a token without saying so."""
-    return [{"special": True, **each, "__type": "AddedToken"} if isinstance(each, dict) else each for each in values]
+def _pop_named(said: dict[str, Any]) -> dict[str, Any]:
+    """Take out the extra_special_tokens that are no list, but have names."""
+    return said.pop("extra_special_tokens") if isinstance(said.get("extra_special_tokens"), dict) else {}
+
+
+def _behind(before: Any, more: Any) -> Any:
+    """The extra_special_tokens of special_tokens_map.json behind those before: there an object is a token as it is."""
+    if not isinstance(more, list):
+        return more
+    tokens = ({"special": True, **each, "__type": "AddedToken"} if isinstance(each, dict) else each for each in more)
+    return [*before, *tokens]
 
 
 def _texts(values: Any) -> tuple[str, ...]:
