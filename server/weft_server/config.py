@@ -109,7 +109,9 @@ class ServerConfig(BaseSettings):
         "A model goes to the one that has the most memory left. With `--lanes 2` it goes to two of them.",
     )
     cuda_graphs: bool = Field(
-        False, description="Capture decode steps as CUDA graphs and replay them. Only with `--device cuda`."
+        False,
+        description="Capture decode steps as CUDA graphs and replay them. Only with `--device cuda`. "
+        "With a paged cache, steps that also read prompts are not captured.",
     )
     cache_gb: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] = Field(
         4.0,

@@ -423,6 +423,7 @@ def test_help_lists_every_command(weft_command):
             "models",
             "health",
             "bench",
+            "plan",
             "serve",
             "export",
             "train",

@@ -7,6 +7,7 @@ import pytest
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import ConfigError, read_config
 from weft_server.errors import BundleError
+from weft_server.runtime import cuda
 from weft_server.runtime.device import HOST, Device, devices_of, verify_caches, verify_precision
 from weft_server.runtime.session import verify_device
 
@@ -74,22 +75,16 @@ def test_a_precision_without_kernels_is_refused(precision, device, text):
         verify_precision(precision, device)
 
 
-@pytest.mark.parametrize(
-    ("device", "text"),
-    [
-        (HOST, "its cache lies in blocks, which is for --device cuda; on the CPU export without --paged"),
-        (Device("cuda", in_place=False, captures=True), "such runs are not captured: serve it without --cuda-graphs"),
-    ],
-)
-def test_a_paged_cache_is_for_a_device_that_captures_nothing(device, text):
-    """Elsewhere a bundle is refused with what to do instead. One that keeps slots is not."""
+def test_a_paged_cache_is_for_a_device():
+    """On the CPU a bundle is refused with what to do instead. One that keeps slots is not."""
     paged, slotted = (
         bundle_pb2.BundleManifest(states=[{"kind": kind}])
         for kind in (bundle_pb2.STATE_KIND_PAGED_CACHE, bundle_pb2.STATE_KIND_KV_CACHE)
     )
+    text = "its cache lies in blocks, which is for --device cuda; on the CPU export without --paged"
     with pytest.raises(BundleError, match=text):
-        verify_caches(paged, device)
-    verify_caches(slotted, device)
+        verify_caches(paged, HOST)
+    verify_caches(slotted, HOST)
     verify_caches(paged, CUDA)
 
 
@@ -101,3 +96,29 @@ def test_batches_are_exact_on_the_host_and_few_elsewhere():
     assert [0, 1, 2, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12] == FAR.batches(12)
     assert [0, 1, 2, 3] == FAR.batches(3)
     assert [0, 1, 2, 4, 4, 8, 8, 8, 8] == FAR.batches(8)
+
+
+class Called:
+    """A library of CUDA in which all calls succeed, and that remembers them."""
+
+    def __init__(self):
+        self.names = []
+
+    def __getattr__(self, name):
+        def call(*_):
+            self.names.append(name)
+            return 0
+
+        return call
+
+
+@pytest.mark.parametrize(("num_bytes", "lets_go"), [(cuda.SMALL_BYTES, False), (cuda.SMALL_BYTES + 1, True)])
+def test_a_small_copy_keeps_the_interpreter(monkeypatch, num_bytes, lets_go):
+    """It is over before a busy thread would give the interpreter back. Nobody waits for a large one."""
+    library = cuda._Library(Called(), Called())
+    monkeypatch.setattr(cuda, "_FOUND", [library])
+    cuda.send(0, 0, num_bytes, CUDA)
+    cuda.fetch(0, 0, num_bytes, CUDA)
+    copies = ["cudaMemcpy", "cudaStreamSynchronize", "cudaMemcpy"]
+    assert (copies if lets_go else []) == library.waits.names
+    assert ([] if lets_go else copies) == [name for name in library.stays.names if name != "cudaSetDevice"]

@@ -25,7 +25,7 @@ from weft_server.runtime.next_tokens import NextTokens
 from weft_server.runtime.states import HostStates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from collections.abc import Sequence as Many
 
     from weft_server.engine.prefill_chunks import PrefillChunk
@@ -54,13 +54,15 @@ class DecodeRunner:
         slots: Slots,
         mixed: Session | None = None,
         *,
+        best: Session | None = None,
         shapes: RunShapes = EXACT,
         is_biased: bool = False,
         max_drafts: int = 0,
     ) -> None:
-        """`shapes` are those of the encoder's runs. `is_biased` says what `attends_with_bias` says of the decoder.
+        """`best` is as in FullLogits. `shapes` are those of the encoder's runs.
 
-        A run of `verify` reads at most `max_drafts` drafts.
+        `is_biased` says what `attends_with_bias` says of the decoder. A run of `verify` reads at most `max_drafts`
+        drafts.
         """
         self.encoder = encoder
         self.shapes = shapes
@@ -107,7 +109,7 @@ class DecodeRunner:
         vocab = manifest.text.target_vocab_size
         num_candidates = candidates_of(manifest)
         self._next = NextTokens(max(slots.num_slots, 1 + max_drafts), num_candidates, vocab, device)
-        self._asking = FullLogits(manifest, decoder, num_candidates)
+        self._asking = FullLogits(manifest, decoder, best, num_candidates)
 
         self._chunks = PrefillChunks(
             device,
@@ -184,7 +186,7 @@ class DecodeRunner:
         """
         past = int(self._slots.past_lengths[slot])
         chunk = self._chunks.filled(token_ids, past, int(self._slots.memory_lengths[slot]))
-        reads_all = self._reads_all(slot, slot + 1)
+        reads_all = self._asking.prompts_read_all or self._reads_all(slot, slot + 1)
         key = (slot, chunk.bucket, self.states.flip, reads_all)
         if key not in self._prefills:
             self._prefills[key] = self._bind(slot, slot + 1, chunk.columns.rows(0, 1), reads_all=reads_all)
@@ -303,7 +305,7 @@ class DecodeRunner:
             yield
 
     def _warm_decodes(self) -> Iterator[None]:
-        sizes = sorted(set(self._batches) - {0})
+        sizes = self._in_order(set(self._batches) - {0})
         for reads_all in self._readings:
             self._slots.reads_all[:] = reads_all
             for num_rows in sizes[-1:] if reads_all and self._device.in_place else sizes:
@@ -318,13 +320,14 @@ class DecodeRunner:
 
     def _warm_prefills(self) -> Iterator[None]:
         self._slots.memory_lengths[0] = self._num_places
-        for reads_all in self._readings[:1] if self._device.in_place else self._readings:
+        is_one_kind = self._device.in_place or self._asking.prompts_read_all
+        for reads_all in self._readings[:1] if is_one_kind else self._readings:
             self._slots.reads_all[:] = reads_all
-            for length in self._chunks.buckets:
+            for length in self._in_order(self._chunks.buckets):
                 if self._max_question and length > min(self.question_piece, 2 * self._max_question):
-                    break
+                    continue
                 if length >= 2 * self._max_total:
-                    break  # one of a smaller bucket has been as long as the cache
+                    continue  # one of a smaller bucket is as long as the cache
                 token_ids = np.full(min(length, self._max_total), self._pad_id)
                 # On a device, the first tokens of a prompt take another kernel than later ones.
                 for past in (0,) if self._device.in_place else (0, length):
@@ -335,6 +338,13 @@ class DecodeRunner:
                 self._slots.past_lengths[:] = 0
         self._slots.reads_all[:] = False
         self._slots.memory_lengths[0] = 1
+
+    def _in_order(self, sizes: Iterable[int]) -> list[int]:
+        """Return sizes of runs in the order of their first runs.
+
+        On a device large ones come first. Small ones then find room in what these leave, and it gives less memory.
+        """
+        return sorted(sizes, reverse=not self._device.in_place)
 
     @property
     def _readings(self) -> list[bool]:
@@ -361,7 +371,7 @@ class DecodeRunner:
         inputs |= columns
         inputs |= self._told(reads_all=reads_all)
         written |= self._next.blocks(stop - start, reads_all=reads_all)
-        return self._decoder.bind(inputs, written)
+        return self._asking.session(reads_all=reads_all).bind(inputs, written)
 
     def _bind_mixed(self, num_rows: int, chunk: PrefillChunk, *, reads_all: bool) -> BoundSession:
         assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."

@@ -19,17 +19,28 @@ if TYPE_CHECKING:
 class FullLogits:
     """What the runs of one decoder are told of it."""
 
-    def __init__(self, manifest: bundle_pb2.BundleManifest, decoder: Session, num_candidates: int) -> None:
+    def __init__(
+        self, manifest: bundle_pb2.BundleManifest, decoder: Session, best: Session | None, num_candidates: int
+    ) -> None:
+        """`best` has the same graph for steps that are asked for nothing but the best candidates, if there is one."""
         # There are two cases in which each run computes all:
-        # 1. The graph has no port to ask for less.
+        # 1. There is no way to ask for less: no port, and no other graph.
         # 2. Every candidate might be an end token that must not come yet. Then even a greedy row may need all logits.
         self._asks = READS_ALL in decoder.input_names
-        self.always_all = not self._asks or len(manifest.text.end_ids) >= num_candidates
+        self.always_all = not (self._asks or best) or len(manifest.text.end_ids) >= num_candidates
         self._flags = {flag: np.array([flag], np.int32) for flag in (False, True)}
+        self._decoder = decoder
+        self._best = best
+        # Runs that read prompts. The rest is little for their few rows, and the other graph would be warmed for them.
+        self.prompts_read_all = self.always_all or best is not None
 
     def reads_all(self, slots: Slots, rows: slice | np.ndarray) -> bool:
         """Whether one of some rows needs more of a run than its best candidates."""
         return self.always_all or bool(slots.reads_all[rows].any())
+
+    def session(self, *, reads_all: bool) -> Session:
+        """The graph of such a run."""
+        return self._decoder if reads_all or not self._best else self._best
 
     def told(self, *, reads_all: bool) -> dict[str, Block]:
         """What such a run reads of it on the host."""

@@ -87,13 +87,16 @@ class RunShapes:
         return {name: np.concatenate([array, array[-1:].repeat(missing, axis=0)]) for name, array in fed.items()}
 
     def trials(self) -> Iterator[list[Source]]:
-        """Yield inputs for each shape that a run on a device can have. On the host there is none to be tried."""
+        """Yield inputs for each shape that a run on a device can have, from large to small.
+
+        On the host there is none to be tried.
+        """
         for port, widths in self._widths.items() if not self.in_place else ():
             longest = self._longest[port]
-            for width in widths:
+            for width in reversed(widths):
                 source = _cut(longest, width) if isinstance(longest, Ids) else longest
                 most = self.limit(source)
-                yield from ([source] * number for number in self._numbers if number <= most)
+                yield from ([source] * number for number in reversed(self._numbers) if number <= most)
 
 
 def _cut(longest: Ids, width: int) -> Ids:

@@ -20,6 +20,7 @@ from weft_server.preprocessing.masked_text import FillMaskInput, log_probs_of
 from weft_server.requests.generate import Completed, classify, complete
 from weft_server.requests.score import given_of, promised_scores, scorer_of
 from weft_server.requests.zero_shot import match, texts_of
+from weft_server.runtime.device import HOST
 
 if TYPE_CHECKING:
     from weft_server.models.model import Model
@@ -80,9 +81,9 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden, adapter: Adapt
     frame = _frame(model, golden)
     read = _reader(model, golden, frame)
 
-    # A graph that can leave out what only scores need is tried both ways.
+    # What can leave out what only scores need is tried both ways: a graph with a condition, or two on a device.
     decoder = model.bundle.needed_graph(bundle_pb2.GRAPH_ROLE_DECODER)
-    asks = any(port.name == READS_ALL for port in decoder.inputs)
+    asks = any(port.name == READS_ALL for port in decoder.inputs) or model.devices != [HOST.name]
     for scores in (False, True) if asks or model.scorer else (False,):
         answers = complete(_call(adapter), model, read, decoding, prefix_ids=frame.prefix, scores=scores)
         async with aclosing(answers) as events:

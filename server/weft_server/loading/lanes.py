@@ -30,12 +30,14 @@ from weft_server.loading.lone_rows import keep_lone_decodes, keep_lone_rows
 from weft_server.loading.longest_inputs import longest_source, takes_picture
 from weft_server.process.failpoints import POINTS
 from weft_server.runtime.adapter_stack import AdapterStack
+from weft_server.runtime.best_only import Decoder, open_decoder
 from weft_server.runtime.graph_sandbox import verify_opening
 from weft_server.runtime.halt import Halt
 from weft_server.runtime.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from weft_server.bundle.load import Bundle
     from weft_server.config import ServerConfig
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from weft_server.engine.prefix_cache import PrefixCache
     from weft_server.runtime.device import Device
     from weft_server.source import Source
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 _log = structlog.get_logger(__name__)
 
@@ -68,32 +70,45 @@ class Graphs:
         """The devices, counted from 0. The lane of an index is at this index, modulo their number."""
         return range(len(self._devices))
 
-    def open(
-        self, role: bundle_pb2.GraphRole.ValueType, place: int = 0, *, captures: bool = False, packs: bool = True
-    ) -> Session | None:
+    def open(self, role: bundle_pb2.GraphRole.ValueType, place: int = 0, *, packs: bool = True) -> Session | None:
         """A session of the graph on a device, or None if the bundle has no such graph."""
         has_graph = self.bundle.graph(role) is not None
-        return self.open_needed(role, place, captures=captures, packs=packs) if has_graph else None
+        return self.open_needed(role, place, packs=packs) if has_graph else None
 
-    def open_needed(
-        self, role: bundle_pb2.GraphRole.ValueType, place: int = 0, *, captures: bool = False, packs: bool = True
-    ) -> Session:
+    def open_needed(self, role: bundle_pb2.GraphRole.ValueType, place: int = 0, *, packs: bool = True) -> Session:
         """A session of a graph without which the bundle would have been refused."""
-        graph = self.bundle.needed_graph(role)
-        device = self._devices[place]
-        path = self.bundle.path(graph.path)
-        if graph.path in self.bundle.costly:
-            verify_opening(path, self._halt)
-        session = Session(path, self._threads, device, captures=captures, packs=packs, halt=self._halt)
-        if POINTS:
-            name = bundle_pb2.GraphRole.Name(role).removeprefix("GRAPH_ROLE_").lower()
-            POINTS.wire(session, "run", f"{self.bundle.name}.{name}")
+        path, device = self._path(role), self._devices[place]
+        session = Session(path, self._threads, device, packs=packs, halt=self._halt)
+        self._wire(session, role)
         return session
+
+    def open_decoder(self, place: int) -> Decoder:
+        """The decoder on a device. On the host, it is open_needed's."""
+        role, device = bundle_pb2.GRAPH_ROLE_DECODER, self._devices[place]
+        if device.in_place:
+            return Decoder(self.open_needed(role, place))
+        decoder = open_decoder(self._path(role), self._threads, device, self._halt)
+        for session in filter(None, decoder):
+            self._wire(session, role)
+        return decoder
 
     def attend_with_bias(self, role: bundle_pb2.GraphRole.ValueType) -> bool:
         """Whether the graph of a role adds something to the scores of its attention over a cache."""
         graph = self.bundle.graph(role)
         return graph is not None and attends_with_bias(self.bundle.path(graph.path))
+
+    def _path(self, role: bundle_pb2.GraphRole.ValueType) -> Path:
+        """Where a graph lies. One that is costly to open has been opened once, in a process of its own."""
+        graph = self.bundle.needed_graph(role)
+        path = self.bundle.path(graph.path)
+        if graph.path in self.bundle.costly:
+            verify_opening(path, self._halt)
+        return path
+
+    def _wire(self, session: Session, role: bundle_pb2.GraphRole.ValueType) -> None:
+        if POINTS:
+            name = bundle_pb2.GraphRole.Name(role).removeprefix("GRAPH_ROLE_").lower()
+            POINTS.wire(session, "run", f"{self.bundle.name}.{name}")
 
 
 class Lanes(NamedTuple):
@@ -175,8 +190,8 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     manifest = graphs.manifest
     text = manifest.text
     encoders = [graphs.open(bundle_pb2.GRAPH_ROLE_ENCODER, place) for place in graphs.places]
-    captures = graphs.device.captures
-    decoders = [graphs.open_needed(bundle_pb2.GRAPH_ROLE_DECODER, place, captures=captures) for place in graphs.places]
+    opened = [graphs.open_decoder(place) for place in graphs.places]
+    decoders = [decoder.whole for decoder in opened]
     # A MIXED graph is a second copy of the weights. It is of no use in two cases:
     # 1. The device does not compute in place: it has not been tried there.
     # 2. Each lane has one slot: beside its row there is none for a prompt.
@@ -197,7 +212,15 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
         encoder, decoder = encoders[place], decoders[place]
         shapes = _encoder_shapes(graphs, num_slots, config) if encoder else EXACT
         runner = DecodeRunner(
-            manifest, encoder, decoder, slots, mixed, shapes=shapes, is_biased=is_biased, max_drafts=max_drafts
+            manifest,
+            encoder,
+            decoder,
+            slots,
+            mixed,
+            best=opened[place].best,
+            shapes=shapes,
+            is_biased=is_biased,
+            max_drafts=max_drafts,
         )
         lane = DecodeLane(
             slots,

@@ -21,7 +21,7 @@ from weft_server.runtime.session import is_out_of_memory
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
     from weft_server.loading.lanes import Graphs
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 _GIGABYTE = 10**9
 # Of the types that a paged cache may have. numpy has no bfloat16, so it cannot be asked.
@@ -60,12 +60,12 @@ def paged_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
     """
     manifest = graphs.manifest
     size = pool_size(manifest, config, num_lanes)
-    decoders = [graphs.open_needed(bundle_pb2.GRAPH_ROLE_DECODER, place) for place in graphs.places]
+    decoders = [graphs.open_decoder(place) for place in graphs.places]
 
     def make(index: int) -> PagedLane:
         decoder = decoders[index % len(decoders)]
         slots = Slots(config.slots // num_lanes + (index < config.slots % num_lanes), manifest.text.max_new_tokens)
-        runner = PagedRunner(manifest, decoder, slots, size.num_blocks)
+        runner = PagedRunner(manifest, decoder.whole, slots, size.num_blocks, best=decoder.best)
         lane = PagedLane(
             slots,
             runner,

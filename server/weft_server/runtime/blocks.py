@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx
 
@@ -44,6 +44,20 @@ class Block:
         """The same bytes as float32 [shape...], for copies that keep all bits whatever they mean."""
         assert math.prod(shape) * 4 == self.num_bytes, f"{self.shape} is not {shape} in words. This is a bug."
         return replace(self, shape=shape, element_type=FLOAT, item_bytes=4)
+
+
+class SharedWeights(NamedTuple):
+    """Weights in a device's memory that several sessions of a graph read. Each would otherwise have its own.
+
+    Attributes:
+        folder: where the files are that the graph names.
+        values: what ONNX Runtime takes in the place of an initializer, by name. These hold no memory.
+        blocks: the memory.
+    """
+
+    folder: str
+    values: dict[str, Any]
+    blocks: list[Block]
 
 
 def block_of(array: np.ndarray) -> Block:

@@ -98,9 +98,5 @@ def verify_adapters(manifest: bundle_pb2.BundleManifest, device: Device) -> None
 
 def verify_caches(manifest: bundle_pb2.BundleManifest, device: Device) -> None:
     """Raise BundleError if a device does not run graphs whose caches lie in blocks."""
-    if not is_paged(manifest.states):
-        return
-    if device.in_place:
+    if device.in_place and is_paged(manifest.states):
         raise BundleError("its cache lies in blocks, which is for --device cuda; on the CPU export without --paged")
-    if device.captures:
-        raise BundleError("its cache lies in blocks, and such runs are not captured: serve it without --cuda-graphs")

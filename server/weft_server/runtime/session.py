@@ -21,7 +21,7 @@ from weft_proto.bundle_rules import ADAPTER_PORTS, SESSION_ENTRIES
 from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
 from weft_server.runtime import cuda
-from weft_server.runtime.blocks import FLOAT, Block, block_of, element_type_of
+from weft_server.runtime.blocks import FLOAT, Block, SharedWeights, block_of, element_type_of
 from weft_server.runtime.cuda import DeviceMemory
 from weft_server.runtime.device import HOST
 from weft_server.runtime.device_gate import GATE, device_gate_of
@@ -93,8 +93,11 @@ class Session:
         captures: bool = False,
         packs: bool = True,
         halt: Halt | None = None,
+        weights: SharedWeights | None = None,
     ) -> None:
         """Open a graph. Without `packs`, weights stay in their file's pages, and each run packs what it multiplies.
+
+        A graph in memory may have its `weights` in files, and on the device already.
 
         `halt` ends the opening between two of its passes, and each run between two operators.
         """
@@ -113,6 +116,12 @@ class Session:
         options.add_session_config_entry("session.force_spinning_stop", "1")
         for name, value in SESSION_ENTRIES.items():
             options.add_session_config_entry(name, value)
+        # It reads them as long as it is open.
+        self._weights = weights
+        if weights:
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", weights.folder)
+            for name, value in weights.values.items():
+                options.add_initializer(name, value)
         if device.kind != "cpu":
             # For _verify_placement.
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -237,6 +246,12 @@ class BoundSession:
             assert self.thread is threading.current_thread(), "another thread has captured this run. This is a bug."
         with self._gate:
             self.opened.run_with_iobinding(self._binding, self._options)
+
+    def values(self) -> list[Any]:
+        """Return the outputs of the last run as ONNX Runtime's own values. They hold no reference to the memory."""
+        with self._gate:
+            values: list[Any] = self._binding.get_outputs()
+        return values
 
     def capture(self) -> None:
         """Do as `run`. If the session captures, all later runs replay this one, in this thread and over this memory.

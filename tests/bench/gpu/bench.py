@@ -117,7 +117,7 @@ def run_apart(arguments, shape, name):
     command += ["--seconds", str(arguments.seconds)] if arguments.seconds else []
     started = time.monotonic()
     # Without flash attention, which the rehearsal turns off, no kernel attends over blocks.
-    environment = os.environ | ({"ORT_DISABLE_FLASH_ATTENTION": "0"} if name == "blocks" else {})
+    environment = os.environ | ({"ORT_DISABLE_FLASH_ATTENTION": "0"} if name.startswith("blocks") else {})
     ended = subprocess.run(
         command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     )

@@ -19,7 +19,7 @@ def first_tokens(bundle, device, scale, num_rows):
 
 
 async def _first_tokens(bundle, device, scale, num_rows):
-    where = {} if device.kind == "cpu" else {"device": device.kind, "cuda_device": str(device.index)}
+    where = {"device": device.kind, "cuda_device": str(device.index), "cuda_graphs": device.captures}
     async with Loaded(bundle, slots=num_rows + 1, **where) as model:
         await verify_golden(model)
         text = " ".join(f"w{index}" for index in range(scale.prompt))

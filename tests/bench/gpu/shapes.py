@@ -54,16 +54,19 @@ def write(folder, name, precision):
     return load_bundle(bundle).manifest.provenance.num_parameters
 
 
+def paged_bundle_of(folder, name, precision):
+    """Where the bundle of a shape lies whose cache lies in blocks."""
+    return bundle_of(folder, name, f"{precision}-paged")
+
+
 def write_paged(folder, name, precision):
-    """Write a bundle of the shape's checkpoint whose cache lies in blocks. Returns where."""
-    bundle = folder / name / f"{precision}-paged" / name / "1"
+    """Write such a bundle of the shape's checkpoint."""
     export_checkpoint(
         folder / name / "checkpoint",
-        bundle,
+        paged_bundle_of(folder, name, precision),
         ExportOptions(precision=precision, paged=True, no_explain=True, no_score=True),
         force=True,
     )
-    return bundle
 
 
 def _checkpoint(shape):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from standin import WHY_NOT, counting, device, verify_clean
+from standin import WHY_NOT, counting, device, held, verify_clean
 from tiny import randomised, save_tiny, tiny_generate
 
 from loaded import Loaded
@@ -17,6 +17,7 @@ from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
 from weft_export.families.causal_lm import CausalLm
 from weft_export.options import ExportOptions
+from weft_server.engine.paged.packing import PackedShapes
 from weft_server.loading.golden import verify_golden
 from weft_server.sequence import Beams, Decoding, Sampling, Sequence
 from weft_server.source import Ids
@@ -57,30 +58,79 @@ async def submitted(model, index, prompt, max_new, **decoding):
     return sequence
 
 
-def test_all_kinds_of_requests_are_served_from_blocks(paged):
-    """The golden answer is the CPU's. With room for two sequences, others wait. No kernel is unknown, none races."""
+async def asked_of_every_kind(model):
+    """Ten requests together, each of which writes six tokens."""
+    rng = np.random.default_rng(1)
+    sequences = [
+        await submitted(model, index, rng.integers(3, 200, 5 + index), 6, **KINDS[index % len(KINDS)])
+        for index in range(10)
+    ]
+    for sequence in sequences:
+        await sequence.reply.done()
+    return sequences
 
-    async def run():
-        async with Loaded(paged, slots=4, device="cuda", cache_gb=gigabytes_of(paged, 2)) as model:
+
+def written(sequence):
+    """The tokens of all answers of a request."""
+    return [list(answer.token_ids) for answer in sequence.reply.outputs or [sequence.reply]]
+
+
+def test_all_kinds_of_requests_are_served_from_blocks(paged):
+    """The golden answer is the CPU's. With room for two sequences, others wait. No kernel is unknown, none races.
+
+    Captured runs give the same answers as plain ones.
+    """
+
+    async def run(**settings):
+        async with Loaded(paged, slots=4, device="cuda", cache_gb=gigabytes_of(paged, 2), **settings) as model:
             await verify_golden(model)
-            rng = np.random.default_rng(1)
-            sequences = [
-                await submitted(model, index, rng.integers(3, 200, 5 + index), 6, **KINDS[index % len(KINDS)])
-                for index in range(10)
-            ]
-            for sequence in sequences:
-                await sequence.reply.done()
+            sequences = await asked_of_every_kind(model)
             (lane,) = model.engine.lanes
         return sequences, lane.runner.pool
 
-    with counting() as counts:
-        sequences, pool = asyncio.run(run())
+    found = []
+    for cuda_graphs in (False, True):
+        with counting() as counts:
+            sequences, pool = asyncio.run(run(cuda_graphs=cuda_graphs))
+        verify_clean(counts)
+        assert cuda_graphs == bool(counts.launches)
+        pool.check_integrity()
+        assert 0 == pool.num_held
+        found.append([written(sequence) for sequence in sequences])
+        for sequence, answers in zip(sequences, found[-1], strict=True):
+            assert [6] * sequence.decoding.num_outputs == [len(answer) for answer in answers]
+    plain, captured = found
+    assert plain == captured
+
+
+@pytest.mark.parametrize("cuda_graphs", [False, True], ids=["plain", "captured"])
+def test_no_request_over_blocks_pays_for_being_the_first(paged, cuda_graphs):
+    """Once a model is ready, requests of each kind capture nothing, and take no memory of the device."""
+
+    async def run():
+        async with Loaded(paged, slots=4, device="cuda", cuda_graphs=cuda_graphs) as model:
+            with counting() as counts:
+                await asked_of_every_kind(model)
+            return counts
+
+    counts = asyncio.run(run())
     verify_clean(counts)
-    pool.check_integrity()
-    assert 0 == pool.num_held
-    for sequence in sequences:
-        answers = sequence.reply.outputs or [sequence.reply]
-        assert [6] * sequence.decoding.num_outputs == [len(answer.token_ids) for answer in answers]
+    assert (0, 0) == (counts.captures, counts.allocations)
+
+
+def test_shapes_are_warmed_from_large_to_small(paged, monkeypatch):
+    """In the other order the device gives more memory before the model is ready."""
+
+    async def taken():
+        before = held()["allocated_bytes"]
+        async with Loaded(paged, slots=16, device="cuda") as model:
+            await asked_of_every_kind(model)
+            return held()["allocated_bytes"] - before
+
+    large_first = asyncio.run(taken())
+    ordered = PackedShapes.all
+    monkeypatch.setattr(PackedShapes, "all", lambda shapes: ordered(shapes)[::-1])
+    assert large_first < asyncio.run(taken())
 
 
 @pytest.fixture(scope="module")
@@ -97,11 +147,13 @@ def longer(tmp_path_factory):
     return folder / "m" / "1"
 
 
-def test_a_sequence_that_is_parked_goes_on(longer):
+@pytest.mark.parametrize("cuda_graphs", [False, True], ids=["plain", "captured"])
+def test_a_sequence_that_is_parked_goes_on(longer, cuda_graphs):
     """Two grow into a second block each, and there are three: the younger is read again. Nothing strays or is left."""
+    settings = {"slots": 2, "device": "cuda", "cache_gb": gigabytes_of(longer, 3), "cuda_graphs": cuda_graphs}
 
     async def run():
-        async with Loaded(longer, slots=2, device="cuda", cache_gb=gigabytes_of(longer, 3)) as model:
+        async with Loaded(longer, **settings) as model:
             rng = np.random.default_rng(2)
             sequences = [await submitted(model, index, rng.integers(3, 200, 250), 20) for index in range(2)]
             for sequence in sequences:
@@ -117,11 +169,12 @@ def test_a_sequence_that_is_parked_goes_on(longer):
     assert 0 == pool.num_held
 
 
-def test_blocks_on_two_devices(paged):
+@pytest.mark.parametrize("cuda_graphs", [False, True], ids=["plain", "captured"])
+def test_blocks_on_two_devices(paged, cuda_graphs):
     """A lane and a pool on each. Both are worked, and nothing strays."""
 
     async def run():
-        settings = {"slots": 4, "lanes": 2, "device": "cuda", "cuda_device": "0,1"}
+        settings = {"slots": 4, "lanes": 2, "device": "cuda", "cuda_device": "0,1", "cuda_graphs": cuda_graphs}
         async with Loaded(paged, cache_gb=gigabytes_of(paged, 4), **settings) as model:
             await verify_golden(model)
             before = [device(index).operations for index in range(2)]
@@ -140,15 +193,19 @@ def test_blocks_on_two_devices(paged):
     assert num_operations.min() > 0
 
 
-def test_a_step_over_blocks_is_one_transfer_each_way(paged):
-    """Four tokens more are four steps more: four transfers to the device, and four back."""
+@pytest.mark.parametrize("cuda_graphs", [False, True], ids=["plain", "captured"])
+def test_a_step_over_blocks_is_one_transfer_each_way(paged, cuda_graphs):
+    """Four tokens more are four steps more: four transfers to the device, and four back.
+
+    Captured, each step is one launch.
+    """
 
     async def transfers(num_tokens):
-        async with Loaded(paged, slots=3, device="cuda") as model:
+        async with Loaded(paged, slots=3, device="cuda", cuda_graphs=cuda_graphs) as model:
             await (await submitted(model, 0, [3, 4, 5], num_tokens)).reply.done()
             with counting() as counts:
                 await (await submitted(model, 1, [3, 4, 5], num_tokens)).reply.done()
-        return np.array([counts.to_device, counts.to_host])
+        return np.array([counts.to_device, counts.to_host, counts.launches])
 
     few, more = (asyncio.run(transfers(number)) for number in (4, 8))
-    assert [4, 4] == (more - few).tolist()
+    assert [4, 4, 4 * cuda_graphs] == (more - few).tolist()

@@ -138,8 +138,7 @@ def test_no_request_pays_for_being_the_first(exported, name, cuda_graphs):
 def test_graphs_are_numbered_by_session(exported):
     """Two runs that are bound to one session and captured replay each its own graph."""
     bundle = load_bundle(exported("en-es"))
-    graphs = Graphs(bundle, [CUDA], 1)
-    session = graphs.open(bundle_pb2.GRAPH_ROLE_DECODER, captures=True)
+    session = Session(exported("en-es") / "decoder.onnx", 1, CUDA, captures=True)
     capacity = bundle.manifest.text.max_total_tokens
     bounds = [bound_of(session, num_rows, capacity) for num_rows in (2, 1)]
     for bound, _ in bounds:

@@ -27,6 +27,11 @@ class Shape(NamedTuple):
     num_tokens: int
     num_rows: int
 
+    @property
+    def decodes(self) -> bool:
+        """Whether it has a token for each row and no pieces of prompts."""
+        return self.num_tokens == self.num_rows
+
 
 class PackedShapes:
     """The shapes of the runs of a lane. On a device each new one costs much, and padding costs little."""
@@ -53,15 +58,27 @@ class PackedShapes:
         return self.piece_sizes[-1]
 
     def all(self) -> list[Shape]:
-        """Return every shape that `of` returns."""
-        alone = [Shape(rows, rows) for rows in sorted(set(self._batches) - {0})]
-        return alone + [Shape(rows + size, rows) for rows in self._row_sizes for size in self.piece_sizes]
+        """Return every shape that `of` returns, from the largest to the smallest."""
+        alone = [Shape(rows, rows) for rows in set(self._batches) - {0}]
+        return sorted([*alone, *(Shape(rows + size, rows) for rows in self._row_sizes for size in self.piece_sizes)])[
+            ::-1
+        ]
 
 
 class Packing:
     """What runs of one shape read. It is filled anew for each."""
 
-    def __init__(self, shape: Shape, table_width: int, block_tokens: int, pad_id: int, device: Device) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        table_width: int,
+        block_tokens: int,
+        pad_id: int,
+        device: Device,
+        *,
+        fixed_bounds: tuple[int, int, int] | None = None,
+    ) -> None:
+        """`fixed_bounds` are told to each run, whatever it has. They hold for all, as a captured run keeps its own."""
         num_tokens, num_rows = shape
         self._block_tokens = block_tokens
         self._input_ids = np.full(num_tokens, pad_id, np.int64)
@@ -71,6 +88,7 @@ class Packing:
         self._past_lengths = np.zeros(num_rows, np.int32)
         self._table = np.zeros((num_rows, table_width), np.int32)
         self._bounds = np.zeros(3, np.int32)
+        self._fixed_bounds = fixed_bounds
         self._pad_id = pad_id
         arrays: dict[str, np.ndarray] = {
             "input_ids": self._input_ids,
@@ -110,7 +128,7 @@ class Packing:
         self._table[:num_rows] = table
         self._table[num_rows:] = 0
         longest = int((pasts + lengths).max())
-        self._bounds[:] = int(lengths.max()), longest, longest
+        self._bounds[:] = self._fixed_bounds or (int(lengths.max()), longest, longest)
         self._columns.send()
 
     def rehearse(self, max_total: int) -> None:

@@ -40,8 +40,16 @@ class PagedPromptPiece(NamedTuple):
 class PagedRunner:
     """A decoder bound to one lane's blocks. Which of them a slot holds stands in a table."""
 
-    def __init__(self, manifest: bundle_pb2.BundleManifest, decoder: Session, slots: Slots, num_blocks: int) -> None:
-        self._decoder = decoder
+    def __init__(
+        self,
+        manifest: bundle_pb2.BundleManifest,
+        decoder: Session,
+        slots: Slots,
+        num_blocks: int,
+        *,
+        best: Session | None = None,
+    ) -> None:
+        """`best` is as in FullLogits."""
         self._slots = slots
         self._device = device = decoder.device
         size = PoolSize(num_blocks, block_tokens(manifest.states))
@@ -54,7 +62,7 @@ class PagedRunner:
 
         num_candidates = candidates_of(manifest)
         self._next = NextTokens(slots.num_slots, num_candidates, manifest.text.target_vocab_size, device)
-        self._asking = FullLogits(manifest, decoder, num_candidates)
+        self._asking = FullLogits(manifest, decoder, best, num_candidates)
         self.shapes = PackedShapes(device.batches(slots.num_slots), self._max_total)
         self._packings: dict[Shape, Packing] = {}
         self.bound: dict[tuple[Shape, bool], BoundSession] = {}
@@ -111,7 +119,9 @@ class PagedRunner:
         lengths = np.array([1] * num_rows + [len(piece.token_ids) for piece in pieces])
         shape = self.shapes.of(num_rows, int(lengths[num_rows:].sum()), len(pieces))
         num_read = num_rows + sum(piece.ends for piece in pieces)
-        reads_all = self._asking.reads_all(self._slots, slots[:num_read])
+        reads_all = self._asking.reads_all(self._slots, slots[:num_read]) or (
+            bool(pieces) and self._asking.prompts_read_all
+        )
         self._packing(shape).fill(token_ids, lengths, self._slots.past_lengths[slots], self.table[slots])
         self._bind(shape, reads_all=reads_all).run()
         self._slots.past_lengths[slots] += lengths.astype(np.int32)
@@ -119,11 +129,18 @@ class PagedRunner:
         return padded, self._next.read(shape.num_rows, num_read, reads_all=reads_all)
 
     def first_runs(self) -> Iterator[None]:
-        """Run each shape, a run a turn: once with candidates alone, and once with all logits."""
+        """Run each shape, a run a turn: once with candidates alone, and once with all logits.
+
+        Runs without prompts are captured, if the session captures: later ones of their size replay them. Large ones go
+        first. Small ones then find room in what these leave, and the device gives less memory.
+        """
         for reads_all in (True,) if self._asking.always_all else (False, True):
             for shape in self.shapes.all():
+                if not reads_all and not shape.decodes and self._asking.prompts_read_all:
+                    continue
                 self._packing(shape).rehearse(self._max_total)
-                self._bind(shape, reads_all=reads_all).run()
+                bound = self._bind(shape, reads_all=reads_all)
+                (bound.capture if shape.decodes else bound.run)()
                 if reads_all:
                     # On a device a row is fetched by a graph of its own, which takes memory the first time.
                     np.asarray(self._next.read(shape.num_rows, 1, reads_all=True).logits[0])
@@ -131,8 +148,10 @@ class PagedRunner:
 
     def _packing(self, shape: Shape) -> Packing:
         if shape not in self._packings:
-            size = self.pool.size
-            self._packings[shape] = Packing(shape, self.table.shape[1], size.block_tokens, self._pad_id, self._device)
+            # A row has one token, and no more than the longest has. How few the longest of them has is not known.
+            fixed = (1, self._max_total, 0) if self._device.captures and shape.decodes else None
+            width, tokens = self.table.shape[1], self.pool.size.block_tokens
+            self._packings[shape] = Packing(shape, width, tokens, self._pad_id, self._device, fixed_bounds=fixed)
         return self._packings[shape]
 
     def _bind(self, shape: Shape, *, reads_all: bool) -> BoundSession:
@@ -141,7 +160,7 @@ class PagedRunner:
             inputs, written = self.states.ports()
             inputs = inputs | self._packing(shape).ports() | self._asking.told(reads_all=reads_all)
             written = written | self._next.blocks(shape.num_rows, reads_all=reads_all)
-            self.bound[key] = self._decoder.bind(inputs, written)
+            self.bound[key] = self._asking.session(reads_all=reads_all).bind(inputs, written)
         return self.bound[key]
 
     def _note(self, slot: int) -> None:

@@ -137,6 +137,8 @@ struct Attend {
     long token = long(query_sums[b]) + position - first;
     long start = given.left >= 0 ? std::max(position - given.left, 0L) : 0;
     long end = given.is_causal || given.right >= 0 ? std::min(position + std::max(given.right, 0) + 1, total) : total;
+    // Of a row that is longer than its caller said, a kernel may leave keys out.
+    end = std::min(end, long(given.most_keys));
     size_t asks = size_t(token) * given.query_row + size_t(n) * given.query_head;
     int kept = n / given.group;
     std::vector<Wide> scores, mixed(given.width);

@@ -1,0 +1,61 @@
+"""Sends weights of a graph to a device, where several sessions read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+from onnx.external_data_helper import ExternalDataInfo
+
+from weft_server.runtime.blocks import Block, SharedWeights
+from weft_server.runtime.cuda import DeviceMemory
+from weft_server.runtime.session import Session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft_server.runtime.device import Device
+
+_OPSET = 21
+_IR_VERSION = 10
+
+
+def send_weights(model: onnx.ModelProto, folder: Path, device: Device) -> SharedWeights:
+    """Send the weights that lie in files beside a graph. Small ones are in the graph, and each session has its own.
+
+    Raises MemoryError where there is not so much.
+    """
+    values: dict[str, Any] = {}
+    blocks: list[Block] = []
+    passing: dict[int, Session] = {}
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            block = _sent(tensor, folder, device)
+            blocks.append(block)
+            kind = tensor.data_type
+            if kind not in passing:
+                passing[kind] = _identity(kind, device)
+            bound = passing[kind].bind({"x": block}, {"y": block})
+            bound.run()
+            (values[tensor.name],) = bound.values()
+    return SharedWeights(str(folder), values, blocks)
+
+
+def _sent(tensor: onnx.TensorProto, folder: Path, device: Device) -> Block:
+    """Copy a weight from its file to a device."""
+    info = ExternalDataInfo(tensor)
+    bits = np.memmap(folder / info.location, np.uint8, "r", info.offset or 0, (info.length,) if info.length else None)
+    memory = DeviceMemory(bits.nbytes, device)
+    memory.send(bits)
+    item_bytes = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return Block(memory.pointer, tuple(tensor.dims), tensor.data_type, item_bytes, device, memory)
+
+
+def _identity(element_type: int, device: Device) -> Session:
+    """A graph that copies nothing, bound to the same memory on both sides: its output is a value over that memory."""
+    ports = [helper.make_value_info(name, helper.make_tensor_type_proto(element_type, None)) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "identity", ports[:1], ports[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
+    return Session(model.SerializeToString(), 1, device)

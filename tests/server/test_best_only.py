@@ -1,0 +1,79 @@
+"""The graph of a decoder for steps that want the best candidates alone."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from weft_server.runtime.best_only import best_only, open_decoder
+from weft_server.runtime.device import Device
+from weft_server.runtime.halt import Halt
+
+WIDTH, VOCAB, BEST = 4, 40, 8
+FAR = Device(in_place=False)
+FLOAT, HALF, BF16 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
+
+
+def decoder(element_type, *, asks=False):
+    """A product, its best numbers, the normaliser and a state that is passed on, as our decoders end."""
+    nodes = [
+        helper.make_node("MatMul", ["hidden", "weight"], ["product"]),
+        helper.make_node("Cast", ["product"], ["logits"], to=FLOAT),
+        helper.make_node("TopK", ["logits", "count"], ["topk_logits", "topk_ids"], axis=1),
+        helper.make_node("LogSoftmax", ["logits"], ["log_probs"], axis=1),
+        helper.make_node("ReduceMax", ["log_probs", "axis"], ["logsumexp"], keepdims=0),
+        helper.make_node("Identity", ["past"], ["present"]),
+    ]
+    inputs = [("hidden", element_type, ["rows", WIDTH]), ("past", FLOAT, ["rows"])]
+    inputs += [("reads_all", TensorProto.INT32, [1])] * asks
+    outputs = [("topk_logits", FLOAT, ["rows", BEST]), ("topk_ids", TensorProto.INT64, ["rows", BEST])]
+    outputs += [("logsumexp", FLOAT, ["rows"]), ("logits", FLOAT, ["rows", VOCAB]), ("present", FLOAT, ["rows"])]
+    weight = np.random.default_rng(1).normal(size=(WIDTH, VOCAB)).astype(np.float32)
+    dtype = helper.tensor_dtype_to_np_dtype(element_type)
+    constants = {"weight": weight.astype(dtype), "count": np.array([BEST]), "axis": np.array([1])}
+    graph = helper.make_graph(
+        nodes,
+        "decoder",
+        [helper.make_tensor_value_info(*port) for port in inputs],
+        [helper.make_tensor_value_info(*port) for port in outputs],
+        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+        value_info=[helper.make_tensor_value_info("product", element_type, ["rows", VOCAB])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize(
+    ("element_type", "tail"),
+    [
+        (HALF, [("TopK", "product"), ("Cast", "topk_logits.half")]),
+        (BF16, [("Cast", "product"), ("TopK", "logits")]),
+        (FLOAT, [("Cast", "product"), ("TopK", "logits")]),
+    ],
+)
+def test_what_only_some_runs_ask_for_is_left_out(element_type, tail):
+    """The best are looked for among numbers of float16, where they are such. Of bfloat16 all are converted first."""
+    model = decoder(element_type)
+    cut = best_only(model)
+    onnx.checker.check_model(cut, full_check=True)
+    assert ["topk_logits", "topk_ids", "present"] == [port.name for port in cut.graph.output]
+    assert [("MatMul", "hidden"), *tail, ("Identity", "past")] == [
+        (node.op_type, node.input[0]) for node in cut.graph.node
+    ]
+    assert decoder(element_type) == model
+
+
+def test_a_graph_with_a_condition_stays_whole():
+    """It leaves the rest out by itself."""
+    assert best_only(decoder(FLOAT, asks=True)) is None
+
+
+def test_both_graphs_give_the_same_candidates(tmp_path):
+    """Their weights lie in a file, and the server sends them: once, for both."""
+    onnx.save(decoder(FLOAT), tmp_path / "d.onnx", save_as_external_data=True, location="d.data", size_threshold=256)
+    whole, best = open_decoder(tmp_path / "d.onnx", 1, FAR, Halt())
+    fed = {"hidden": np.ones((2, WIDTH), np.float32), "past": np.zeros(2, np.float32)}
+
+    said = [session.run(fed) for session in (whole, best)]
+    assert {"topk_logits", "topk_ids", "present"} == set(said[1])
+    for name, found in said[1].items():
+        assert said[0][name].tobytes() == found.tobytes()
