@@ -87,6 +87,7 @@ WORDS = {
 }
 # Schemas that mean the same, by their keywords alone.
 SAME = [
+    (True, {}),
     ({"minLength": 2.0}, {"minLength": 2}),
     ({"maxItems": 2**31}, {}),
     ({"items": [{"type": "null"}], "additionalItems": False}, {"prefixItems": [{"type": "null"}], "items": False}),
