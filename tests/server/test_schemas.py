@@ -197,6 +197,19 @@ def test_numbers_of_different_options_are_not_of_one_number():
     assert not is_taken(json.dumps({"allOf": [{}]} | apart))
 
 
+def test_as_many_names_as_cannot_be_one_twice_may_be_asked_for():
+    """One more than are required. Where no others may come, a matcher counts them right."""
+    for wanted, required, others, expected in (
+        (1, [], True, True),
+        (2, [], True, False),
+        (2, ["a"], True, True),
+        (3, ["a"], True, False),
+        (2, [], False, True),
+    ):
+        schema = {"properties": {"a": {}, "b": {}}, "required": required, "additionalProperties": others}
+        assert expected == is_taken(json.dumps(schema | {"minProperties": wanted})), (wanted, required, others)
+
+
 def is_taken(text):
     """Whether a schema is not refused."""
     try:
