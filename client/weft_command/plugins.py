@@ -7,8 +7,9 @@ from typing import Any, cast
 import typer
 
 # What to say of a subcommand without importing it, and the extra that it needs.
-_PLUGINS = {
+PLUGINS = {
     "bench": ("Put a load on a running server and measure it.", "bench"),
+    "plan": ("Measure a bundle on this machine, and say what a load needs.", "bench,server"),
     "serve": ("Serve a model repository.", "server"),
     "doctor": ("Look at a machine that shall run a server.", "server"),
     "export": ("Export a checkpoint to a bundle, and prove it.", "export"),
@@ -31,7 +32,7 @@ def _plugin(entry: EntryPoint) -> Callable[[typer.Context], None]:
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("weft"):  # one of our own is never missing by the user's choice
                 raise
-            extra = _PLUGINS.get(entry.name, ("", ""))[1]
+            extra = PLUGINS.get(entry.name, ("", ""))[1]
             remedy = f": pip install 'weft-serving[{extra}]', or in a clone: pip install '.[{extra}]'" if extra else ""
             raise ClickError(
                 f"`weft {entry.name}` needs the module {error.name!r}, which is not installed{remedy}"
@@ -46,7 +47,7 @@ def _plugin(entry: EntryPoint) -> Callable[[typer.Context], None]:
 for _entry in entry_points(group="weft.commands"):
     app.command(
         _entry.name,
-        help=_PLUGINS.get(_entry.name, (f"From {_entry.value.partition(':')[0]}.", ""))[0],
+        help=PLUGINS.get(_entry.name, (f"From {_entry.value.partition(':')[0]}.", ""))[0],
         add_help_option=False,  # --help belongs to the subcommand itself, which is loaded only when it is called
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(_plugin(_entry))

@@ -2,9 +2,13 @@
 
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 from weft_command import plugins
+
+ROOT = Path(__file__).parents[2]
 
 
 def plugin(monkeypatch, tmp_path, source):
@@ -44,6 +48,12 @@ def test_a_missing_extra_is_named(weft_command, monkeypatch, tmp_path):
     assert (1, "") == (code, out)
     assert "no_such_runtime" in error
     assert "pip install 'weft-serving[server]', or in a clone: pip install '.[server]'" in error
+
+
+def test_each_plugged_in_subcommand_says_what_it_is():
+    """The list of all subcommands has a sentence for each one, and knows its extra."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["weft.commands"]
+    assert set(declared) == set(plugins.PLUGINS)
 
 
 # What a help and a refusal need not: each takes about as long to import as all that they do need.

@@ -11,7 +11,7 @@ import keyword_table
 from weft_server.structured_output.schema_keywords import KEYWORDS, Treated
 from weft_server.structured_output.schema_patterns import BUILT_IN, EXPRESSIONS
 from weft_server.structured_output.schema_text import Unheld
-from weft_server.structured_output.schemas import matcher_schema
+from weft_server.structured_output.schemas import MAX_SCHEMAS, matcher_schema
 
 VOCABULARIES = "core", "applicator", "unevaluated", "validation", "format-annotation", "content", "meta-data"
 # Of older drafts. What is in the table beside these is of 2020-12.
@@ -57,6 +57,7 @@ WORDS = {
     '{"items": {"$ref": "#y"}, "$defs": {"a": {"$anchor": "y", "not": {}}}}': "not at /$defs/a",
     '{"$schema": "http://json-schema.org/draft-03/schema#"}': "$schema: it is none of 2020-12,",
     '{"$schema": "http://json-schema.org/draft-07/schema#", "prefixItems": [{}]}': "prefixItems: it is a keyword of",
+    '{"prefixItems": [{}], "items": [{}]}': "prefixItems: it is not held beside a list of items",
     '{"unevaluatedProperties": false, "anyOf": [{}]}': "unevaluatedProperties: it is not held beside a schema",
     '{"properties": {"a/b": {"format": "iri"}}}': "format at /properties/a~1b: 'iri' is not held, but date,",
     '{"pattern": "(?=a)"}': "pattern: look-around is not held",
@@ -86,6 +87,7 @@ WORDS = {
 }
 # Schemas that mean the same, by their keywords alone.
 SAME = [
+    (True, {}),
     ({"minLength": 2.0}, {"minLength": 2}),
     ({"maxItems": 2**31}, {}),
     ({"items": [{"type": "null"}], "additionalItems": False}, {"prefixItems": [{"type": "null"}], "items": False}),
@@ -177,6 +179,44 @@ def test_what_references_copy_is_bounded():
     nested = {"properties": {"x": inner}, "anyOf": [{"$ref": f"#a{depth}"} for depth in range(60)]}
     with pytest.raises(Unheld, match="it has over 10,000 schemas, with a copy for each place that a reference names"):
         matcher_schema(json.dumps(nested))
+
+
+def test_as_many_schemas_as_are_allowed_are_taken():
+    """The bound itself, with the schema at the top."""
+    for number in (MAX_SCHEMAS - 1, MAX_SCHEMAS):
+        text = json.dumps({"anyOf": [{}] * number})
+        assert (number < MAX_SCHEMAS) == is_taken(text)
+
+
+def test_numbers_of_different_options_are_not_of_one_number():
+    """Alone, an anyOf merges nothing: an answer is held to one of its options. Beside another keyword it does."""
+    apart = {"anyOf": [{"exclusiveMinimum": 0}, {"maximum": 0.5}]}
+    assert is_taken(json.dumps(apart))
+    assert is_taken(json.dumps({"type": "number"} | apart))
+    assert not is_taken(json.dumps({"multipleOf": 1} | apart))
+    assert not is_taken(json.dumps({"allOf": [{}]} | apart))
+
+
+def test_as_many_names_as_cannot_be_one_twice_may_be_asked_for():
+    """One more than are required. Where no others may come, a matcher counts them right."""
+    for wanted, required, others, expected in (
+        (1, [], True, True),
+        (2, [], True, False),
+        (2, ["a"], True, True),
+        (3, ["a"], True, False),
+        (2, [], False, True),
+    ):
+        schema = {"properties": {"a": {}, "b": {}}, "required": required, "additionalProperties": others}
+        assert expected == is_taken(json.dumps(schema | {"minProperties": wanted})), (wanted, required, others)
+
+
+def is_taken(text):
+    """Whether a schema is not refused."""
+    try:
+        matcher_schema(text)
+    except Unheld:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(
