@@ -11,12 +11,13 @@ from random import Random
 from xml.etree import ElementTree as ET
 
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from PIL import Image
 
 import weft
+from late import Late
 from weft.plot import plot_alignment
+
+backend_agg, figures = Late("matplotlib.backends.backend_agg"), Late("matplotlib.figure")
 
 WORDS = ("we", "are", "eating", "$bread$", "\n", "</s>")
 
@@ -82,7 +83,7 @@ def texts(figure):
 def boxes_of(figure, labels):
     """Where labels stand in a figure that was saved, in pixels."""
     figure.set_dpi(120)
-    renderer = FigureCanvasAgg(figure).get_renderer()
+    renderer = backend_agg.FigureCanvasAgg(figure).get_renderer()
     return [label.get_window_extent(renderer) for label in labels]
 
 
@@ -267,14 +268,14 @@ def test_shares_stand_beside_the_rows():
 
 def test_a_part_of_a_figure_can_be_drawn_into():
     """Axes of a SubFigure are axes too."""
-    part, _ = Figure().subfigures(1, 2)
+    part, _ = figures.Figure().subfigures(1, 2)
 
     assert plot_alignment(text_alignment(("a", "b"), ("c", "d")), part.subplots()) is part
 
 
 def test_a_text_can_be_drawn_into_given_axes():
     """Axes of the caller's are used, and their figure returned; an image's alignment needs a figure of its own."""
-    ax = Figure().add_subplot()
+    ax = figures.Figure().add_subplot()
 
     assert ax.figure is plot_alignment(text_alignment(WORDS, WORDS), ax, title="here")
     assert ["here", "attention rollout over all layers"] == ax.get_title().splitlines()

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
-import peft
 import torch
 from captioner_kinds import CAPTIONERS
 from decoder_kinds import BODIES, DECODERS
@@ -18,6 +17,7 @@ from test_pictures import made_with_processor
 from test_whisper import MELS, WHISPER, made_whisper
 from torch import Tensor
 
+from late import Late
 from weft_export.adapters.layout import check_layout
 from weft_export.adapters.merging import pairs_of, write_merged
 from weft_export.adapters.peft import read_adapter
@@ -25,6 +25,8 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.converters.convert import convert
 from weft_export.graphs.adapting import adapter_spec
 from weft_export.options import DEFAULT_OPTIONS, ExportOptions
+
+peft = Late("peft")
 
 RANK = 2
 POOLED = ExportOptions(pooling="mean")

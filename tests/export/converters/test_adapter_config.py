@@ -5,15 +5,17 @@ import dataclasses
 import json
 import warnings
 
-import peft
 import pytest
 import torch
 from adapted import KINDS, RANK, adapted, case_of, read_back
 from hf_models import LOGITS, furthest
 from safetensors.torch import load_file, save_file
 
+from late import Late
 from weft_export.adapters import adapter_config
 from weft_export.errors import CheckpointError
+
+peft = Late("peft")
 
 TARGETS = ["down_proj", "q_proj", "v_proj"]
 PATHS = [f"model.layers.{layer}.{path}" for layer in (0, 1) for path in ("self_attn.q_proj", "self_attn.v_proj")]

@@ -5,12 +5,14 @@ import json
 
 import pytest
 from hf_models import LOGITS, made
-from sentence_transformers import CrossEncoder
 from test_pairs import JUDGES, OTHER, joining
 from typer.testing import CliRunner
 
+from late import Late
 from openai_calls import serving
 from weft_export.__main__ import export_app
+
+st = Late("sentence_transformers")
 
 QUERY = "a cat"
 DOCUMENTS = ["the house of a cat", "x", "def f(x): return x + 1", "a cat"]
@@ -24,10 +26,10 @@ def test_it_ranks_and_scores_as_its_library_does(activation, tmp_path):
     joining(tmp_path / "body", separator=OTHER)
     path = tmp_path / "body" / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token": "<pad>"}))
-    CrossEncoder(str(tmp_path / "body"), device="cpu", max_length=32).save_pretrained(str(tmp_path / "saved"))
+    st.CrossEncoder(str(tmp_path / "body"), device="cpu", max_length=32).save_pretrained(str(tmp_path / "saved"))
     path = tmp_path / "saved" / "config.json"
     path.write_text(path.read_text().replace("activation.Sigmoid", activation))
-    theirs = CrossEncoder(str(tmp_path / "saved"), device="cpu")
+    theirs = st.CrossEncoder(str(tmp_path / "saved"), device="cpu")
     done = CliRunner().invoke(export_app, [str(tmp_path / "saved"), str(tmp_path / "bundles" / "judge" / "1")])
     assert 0 == done.exit_code, done.output
 

@@ -11,13 +11,11 @@ import torch
 from decoder_kinds import DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, FILLERS, MASK, TAGGERS, masking
 from hf_models import LOGITS, Kind, converted, furthest, made
-from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
 from test_pairs import JUDGES, OTHER, joining
 from test_sentence_files import padded
 from transformers import AutoTokenizer, pipeline
 
+from late import Late
 from loaded import Loaded, ask
 from weft_export.checkpoints.golden_requests import with_golden
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
@@ -30,6 +28,10 @@ from weft_proto.v1 import bundle_pb2, common_pb2, embedding_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.inputs import InputReader
 from weft_server.preprocessing.tokenizer import Tokenizer, truncation_of
+
+st = Late("sentence_transformers")
+parts = Late("sentence_transformers.base.modules")
+pooling = Late("sentence_transformers.sentence_transformer.modules")
 
 LONGEST = 20
 LIMITS = dict.fromkeys(("max_image_bytes", "max_image_pixels", "max_audio_bytes", "max_audio_s"), 0)
@@ -51,8 +53,12 @@ def embedder(tmp_path_factory):
     path = tmp_path_factory.mktemp("embedder")
     body = made(EMBEDDERS[0], 0, path / "body")
     padded(path / "body")
-    modules = [Transformer(str(path / "body"), max_seq_length=LONGEST), Pooling(body.config.hidden_size), Normalize()]
-    model = SentenceTransformer(modules=modules, device="cpu", prompts=PROMPTS, default_prompt_name="passage")
+    modules = [
+        parts.Transformer(str(path / "body"), max_seq_length=LONGEST),
+        pooling.Pooling(body.config.hidden_size),
+        parts.Normalize(),
+    ]
+    model = st.SentenceTransformer(modules=modules, device="cpu", prompts=PROMPTS, default_prompt_name="passage")
     model.save_pretrained(str(path / "saved"))
     return path / "saved"
 
@@ -65,7 +71,9 @@ def judge(tmp_path_factory):
     joining(path / "body", separator=OTHER)
     padded(path / "body")
     prompts = {"prompts": {"query": PROMPTS["query"]}, "default_prompt_name": "query"}
-    CrossEncoder(str(path / "body"), device="cpu", max_length=LONGEST, **prompts).save_pretrained(str(path / "saved"))
+    st.CrossEncoder(str(path / "body"), device="cpu", max_length=LONGEST, **prompts).save_pretrained(
+        str(path / "saved")
+    )
     return path / "saved"
 
 
@@ -93,7 +101,7 @@ def asking(text, **options):
 
 def test_an_embedder_is_served_as_it_encodes(embedder, tmp_path):
     """Vectors within 1e-4: by default, by each name, without a prompt; of texts that are longer than it takes."""
-    theirs = SentenceTransformer(str(embedder), device="cpu")
+    theirs = st.SentenceTransformer(str(embedder), device="cpu")
     names = [*theirs.prompts]
     assert {*PROMPTS, "document"} == {*names}
     cases = [({}, {}), ({"prompt_name": ""}, {"prompt": ""}), *(({"prompt_name": name},) * 2 for name in names)]
@@ -117,7 +125,7 @@ def test_an_embedder_is_served_as_it_encodes(embedder, tmp_path):
 
 def test_a_cross_encoder_scores_as_it_predicts(judge, tmp_path):
     """Scores within 1e-4, with the default prompt before the first text, and of two texts that are too long."""
-    theirs, checkpoint = CrossEncoder(str(judge), device="cpu"), converted(judge, truncate=True)
+    theirs, checkpoint = st.CrossEncoder(str(judge), device="cpu"), converted(judge, truncate=True)
     path = tmp_path / "tokenizer.json"
     path.write_bytes(checkpoint.files[checkpoint.text.source_tokenizer])
     manifest = bundle_pb2.BundleManifest(task=checkpoint.task, text=checkpoint.text)
@@ -135,7 +143,7 @@ def test_a_cross_encoder_scores_as_it_predicts(judge, tmp_path):
 @pytest.mark.long
 def test_a_cross_encoder_is_served_so(judge, tmp_path):
     """By a server, in one batch."""
-    theirs = CrossEncoder(str(judge), device="cpu")
+    theirs = st.CrossEncoder(str(judge), device="cpu")
     requests = [{"text": text, "text_pair": other} for text, other in PAIRS]
     bare = {**requests[0], "prompt_name": ""}
     answers = served(judge, tmp_path / "judge" / "1", *requests, bare)
@@ -248,7 +256,7 @@ def test_a_pooling_without_the_prompt_is_refused_where_there_is_a_prompt(embedde
         converted(tmp_path)
     edited(tmp_path, prompts={"query": "", "passage": None}, default_prompt_name="passage")
     result = convert(tmp_path, ExportOptions())
-    theirs = SentenceTransformer(str(tmp_path), device="cpu").encode(TEXT)
+    theirs = st.SentenceTransformer(str(tmp_path), device="cpu").encode(TEXT)
     tokenizer = read_tokenizer(result.checkpoint, result.checkpoint.text.source_tokenizer)
     ids = encode_source(result.checkpoint, tokenizer, TEXT)
     with torch.inference_mode():

@@ -12,22 +12,24 @@ import torch
 from config_changes import ABSENT, changed, others
 from encoder_kinds import EMBEDDERS
 from hf_models import LOGITS, furthest, made
-from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.base.model import BaseModel
-from sentence_transformers.base.modules import Dense, Normalize, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
 from test_pairs import JUDGES, OTHER, joining
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.normalizers import NFC, Lowercase, Sequence
 from tokenizers.pre_tokenizers import Whitespace
 
+from late import Late
 from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.converters import sentence_files
 from weft_export.converters.convert import convert
 from weft_export.errors import CheckpointError
 from weft_export.options import ExportOptions
 from weft_proto.prompts import default_prompt
+
+st = Late("sentence_transformers")
+parts = Late("sentence_transformers.base.modules")
+pooling = Late("sentence_transformers.sentence_transformer.modules")
+base = Late("sentence_transformers.base.model")
 
 TEXT, PAIR = "we eat bread", ("a cat", "the house")
 LONGEST = 20
@@ -46,13 +48,13 @@ def embedder(tmp_path_factory):
     width = body.config.hidden_size
     torch.manual_seed(0)
     modules = [
-        Transformer(str(path / "body"), max_seq_length=LONGEST),
-        Pooling(width, "mean"),
-        Dense(width, width),
-        Dense(width, WIDTH, activation_function=torch.nn.Identity()),
-        Normalize(),
+        parts.Transformer(str(path / "body"), max_seq_length=LONGEST),
+        pooling.Pooling(width, "mean"),
+        parts.Dense(width, width),
+        parts.Dense(width, WIDTH, activation_function=torch.nn.Identity()),
+        parts.Normalize(),
     ]
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(path / "saved"))
+    st.SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(path / "saved"))
     return path / "saved"
 
 
@@ -63,7 +65,7 @@ def judge(tmp_path_factory):
     made(JUDGES[0], 1, path / "body")
     joining(path / "body", separator=OTHER)
     padded(path / "body")
-    CrossEncoder(str(path / "body"), device="cpu", max_length=LONGEST).save_pretrained(str(path / "saved"))
+    st.CrossEncoder(str(path / "body"), device="cpu", max_length=LONGEST).save_pretrained(str(path / "saved"))
     return path / "saved"
 
 
@@ -85,12 +87,12 @@ def attempted(make):
 
 def their_vector(directory, text=TEXT):
     """What encode() makes of a text."""
-    return SentenceTransformer(str(directory), device="cpu").encode([text], convert_to_tensor=True)[0]
+    return st.SentenceTransformer(str(directory), device="cpu").encode([text], convert_to_tensor=True)[0]
 
 
 def their_score(directory, pair=PAIR):
     """What predict() makes of a pair."""
-    return CrossEncoder(str(directory), device="cpu").predict([pair], convert_to_tensor=True)[:1]
+    return st.CrossEncoder(str(directory), device="cpu").predict([pair], convert_to_tensor=True)[:1]
 
 
 def our_answer(checkpoint, *texts):
@@ -110,7 +112,7 @@ def test_an_embedder_that_it_saved_embeds_as_it_does(embedder):
     result = convert(embedder, ExportOptions())
     assert LOGITS >= furthest(our_answer(result.checkpoint, TEXT), their_vector(embedder))
     assert LONGEST == result.checkpoint.text.max_source_tokens
-    assert LONGEST == SentenceTransformer(str(embedder), device="cpu").max_seq_length
+    assert LONGEST == st.SentenceTransformer(str(embedder), device="cpu").max_seq_length
     assert () == result.notes
 
 
@@ -194,9 +196,9 @@ def test_a_cross_encoder_of_several_labels_judges_pairs_without_being_told(tmp_p
     made(several, 1, tmp_path / "body")
     joining(tmp_path / "body", separator=OTHER)
     padded(tmp_path / "body")
-    CrossEncoder(str(tmp_path / "body"), device="cpu").save_pretrained(str(tmp_path / "saved"))
+    st.CrossEncoder(str(tmp_path / "body"), device="cpu").save_pretrained(str(tmp_path / "saved"))
     result = convert(tmp_path / "saved", ExportOptions())
-    logits = CrossEncoder(str(tmp_path / "saved"), device="cpu").predict([PAIR], convert_to_tensor=True)[0]
+    logits = st.CrossEncoder(str(tmp_path / "saved"), device="cpu").predict([PAIR], convert_to_tensor=True)[0]
     assert LOGITS >= furthest(our_answer(result.checkpoint, *PAIR), logits)
     assert (OTHER, "softmax") == (result.checkpoint.text.separator_id, result.checkpoint.model.scoring)
     assert "sentence-transformers gives logits of several labels; scores are their softmax" in result.notes
@@ -276,7 +278,7 @@ def keys_in_code(*functions):
 
 def test_each_key_of_a_model_that_its_code_names_is_in_the_table():
     """Also those that it writes only where somebody chose them."""
-    classes = (SentenceTransformer, CrossEncoder, BaseModel)
+    classes = (st.SentenceTransformer, st.CrossEncoder, base.BaseModel)
     keys = keys_in_code(*(each for cls in classes for each in (cls._parse_model_config, cls._get_model_config)))
     assert {"truncate_dim", "keep_in_fp32_modules", "prompts"} <= keys
     # Versions of libraries stand in an object of their own.
@@ -285,7 +287,8 @@ def test_each_key_of_a_model_that_its_code_names_is_in_the_table():
 
 def test_each_key_that_it_saves_or_reads_is_in_a_table(embedder, judge):
     """A newer sentence-transformers that writes or reads more makes this fail."""
-    modules = dict(zip(list(TABLES)[1:], (Transformer, Pooling, Dense, Normalize), strict=True))
+    classes = (parts.Transformer, pooling.Pooling, parts.Dense, parts.Normalize)
+    modules = dict(zip(list(TABLES)[1:], classes, strict=True))
     for file, table in TABLES.items():
         keys = {*json.loads((embedder / file).read_text())}
         if (judge / file).exists():
