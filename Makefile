@@ -277,6 +277,15 @@ bench-speculation: $(REAL)/smollm2/config.json ## measure answers with and witho
 	@test -e $(REAL)/int8/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/int8/smollm2/1 --precision int8 --max-tokens 1024 --no-explain --no-score
 	@$(PY) tests/bench/speculation.py $(REAL)/int8/smollm2/1 $(ARGS)
 
+simulate: models ## the real scheduler on a virtual clock, 1 to 1,000 replicas
+	@$(PY) tests/bench/simulate/run.py $(ARGS)
+
+bench-plan: models ## is what `weft plan` says of three models so? five minutes
+	@$(PY) tests/bench/plan.py
+
+bench-scrape: $(READY) ## measure a scrape of one model and of fifty
+	@$(PY) tests/bench/scrape.py
+
 bench-overload: models ## measure answers under too much load, eight minutes
 	@$(PY) tests/bench/overload.py $(ARGS)
 
@@ -337,6 +346,14 @@ $(PEERS)/.venv/.installed: tests/bench/peers/requirements.txt
 $(PEERS)/.venv-%/.installed: tests/bench/peers/requirements-%.txt
 	@$(PYTHON) -m venv $(@D)
 	@($(PEER_NEEDS) && $(PEER_PIP) uninstall -y torchvision torchaudio torchcodec && touch $@) || echo "$* could not be installed; going on without it."
+
+# Needs root and buildah. ARGS=--debootstrap where no registry is reached.
+image: models ## build the server's image with buildah, and let it answer
+	@$(PY) deploy/image.py $(ARGS)
+
+# Needs the package index. ARGS=--tag marks the commit.
+release: models ## build what is published, and try it where nothing else is
+	@mkdir -p build/release && $(PY) deploy/release.py $(ARGS)
 
 clean: ## remove everything built but .venv
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

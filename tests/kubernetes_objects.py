@@ -35,6 +35,11 @@ def selecting(objects, labels):
     return {key for key, wanted in selectors(objects).items() if wanted.items() <= labels.items()}
 
 
+def is_of_dashboards(document):
+    """Whether an object is the ConfigMap of Grafana's dashboards."""
+    return document["metadata"]["name"].endswith("-dashboards")
+
+
 def _at(document, path):
     for key in path:
         document = document[key]

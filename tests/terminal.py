@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
+WEFT = [sys.executable, "-m", "weft_command"]
 
 
 def on_a_terminal(argv):

@@ -18,10 +18,10 @@ def main() -> int:
         # `weft up` has blocked it for as long as there was no handler.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     try:
-        from weft.cli import main as command  # noqa: PLC0415 - after the handler
+        from weft_command.running import run  # noqa: PLC0415 - after the handler
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    return command()
+    return run(sys.argv[1:])
 
 
 def is_serving(argv: list[str]) -> bool:

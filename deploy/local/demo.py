@@ -37,8 +37,12 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def served(repository: Path, log: Path, ready_within_s: float = READY_WITHIN_S) -> Iterator[str]:
+def served(
+    repository: Path, log: Path, ready_within_s: float = READY_WITHIN_S, *, python: str = sys.executable
+) -> Iterator[str]:
     """Serve the repository while the block runs, and yield the server's gRPC target once it is ready.
+
+    The server is that of the environment of `python`.
 
     Raises:
         ServerFailedError: it ended by itself or was not ready within `ready_within_s`.
@@ -57,7 +61,7 @@ def served(repository: Path, log: Path, ready_within_s: float = READY_WITHIN_S) 
     with (
         log.open("wb") as output,
         _child(
-            [sys.executable, "-m", "weft_server"],
+            [python, "-m", "weft_server"],
             _stop,
             env=environment,
             stdin=subprocess.DEVNULL,

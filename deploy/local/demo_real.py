@@ -9,6 +9,7 @@ from pathlib import Path
 
 from demo import BUILD, ServerFailedError, served
 
+WEFT = [sys.executable, "-m", "weft_command"]
 MAX_TOKENS = "1024"
 # It holds 135 million weights, and a busy machine is slow to warm them.
 READY_WITHIN_S = 600.0
@@ -20,14 +21,14 @@ def main(directory: Path) -> int:
     repository = directory.parent / "models"
     bundle = repository / directory.name / "1"
     if not (bundle / "bundle.json").exists():
-        export = [sys.executable, "-m", "weft.cli", "export", str(directory), str(bundle), "--max-tokens", MAX_TOKENS]
+        export = [*WEFT, "export", str(directory), str(bundle), "--max-tokens", MAX_TOKENS]
         if subprocess.run(export, check=False).returncode:
             return 1
     try:
         print(f"Starting a server for {repository} ...\n", flush=True)
         with served(repository, BUILD / "real.log", READY_WITHIN_S) as target:
             print(f'$ weft generate --chat "{QUESTION}"', flush=True)
-            ask = [sys.executable, "-m", "weft.cli", "generate", "--chat", QUESTION, "--target", target]
+            ask = [*WEFT, "generate", "--chat", QUESTION, "--target", target]
             return subprocess.run(ask, check=False).returncode
     except ServerFailedError as error:
         print(error, file=sys.stderr)

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from weft_export.checkpoints.files import check_regular
 from weft_export.checkpoints.formats import MODULES, check_adaptable, check_format, is_foreign, is_gguf, read_config
-from weft_export.converters.classes import check_class, takes_file
+from weft_export.checkpoints.media_files import is_picture, is_recording
+from weft_export.converters.classes import PICTURE, check_class, check_length, takes_file
 from weft_export.errors import ExportError
 from weft_export.options import ExportOptions, flag_of, utf8
+from weft_proto.bundle_rules import label_text_fault
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -69,9 +71,18 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
 def _check_class(checkpoint: Path, options: ExportOptions) -> None:
     config = read_config(checkpoint)
     check_class(config, options, embeds=options.pooling is not None or (checkpoint / MODULES).exists())
+    if options.label_text is not None and (fault := label_text_fault(options.label_text)):
+        raise ExportError(f"--label-text {fault}")
+    check_length(config, options)
     what = takes_file(config)
-    if options.golden is not None and what and not os.path.isfile(options.golden):  # noqa: PTH113 - Path.is_file fails for what is too long
+    if options.golden is None or not what:
+        return
+    if not os.path.isfile(options.golden):  # noqa: PTH113 - Path.is_file fails for what is too long
         raise ExportError(f"--golden: {options.golden:.80} is no file; this model answers to {what}")
+    with Path(options.golden).open("rb") as file:
+        fits = is_picture(file) if what == PICTURE else is_recording(file)
+    if not fits:
+        raise ExportError(f"--golden: {options.golden:.80} is not {what}, to which this model answers")
 
 
 def contents_of(options: ExportOptions) -> Mapping[str, str]:

@@ -215,6 +215,11 @@ def flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def too_long(option: str, chosen: int, longest: int) -> CheckpointError:
+    """Return what is raised for a length that a model does not take."""
+    return CheckpointError(f"{flag_of(option)} {chosen}: the model takes {longest} tokens")
+
+
 def read_labels(path: Path) -> tuple[str, ...]:
     """Return the labels that a file names, in the order of their indices.
 

@@ -216,6 +216,9 @@ LIMITS = {
         "eos_token": Limit(_NAME),
         "pad_token": Limit(_NAME),
         "unk_token": Limit(_NAME),
+        "sep_token": Limit(_NAME),
+        "cls_token": Limit(_NAME),
+        "mask_token": Limit(_NAME),
     },
     "ImageSpec": {
         "channels": Limit(3, least=1),

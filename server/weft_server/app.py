@@ -38,6 +38,7 @@ from weft_server.openai_api.routes import openai_routes, refuse_path
 from weft_server.process.background_tasks import BackgroundTasks
 from weft_server.process.exit_codes import ExitCode
 from weft_server.process.failpoints import POINTS
+from weft_server.process.garbage import keep_objects
 from weft_server.process.sd_notify import notify
 from weft_server.rpc.grpc_server import GrpcServer
 from weft_server.rpc.health import Health
@@ -119,7 +120,7 @@ class App:
             config,
             self.metrics,
             changed=self._model_changed,
-            settled=self._collapse,
+            settled=self._settle_memory,
             num_places=self._places,
             placement=self._placement,
         )
@@ -268,11 +269,12 @@ class App:
 
     async def _settled(self) -> None:
         """Take requests for the models that are there. Only slow ones are left to load."""
-        await self._collapse()
+        await self._settle_memory()
         await self.health.accept()
 
-    async def _collapse(self) -> None:
-        """Move the models' weights into huge pages, now that all of their memory has been touched."""
+    async def _settle_memory(self) -> None:
+        """Move the models' weights into huge pages, now that all of their memory has been touched. Keep its objects."""
+        keep_objects()
         await asyncio.to_thread(collapse)
 
     async def _go_on(self) -> None:
@@ -358,7 +360,7 @@ class App:
     def _http_server(self) -> HttpServer:
         host, port = self.config.host, self.config.http_port
         try:
-            pages = Endpoints(self.metrics.registry, self.why_not_live, self.why_not_ready, self.access)
+            pages = Endpoints(self.metrics, self.why_not_live, self.why_not_ready, self.access)
             return HttpServer(host, port, pages, self.credentials)
         except OSError as error:
             raise ConfigError(

@@ -11,8 +11,10 @@ from weft_server.bundle.load import load_bundle
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
+from weft_server.runtime.best_only import open_decoder
 from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.device import HOST
+from weft_server.runtime.halt import Halt
 from weft_server.runtime.session import Session
 from weft_server.sequence import Decoding, Sequence
 from weft_server.source import Ids
@@ -29,19 +31,24 @@ class Bare:
         self.num_lanes = num_lanes
         self.device = device
         self.encoder = self._open(bundle_pb2.GRAPH_ROLE_ENCODER)
-        self.decoder = self._open(bundle_pb2.GRAPH_ROLE_DECODER)
+        if device.in_place:
+            self.decoder, self.best = self._open(bundle_pb2.GRAPH_ROLE_DECODER), None
+        else:
+            path = self._path(bundle_pb2.GRAPH_ROLE_DECODER)
+            self.decoder, self.best = open_decoder(path, num_threads, device, Halt())
+
+    def _path(self, role):
+        graph = self.bundle.graph(role)
+        return graph and self.bundle.path(graph.path)
 
     def _open(self, role):
-        graph = self.bundle.graph(role)
-        if graph is None:
-            return None
-        captures = self.device.captures and role == bundle_pb2.GRAPH_ROLE_DECODER
-        return Session(self.bundle.path(graph.path), self.num_threads, self.device, captures=captures)
+        path = self._path(role)
+        return path and Session(path, self.num_threads, self.device)
 
     def opened(self, num_rows):
         """(slots, runner) with nothing in them."""
         slots = Slots(num_rows, self.manifest.text.max_new_tokens)
-        return slots, DecodeRunner(self.manifest, self.encoder, self.decoder, slots)
+        return slots, DecodeRunner(self.manifest, self.encoder, self.decoder, slots, best=self.best)
 
     def filled(self, num_rows, source):
         """(slots, runner) with every row past the same source or prompt, its next input being that source's last id."""

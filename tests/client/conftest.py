@@ -4,7 +4,7 @@ import pytest
 
 import weft
 from fakes import fake_server
-from weft import cli
+from weft_command import running
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def weft_command(server, monkeypatch, capsys):
     monkeypatch.setenv("WEFT_TARGET", server.target)
 
     def run(*argv):
-        code = cli.main([str(each) for each in argv])
+        code = running.run([str(each) for each in argv])
         return (code, *capsys.readouterr())
 
     return run

@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from fakes import Failure
-from weft import cli
+from weft_command import running
 from weft_proto.v1 import admin_pb2, admin_pb2_grpc, model_pb2
 
 
@@ -140,14 +140,14 @@ def test_each_subcommand_is_one_call_and_one_line(admin, monkeypatch, capsys, wo
     noting, target = admin
     monkeypatch.setenv("WEFT_ADMIN_TARGET", target)
     monkeypatch.setenv("WEFT_TARGET", "localhost:1")
-    assert 0 == cli.main(["models", *words.split()])
+    assert 0 == running.run(["models", *words.split()])
     assert (said, "") == capsys.readouterr()
     assert [asked] == noting.seen
 
 
 def test_json_is_the_whole_model(admin, capsys):
     """As of the list."""
-    assert 0 == cli.main(["models", "swap", "m", "3", "--json", "-t", admin[1]])
+    assert 0 == running.run(["models", "swap", "m", "3", "--json", "-t", admin[1]])
     model = json.loads(capsys.readouterr().out)
     assert ("m", 3, "ready") == (model["name"], model["version"], model["state"])
 
@@ -167,7 +167,7 @@ def test_a_refused_field_has_the_name_that_was_typed(admin, capsys):
         noting.failure = Failure(
             grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", f"{field} must be 0..1, not 2", field
         )
-        assert 2 == cli.main(["models", "label", "m", "canary", "2", "--share", "2", "-t", target])
+        assert 2 == running.run(["models", "label", "m", "canary", "2", "--share", "2", "-t", target])
         assert f"weft: {words}\n" == capsys.readouterr().err
 
 

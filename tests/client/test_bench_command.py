@@ -21,7 +21,7 @@ from weft_bench.asking import Asked
 from weft_bench.record import Outcome
 from weft_bench.workload import Workload
 
-WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
+WEFT = [sys.executable, "-m", "weft_command"]
 FULL = Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.01)
 
 

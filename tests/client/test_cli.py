@@ -13,6 +13,7 @@ import weft
 from fakes import MODELS, Failure
 from weft import _answers, cli
 from weft._tables import model_table
+from weft_bench.command import app as bench
 
 
 def feed(monkeypatch, data):
@@ -422,6 +423,7 @@ def test_help_lists_every_command(weft_command):
             "models",
             "health",
             "bench",
+            "plan",
             "serve",
             "export",
             "train",
@@ -452,7 +454,8 @@ def test_help_is_whole(weft_command, monkeypatch, command, columns):
     assert max(map(len, out.splitlines())) <= int(columns)
     assert "-t, --target HOST:PORT Where the server is. [env var: WEFT_TARGET; default: localhost:7070]" in flat
     assert "--timeout SECONDS How long to wait for the answer. [default: 60.0]" in flat
-    for option in typer.main.get_command(cli.app).commands[command].params:
+    commands = typer.main.get_command(cli.app).commands | {"bench": typer.main.get_command(bench)}
+    for option in commands[command].params:
         assert option.name == "help" or option.opts[0] in flat or option.name in flat
     if command in {"translate", "caption", "generate"}:
         drawn = "How randomly tokens are drawn. 0 always takes the most probable token."

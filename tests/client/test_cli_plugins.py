@@ -1,9 +1,10 @@
 """Subcommands that other packages bring."""
 
+import subprocess
 import sys
 from importlib.metadata import EntryPoint
 
-from weft import cli
+from weft_command import plugins
 
 
 def plugin(monkeypatch, tmp_path, source):
@@ -12,8 +13,8 @@ def plugin(monkeypatch, tmp_path, source):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "plugged", raising=False)
     entry = EntryPoint("serve", "plugged:app", "weft.commands")
-    run = cli._plugin(entry)
-    info = next(each for each in cli.app.registered_commands if each.name == "serve")
+    run = plugins._plugin(entry)
+    info = next(each for each in plugins.app.registered_commands if each.name == "serve")
     monkeypatch.setattr(info, "callback", run)
 
 
@@ -43,3 +44,22 @@ def test_a_missing_extra_is_named(weft_command, monkeypatch, tmp_path):
     assert (1, "") == (code, out)
     assert "no_such_runtime" in error
     assert "pip install 'weft-serving[server]', or in a clone: pip install '.[server]'" in error
+
+
+# What a help and a refusal need not: each takes about as long to import as all that they do need.
+HEAVY = {"weft", "grpc", "numpy", "torch", "onnx", "onnxruntime", "transformers", "huggingface_hub", "sklearn"}
+# Bench is left out: it is a client.
+HELPS = [[name, "--help"] for name in ("serve", "doctor", "export", "export-adapter", "up", "wrap", "train")]
+REFUSED = ["serve --prot 3", "up nowhere", "export a b c", "export nowhere m/1", "wrap nowhere m/1", "train nothing"]
+
+
+def test_a_help_or_a_refusal_waits_for_no_library():
+    """Of a subcommand of another package, its own package is imported, and neither the client nor what is heavy."""
+    lines = [*HELPS, *(line.split() for line in REFUSED)]
+    program = f"import sys; from weft_command.running import run; codes = [run(argv) for argv in {lines!r}]\n"
+    program += "print(codes, *sys.modules, sep=chr(10))"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    codes, *modules = told[told.rindex("[0, ") :].splitlines()
+    assert str([0] * len(HELPS) + [2, 1, 2, 1, 1, 1]) == codes
+    assert set() == HEAVY & {name.partition(".")[0] for name in modules}

@@ -11,8 +11,8 @@ import pytest
 import weft
 from certificates import Authority
 from intercepted import AUTHORITY, run, served
-from weft import cli
 from weft._channel import CallSettings
+from weft_command import running
 
 TOKEN = "token-of-the-caller"
 TRUST = grpc.ssl_channel_credentials(AUTHORITY.certificate)
@@ -41,7 +41,7 @@ def ask(capsys):
 
     async def run_command(target, *argv):
         arguments = ["models", "--json", "--timeout", "5", "--target", target, *map(str, argv)]
-        code = await asyncio.to_thread(cli.main, arguments)
+        code = await asyncio.to_thread(running.run, arguments)
         return code, capsys.readouterr().err
 
     return run_command
@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_used_is_one_line(files, monkeypatch, capsys, argv
     """It names the flag and what is wrong, with exit code 2, and quotes no secret."""
     monkeypatch.chdir(files)
     (files / "locked.key").write_bytes(AUTHORITY.locked_key())
-    assert 2 == cli.main(["models", *argv])
+    assert 2 == running.run(["models", *argv])
 
     line = capsys.readouterr().err
     assert said in line
@@ -223,7 +223,7 @@ def test_a_file_that_cannot_be_used_is_one_line(files, monkeypatch, capsys, argv
 
 def test_no_command_shows_a_token(files):
     """Neither its arguments, which `ps` shows, nor its help have a place for one."""
-    weft_command = [sys.executable, "-m", "weft.cli"]
+    weft_command = [sys.executable, "-m", "weft_command"]
     environment = {"PATH": os.environ["PATH"], "WEFT_TOKEN": TOKEN, "COLUMNS": "200"}
     for command in ("models", "bench"):
         asked = [*weft_command, command, "--help"]

@@ -13,8 +13,8 @@ from grpc import StatusCode
 import weft
 from fakes import EMPTY, Failure, fake_server
 from waiting import until
-from weft import cli
 from weft._patience import Patience, pieces
+from weft_command import running
 
 FULL = Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.05)
 LONG = replace(FULL, retry_after=3600.0)
@@ -301,11 +301,11 @@ def test_many_inputs_wait_for_a_first_server(free_target, many):
 def test_the_command_waits(server, capsys):
     """`--wait SECONDS`, also for models."""
     server.servicer.script.extend([FULL] * 2)
-    assert 0 == cli.main(["translate", "a b", "-t", server.target, "--wait", "60"])
+    assert 0 == running.run(["translate", "a b", "-t", server.target, "--wait", "60"])
     server.servicer.script.append(FULL)
-    assert 0 == cli.main(["models", "-t", server.target, "--wait", "60"])
+    assert 0 == running.run(["models", "-t", server.target, "--wait", "60"])
     assert "b a" in capsys.readouterr().out
-    assert 2 == cli.main(["translate", "a b", "-t", server.target, "--wait", "-1"])
+    assert 2 == running.run(["translate", "a b", "-t", server.target, "--wait", "-1"])
     assert "must be a number of seconds, 0 or more" in capsys.readouterr().err
 
 

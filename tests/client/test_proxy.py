@@ -13,8 +13,8 @@ import weft
 from certificates import Authority
 from fakes import fake_server
 from hostile_servers import served
-from weft import cli
 from weft._target import is_local
+from weft_command import running
 
 VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy", "GRPC_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy")
 HERE = [
@@ -140,11 +140,11 @@ def test_each_name_of_this_machine_is_one(proxy, host):
 
 def test_the_commands_go_without_a_proxy(proxy, server, capsys):
     """By TLS too, and so does the load generator."""
-    assert 0 == cli.main(["translate", "a b", "-t", server.target])
-    assert 0 == cli.main(["health", "-t", server.target])
-    assert 0 == cli.main(["models", "-t", server.target])
+    assert 0 == running.run(["translate", "a b", "-t", server.target])
+    assert 0 == running.run(["health", "-t", server.target])
+    assert 0 == running.run(["models", "-t", server.target])
     asked = ["bench", "-t", server.target, "--model", "en-es", "--requests", "2", "--warmup", "0", "--concurrency", "1"]
-    assert 0 == cli.main(asked), capsys.readouterr().err
+    assert 0 == running.run(asked), capsys.readouterr().err
     assert [] == proxy.asked
 
 
@@ -168,9 +168,9 @@ def test_the_command_takes_a_proxy(server, monkeypatch, capsys):
     """By a flag, or by WEFT_PROXY."""
     proxy = Proxy(server.target)
     with served(proxy) as address:
-        assert 0 == cli.main(["health", "-t", server.target, "--proxy", f"http://{address}"])
+        assert 0 == running.run(["health", "-t", server.target, "--proxy", f"http://{address}"])
         monkeypatch.setenv("WEFT_PROXY", f"http://{address}")
-        assert 0 == cli.main(["translate", "a b", "-t", server.target])
+        assert 0 == running.run(["translate", "a b", "-t", server.target])
     assert "b a" in capsys.readouterr().out
     assert {server.target} == set(proxy.asked)
     assert 2 <= len(proxy.asked)

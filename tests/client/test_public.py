@@ -71,7 +71,7 @@ def test_importing_the_sdk_is_light():
 )
 def test_the_command_loads_no_other_package(argv):
     """The client's own subcommands, and the list of all, import neither server nor exporter nor what those need."""
-    loaded = loaded_by(f"from weft.cli import main\nmain({argv!r})")
+    loaded = loaded_by(f"from weft_command.running import run\nrun({argv!r})")
 
     assert set() == {"weft_server", "weft_export", "numpy", "torch", "onnxruntime", "matplotlib", "PIL"} & loaded
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fakes import MODELS
-from weft import _answers, _show, cli
+from weft import _answers, _show
 from weft._completions import Generation, Output, Segment, Transcription
 from weft._decoding import Decoding
 from weft._files.out import text_line
@@ -14,6 +14,7 @@ from weft._types import (
     Timings,
     Usage,
 )
+from weft_command import running
 
 PARTS = {
     "token_ids": (5, 6),
@@ -102,5 +103,5 @@ def test_a_table_in_a_pipe_is_as_wide_as_it_is_told(columns, monkeypatch, capsys
 )
 def test_a_wrong_value_is_said_in_our_words(line, said, capsys):
     """The option, what was given or what it must be; nothing of the library that found out."""
-    assert 2 == cli.main(line)
+    assert 2 == running.run(line)
     assert said in capsys.readouterr().err

@@ -9,8 +9,8 @@ from grpc import StatusCode
 
 import fakes
 from fakes import Failure
-from weft import cli
 from weft._terminal import steerless
+from weft_command import running
 
 EVIL = "a\x1b[2Jb\x9b31mc\x07\x7f\r\nd\te"
 HARMLESS = "a␛[2Jb\ufffd31mc␇␡␍\nd\te"
@@ -22,7 +22,7 @@ def terminal(monkeypatch, capsys):
 
     def run(*argv):
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-        code = cli.main([str(each) for each in argv])
+        code = running.run([str(each) for each in argv])
         return (code, *capsys.readouterr())
 
     return run

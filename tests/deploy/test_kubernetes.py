@@ -1,5 +1,6 @@
 """The Kubernetes base renders, is valid, and agrees with the server that it deploys."""
 
+import json
 import os
 import re
 import shutil
@@ -11,10 +12,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from kubernetes_objects import is_of_dashboards
 from weft_server.config import ENV_PREFIX, ServerConfig, env_name
 from weft_server.process.shutdown import MARGIN_S
 
 BASE = Path(__file__).parents[2] / "deploy/kubernetes/base"
+DASHBOARDS = BASE.parents[1] / "chart/weft/files/dashboards"
 OLDEST_SUPPORTED = "1.30"
 
 
@@ -24,13 +27,19 @@ def all_containers(pod):
 
 
 @pytest.fixture(scope="module")
-def objects():
-    """What `kubectl kustomize` renders, by kind."""
+def rendered():
+    """What `kubectl kustomize` renders."""
     if shutil.which("kubectl") is None:
         # A green CI must mean that it was rendered; elsewhere the rest of the suite is worth running without it.
         (pytest.fail if os.environ.get("CI") else pytest.skip)("kubectl is not installed; it renders the base")
-    rendered = subprocess.run(["kubectl", "kustomize", str(BASE)], check=True, capture_output=True, text=True).stdout
-    return {document["kind"]: document for document in yaml.safe_load_all(rendered)}
+    output = subprocess.run(["kubectl", "kustomize", str(BASE)], check=True, capture_output=True, text=True).stdout
+    return list(yaml.safe_load_all(output))
+
+
+@pytest.fixture(scope="module")
+def objects(rendered):
+    """The same by kind, without the dashboards."""
+    return {each["kind"]: each for each in rendered if not is_of_dashboards(each)}
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +78,23 @@ def test_the_base_holds_what_a_deployment_needs(objects):
 
 
 @pytest.mark.parametrize("kubernetes", [OLDEST_SUPPORTED, str(kubernetes_validate.latest_version())])
-def test_every_object_is_valid(objects, kubernetes):
+def test_every_object_is_valid(rendered, kubernetes):
     """Each object satisfies the strict schema of the oldest and of the newest Kubernetes: no unknown field."""
-    for document in objects.values():
+    for document in rendered:
         kubernetes_validate.validate(document, kubernetes, strict=True)
+
+
+def test_the_dashboards_are_all_there(rendered):
+    """One ConfigMap has each file of dashboards as it is, and the label by which Grafana's sidecar finds it.
+
+    `kubectl apply` writes each object into an annotation too, which may have 262,144 bytes.
+    """
+    (found,) = filter(is_of_dashboards, rendered)
+    files = {f"weft-{path.name}": path.read_text() for path in DASHBOARDS.glob("*.json")}
+
+    assert files == found["data"]
+    assert "1" == found["metadata"]["labels"]["grafana_dashboard"]
+    assert len(json.dumps(found)) < 262_144
 
 
 def test_validation_is_strict(objects):

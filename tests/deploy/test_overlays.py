@@ -10,13 +10,14 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from kubernetes_objects import pod_labels, selecting, selectors
+from kubernetes_objects import is_of_dashboards, pod_labels, selecting, selectors
 from weft_server.config import env_name
 from weft_server.telemetry.metrics_table import PREFIX, TABLE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+BASE = "kubernetes/base"
 PLACEHOLDERS = {
-    "github.com/<you>/weft/deploy/kubernetes/base": "base",
+    "github.com/<you>/weft/deploy/kubernetes/base": BASE,
     "<your registry>": "registry.test",
     "sha256:...": "sha256:" + "0" * 64,
 }
@@ -28,25 +29,29 @@ def snippet(word):
     (text,) = [block for block in blocks if word in block]
     for placeholder, value in PLACEHOLDERS.items():
         text = text.replace(placeholder, value)
-    return {"resources": ["base"], **yaml.safe_load(text)}
+    return {"resources": [BASE], **yaml.safe_load(text)}
 
 
 @pytest.fixture
 def render(tmp_path):
-    """Render a kustomization that lies beside a copy of the base; answer its objects by kind, all of them valid."""
+    """Render a kustomization beside copies of the folders that it needs.
+
+    Answers its objects by kind, all of them valid, without the dashboards.
+    """
     if shutil.which("kubectl") is None:
         # A green CI must mean that it was rendered; elsewhere the rest of the suite is worth running without it.
         (pytest.fail if os.environ.get("CI") else pytest.skip)("kubectl is not installed; it renders the overlays")
-    shutil.copytree(DEPLOY / "kubernetes/base", tmp_path / "base")
+    for folder in (BASE, "chart/weft/files/dashboards"):
+        shutil.copytree(DEPLOY / folder, tmp_path / folder)
 
     def rendered(kustomization):
         (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
         command = ["kubectl", "kustomize", str(tmp_path)]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        objects = {document["kind"]: document for document in yaml.safe_load_all(output)}
-        for document in objects.values():
+        documents = list(yaml.safe_load_all(output))
+        for document in documents:
             kubernetes_validate.validate(document, str(kubernetes_validate.latest_version()), strict=True)
-        return objects
+        return {each["kind"]: each for each in documents if not is_of_dashboards(each)}
 
     return rendered
 
@@ -62,7 +67,7 @@ def test_models_may_come_from_a_claim(render):
 
 def test_an_overlay_sets_namespace_images_and_settings(render):
     """The overlay's namespace and images are everywhere, and its setting joins the base's under a new name."""
-    plain = render({"resources": ["base"]})["ConfigMap"]
+    plain = render({"resources": [BASE]})["ConfigMap"]
     objects = render(snippet("namespace: translation"))
     pod = objects["Deployment"]["spec"]["template"]["spec"]
 
@@ -74,9 +79,7 @@ def test_an_overlay_sets_namespace_images_and_settings(render):
 
 def test_two_releases_share_a_namespace(render):
     """Two overlays that differ in a name prefix: each object selects its own pods, and none of the other."""
-    blue, green = (
-        list(render({"resources": ["base"], "namePrefix": prefix}).values()) for prefix in ("blue-", "green-")
-    )
+    blue, green = (list(render({"resources": [BASE], "namePrefix": prefix}).values()) for prefix in ("blue-", "green-"))
 
     for release, other in ((blue, green), (green, blue)):
         marked = {tuple(each["metadata"]["labels"].values()) for each in release if each["kind"] != "ConfigMap"}
@@ -115,7 +118,7 @@ def test_a_pod_may_speak_tls_and_ask_for_tokens(render):
 
 def test_a_pod_may_ask_for_a_gpu(render):
     """The GPU's overlay gives the server one device and tells it to use it; the base's limits stay."""
-    plain = render({"resources": ["base"]})["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    plain = render({"resources": [BASE]})["Deployment"]["spec"]["template"]["spec"]["containers"][0]
     objects = render(snippet("nvidia.com"))
     (server,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
 

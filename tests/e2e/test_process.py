@@ -303,7 +303,7 @@ def test_a_server_whose_loading_fails_by_a_bug_ends_by_itself(repository):
 from weft_server import app as module
 async def broken(self):
     raise OSError("broken")
-module.App._collapse = broken
+module.App._settle_memory = broken
 """
     with Patched(repository, patch) as server:
         assert 1 == server.process.wait(PATIENCE_S)
@@ -377,3 +377,23 @@ def test_a_stranger_writes_no_line_into_the_log(repository, program):
                 ended = any(isinstance(event, kinds) for event in events)
         assert 0 == server.terminate()
     assert all("level" in event for event in server.log), server.log
+
+
+def test_what_models_need_is_no_garbage_to_look_for(repository):
+    """When a server is ready, a search goes through a hundredth of its objects: no request waits for the others."""
+    patch = """
+import gc
+from weft_server import app as module
+settle = module.App._settle_memory
+async def settled(self):
+    await settle(self)
+    say(f"searched {len(gc.get_objects())} of {gc.get_freeze_count()}")
+module.App._settle_memory = settled
+"""
+    with Patched(repository, patch) as server:
+        server.wait_for("ready", PATIENCE_S)
+        # A thread writes the log: what was printed before may stand behind it.
+        server.wait_until(lambda: any(each["event"].startswith("searched ") for each in server.log), PATIENCE_S)
+        (said,) = [each["event"] for each in server.log if each["event"].startswith("searched ")]
+    searched, kept = map(int, said.removeprefix("searched ").split(" of "))
+    assert 100 * searched < kept

@@ -17,7 +17,7 @@ import weft
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-WEFT = [sys.executable, "-m", "weft.cli", "up"]
+WEFT = [sys.executable, "-m", "weft_command", "up"]
 # What a hub has of a model. The reader of checkpoints wants the first four.
 HUB = {"config.json": b"{}", "model.safetensors": b"none", "tokenizer.json": b"{}"}
 HUB |= {"1_Pooling/config.json": b"{}", "1_Pooling/deep/config.json": b"{}"}

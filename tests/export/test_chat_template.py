@@ -8,10 +8,13 @@ from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.converters.text.side import read_text_side
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_TEMPLATE_BYTES
+from weft_proto.chat.meter import Meter
+from weft_proto.chat.prompt import PromptTemplate
 
 ONE = "{% for message in messages %}{{ message['content'] }}{{ eos_token }}{% endfor %}"
 OTHER = "{{ bos_token }}other"
 NAMES = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
+OTHER_NAMES = {"sep_token": "<sep>", "cls_token": "<cls>", "mask_token": "<m>", "pad_token": "<p>", "unk_token": "<u>"}
 NAMED = [{"name": "tool_use", "template": OTHER}, {"name": "default", "template": ONE}]
 PLACES = {
     "config": ({"chat_template": ONE}, {}),
@@ -19,6 +22,7 @@ PLACES = {
     "a file": ({}, {"chat_template.jinja": ONE}),
     "a file before config": ({"chat_template": OTHER}, {"chat_template.jinja": ONE}),
     "a file of Windows": ({}, {"chat_template.jinja": ONE.replace("{% endfor", "\r\n{% endfor")}),
+    "all names": ({"chat_template": ONE, **OTHER_NAMES}, {}),
     "none": ({}, {}),
     "named otherwise": ({"chat_template": NAMED[:1]}, {}),
 }
@@ -39,8 +43,8 @@ def test_the_template_is_the_one_that_transformers_takes(tmp_path, place):
         assert {"tokenizer.json"} == set(side.files)
         return
     assert expected == side.files[side.chat.template].decode()
-    names = [getattr(tokenizer, f"{name}_token") or "" for name in ("bos", "eos", "pad", "unk")]
-    assert names == [side.chat.bos_token, side.chat.eos_token, side.chat.pad_token, side.chat.unk_token]
+    names = tokenizer.special_tokens_map
+    assert names == {field.name: value for field, value in side.chat.ListFields() if field.name != "template"}
 
 
 def test_a_processor_s_template_is_the_last_resort(tmp_path):
@@ -82,3 +86,14 @@ def test_a_checkpoint_of_ours_must_have_one_that_works(tmp_path):
 
     with pytest.raises(CheckpointError, match="a chat begins with the system"):
         load_checkpoint(tmp_path, filled=False)
+
+
+def test_a_template_finds_every_named_token_of_its_tokenizer(tmp_path):
+    """Under its name, as transformers gives it. One that the tokenizer does not have is not defined."""
+    template = "{{ messages[0].content }}" + "".join(f"{{{{ {name} }}}}" for name in (*NAMES, *OTHER_NAMES))
+    for names in (NAMES, NAMES | OTHER_NAMES):
+        write(tmp_path, "falcon", {**names, "chat_template": template}, {"tokenizer.json": byte_level()})
+        side = read_text_side(tmp_path, config_of(tmp_path), 900)
+        prompt = PromptTemplate(side.chat, side.files[side.chat.template])
+        chat = [{"role": "user", "content": "Hi"}]
+        assert reference(tmp_path).apply_chat_template(chat, tokenize=False) == prompt.render(chat, Meter())

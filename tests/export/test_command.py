@@ -21,7 +21,7 @@ from weft_export.export import export_checkpoint
 from weft_recipes.__main__ import train_app
 from weft_recipes.catalogue import ADAPTERS, RECIPES
 
-WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
+WEFT = [sys.executable, "-m", "weft_command"]
 
 
 def help_of(command, columns):

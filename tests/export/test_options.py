@@ -166,6 +166,10 @@ OF_CLASSES = {
     "llama --truncate": "--truncate is not for LlamaForCausalLM",
     "llama --label-text a": "--label-text is not for LlamaForCausalLM",
     "whisper --pooling mean": "--pooling is not for WhisperForConditionalGeneration",
+    "clip --label-text a": "--label-text must hold {} once, where the label stands, and holds it 0 times",
+    "distilbert --max-tokens 65": "--max-tokens 65: the model takes 64 tokens",
+    "whisper --golden labels.txt": "--golden: labels.txt is not a recording (WAV), to which this model answers",
+    "vit --golden labels.txt": "--golden: labels.txt is not a picture (PNG, JPEG or WebP), to which this model answers",
     "whisper --golden none.wav": "--golden: none.wav is no file; this model answers to a recording (WAV)",
     "vit --golden cat": "--golden: cat is no file; this model answers to a picture",
     "llamma": "the model_type 'llamma' is not supported; the nearest is 'llama'",
@@ -202,7 +206,8 @@ def test_what_is_wrong_with_options_is_said_before_torch_is_loaded(home):
     (home / "text.gguf").write_text("no")
     for model_type, name in CLASSES.items():
         (home / model_type).mkdir()
-        (home / model_type / "config.json").write_text(json.dumps({"model_type": model_type, "architectures": [name]}))
+        config = {"model_type": model_type, "architectures": [name], "max_position_embeddings": 64}
+        (home / model_type / "config.json").write_text(json.dumps(config))
         (home / model_type / "model.safetensors").write_bytes(b"")
     lines += [("up", line, said) for line, said in OF_CLASSES.items()]
     lines += [("wrap", f"bert/model.onnx {line}", said) for line, said in OF_WRAP.items()]
@@ -219,6 +224,8 @@ CLASSES = {
     "llama": "LlamaForCausalLM",
     "whisper": "WhisperForConditionalGeneration",
     "vit": "ViTForImageClassification",
+    "clip": "CLIPModel",
+    "distilbert": "DistilBertModel",
     "llamma": "LlammaForCausalLM",
 }
 OURS = (("export", "m/1 --pooling mean --pairs"), ("up", "--pooling mean --pairs"))

@@ -75,7 +75,7 @@ def test_further_special_tokens_are_found_beside_a_vocab_json(kind, key, tmp_pat
     assert their_ids(tmp_path) == our_ids(tmp_path)[0]
 
     write(tmp_path, model_type, {**(options or {}), key: ["<new>"]}, files)
-    with pytest.raises(CheckpointError, match=f"{key} has '<new>'"):
+    with pytest.raises(CheckpointError, match=f"{key} .*has '<new>'"):
         our_ids(tmp_path)
 
 
@@ -88,7 +88,7 @@ def test_a_named_token_without_an_id_is_told(kind, key, tmp_path):
     path = tmp_path / "special_tokens_map.json"
     given = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(given | {key: "<new>"}))
-    (note,) = our_ids(tmp_path)[1]
+    note = our_ids(tmp_path)[1][0]
     assert note.startswith(f"{key} is '<new>', which has no id in vocab.json")
 
 
@@ -103,6 +103,14 @@ def test_a_named_token_without_content_is_refused_by_file_and_name(file, tmp_pat
         our_ids(tmp_path)
 
 
+def test_a_refused_further_token_is_told_with_each_key_that_may_have_it(tmp_path):
+    """A list of one file goes on with that of another."""
+    write(tmp_path, *OLDER["nllb"]())
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"extra_special_tokens": [""]}))
+    with pytest.raises(CheckpointError, match=r"additional_special_tokens or extra_special_tokens has an empty token"):
+        our_ids(tmp_path)
+
+
 def test_qwen_finds_special_tokens_as_they_are(tmp_path):
     """Its class adds them once more, without what a file says of the spaces around them."""
     model_type, options, files = OLDER["qwen2"]()
@@ -111,33 +119,51 @@ def test_qwen_finds_special_tokens_as_they_are(tmp_path):
     assert their_ids(tmp_path) == our_ids(tmp_path)[0]
 
 
-@pytest.mark.parametrize("kind", ["m2m_100", "marian"])
-@pytest.mark.parametrize("file", ["special_tokens_map.json", "tokenizer_config.json"])
-def test_a_further_token_that_is_an_object_is_not_found(kind, file, tmp_path):
-    """By the classes that run SentencePiece themselves, whatever the object says."""
-    model_type, options, files = OLDER[kind]()
-    token = {"content": "a", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
-    write(tmp_path, model_type, options, files)
-    given = json.loads((tmp_path / file).read_text()) if (tmp_path / file).exists() else {}
-    for special in (True, False):
-        said = given | {"additional_special_tokens": [token | {"special": special}]}
-        (tmp_path / file).write_text(json.dumps(said))
-        assert their_ids(tmp_path) == our_ids(tmp_path)[0]
+OBJECT = {"content": "a", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}
+TYPED = OBJECT | {"__type": "AddedToken"}
+MAP = "special_tokens_map.json"
 
 
 @pytest.mark.parametrize("kind", ["m2m_100", "marian"])
-def test_a_further_token_that_only_its_owner_finds_is_refused(kind, tmp_path):
-    """An object under this key of this file. Its text in its place is read as its owner reads it."""
-    model_type, options, files = OLDER[kind]()
-    write(tmp_path, model_type, options, files)
-    path = tmp_path / "special_tokens_map.json"
-    given = json.loads(path.read_text()) if path.exists() else {}
-    token = {"content": "a", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
-    path.write_text(json.dumps(given | {"extra_special_tokens": [token]}))
-    with pytest.raises(CheckpointError, match="extra_special_tokens has an object"):
-        our_ids(tmp_path)
-    path.write_text(json.dumps(given | {"extra_special_tokens": ["a"]}))
-    assert their_ids(tmp_path) == our_ids(tmp_path)[0]
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        *((file, {"additional_special_tokens": [each | {"special": special}]})
+          for file in (MAP, "tokenizer_config.json") for each in (OBJECT, TYPED) for special in (True, False)),
+        ("tokenizer_config.json", {"extra_special_tokens": [TYPED]}),
+        (MAP, {"extra_special_tokens": [OBJECT]}),
+        (MAP, {"extra_special_tokens": ["a"]}),
+        ("tokenizer_config.json", {"extra_special_tokens": {"image_token": "a"}}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_further_token_that_is_an_object_is_found_by_its_text_or_not_at_all(kind, file, said, tmp_path):
+    """By the classes that run SentencePiece themselves: one with a type is found, without the spaces it says."""
+    directory = write(tmp_path, *OLDER[kind]())
+    given = json.loads((directory / file).read_text()) if (directory / file).exists() else {}
+    (directory / file).write_text(json.dumps(given | said))
+    assert their_ids(directory) == our_ids(directory)[0]
+
+
+@pytest.mark.parametrize("kind", ["m2m_100", "bert"])
+def test_an_object_in_the_map_is_special_without_saying_so(kind, tmp_path):
+    """Under extra_special_tokens: it is left out of what is written."""
+    directory = write(tmp_path, *OLDER[kind]())
+    (directory / MAP).write_text(json.dumps({"extra_special_tokens": [{"content": "a", "rstrip": True}]}))
+    theirs = reference(directory)
+    side = read_text_side(directory, config_of(directory), 4_000)
+    ours = Tokenizer.from_str(side.files[side.source_tokenizer].decode())
+    ids = theirs("b a b", add_special_tokens=False).input_ids
+    assert theirs.decode(ids, skip_special_tokens=True) == ours.decode(ids)
+
+
+@pytest.mark.parametrize("kind", ["m2m_100", "marian"])
+def test_a_usual_special_token_that_is_none_is_told(kind, tmp_path):
+    """Its owner writes nothing, or a mark, where the model says it."""
+    directory = write(tmp_path, *OLDER[kind]())
+    (directory / MAP).write_text(json.dumps({"unk_token": "a"}))
+    (note,) = our_ids(directory)[1]
+    assert "unk_token is 'a': '<unk>' is no special token then, and is written into answers as it is" == note
 
 
 FLAGS = ("lstrip", "rstrip", "normalized", "single_word")
@@ -187,6 +213,9 @@ def test_new_special_tokens_get_their_ids_in_the_order_of_transformers(tmp_path)
         ("m2m_100", "eos_token", "zzz"),
         ("bert", "extra_special_tokens", [""]),
         ("bert", "additional_special_tokens", [""]),
+        ("nllb", "model_specific_special_tokens", {"mask_token": "a"}),
+        ("nllb", "extra_special_tokens", {"mask_token": "a"}),
+        ("nllb", "additional_special_tokens", ["a"]),
     ],
 )
 def test_a_special_token_that_is_none_is_refused_by_its_name(kind, key, value, tmp_path):

@@ -60,7 +60,7 @@ def listening(address):
 
 def http(host, port):
     """The small server of HTTP."""
-    pages = Endpoints(Metrics().registry, str, str, Authorization(credentials_of()))
+    pages = Endpoints(Metrics(), str, str, Authorization(credentials_of()))
     return HttpServer(host, port, pages, credentials_of())
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from both_ports import GrpcPort, HttpPort
@@ -18,6 +19,7 @@ from waiting import until
 from weft_proto.v1.methods import METHODS, SERVICES
 from weft_server.errors import InvalidRequest, LaneFailed, ModelNotFound, ModelNotReady, Overloaded
 from weft_server.models.request_context import REQUEST_CONTEXT
+from weft_server.telemetry.metrics_page import MetricsPage
 from weft_server.transport.outgoing import Outgoing
 from weft_server.transport.traffic import Traffic
 
@@ -189,7 +191,8 @@ def _num_ended(port):
 
 def _counts(port):
     """All that is counted and not measured: (name, labels) and value."""
-    samples = [sample for family in port.metrics.registry.collect() for sample in family.samples]
+    families = text_string_to_metric_families(MetricsPage(port.metrics).render()[1].decode())
+    samples = [sample for family in families for sample in family.samples]
     return sorted(
         ((each.name, tuple(sorted(each.labels.items()))), each.value)
         for each in samples

@@ -9,7 +9,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from intercepted import AUTHORITY, SERVER, credentials_of, look_twice
@@ -18,6 +17,7 @@ from weft_server.auth import file_watch
 from weft_server.checks.settings import look_at_credentials
 from weft_server.config import ConfigError, ServerConfig
 from weft_server.telemetry.metrics import Metrics
+from weft_server.telemetry.metrics_page import MetricsPage
 
 LINE = "alice call correct-horse-battery\n"
 
@@ -31,7 +31,7 @@ def tls(tmp_path):
 
 def counted(metrics, name):
     """The samples of a metric, as lines of text."""
-    return [line for line in generate_latest(metrics.registry).decode().splitlines() if line.startswith(f"weft_{name}")]
+    return [line for line in MetricsPage(metrics).render()[1].decode().splitlines() if line.startswith(f"weft_{name}")]
 
 
 def tell(**files):

@@ -7,6 +7,7 @@ import pytest
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import ConfigError, read_config
 from weft_server.errors import BundleError
+from weft_server.runtime import cuda
 from weft_server.runtime.device import HOST, Device, devices_of, verify_caches, verify_precision
 from weft_server.runtime.session import verify_device
 
@@ -95,3 +96,29 @@ def test_batches_are_exact_on_the_host_and_few_elsewhere():
     assert [0, 1, 2, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12] == FAR.batches(12)
     assert [0, 1, 2, 3] == FAR.batches(3)
     assert [0, 1, 2, 4, 4, 8, 8, 8, 8] == FAR.batches(8)
+
+
+class Called:
+    """A library of CUDA in which all calls succeed, and that remembers them."""
+
+    def __init__(self):
+        self.names = []
+
+    def __getattr__(self, name):
+        def call(*_):
+            self.names.append(name)
+            return 0
+
+        return call
+
+
+@pytest.mark.parametrize(("num_bytes", "lets_go"), [(cuda.SMALL_BYTES, False), (cuda.SMALL_BYTES + 1, True)])
+def test_a_small_copy_keeps_the_interpreter(monkeypatch, num_bytes, lets_go):
+    """It is over before a busy thread would give the interpreter back. Nobody waits for a large one."""
+    library = cuda._Library(Called(), Called())
+    monkeypatch.setattr(cuda, "_FOUND", [library])
+    cuda.send(0, 0, num_bytes, CUDA)
+    cuda.fetch(0, 0, num_bytes, CUDA)
+    copies = ["cudaMemcpy", "cudaStreamSynchronize", "cudaMemcpy"]
+    assert (copies if lets_go else []) == library.waits.names
+    assert ([] if lets_go else copies) == [name for name in library.stays.names if name != "cudaSetDevice"]

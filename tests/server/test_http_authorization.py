@@ -33,7 +33,7 @@ def served(tmp_path, *, tls=False, mutual=False, tokens="", ready=WHY_NOT):
         settings["tokens"] = tmp_path / "tokens"
         settings["tokens"].write_text(tokens)
     credentials = credentials_of(**settings)
-    pages = Endpoints(Metrics().registry, str, lambda: ready, Access(credentials))
+    pages = Endpoints(Metrics(), str, lambda: ready, Access(credentials))
     server = HttpServer("127.0.0.1", 0, pages, credentials)
     server.start()
     try:

@@ -22,7 +22,7 @@ from weft_server.telemetry.metrics import Metrics
 
 def _server(why_not_live=str, why_not_ready=str, port=0, **settings):
     credentials = credentials_of(**settings)
-    pages = Endpoints(Metrics().registry, why_not_live, why_not_ready, Authorization(credentials))
+    pages = Endpoints(Metrics(), why_not_live, why_not_ready, Authorization(credentials))
     return HttpServer("127.0.0.1", port, pages, credentials)
 
 

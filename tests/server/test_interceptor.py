@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import grpc
 import grpc.aio
 import pytest
-from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
@@ -21,6 +20,7 @@ from weft_proto.v1.tokenization_pb2 import TokenizeRequest
 from weft_server.errors import Overloaded
 from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.telemetry.metrics import Metrics
+from weft_server.telemetry.metrics_page import MetricsPage
 from weft_server.transport.traffic import Traffic
 
 
@@ -52,7 +52,7 @@ async def _served(metrics, *, arrivals=None, traffic=None, **handlers):
 
 def _counted(metrics, name, label):
     """What a counter of calls without a model says, by label; without zeros."""
-    families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
+    families = text_string_to_metric_families(MetricsPage(metrics).render()[1].decode())
     samples = [sample for family in families for sample in family.samples if sample.name == name]
     return {sample.labels[label]: sample.value for sample in samples if sample.value}
 

@@ -5,7 +5,6 @@ import threading
 from functools import partial
 
 import pytest
-from prometheus_client import generate_latest
 
 from drafts import generate
 from endless import constant_loop, endless_bundle, endless_folding, loop_in_a_run
@@ -17,6 +16,7 @@ from weft_server.models.registry import RegistryEntry
 from weft_server.runtime import graph_sandbox
 from weft_server.runtime.cpus import loading_places
 from weft_server.telemetry.metrics import Metrics
+from weft_server.telemetry.metrics_page import MetricsPage
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_default_that_no_request_may_ask_for_is_refused(tmp_path):
 
     assert model_pb2.MODEL_STATE_FAILED == entry.state
     assert "decoding.sampling.top_p must be above 0 and at most 1, not -1.0" == entry.error
-    assert b'model="m"' not in generate_latest(metrics.registry)
+    assert b'model="m"' not in MetricsPage(metrics).render()[1]
 
 
 @pytest.mark.parametrize("make", [loop_in_a_run, constant_loop])

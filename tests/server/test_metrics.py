@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import generate_latest
-from prometheus_client.openmetrics import exposition, parser
+from prometheus_client.openmetrics import parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from weft_server.sequence import Sequence
@@ -18,15 +17,17 @@ from weft_server.source import Ids
 from weft_server.telemetry.engine_stats import EngineStats, Usage
 from weft_server.telemetry.meters import Counter, Histogram
 from weft_server.telemetry.metrics import Metrics
+from weft_server.telemetry.metrics_page import MetricsPage
 from weft_server.telemetry.metrics_table import MODEL_LABELS, PREFIX, TABLE
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 STATS = EngineStats(3, 70, 1.5, 8, Usage(6, 32, 50, 200), 0.0, 7)
 
 
 def _scrape(metrics: Metrics) -> dict[tuple, float]:
     """(sample name, model, version, task, other label values) to value, as Prometheus reads them."""
-    text = generate_latest(metrics.registry).decode()
+    text = MetricsPage(metrics).render()[1].decode()
     families = text_string_to_metric_families(text)
     seen = {}
     for sample in (sample for family in families for sample in family.samples):
@@ -60,10 +61,10 @@ def test_every_metric_is_exposed_and_nothing_else():
     metrics = Metrics()
     model = metrics.for_model("en-es", 1, "translate")
     model.watch(lambda: STATS)
-    text = generate_latest(metrics.registry).decode()
+    text = MetricsPage(metrics).render()[1].decode()
     ours = {name for name in re.findall(r"^# TYPE (\S+)", text, re.MULTILINE) if not name.startswith("process_")}
     assert {PREFIX + spec.name for spec in TABLE} == ours
-    openmetrics = exposition.generate_latest(metrics.registry).decode()
+    openmetrics = MetricsPage(metrics).render(OPENMETRICS)[1].decode()
     assert list(parser.text_string_to_metric_families(openmetrics))
 
 

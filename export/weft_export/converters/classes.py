@@ -9,7 +9,7 @@ from typing import Any
 
 from weft_export.converters.registry import MODULE_OF, nearest_to
 from weft_export.errors import CheckpointError
-from weft_export.options import ExportOptions, flag_of
+from weft_export.options import ExportOptions, flag_of, too_long
 
 _WRITERS_THAT_EMBED = r"(Llama|Mistral|Qwen2|Qwen3)ForCausalLM"
 _BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel).*Model|CLIPTextModelWithProjection"
@@ -23,11 +23,22 @@ _TAKEN_BY = {
 }
 """Which classes take an option."""
 _TWOFOLD = rf".*ForMaskedLM|{_WRITERS_THAT_EMBED}"
+PICTURE, _RECORDING = "a picture (PNG, JPEG or WebP)", "a recording (WAV)"
 _FILES = {
-    r"Whisper.*": "a recording (WAV)",
-    r"Blip.*|VisionEncoderDecoder.*|.*ForImageClassification.*|CLIPVision.*|ViTModel|Dinov2Model": "a picture",
+    r"Whisper.*": _RECORDING,
+    r"Blip.*|VisionEncoderDecoder.*|.*ForImageClassification.*|CLIPVision.*|ViTModel|Dinov2Model": PICTURE,
 }
 """Which classes answer to a file, and what is in it."""
+_TEXT_PLACES = "max_position_embeddings"
+_PLACES = {
+    "gpt2": ("n_positions", 0),
+    "whisper": ("max_target_positions", 0),
+    "blip": (f"text_config.{_TEXT_PLACES}", 0),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet"), (_TEXT_PLACES, 2)),
+    **dict.fromkeys(("bert", "distilbert", "electra", "albert", "modernbert", "deberta-v2"), (_TEXT_PLACES, 0)),
+    **dict.fromkeys(("opt", "marian", "bart", "mbart", "m2m_100", "pegasus", "clip_text_model"), (_TEXT_PLACES, 0)),
+}
+"""Of each model_type with a weight for each place of a text: the field with their number, and how many stay empty."""
 
 
 def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bool) -> None:
@@ -46,6 +57,18 @@ def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bo
         is_taken = re.fullmatch(classes, name) and (option != "truncate" or embeds or not re.fullmatch(_TWOFOLD, name))
         if getattr(options, option) and not is_taken:
             raise CheckpointError(f"{flag_of(option)} is not for {name}")
+
+
+def check_length(config: Mapping[str, Any], options: ExportOptions) -> None:
+    """Raise CheckpointError for a text that is longer than the model takes, by the model_type."""
+    kind = config.get("model_type")
+    field, empty = _PLACES.get(kind, ("", 0)) if isinstance(kind, str) else ("", 0)
+    *parts, name = field.split(".")
+    for part in parts:
+        config = inner if isinstance(inner := config.get(part), dict) else {}
+    places = config.get(name)
+    if options.max_tokens is not None and isinstance(places, int) and options.max_tokens > places - empty:
+        raise too_long("max_tokens", options.max_tokens, places - empty)
 
 
 def takes_file(config: Mapping[str, Any]) -> str:

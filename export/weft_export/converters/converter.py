@@ -8,7 +8,7 @@ from typing import Any
 from weft_export.converters.fields import Fields
 from weft_export.converters.generation import Generation
 from weft_export.converters.sources import Names
-from weft_export.options import DEFAULT_OPTIONS, ExportOptions
+from weft_export.options import DEFAULT_OPTIONS, ExportOptions, too_long
 
 # A cache takes memory for each of its tokens, so the context of a bundle is chosen. These are taken unless one is.
 DEFAULT_TOKENS = 2048
@@ -46,7 +46,7 @@ class HfCheckpoint:
         if chosen is None:
             return default if longest is None else min(default, longest)
         if longest is not None and chosen > longest:
-            raise self.fields.wrong(name, f"cannot be {chosen}: the model takes {longest} tokens")
+            raise too_long(name, chosen, longest)
         return chosen
 
 

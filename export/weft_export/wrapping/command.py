@@ -10,6 +10,7 @@ import typer
 from PIL import Image
 
 from weft_export.checkpoints.files import check_regular, read_file
+from weft_export.checkpoints.media_files import is_picture
 from weft_export.choices import POOLINGS, Pooling
 from weft_export.console import plain_errors, shown
 from weft_export.errors import ExportError
@@ -18,7 +19,7 @@ from weft_export.target import check_target
 from weft_export.wrapping.directory import find_model, read_beside
 from weft_export.wrapping.onnx_model import OnnxModel
 from weft_export.wrapping.picture_options import PictureOptions, Resampling
-from weft_proto.bundle_rules import LIMITS, PICTURE_FORMATS
+from weft_proto.bundle_rules import LIMITS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
@@ -206,18 +207,9 @@ def _golden(given: str | None, files: dict[str, bytes], *, takes_image: bool) ->
         return bundle_pb2.Golden(text=utf8("--golden", given) or GOLDEN_TEXT)
     name = f"golden{Path(given).suffix.lower() or '.png'}"
     files[name] = read_file(Path(given)) if given else golden_picture()
-    if not _is_picture(files[name]):
+    if not is_picture(io.BytesIO(files[name])):
         raise ExportError(f"--golden: {given} is not a PNG, JPEG or WebP picture")
     return bundle_pb2.Golden(image_path=name)
-
-
-def _is_picture(data: bytes) -> bool:
-    """Whether a file begins as a picture does. Whether it is whole, it is tried later."""
-    try:
-        with Image.open(io.BytesIO(data), formats=PICTURE_FORMATS):
-            return True
-    except Exception:  # noqa: BLE001 - a broken picture makes Pillow raise nearly anything
-        return False
 
 
 def golden_picture() -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft_proto.bundle_rules import LIMITS
 from weft_proto.chat.faults import BeyondLimit, NoTemplate, TemplateFailed
 from weft_proto.chat.meter import Meter
 from weft_proto.chat.names import ChatRefused
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 # What a template is tried with.
 _PLAIN = [{"role": "user", "content": "Hello"}]
-_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+_TOKENS = tuple(name for name in LIMITS["ChatSpec"] if name != "template")
 
 
 # Where a template tells how to write a call: what it says, and what that form is called.

@@ -1228,6 +1228,9 @@ class ChatSpec(_message.Message):
     EOS_TOKEN_FIELD_NUMBER: _builtins.int
     PAD_TOKEN_FIELD_NUMBER: _builtins.int
     UNK_TOKEN_FIELD_NUMBER: _builtins.int
+    SEP_TOKEN_FIELD_NUMBER: _builtins.int
+    CLS_TOKEN_FIELD_NUMBER: _builtins.int
+    MASK_TOKEN_FIELD_NUMBER: _builtins.int
     template: _builtins.str
     """template is the file of a Jinja template, in UTF-8, of at most 65,536 bytes. Its name has at most 255 characters."""
     bos_token: _builtins.str
@@ -1238,6 +1241,12 @@ class ChatSpec(_message.Message):
     """pad_token is what the template finds under this name; at most 256 characters."""
     unk_token: _builtins.str
     """unk_token is what the template finds under this name; at most 256 characters."""
+    sep_token: _builtins.str
+    """sep_token is what the template finds under this name; at most 256 characters."""
+    cls_token: _builtins.str
+    """cls_token is what the template finds under this name; at most 256 characters."""
+    mask_token: _builtins.str
+    """mask_token is what the template finds under this name; at most 256 characters."""
     def __init__(
         self,
         *,
@@ -1246,10 +1255,13 @@ class ChatSpec(_message.Message):
         eos_token: _builtins.str = ...,
         pad_token: _builtins.str = ...,
         unk_token: _builtins.str = ...,
+        sep_token: _builtins.str = ...,
+        cls_token: _builtins.str = ...,
+        mask_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bos_token", b"bos_token", "eos_token", b"eos_token", "pad_token", b"pad_token", "template", b"template", "unk_token", b"unk_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bos_token", b"bos_token", "cls_token", b"cls_token", "eos_token", b"eos_token", "mask_token", b"mask_token", "pad_token", b"pad_token", "sep_token", b"sep_token", "template", b"template", "unk_token", b"unk_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weft_server.runtime.session import Session
     from weft_server.sequence import Outcome, Sequence
     from weft_server.source import Source
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 
 class ClassifyLane:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weft_server.engine.slots import Slots
     from weft_server.engine.speculation import Speculation
     from weft_server.sequence import Delivery, Outcome, Sequence
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 # Tokens of sources and prompts that a step may read while nobody waits for the next token.
 UNWATCHED_BUDGET = 512

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weft_server.engine.lane import Intake, Lane, Take
     from weft_server.engine.scheduler import Scheduler
     from weft_server.sequence import Delivery, Outcome, Sequence, Standing
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 # An idle lane wakes this often to show that it lives.
 HEARTBEAT_S = 1.0

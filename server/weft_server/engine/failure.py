@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weft_server.engine.lane import Lane
     from weft_server.errors import RequestError
     from weft_server.sequence import Delivery
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 _log = structlog.get_logger(__name__)
 OUT_OF_MEMORY = "OUT_OF_MEMORY"

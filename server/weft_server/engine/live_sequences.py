@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft_server.engine.failure import Failure
     from weft_server.engine.scheduler import Scheduler
     from weft_server.sequence import Outcome, Sequence
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 
 class LiveSequences:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from weft_proto.v1 import bundle_pb2
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 # A place's share of the lists, beside its states: ids, digest, entries. An upper bound.
 BOOK_BYTES = 1024

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft_server.engine.slots import Slots
     from weft_server.runtime.states import HostStates
     from weft_server.sequence import Sequence
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 # Tokens of a prompt that are kept together.
 PIECE = 32

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weft_server.errors import RequestError
     from weft_server.sampling.candidates import Candidates
     from weft_server.sequence import Outcome, Sequence
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 
 class Rows:

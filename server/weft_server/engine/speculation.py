@@ -17,7 +17,7 @@ from weft_server.source import Ids
 
 if TYPE_CHECKING:
     from weft_server.engine.slots import Slots
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 # A match of so many tokens is worth a try, whatever came of those before.
 _LONG_MATCH = 3

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prometheus_client.exposition import choose_encoder
-
 from weft_server.auth.tokens import Role
 from weft_server.errors import PermissionDenied, RequestError
+from weft_server.telemetry.metrics_page import MetricsPage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from prometheus_client import CollectorRegistry
-
     from weft_server.auth.authorization import Authorization
-
-# In an Accept header, a version that does not consist of a few numbers, each of a few digits.
-_NO_VERSION = re.compile(r";\s*version=(?!\d{1,9}(\.\d{1,9}){0,9}\s*([;,]|$))[^;,]*")
+    from weft_server.telemetry.metrics import Metrics
 
 
 class PageRequest(NamedTuple):
@@ -46,12 +40,12 @@ class Endpoints:
 
     def __init__(
         self,
-        registry: CollectorRegistry,
+        metrics: Metrics,
         why_not_live: Callable[[], str],
         why_not_ready: Callable[[], str],
         access: Authorization,
     ) -> None:
-        self._registry = registry
+        self._page = MetricsPage(metrics)
         self._why_not_live = why_not_live
         self._why_not_ready = why_not_ready
         self._access = access
@@ -75,9 +69,7 @@ class Endpoints:
             return _text(HTTPStatus.FORBIDDEN, error.message)
         except RequestError as error:
             return _text(HTTPStatus.UNAUTHORIZED, error.message)
-        # The library does not know quotes, and fails over a version that is none.
-        encode, content_type = choose_encoder(_NO_VERSION.sub("", asked.accept.replace('"', "")))
-        return PageResponse(HTTPStatus.OK, content_type, encode(self._registry))
+        return PageResponse(HTTPStatus.OK, *self._page.render(asked.accept))
 
     def _probe(self, why_not: str, short: str, asked: PageRequest) -> PageResponse:
         """Everybody hears whether all is well. Why not is for who is known: it names models."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from weft_server.models.placement import Claim
     from weft_server.runtime.device import Device
     from weft_server.runtime.halt import Halt
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 # Parameters of a model that does not pack its weights for explanations too: they would take their size once more, and
 # a start as long again. An explanation takes longer instead.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from weft_server.engine.prefix_cache import PrefixCache
     from weft_server.runtime.device import Device
     from weft_server.source import Source
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 _log = structlog.get_logger(__name__)
 

@@ -21,7 +21,7 @@ from weft_server.runtime.session import is_out_of_memory
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
     from weft_server.loading.lanes import Graphs
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 _GIGABYTE = 10**9
 # Of the types that a paged cache may have. numpy has no bfloat16, so it cannot be asked.

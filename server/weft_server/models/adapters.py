@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from weft_server.bundle.load import Bundle
     from weft_server.sequence import Adapter, Standing
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 # When a request that found no room may try again.
 _BUSY_RETRY_S = 1.0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from weft_server.models.worker_pool import WorkerPool
     from weft_server.preprocessing.wanted import Wanted
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 Result = TypeVar("Result")
 # Milliseconds that a tenant is charged for a turn at first. What it did not take is given back.

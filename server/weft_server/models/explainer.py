@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weft_server.runtime.session import Session
     from weft_server.sequence import Adapter, Standing
     from weft_server.source import Source
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 Result = TypeVar("Result")
 _ALL = -1

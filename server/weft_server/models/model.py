@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from weft_server.sequence import Standing
     from weft_server.structured_output.grammars import Grammars
     from weft_server.telemetry.engine_stats import EngineStats
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 
 class DecodingLimits(NamedTuple):

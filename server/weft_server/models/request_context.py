@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weft_server.models.model import Model
     from weft_server.sequence import Adapter, Decoding
     from weft_server.source import Source
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 # Metadata, and headers of HTTP, that say what a request is called and in which trace it is.
 REQUEST_ID_KEY = "x-request-id"

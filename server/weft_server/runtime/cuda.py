@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _MAPS = Path("/proc/self/maps")
 _TO_DEVICE, _TO_HOST = 1, 2
 _OUT_OF_MEMORY = 2
+# A copy of at most so many bytes takes some 10 us. To let other threads have the interpreter meanwhile can cost 0.5 ms:
+# that is how long a busy one keeps it.
+SMALL_BYTES = 1 << 18
 
 
 class _Library(NamedTuple):
@@ -102,7 +105,7 @@ def send(source: int, pointer: int, num_bytes: int, device: Device) -> None:
     _copy(pointer, source, num_bytes, _TO_DEVICE, device)
     # Of little memory, CUDA returns when it has read the bytes, and not yet written them.
     library = _loaded()
-    _check(library, library.waits.cudaStreamSynchronize(None))
+    _check(library, _calls(library, num_bytes).cudaStreamSynchronize(None))
 
 
 def fetch(pointer: int, target: int, num_bytes: int, device: Device) -> None:
@@ -114,7 +117,11 @@ def _copy(target: int, source: int, num_bytes: int, kind: int, device: Device) -
     enter(device)
     library = _loaded()
     pointers = ctypes.c_void_p(target), ctypes.c_void_p(source)
-    _check(library, library.waits.cudaMemcpy(*pointers, ctypes.c_size_t(num_bytes), kind))
+    _check(library, _calls(library, num_bytes).cudaMemcpy(*pointers, ctypes.c_size_t(num_bytes), kind))
+
+
+def _calls(library: _Library, num_bytes: int) -> ctypes.CDLL:
+    return library.stays if num_bytes <= SMALL_BYTES else library.waits
 
 
 def _loaded() -> _Library:

@@ -39,11 +39,12 @@ class Counter:
 class Histogram:
     """How often values fell into each bucket. A bucket holds values up to and including its bound."""
 
-    __slots__ = ("_bounds", "_counts", "_exemplars", "_kept", "_lock", "_sum")
+    __slots__ = ("_bounds", "_counts", "_exemplars", "_kept", "_lock", "_names", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._lock = threading.Lock()
         self._bounds = tuple(map(float, bounds))
+        self._names = [*map(str, self._bounds), "+Inf"]
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
         # By bucket, the last one.
@@ -73,12 +74,16 @@ class Histogram:
             counts, self._sum = self._kept
             self._counts = list(counts)
 
+    @property
+    def is_observed(self) -> bool:
+        """Whether there was a value."""
+        return any(self._counts)
+
     def snapshot(self) -> tuple[list[Bucket], float]:
         """Return each bucket, +Inf last, and the sum of all values."""
         with self._lock:
             counts, total, exemplars = list(self._counts), self._sum, dict(self._exemplars)
-        bounds = [*map(str, self._bounds), "+Inf"]
-        buckets: list[Bucket] = list(zip(bounds, accumulate(counts), strict=True))
+        buckets: list[Bucket] = list(zip(self._names, accumulate(counts), strict=True))
         for index, exemplar in exemplars.items():
             buckets[index] = (*buckets[index][:2], exemplar)
         return buckets, total

@@ -7,6 +7,8 @@ import numpy as np
 from bare import Bare
 from beside import first_tokens
 from block_steps import block_steps
+from drawn import drawn_rates
+from kernel_times import kernel_times, missing_profiler
 from others import missing, transformers_rates, vllm_rates
 from proof import agreement, parity
 from ranking import rankings
@@ -97,6 +99,17 @@ def _captured(place, shape):
     return _steps(place, shape, captures=True)
 
 
+def _profile(place, shape):
+    if why := missing_profiler():
+        return [{"left out": why}]
+    bare = place.bare(shape, captures=True)
+    return list(kernel_times(bare, _prompts(bare, place.scale, 1)[0].tolist(), place.scale.in_flight))
+
+
+def _drawn(place, shape):
+    return drawn_rates(place.bundle(shape), place.device, place.scale, captures=place.device.kind != "cpu")
+
+
 def _beside(place, shape):
     rows = min(32, max(place.scale.in_flight))
     return first_tokens(place.bundle(shape), place.device, place.scale, rows)
@@ -148,6 +161,8 @@ PIECES = {
     "plans": Piece("What does the first run of a shape cost?", 5, "55 ms to 1 s where cuDNN plans, then none", _plans),
     "steps": Piece("How long is a step?", 5, "500 to 620 us at 100m and one row: launches bound it", _steps),
     "captured": Piece("And captured?", 5, "15 % of the bandwidth at 100m, 75 to 85 % at 8b, with one row", _captured),
+    "profile": Piece("Which kernels take its time?", 3, "the products of the layers, then the vocabulary's", _profile),
+    "drawn": Piece("What does it cost to draw?", 3, "at 128 rows much: the host settles what is drawn", _drawn),
     "beside": Piece(
         "How long does a first token take beside 32 rows?", 3, "under three times what it takes alone", _beside
     ),

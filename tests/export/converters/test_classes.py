@@ -1,11 +1,20 @@
 """What a class of config.json takes of the options: known before torch is imported, and as its converter says it."""
 
+import json
+from functools import partial
 from pathlib import Path
 
 import pytest
+from captioner_kinds import CAPTIONERS
+from decoder_kinds import DECODERS
+from encoder_kinds import CLASSIFIERS
+from hf_models import made
+from seq2seq_kinds import SEQ2SEQ
+from test_captioners import with_processor
+from test_whisper import made_whisper
 
-from weft_export.converters.classes import check_class, takes_file
-from weft_export.converters.convert import check_options, converter_of
+from weft_export.converters.classes import check_class, check_length, takes_file
+from weft_export.converters.convert import check_options, convert, converter_of
 from weft_export.converters.registry import all_converters
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import family_of
@@ -56,3 +65,37 @@ def test_a_class_answers_to_a_file_where_its_task_does():
         if config["architectures"] != ["CLIPModel"]:
             assert bool(row.takes_image or row.takes_audio) == bool(takes_file(config)), config
             assert row.takes_audio == ("recording" in takes_file(config)), config
+
+
+# Their sizes stand in a part of it that has another name by its class: the converter alone reads it.
+NESTED = {"vit-gpt2", "trocr"}
+
+
+BOUNDED = [*DECODERS, *CLASSIFIERS, *SEQ2SEQ, *CAPTIONERS, "whisper"]
+
+
+@pytest.mark.parametrize("kind", BOUNDED, ids=lambda each: getattr(each, "name", each))
+def test_a_length_is_refused_where_the_converter_refuses_it(kind, tmp_path):
+    """One token more than there are places; as many are taken. Of a kind without places, neither refuses."""
+    write = made_whisper if kind == "whisper" else partial(made, kind, 0)
+    write(tmp_path)
+    if kind in CAPTIONERS:
+        with_processor(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    late = refusal(lambda: convert(tmp_path, ExportOptions(max_tokens=2000), filled=False))
+    if late:
+        longest = int(late.split()[-2])
+        assert f"--max-tokens 2000: the model takes {longest} tokens" == late
+        convert(tmp_path, ExportOptions(max_tokens=longest), filled=False)
+        check_length(config, ExportOptions(max_tokens=longest))
+    if getattr(kind, "name", "") not in NESTED:
+        assert late == refusal(lambda: check_length(config, ExportOptions(max_tokens=2000)))
+
+
+def refusal(check):
+    """What is said against options."""
+    try:
+        check()
+    except CheckpointError as error:
+        return str(error)
+    return ""

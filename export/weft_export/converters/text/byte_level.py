@@ -111,3 +111,8 @@ ROBERTA = TokenizerKind(
     },
     frame=_frame_roberta,
 )
+WHISPER = TokenizerKind(
+    algorithm="BPE",
+    assemble=_assemble,
+    names={"unk_token": _END, "bos_token": _END, "eos_token": _END},
+)

@@ -7,7 +7,7 @@ from typing import Any
 from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.specs import check_template
 from weft_export.converters.text.json_file import read_object_if_there
-from weft_export.converters.text.settings import Token, TokenizerSettings
+from weft_export.converters.text.settings import NAMES, Token, TokenizerSettings
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import bundle_pb2
 
@@ -29,7 +29,7 @@ def read_chat(
     if template is None:
         return None
     spec = bundle_pb2.ChatSpec(template=TEMPLATE_FILE)
-    for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
+    for name in NAMES:
         setattr(spec, name, str(names.get(name) or ""))
     try:
         check_template(spec, template)

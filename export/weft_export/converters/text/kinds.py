@@ -35,6 +35,7 @@ _KINDS: Mapping[str, tuple[str, str]] = {
     "Qwen2Tokenizer": ("byte_level", "QWEN2"),
     "RobertaTokenizer": ("byte_level", "ROBERTA"),
     "T5Tokenizer": ("unigram", "T5"),
+    "WhisperTokenizer": ("byte_level", "WHISPER"),
     "XLMRobertaTokenizer": ("unigram", "XLMR"),
 }
 
@@ -97,9 +98,11 @@ def class_of(config: Mapping[str, Any], options: Mapping[str, Any], content: Map
     """
     model_type = config.get("model_type")
     usual = _USUAL.get(str(model_type))
-    named = str(options.get("tokenizer_class") or config.get("tokenizer_class") or "").removesuffix("Fast")
+    said = options.get("tokenizer_class")
+    named = str(said or config.get("tokenizer_class") or "").removesuffix("Fast")
     if not named:
-        return _known(usual or AS_IT_IS)
+        # An empty name is one that no class has.
+        return AS_IT_IS if said == "" else _known(usual or AS_IT_IS)
     if named == "LlamaTokenizer" and model_type not in _WRONGLY_NAMED and _is_byte_level(content):
         return AS_IT_IS
     if usual == AS_IT_IS:

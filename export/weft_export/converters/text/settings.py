@@ -76,6 +76,8 @@ class TokenizerSettings:
         padding: the pad_token that its section on padding names, where nothing else does.
         additional: additional_special_tokens otherwise, as special_tokens_map.json alone may say it. A class decides
             how they go with its own. None where the files do not say.
+        texts: further special tokens as a class finds them that runs SentencePiece itself: by their text alone, and
+            not at all where a list of tokenizer_config.json has them as objects without a type.
         notes: what a user should hear of special_tokens_map.json.
     """
 
@@ -87,6 +89,7 @@ class TokenizerSettings:
     has_json: bool
     padding: Mapping[str, Token] = field(default_factory=dict)
     additional: tuple[Token, ...] | None = None
+    texts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -145,7 +148,8 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
         said |= {name: value for name, value in special.items() if name != "extra_special_tokens"}
         if "extra_special_tokens" in special:
             more = special["extra_special_tokens"]
-            said["extra_special_tokens"] = _extra_list(said) + more if isinstance(more, list) else more
+            extra_key = "extra_special_tokens" if extra_key not in options else f"{extra_key} or extra_special_tokens"
+            said["extra_special_tokens"] = _extra_list(said) + _typed(more) if isinstance(more, list) else more
         added = _loose_tokens(directory, said, tokenizer_json)
     by_text = {str(token): token for token in added.values()}
     named = {
@@ -154,12 +158,13 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
     extra = said.get("extra_special_tokens")
     # Tokens of one model have names. What the file calls so counts where nothing else names such a token.
     own = said.get("model_specific_special_tokens") if set(named) <= set(NAMES) else None
+    own_key = "model_specific_special_tokens"
     if isinstance(extra, dict):
-        own, extra = extra, None
+        own, own_key, extra = extra, extra_key, None
     elif "extra_special_tokens" in said:
         extra = extra or []  # null, too, stands in the place of a class's own
     if isinstance(own, dict):
-        named |= {name: _token(directory / CONFIG, name, value) for name, value in own.items()}
+        named |= _own_tokens(directory, own_key, own)
     return TokenizerSettings(
         where=directory,
         options=options,
@@ -169,6 +174,7 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
         has_json=tokenizer_json is not None,
         padding=_padding(tokenizer_json),
         additional=_some_tokens(directory, "additional_special_tokens", said.get("additional_special_tokens")),
+        texts=_texts(said.get("additional_special_tokens") if extra is None else extra),
         notes=_of_special(special),
     )
 
@@ -193,13 +199,34 @@ def _of_special(special: Mapping[str, Any]) -> tuple[str, ...]:
 def _is_no_token(name: str, value: Any) -> bool:
     """Whether an object of tokenizer_config.json is no token, although its key ends so: one that has no type."""
     is_named = name in NAMES or not name.endswith("_token")
-    return not is_named and isinstance(value, dict) and value.get("__type") != "AddedToken"
+    return not is_named and isinstance(value, dict) and not _has_type(value)
+
+
+def _has_type(value: Mapping[str, Any]) -> bool:
+    return value.get("__type") == "AddedToken"
+
+
+def _typed(values: list[Any]) -> list[Any]:
+    """The extra_special_tokens of special_tokens_map.json: there an object is a token without saying so."""
+    return [{"special": True, **each, "__type": "AddedToken"} if isinstance(each, dict) else each for each in values]
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    listed = values if isinstance(values, list) else []
+    return tuple(_content(each) for each in listed if not isinstance(each, dict) or _has_type(each))
 
 
 def _named(said: Mapping[str, Any]) -> list[str]:
     """The names of special tokens: the usual ones, and those that only some models have, such as image_token."""
     own = [name for name, value in said.items() if name.endswith("_token") and isinstance(value, str | dict)]
     return [*(name for name in NAMES if name in said), *(name for name in own if name not in NAMES)]
+
+
+def _own_tokens(directory: Path, key: str, own: Mapping[str, Any]) -> dict[str, Token | None]:
+    """Read tokens that a file lists by names that only some models have. A class may have no second of the others."""
+    if again := [name for name in NAMES if name in own]:
+        raise CheckpointError(f"{directory}: {key} names {again[0]}, which is a key of its own")
+    return {name: _token(directory / CONFIG, name, value) for name, value in own.items()}
 
 
 def _extra_list(said: Mapping[str, Any]) -> list[Any]:

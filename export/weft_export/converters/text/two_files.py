@@ -11,9 +11,9 @@ from tokenizers.processors import TemplateProcessing
 
 from weft_export.converters.text.added import Added, added_beside
 from weft_export.converters.text.fast import made
-from weft_export.converters.text.json_file import read_ids, read_object_if_there
+from weft_export.converters.text.json_file import read_ids
 from weft_export.converters.text.pieces import SPACE
-from weft_export.converters.text.settings import SPECIAL, Names, TokenizerSettings, text_of
+from weft_export.converters.text.settings import Names, TokenizerSettings, text_of
 from weft_export.converters.text.spm_model import BPE, UNIGRAM, SpmModel, read_spm_model
 from weft_export.converters.text.spm_text import MARK, decoder, matchable, normalizer_of, splits_at_spaces
 from weft_export.converters.text.vocabulary import merges_of
@@ -92,8 +92,9 @@ def marian(settings: TokenizerSettings, names: Names, vocab_size: int, side: str
     tokenizer = made(path, lambda: Tokenizer(unigram))
     tokenizer.normalizer = made(path, lambda: normalizer_of(model, marks_unknown=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
-    added = added if apart else _told(added, names, ids)
-    return _finished(tokenizer, ids, [*special, *further], (str(names["eos_token"]), eos_id), len(beyond), added)
+    special += further
+    added = added if apart else _told(added, names, MARIAN_NAMES, ids, special)
+    return _finished(tokenizer, ids, special, (str(names["eos_token"]), eos_id), len(beyond), added)
 
 
 def m2m_100(settings: TokenizerSettings, names: Names, vocab_size: int, *, spare: bool) -> Tokens:
@@ -127,7 +128,7 @@ def m2m_100(settings: TokenizerSettings, names: Names, vocab_size: int, *, spare
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
     # A text may name a language, too, where the files list the languages among their special tokens.
     special = [str(token) for token in names.values() if token is not None] + _further(settings, ids, added)
-    added = _told(added, names, ids)
+    added = _told(added, names, M2M_NAMES, ids, special)
     return _finished(tokenizer, ids, special, (str(names["eos_token"]), eos_id), len(beyond), added)
 
 
@@ -137,12 +138,11 @@ def _check_languages(settings: TokenizerSettings, codes: tuple[str, ...]) -> Non
     transformers then gives the language another id than the model was trained with.
     """
     listed = {token.content for token in settings.added.values()}
-    further = {str(token) for token in settings.further}
-    missing = [token for token in (f"__{code}__" for code in codes) if token in further - listed]
+    missing = [token for token in (f"__{code}__" for code in codes) if token in {*settings.texts} - listed]
     if listed and missing:
-        raise settings.wrong(
-            f"{missing[0]} is an extra special token, and the files add other tokens without its id: write its id"
-            " there too"
+        raise CheckpointError(
+            f"{settings.where}: {missing[0]} is an extra special token, and the files add others without its id:"
+            " write it into added_tokens_decoder or added_tokens.json too"
         )
 
 
@@ -177,38 +177,34 @@ def _further(settings: TokenizerSettings, ids: Mapping[str, int], added: Added, 
 
     apart: whether the ids are not those of vocab.json, and have them no more than that.
     """
-    _check_strings(settings)
-    # One that is an object is never found, whatever it says.
-    strings = (token for token in settings.further if isinstance(token, str))
-    further = [token for token in strings if token not in added.without_embedding]
+    further = [token for token in settings.texts if token not in added.without_embedding]
     if apart:
         return [token for token in further if token in ids]
     for token in further:
         if token not in ids:
-            named = (key for key in ("extra_special_tokens", "additional_special_tokens") if settings.options.get(key))
-            key = next(named, "additional_special_tokens")
-            raise settings.wrong(f"{key} has {token!r:.40}, which has no id in vocab.json, nor as an added token")
+            raise CheckpointError(
+                f"{settings.where}: extra_special_tokens or additional_special_tokens has {token!r:.40}, which has no"
+                " id in vocab.json, nor as an added token"
+            )
     return further
 
 
-def _told(added: Added, names: Names, ids: Mapping[str, int]) -> Added:
-    """Return what is added, with a note for each special token that has no id."""
+def _told(added: Added, names: Names, usual: Names, ids: Mapping[str, int], special: list[str]) -> Added:
+    """Return what is added, with notes of special tokens that have no id, and of usual ones that are none."""
     notes = [
         f"{name} is {str(token)!r:.40}, which has no id in vocab.json: transformers gives it one behind all others, and"
         " here it is read as plain text"
         for name, token in names.items()
         if token is not None and str(token) not in ids and str(token) not in added.without_embedding
     ]
+    # SentencePiece writes nothing for its own <s>, and a mark for <unk>.
+    notes += [
+        f"{name} is {text_of(names, name)!r:.40}: {token!r} is no special token then, and is written into answers as"
+        " it is"
+        for name, token in usual.items()
+        if token in ids and token not in special
+    ]
     return replace(added, notes=(*added.notes, *notes))
-
-
-def _check_strings(settings: TokenizerSettings) -> None:
-    """Raise CheckpointError for the one place where the owner finds further tokens that are objects."""
-    if "added_tokens_decoder" not in settings.options:
-        path = settings.where / SPECIAL
-        further = read_object_if_there(path).get("extra_special_tokens")
-        if isinstance(further, list) and any(isinstance(token, dict) for token in further):
-            raise CheckpointError(f"{path}: extra_special_tokens has an object. Say its text in its place")
 
 
 def _finished(

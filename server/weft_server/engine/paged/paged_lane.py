@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from weft_server.engine.paged.paged_runner import PagedRunner
     from weft_server.engine.slots import Kept, Slots
     from weft_server.sequence import Delivery, Outcome, Sequence
-    from weft_server.telemetry.metrics import ModelMetrics
+    from weft_server.telemetry.model_metrics import ModelMetrics
 
 
 class Parked(NamedTuple):

@@ -1,0 +1,118 @@
+"""What callers of one server wait, by how fast it is with so many requests in it. Pure arithmetic.
+
+Requests come at random (Poisson) and are answered at a rate that depends on how many are in the server: X(n), which was
+measured by closed loops of n callers. That is a birth-death process, the "flow-equivalent server" of Chandy, Herzog and
+Woo (1975). Beyond as many requests as there are slots they wait, in order, and the rate stays X(slots).
+
+- p(n), the share of time with n requests in the server, is p(n-1) * rate / X(n).
+- The mean time of an answer is the mean number in the server divided by the rate (Little, 1961).
+- Who comes sees n with the share p(n). With a free slot, the first token takes what it took beside n others.
+- With none free, the wait for one is longer than t with the share exp(-(X(slots) - rate) * t).
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a closed loop of `callers` showed: answers a second, and how long the first message and the answer took.
+
+    Times are of 95 of 100 requests, in seconds. `first_s` is None where an answer is one message.
+    """
+
+    callers: int
+    per_s: float
+    first_s: float | None
+    whole_s: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One server at a rate."""
+
+    levels: tuple[Level, ...]
+    rate: float
+
+    @property
+    def slots(self) -> int:
+        """As many requests were in the server at most when it was measured."""
+        return self.levels[-1].callers
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether it answers as many as come."""
+        return self.rate < self.levels[-1].per_s
+
+    @property
+    def busy(self) -> float:
+        """The rate as a share of the highest one that was measured."""
+        return self.rate / max(level.per_s for level in self.levels)
+
+    @cached_property
+    def shares(self) -> tuple[float, ...]:
+        """p(0) to p(slots), and last the share of time with more in it."""
+        weights = [1.0]
+        for number in range(1, self.slots + 1):
+            weights.append(weights[-1] * self.rate / self._at(number).per_s)
+        ratio = self.rate / self.levels[-1].per_s
+        weights.append(weights[-1] * ratio / (1 - ratio))
+        total = sum(weights)
+        return tuple(weight / total for weight in weights)
+
+    @property
+    def mean_s(self) -> float:
+        """The mean time of an answer, its wait included."""
+        ratio = self.rate / self.levels[-1].per_s
+        inside = sum(number * share for number, share in enumerate(self.shares[:-1]))
+        beyond = self.shares[-1] * (self.slots + 1 / (1 - ratio))
+        return (inside + beyond) / self.rate
+
+    def within(self, seconds: float, *, first: bool) -> float:
+        """Return the share of requests whose first message, or else whole answer, takes at most so many seconds."""
+        times = [self._took(number + 1, first=first) for number in range(self.slots)]
+        found = sum(share for share, took in zip(self.shares, times, strict=False) if took <= seconds)
+        left = seconds - times[-1]
+        if left < 0:
+            return found
+        waiting = self.shares[self.slots] + self.shares[-1]
+        return found + waiting * (1 - math.exp(-(self.levels[-1].per_s - self.rate) * left))
+
+    def time_of(self, share: float, *, first: bool) -> float:
+        """Return within how many seconds such a share of the requests have their first message, or whole answer."""
+        low, high = 0.0, 1.0
+        while self.within(high, first=first) < share:
+            high *= 2
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.within(middle, first=first) >= share else (middle, high)
+        return high
+
+    def number_within(self, share: float) -> int:
+        """Return how many slots are enough for such a share of the time."""
+        total = 0.0
+        for number, each in enumerate(self.shares[:-1]):
+            total += each
+            if total >= share:
+                return max(1, number)
+        return self.slots
+
+    def _at(self, number: int) -> Level:
+        """What was measured with so many in the server; between two numbers on a straight line."""
+        above = next(index for index, level in enumerate(self.levels) if level.callers >= number)
+        high = self.levels[above]
+        if high.callers == number:
+            return high
+        low = self.levels[above - 1]
+        part = (number - low.callers) / (high.callers - low.callers)
+
+        def between(one: float, other: float) -> float:
+            return one + part * (other - one)
+
+        firsts = None if low.first_s is None or high.first_s is None else between(low.first_s, high.first_s)
+        return Level(number, between(low.per_s, high.per_s), firsts, between(low.whole_s, high.whole_s))
+
+    def _took(self, number: int, *, first: bool) -> float:
+        level = self._at(number)
+        return level.whole_s if level.first_s is None or not first else level.first_s

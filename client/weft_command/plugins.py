@@ -1,0 +1,57 @@
+"""The subcommands that other packages bring: each is imported when it is called, and its package alone."""
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, cast
+
+import typer
+
+# What to say of a subcommand without importing it, and the extra that it needs.
+_PLUGINS = {
+    "bench": ("Put a load on a running server and measure it.", "bench"),
+    "serve": ("Serve a model repository.", "server"),
+    "doctor": ("Look at a machine that shall run a server.", "server"),
+    "export": ("Export a checkpoint to a bundle, and prove it.", "export"),
+    "export-adapter": ("Export a LoRA adapter to a place beside its base.", "export"),
+    "up": ("Export a checkpoint if that was not done, and serve it.", "server,export"),
+    "wrap": ("Make a bundle of an ONNX file of others, and prove it.", "export"),
+    "train": ("Train a demo checkpoint by its recipe.", "train"),
+}
+
+# Typer has carried click inside itself or beside itself, by version; the bases of BadParameter are the same in both.
+UsageError, ClickError = cast("tuple[Any, Any]", typer.BadParameter.__mro__[1:3])
+
+app = typer.Typer(name="weft", add_completion=False, rich_markup_mode=None)
+
+
+def _plugin(entry: EntryPoint) -> Callable[[typer.Context], None]:
+    def run(ctx: typer.Context) -> None:
+        try:
+            plugin = entry.load()
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("weft"):  # one of our own is never missing by the user's choice
+                raise
+            extra = _PLUGINS.get(entry.name, ("", ""))[1]
+            remedy = f": pip install 'weft-serving[{extra}]', or in a clone: pip install '.[{extra}]'" if extra else ""
+            raise ClickError(
+                f"`weft {entry.name}` needs the module {error.name!r}, which is not installed{remedy}"
+            ) from error
+        command: Any = typer.main.get_command(plugin)
+        code = command.main(args=ctx.args, prog_name=f"weft {entry.name}", standalone_mode=False)
+        raise typer.Exit(code if isinstance(code, int) else 0)
+
+    return run
+
+
+for _entry in entry_points(group="weft.commands"):
+    app.command(
+        _entry.name,
+        help=_PLUGINS.get(_entry.name, (f"From {_entry.value.partition(':')[0]}.", ""))[0],
+        add_help_option=False,  # --help belongs to the subcommand itself, which is loaded only when it is called
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(_plugin(_entry))
+
+
+@app.callback()
+def weft() -> None:
+    """Be a command of subcommands, however many there are."""

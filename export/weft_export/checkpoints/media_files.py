@@ -1,0 +1,26 @@
+"""Whether a file begins as a picture or as a recording does, without torch. Whether it is whole, it is tried later."""
+
+import wave
+from typing import BinaryIO
+
+from PIL import Image
+
+from weft_proto.bundle_rules import PICTURE_FORMATS
+
+
+def is_picture(file: BinaryIO) -> bool:
+    """Whether it is a PNG, JPEG or WebP."""
+    try:
+        with Image.open(file, formats=PICTURE_FORMATS):
+            return True
+    except Exception:  # noqa: BLE001 - a broken picture makes Pillow raise nearly anything
+        return False
+
+
+def is_recording(file: BinaryIO) -> bool:
+    """Whether it is a WAV."""
+    try:
+        with wave.open(file):
+            return True
+    except (wave.Error, EOFError):
+        return False

@@ -1,0 +1,108 @@
+"""The page of metrics: short where nothing was asked, and always as if it were written anew."""
+
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.samples import Exemplar
+
+from weft_server.telemetry.engine_stats import EngineStats, Usage
+from weft_server.telemetry.metrics import Metrics
+from weft_server.telemetry.metrics_page import MetricsPage
+from weft_server.telemetry.metrics_table import TABLE
+
+FORMATS = ("text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0")
+GAUGES = [spec.name for spec in TABLE if spec.kind == "gauge" and spec.per_model]
+# What may befall a model.
+EVENTS = {
+    "answered": lambda metrics, model: metrics.count_call(model, "OK", "", 0.2),
+    "refused": lambda metrics, model: metrics.count_call(model, "INVALID_ARGUMENT", "BAD", 0.1),
+    "stepped": lambda metrics, model: model.decode_step.observe(0.01, 3),
+    "traced": lambda metrics, model: model.queue_time.exemplify(Exemplar({"trace_id": "ab"}, 0.3, 5.0)),
+    "waited": lambda metrics, model: model.queue_time.observe(0.3),
+    "ready": lambda metrics, model: model.set_ready(),
+    "asleep": lambda metrics, model: model.sleep(),
+    "awake": lambda metrics, model: model.watch(_stats),
+    "gone": lambda metrics, model: metrics.forget(model.name, 1),
+    "nothing": lambda metrics, model: None,
+}
+
+
+def _stats():
+    return EngineStats(3, 70, 1.5, 8, Usage(6, 32, 50, 200), 0.0, 7)
+
+
+def _lines_of(page, name, accept=""):
+    """The lines of a model, without when its lane moved last, which the clock changes."""
+    text = page.render(accept)[1].decode()
+    return [line for line in text.splitlines() if f'model="{name}"' in line and "last_step_timestamp" not in line]
+
+
+def test_a_model_that_was_asked_nothing_has_gauges_alone():
+    """A line for each gauge, and no counter or histogram, until the first request has ended."""
+    metrics = Metrics()
+    page, model = MetricsPage(metrics), metrics.for_model("idle", 1, "generate")
+    model.watch(_stats)
+    model.set_ready()
+    shown = [re.match(r"weft_([a-z_]+)\{", line).group(1) for line in _lines_of(page, "idle")]
+
+    assert sorted(set(GAUGES) - {"scheduler_last_step_timestamp_seconds"}) == sorted(shown)
+
+    metrics.count_call(model, "OK", "", 0.25)
+    lines = _lines_of(page, "idle")
+
+    assert 'weft_requests_total{code="OK",model="idle",task="generate",version="1"} 1.0' in lines
+    assert 'weft_generated_tokens_total{model="idle",task="generate",version="1"} 0.0' in lines
+    assert 'weft_request_duration_seconds_count{model="idle",task="generate",version="1"} 1.0' in lines
+    assert not [line for line in lines if line.startswith("weft_decode_step_seconds")]
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(EVENTS)), st.sampled_from("ab"), st.sampled_from(FORMATS)), max_size=6)
+)
+def test_what_is_kept_is_what_would_be_written(events):
+    """Whatever befell the models between scrapes, a page is the one of a server that was never asked before."""
+    metrics = Metrics()
+    page = MetricsPage(metrics)
+    for event, name, accept in events:
+        EVENTS[event](metrics, metrics.for_model(name, 1, "generate"))
+        kept = _lines_of(page, "a", accept) + _lines_of(page, "b", accept)
+        for model in metrics.models.values():
+            model.lines.clear()
+
+        assert _lines_of(page, "a", accept) + _lines_of(page, "b", accept) == kept
+
+
+def test_nothing_is_written_twice():
+    """A second page takes the lines of all models that did nothing meanwhile, and of metrics that did not change."""
+    metrics = Metrics()
+    page = MetricsPage(metrics)
+    for index in range(5):
+        model = metrics.for_model(f"m{index}", 1, "generate")
+        model.set_ready()
+        metrics.count_call(model, "OK", "", 0.2)
+    page.render()
+    kept = _kept(metrics)
+    metrics.count_call(metrics.for_model("m3", 1, "generate"), "OK", "", 0.2)
+    page.render()
+    changed = {key for key, lines in _kept(metrics).items() if kept[key] is not lines}
+
+    assert {("m3", "requests_total"), ("m3", "request_duration_seconds")} == changed
+
+
+def _kept(metrics):
+    """The lines that each model keeps, by its name and the metric's."""
+    models = metrics.models.values()
+    return {(model.name, name): lines for model in models for (_, name), (_, lines) in model.lines.items()}
+
+
+def test_headers_take_no_memory():
+    """A scraper may ask for any version, and the lines of a few formats are kept."""
+    metrics = Metrics()
+    page, model = MetricsPage(metrics), metrics.for_model("a", 1, "generate")
+    metrics.count_call(model, "OK", "", 0.2)
+    for version in range(100):
+        page.render(f"application/openmetrics-text; version=1.0.{version}")
+
+    assert len(model.lines) <= 3 * len(TABLE)
