@@ -34,11 +34,7 @@ def test_a_run_ends_in_time(tmp_path):
 
     assert 0 == status
     assert ["tiny.weights"] == list(results(tmp_path))
-<<<<<<< HEAD
-    assert "11 pieces are left (tiny.proof, " in output
-=======
-    assert "12 pieces are left (tiny.proof, " in output
->>>>>>> main
+    assert "13 pieces are left (tiny.proof, " in output
 
 
 @pytest.mark.long
