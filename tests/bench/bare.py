@@ -35,7 +35,9 @@ class Bare:
             self.decoder, self.best = self._open(bundle_pb2.GRAPH_ROLE_DECODER), None
         else:
             path = self._path(bundle_pb2.GRAPH_ROLE_DECODER)
-            self.decoder, self.best = open_decoder(path, num_threads, device, Halt())
+            self.decoder, self.best = open_decoder(
+                path, num_threads, device, Halt(), num_best=1 + len(self.manifest.text.end_ids)
+            )
 
     def _path(self, role):
         graph = self.bundle.graph(role)

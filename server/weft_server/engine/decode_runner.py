@@ -108,8 +108,10 @@ class DecodeRunner:
 
         vocab = manifest.text.target_vocab_size
         num_candidates = candidates_of(manifest)
-        self._next = NextTokens(max(slots.num_slots, 1 + max_drafts), num_candidates, vocab, device)
         self._asking = FullLogits(manifest, decoder, best, num_candidates)
+        self._next = NextTokens(
+            max(slots.num_slots, 1 + max_drafts), num_candidates, vocab, device, num_best=self._asking.num_best
+        )
 
         self._chunks = PrefillChunks(
             device,

@@ -87,7 +87,9 @@ class Graphs:
         role, device = bundle_pb2.GRAPH_ROLE_DECODER, self._devices[place]
         if device.in_place:
             return Decoder(self.open_needed(role, place))
-        decoder = open_decoder(self._path(role), self._threads, device, self._halt)
+        # Of a greedy row, no end token may come before its least length.
+        num_best = 1 + len(self.manifest.text.end_ids)
+        decoder = open_decoder(self._path(role), self._threads, device, self._halt, num_best=num_best)
         for session in filter(None, decoder):
             self._wire(session, role)
         return decoder

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class NextTokens:
     """The candidates of each slot. Runs that are read as a whole give the normaliser and all logits too."""
 
-    def __init__(self, num_slots: int, num_candidates: int, vocab: int, device: Device) -> None:
+    def __init__(self, num_slots: int, num_candidates: int, vocab: int, device: Device, *, num_best: int) -> None:
+        """Runs that are not read as a whole give `num_best` candidates."""
         self._in_place = device.in_place
         best = (num_slots, num_candidates)
         arrays: dict[str, np.ndarray] = {
@@ -25,24 +26,26 @@ class NextTokens:
             "topk_ids": np.zeros(best, np.int64),
             "logsumexp": np.zeros(num_slots, np.float32),
         }
-        self._outputs = Outputs(arrays, device)
+        self._outputs = self._few = Outputs(arrays, device)
+        if num_best < num_candidates:
+            few = {name: arrays[name][:, :num_best].copy() for name in ("topk_logits", "topk_ids")}
+            self._few = Outputs(few, device)
         self._logits = Logits(np.zeros((num_slots, vocab), np.float32), device)
         self._unknown = np.full(num_slots, np.nan, np.float32)
         self._seen: dict[tuple[int, bool], Candidates] = {}
 
     def blocks(self, num_rows: int, *, reads_all: bool) -> dict[str, Block]:
         """Where a run of `num_rows` rows writes."""
-        blocks = self._outputs.blocks(num_rows)
         if reads_all:
-            return blocks | {"logits": self._logits.block(num_rows)}
-        return {name: block for name, block in blocks.items() if name != "logsumexp"}
+            return self._outputs.blocks(num_rows) | {"logits": self._logits.block(num_rows)}
+        return {name: block for name, block in self._few.blocks(num_rows).items() if name != "logsumexp"}
 
     def read(self, num_written: int, num_rows: int, *, reads_all: bool) -> Candidates:
         """Return what the last run wrote, cut to the rows that count. In place, that is always the same memory."""
         key = (num_rows, reads_all)
         if key in self._seen:
             return self._seen[key]
-        written = self._outputs.read(num_written)
+        written = (self._outputs if reads_all else self._few).read(num_written)
         candidates = Candidates(
             written["topk_logits"][:num_rows],
             written["topk_ids"][:num_rows],

@@ -17,7 +17,7 @@ def block_steps(directory, device, scale):
     bundle = load_bundle(directory)
     manifest = bundle.manifest
     path = bundle.path(bundle.graph(bundle_pb2.GRAPH_ROLE_DECODER).path)
-    decoder, best = open_decoder(path, 1, device, Halt())
+    decoder, best = open_decoder(path, 1, device, Halt(), num_best=1 + len(manifest.text.end_ids))
     slots = Slots(max(scale.in_flight), manifest.text.max_new_tokens)
     most = scale.prompt + scale.num_new
     prompt = np.arange(scale.prompt) % (manifest.text.source_vocab_size - 4) + 4

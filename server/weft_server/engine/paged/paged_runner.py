@@ -61,8 +61,10 @@ class PagedRunner:
         self.table = np.zeros((slots.num_slots, size.blocks_of(self._max_total)), np.int32)
 
         num_candidates = candidates_of(manifest)
-        self._next = NextTokens(slots.num_slots, num_candidates, manifest.text.target_vocab_size, device)
         self._asking = FullLogits(manifest, decoder, best, num_candidates)
+        self._next = NextTokens(
+            slots.num_slots, num_candidates, manifest.text.target_vocab_size, device, num_best=self._asking.num_best
+        )
         self.shapes = PackedShapes(device.batches(slots.num_slots), self._max_total)
         self._packings: dict[Shape, Packing] = {}
         self.bound: dict[tuple[Shape, bool], BoundSession] = {}
