@@ -11,11 +11,10 @@ from weft_server.bundle.load import load_bundle
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
-from weft_server.runtime.best_only import Decoder, open_decoder
+from weft_server.runtime.best_only import open_decoder
 from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.device import HOST
 from weft_server.runtime.halt import Halt
-from weft_server.runtime.next_tokens import best_of
 from weft_server.runtime.session import Session
 from weft_server.sequence import Decoding, Sequence
 from weft_server.source import Ids
@@ -32,18 +31,21 @@ class Bare:
         self.num_lanes = num_lanes
         self.device = device
         self.encoder = self._open(bundle_pb2.GRAPH_ROLE_ENCODER)
-        self.decoder, self.best = self._open_decoder()
+        if device.in_place:
+            self.decoder, self.best = self._open(bundle_pb2.GRAPH_ROLE_DECODER), None
+        else:
+            path = self._path(bundle_pb2.GRAPH_ROLE_DECODER)
+            self.decoder, self.best = open_decoder(
+                path, num_threads, device, Halt(), num_best=1 + len(self.manifest.text.end_ids)
+            )
+
+    def _path(self, role):
+        graph = self.bundle.graph(role)
+        return graph and self.bundle.path(graph.path)
 
     def _open(self, role):
-        graph = self.bundle.graph(role)
-        return graph and Session(self.bundle.path(graph.path), self.num_threads, self.device)
-
-    def _open_decoder(self):
-        """The decoder, and on a device its graph for greedy steps."""
-        if self.device.in_place:
-            return Decoder(self._open(bundle_pb2.GRAPH_ROLE_DECODER))
-        path = self.bundle.path(self.bundle.graph(bundle_pb2.GRAPH_ROLE_DECODER).path)
-        return open_decoder(path, self.num_threads, self.device, Halt(), best_of(self.manifest))
+        path = self._path(role)
+        return path and Session(path, self.num_threads, self.device)
 
     def opened(self, num_rows):
         """(slots, runner) with nothing in them."""

@@ -34,7 +34,7 @@ def test_a_run_ends_in_time(tmp_path):
 
     assert 0 == status
     assert ["tiny.weights"] == list(results(tmp_path))
-    assert "12 pieces are left (tiny.proof, " in output
+    assert "13 pieces are left (tiny.proof, " in output
 
 
 @pytest.mark.long

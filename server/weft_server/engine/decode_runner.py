@@ -21,7 +21,7 @@ from weft_server.engine.run_shapes import EXACT, first_run_order
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns
 from weft_server.runtime.device_states import DeviceStates
-from weft_server.runtime.next_tokens import NextTokens, best_of, candidates_of
+from weft_server.runtime.next_tokens import NextTokens, candidates_of
 from weft_server.runtime.states import HostStates
 
 if TYPE_CHECKING:
@@ -108,9 +108,10 @@ class DecodeRunner:
 
         vocab = manifest.text.target_vocab_size
         num_candidates = candidates_of(manifest)
-        num_best = best_of(manifest) if best else None
-        self._next = NextTokens(max(slots.num_slots, 1 + max_drafts), num_candidates, vocab, device, num_best)
         self._asking = FullLogits(manifest, decoder, best, num_candidates)
+        self._next = NextTokens(
+            max(slots.num_slots, 1 + max_drafts), num_candidates, vocab, device, num_best=self._asking.num_best
+        )
 
         self._chunks = PrefillChunks(
             device,

@@ -31,6 +31,8 @@ class FullLogits:
         self._flags = {flag: np.array([flag], np.int32) for flag in (False, True)}
         self._decoder = decoder
         self._best = best
+        # Candidates of a row that is asked for nothing else.
+        self.num_best = best.width("topk_ids") if best else num_candidates
         # Runs that read prompts. The rest is little for their few rows, and the other graph would be warmed for them.
         self.prompts_read_all = self.always_all or best is not None
 

@@ -33,7 +33,6 @@ from weft_server.runtime.adapter_stack import AdapterStack
 from weft_server.runtime.best_only import Decoder, open_decoder
 from weft_server.runtime.graph_sandbox import verify_opening
 from weft_server.runtime.halt import Halt
-from weft_server.runtime.next_tokens import best_of
 from weft_server.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -88,7 +87,9 @@ class Graphs:
         role, device = bundle_pb2.GRAPH_ROLE_DECODER, self._devices[place]
         if device.in_place:
             return Decoder(self.open_needed(role, place))
-        decoder = open_decoder(self._path(role), self._threads, device, self._halt, best_of(self.manifest))
+        # Of a greedy row, no end token may come before its least length.
+        num_best = 1 + len(self.manifest.text.end_ids)
+        decoder = open_decoder(self._path(role), self._threads, device, self._halt, num_best=num_best)
         for session in filter(None, decoder):
             self._wire(session, role)
         return decoder

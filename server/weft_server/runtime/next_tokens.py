@@ -18,15 +18,19 @@ if TYPE_CHECKING:
 class NextTokens:
     """The candidates of each slot. Runs that are read as a whole give the normaliser and all logits too."""
 
-    def __init__(
-        self, num_slots: int, num_candidates: int, vocab: int, device: Device, num_best: int | None = None
-    ) -> None:
-        """`num_best` is how many candidates a run gives that is not read as a whole, if those are fewer."""
+    def __init__(self, num_slots: int, num_candidates: int, vocab: int, device: Device, *, num_best: int) -> None:
+        """Runs that are not read as a whole give `num_best` candidates."""
         self._in_place = device.in_place
-        normaliser = np.zeros(num_slots, np.float32)
-        whole = _candidates(num_slots, num_candidates) | {"logsumexp": normaliser}
-        self._whole = Outputs(whole, device)
-        self._best = self._whole if num_best is None else Outputs(_candidates(num_slots, num_best), device)
+        best = (num_slots, num_candidates)
+        arrays: dict[str, np.ndarray] = {
+            "topk_logits": np.zeros(best, np.float32),
+            "topk_ids": np.zeros(best, np.int64),
+            "logsumexp": np.zeros(num_slots, np.float32),
+        }
+        self._outputs = self._few = Outputs(arrays, device)
+        if num_best < num_candidates:
+            few = {name: arrays[name][:, :num_best].copy() for name in ("topk_logits", "topk_ids")}
+            self._few = Outputs(few, device)
         self._logits = Logits(np.zeros((num_slots, vocab), np.float32), device)
         self._unknown = np.full(num_slots, np.nan, np.float32)
         self._seen: dict[tuple[int, bool], Candidates] = {}
@@ -34,15 +38,15 @@ class NextTokens:
     def blocks(self, num_rows: int, *, reads_all: bool) -> dict[str, Block]:
         """Where a run of `num_rows` rows writes."""
         if reads_all:
-            return self._whole.blocks(num_rows) | {"logits": self._logits.block(num_rows)}
-        return {name: block for name, block in self._best.blocks(num_rows).items() if name != "logsumexp"}
+            return self._outputs.blocks(num_rows) | {"logits": self._logits.block(num_rows)}
+        return {name: block for name, block in self._few.blocks(num_rows).items() if name != "logsumexp"}
 
     def read(self, num_written: int, num_rows: int, *, reads_all: bool) -> Candidates:
         """Return what the last run wrote, cut to the rows that count. In place, that is always the same memory."""
         key = (num_rows, reads_all)
         if key in self._seen:
             return self._seen[key]
-        written = (self._whole if reads_all else self._best).read(num_written)
+        written = (self._outputs if reads_all else self._few).read(num_written)
         candidates = Candidates(
             written["topk_logits"][:num_rows],
             written["topk_ids"][:num_rows],
@@ -59,12 +63,3 @@ def candidates_of(manifest: bundle_pb2.BundleManifest) -> int:
     graph = next(graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_DECODER)
     size = int(next(port for port in graph.outputs if port.name == "topk_ids").shape[-1])
     return min(size, manifest.text.target_vocab_size)
-
-
-def best_of(manifest: bundle_pb2.BundleManifest) -> int:
-    """Return how many candidates a greedy row may need: the end tokens must not come yet, and the next one is taken."""
-    return min(candidates_of(manifest), len(manifest.text.end_ids) + 1)
-
-
-def _candidates(num_slots: int, num: int) -> dict[str, np.ndarray]:
-    return {"topk_logits": np.zeros((num_slots, num), np.float32), "topk_ids": np.zeros((num_slots, num), np.int64)}

@@ -148,6 +148,11 @@ class Session:
         if device.kind != "cpu":
             self._verify_placement()
 
+    def width(self, output: str) -> int:
+        """Return how long the last axis of an output is, which the graph says."""
+        shape: list[int] = self.opened.get_outputs()[self.output_names.index(output)].shape
+        return shape[-1]
+
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Run once on arrays of any shape that the graph admits. Returns outputs by name."""
         fed = {**self._without_adapters, **inputs}

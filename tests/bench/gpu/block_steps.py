@@ -8,7 +8,8 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.engine.paged.paged_runner import PagedPromptPiece, PagedRunner
 from weft_server.engine.slots import Slots
-from weft_server.runtime.session import Session
+from weft_server.runtime.best_only import open_decoder
+from weft_server.runtime.halt import Halt
 
 
 def block_steps(directory, device, scale):
@@ -16,12 +17,12 @@ def block_steps(directory, device, scale):
     bundle = load_bundle(directory)
     manifest = bundle.manifest
     path = bundle.path(bundle.graph(bundle_pb2.GRAPH_ROLE_DECODER).path)
-    decoder = Session(path, 1, device, captures=device.captures)
+    decoder, best = open_decoder(path, 1, device, Halt(), num_best=1 + len(manifest.text.end_ids))
     slots = Slots(max(scale.in_flight), manifest.text.max_new_tokens)
     most = scale.prompt + scale.num_new
     prompt = np.arange(scale.prompt) % (manifest.text.source_vocab_size - 4) + 4
     block_tokens = manifest.states[0].shape[0]
-    runner = PagedRunner(manifest, decoder, slots, slots.num_slots * -(-most // block_tokens))
+    runner = PagedRunner(manifest, decoder, slots, slots.num_slots * -(-most // block_tokens), best=best)
     for _ in runner.first_runs():
         pass
     for num_rows in scale.in_flight:

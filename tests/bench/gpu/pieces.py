@@ -11,7 +11,8 @@ from drawn import drawn_rates
 from kernel_times import kernel_times, missing_profiler
 from others import missing, transformers_rates, vllm_rates
 from proof import agreement, parity
-from shapes import bundle_of, paged_bundle_of, write, write_paged
+from ranking import rankings
+from shapes import SHAPES, bundle_of, paged_bundle_of, write, write_paged
 from starts import firsts, kernels
 from steps import copy_bandwidth, measure
 
@@ -128,6 +129,13 @@ def _blocks_captured(place, shape):
     return _blocks(place, shape, captures=True)
 
 
+def _ranking(place, shape):
+    vocab = SHAPES[shape].vocab
+    if place.device.kind == "cpu":
+        return [{"left out": "no CPU ranks float16"}]
+    return list(rankings(vocab, replace(place.device, captures=True), place.scale))
+
+
 def _transformers(place, shape):
     return _other(place, shape, "transformers", transformers_rates)
 
@@ -166,6 +174,12 @@ PIECES = {
     ),
     "blocks-captured": Piece(
         "And captured?", 5, "a step as long as a captured one over slots: it is one launch", _blocks_captured
+    ),
+    "ranking": Piece(
+        "How long does it look for the best of all logits?",
+        1,
+        "half as long in half precision; in groups sooner where the vocabulary is large and rows are many",
+        _ranking,
     ),
     "transformers": Piece("What does transformers do?", 8, "fewer tokens per second at every number", _transformers),
     "vllm": Piece("What does vLLM do?", 8, "as many tokens per second at 1 and 8, more at 128 and 256", _vllm),

@@ -14,7 +14,7 @@ from weft_server.engine.full_logits import FullLogits
 from weft_server.engine.paged.block_pool import BlockPool, PoolSize
 from weft_server.engine.paged.packing import PackedShapes, Packing
 from weft_server.runtime.device_states import PagedStates
-from weft_server.runtime.next_tokens import NextTokens, best_of, candidates_of
+from weft_server.runtime.next_tokens import NextTokens, candidates_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,9 +60,10 @@ class PagedRunner:
         self.table = np.zeros((slots.num_slots, size.blocks_of(self._max_total)), np.int32)
 
         num_candidates = candidates_of(manifest)
-        num_best = best_of(manifest) if best else None
-        self._next = NextTokens(slots.num_slots, num_candidates, manifest.text.target_vocab_size, device, num_best)
         self._asking = FullLogits(manifest, decoder, best, num_candidates)
+        self._next = NextTokens(
+            slots.num_slots, num_candidates, manifest.text.target_vocab_size, device, num_best=self._asking.num_best
+        )
         self.shapes = PackedShapes(device.batches(slots.num_slots), self._max_total)
         self._packings: dict[Shape, Packing] = {}
         self.bound: dict[tuple[Shape, bool], BoundSession] = {}

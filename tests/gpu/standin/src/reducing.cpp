@@ -163,6 +163,75 @@ Work best(const Launch& launch) {
   };
 }
 
+// The best of many columns are found in three kernels: those of each part of a row, the best of all parts, and what they
+// are. Buffers hold [rows, parts, K].
+struct Best {
+  Wide score;
+  long place;
+};
+
+// The K best of these, the lower place first where scores are equal, at the places of `row`.
+void put_best(std::vector<Best> all, size_t row, long k, Numbers& scores, Numbers& places) {
+  std::sort(all.begin(), all.end(), [](const Best& one, const Best& other) {
+    return one.score == other.score ? one.place < other.place : one.score > other.score;
+  });
+  all.resize(k, Best{-INFINITY, INT32_MAX});
+  for (long at = 0; at < k; at++) {
+    scores.set(row * k + at, all[at].score);
+    places.set(row * k + at, Wide(all[at].place));
+  }
+}
+
+Work best_of_parts(const Launch& launch) {
+  // <type, columns of a part, K>(input, scores, places, columns, parts)
+  Numbers input(launch.get<void*>(0), launch.type(0)), scores(launch.get<void*>(1), Kind::f32);
+  Numbers places(launch.get<void*>(2), Kind::i32);
+  long width = std::stol(launch.type(1)), k = std::stol(launch.type(2)), rows = launch.grid.y;
+  long columns = launch.get<int>(3), parts = launch.get<int>(4);
+  return [=]() mutable {
+    for (long part = 0; part < rows * parts; part++) {
+      std::vector<Best> all;
+      long first = part % parts * width;
+      for (long c = first; c < std::min(first + width, columns); c++) all.push_back({input[part / parts * columns + c], c});
+      put_best(std::move(all), part, k, scores, places);
+    }
+  };
+}
+
+Work best_of_all(const Launch& launch) {
+  // <K, threads, three factors>(places, scores, other places, other scores, parts): a step for each factor over 1 divides the
+  // parts by it, from one pair of buffers to the other
+  long k = std::stol(launch.type(0)), parts = launch.get<int>(4), rows = launch.grid.y;
+  int steps = 0;
+  for (int factor : {2, 3, 4}) steps += launch.type(factor) != "1";
+  Numbers places(launch.get<void*>(0), Kind::i32), scores(launch.get<void*>(1), Kind::f32);
+  int end = steps % 2 ? 2 : 0;
+  Numbers last_places(launch.get<void*>(end), Kind::i32), last_scores(launch.get<void*>(end + 1), Kind::f32);
+  return [=]() mutable {
+    // Row behind row: where the buffers are the same, a row ends before the parts of the next one begin.
+    for (long row = 0; row < rows; row++) {
+      std::vector<Best> all;
+      for (long at = row * parts * k; at < (row + 1) * parts * k; at++) all.push_back({scores[at], long(places[at])});
+      put_best(std::move(all), row, k, last_scores, last_places);
+    }
+  };
+}
+
+Work what_is_best(const Launch& launch) {
+  // <type>(input, places, values, places of the answer, rows, columns, K, K). Of fewer there are other kernels.
+  if (launch.get<int>(6) != launch.get<int>(7)) return {};
+  Numbers input(launch.get<void*>(0), launch.type(0)), places(launch.get<void*>(1), Kind::i32);
+  Numbers values(launch.get<void*>(2), launch.type(0)), found(launch.get<void*>(3), Kind::i64);
+  long rows = launch.get<int>(4), columns = launch.get<int>(5), k = launch.get<int>(6);
+  return [=]() mutable {
+    for (long at = 0; at < rows * k; at++) {
+      long place = long(places[at]);
+      values.set(at, input[at / k * columns + place]);
+      found.set(at, Wide(place));
+    }
+  };
+}
+
 struct Sums {
   int outputs, reductions;  // how many axes, after neighbours are joined
   int64_t output_sizes[16], output_strides[16], reduction_sizes[16], reduction_strides[16];
@@ -200,6 +269,9 @@ Work reducing(const Launch& launch) {
   if (base == "softmax_block_forward" || base == "softmax_warp_forward") return softmax(launch);
   if (base == "BiasSoftmaxWarpForward") return biased_softmax(launch);
   if (base == "RadixTopK" || base == "BitonicTopK") return best(launch);
+  if (base == "FindPartitionTopK") return best_of_parts(launch);
+  if (base == "CooperativeReduce") return best_of_all(launch);
+  if (base == "WriteOutput") return what_is_best(launch);
   if (base == "SkipLayerNormKernelSmall" || base == "SkipLayerNormKernel") return skip_layer_norm(launch);
   if (base == "reduce_matrix_rows_kernel" || base == "reduce_matrix_columns_kernel") return matrix_sum(launch);
   if (base == "reduce_sum_nd_kernel") return sum(launch);
