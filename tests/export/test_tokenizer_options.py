@@ -310,3 +310,16 @@ def test_a_tokenizer_of_languages_whose_files_have_none_is_refused(tmp_path):
 
     reference(saved).save_pretrained(saved)
     assert their_ids(saved) == our_ids(saved)[0]
+
+
+def test_whispers_class_is_for_whisper(tmp_path):
+    """Around a text, it puts the marks of a recording. Without it, the model's usual class is read."""
+    directory = write(tmp_path, *OLDER["opt"]())
+    options = json.loads((directory / "tokenizer_config.json").read_text())
+    for said in ("WhisperTokenizer", "WhisperTokenizerFast"):
+        (directory / "tokenizer_config.json").write_text(json.dumps(options | {"tokenizer_class": said}))
+        with pytest.raises(CheckpointError, match=r"'WhisperTokenizer'.* name the class of this model, or none"):
+            our_ids(directory)
+    options.pop("tokenizer_class", None)
+    (directory / "tokenizer_config.json").write_text(json.dumps(options))
+    our_ids(directory)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 AS_IT_IS = "TokenizersBackend"
 """The class of a tokenizer that is what its tokenizer.json says, and nothing else."""
 MARIAN, M2M_100 = "MarianTokenizer", "M2M100Tokenizer"
+WHISPER = "WhisperTokenizer"
 
 # The classes that transformers 5 makes anew of their pieces, whatever else tokenizer.json says.
 # Of each the module in this folder, and its kind there. The module is imported when a directory means the class.
@@ -35,7 +36,7 @@ _KINDS: Mapping[str, tuple[str, str]] = {
     "Qwen2Tokenizer": ("byte_level", "QWEN2"),
     "RobertaTokenizer": ("byte_level", "ROBERTA"),
     "T5Tokenizer": ("unigram", "T5"),
-    "WhisperTokenizer": ("byte_level", "WHISPER"),
+    WHISPER: ("byte_level", "WHISPER"),
     "XLMRobertaTokenizer": ("unigram", "XLMR"),
 }
 
@@ -82,7 +83,7 @@ _USUAL = {
     "t5": "T5Tokenizer",
     "trocr": "XLMRobertaTokenizer",
     "umt5": AS_IT_IS,
-    "whisper": "WhisperTokenizer",
+    "whisper": WHISPER,
     "xlm-roberta": "XLMRobertaTokenizer",
 }
 _WRONGLY_NAMED = {"modernbert", "phi3", "qwen2"}

@@ -12,7 +12,7 @@ from weft_export.checkpoints.tokenizer import encode, tokenizer_of
 from weft_export.converters.keys import check_keys
 from weft_export.converters.text.chat import TEMPLATE_FILE, read_chat
 from weft_export.converters.text.fast import JSON_FILE, as_it_is, made
-from weft_export.converters.text.kinds import M2M_100, MARIAN, SEGMENTED, class_of, kind_of
+from weft_export.converters.text.kinds import M2M_100, MARIAN, SEGMENTED, WHISPER, class_of, kind_of
 from weft_export.converters.text.languages import Languages, languages_of, marian_languages
 from weft_export.converters.text.settings import (
     CLEANS,
@@ -99,6 +99,11 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
     content = read_tokenizer_json(directory)
     settings = read_settings(directory, content)
     name = class_of(config, settings.options, content)
+    if name == WHISPER and config.get("model_type") != "whisper":
+        raise CheckpointError(
+            f"{settings.where} has tokenizer_class {name!r}, which puts the marks of a recording around a text: "
+            "name the class of this model, or none"
+        )
     tokens = _tokens(name, settings, content, vocab_size, spare=spare_ids)
     # A special token that only some models have, such as image_token, has a name of its own.
     options = {name: value for name, value in settings.options.items() if not name.endswith("_token")}
