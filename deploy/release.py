@@ -145,7 +145,7 @@ def main(arguments: Sequence[str]) -> int:
         write_sbom(server, DIST / f"weft_serving-{version}.cdx.json")
         if options.tag:
             tag(version)
-    except (ReleaseError, subprocess.CalledProcessError) as error:
+    except (ReleaseError, ServerFailedError, subprocess.CalledProcessError) as error:
         print(f"not released: {error}", file=sys.stderr)
         return 1
     for path in sorted(DIST.iterdir()):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -55,9 +55,13 @@ def serving(bundle: Path, slots: int) -> Iterator[OwnServer]:
         flags = ["--port", str(port), "--http-port", str(http_port), "--slots", str(slots), "--host", "127.0.0.1"]
         settings = ["--drain-delay-s", "0", "--drain-timeout-s", "5", "--log-level", "warning"]
         command = [sys.executable, "-m", "weft_server", repository, *flags, *settings]
-        # A session of its own: Ctrl-C reaches us alone, and we stop it.
-        with subprocess.Popen(command, stdout=sys.stderr, start_new_session=True) as process:  # noqa: S603 - ours
+        # A session of its own: Ctrl-C reaches us alone, and we stop it. So do other signals that end us.
+        with (
+            _ended_by_exception() as begin,
+            subprocess.Popen(command, stdout=sys.stderr, start_new_session=True) as process,  # noqa: S603 - ours
+        ):
             try:
+                begin()
                 server = Server(f"127.0.0.1:{port}")
                 yield OwnServer(server, _ready(server, process), process.pid)
             finally:
@@ -67,6 +71,34 @@ def serving(bundle: Path, slots: int) -> Iterator[OwnServer]:
                 process.kill()
 
 
+@contextmanager
+def _ended_by_exception() -> Iterator[Callable[[], None]]:
+    """Let SIGTERM and SIGHUP raise SystemExit once `begin` has been called, and until the block ends.
+
+    One that comes before is raised by `begin`: a process that is being started would not be stopped by it.
+    """
+    came: list[int] = []
+    has_begun = False
+
+    def end(number: int, _: object = None) -> None:
+        came.append(number)
+        if has_begun:
+            raise SystemExit(128 + number)
+
+    def begin() -> None:
+        nonlocal has_begun
+        has_begun = True
+        if came:
+            end(came[0])
+
+    before = {each: signal.signal(each, end) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield begin
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
 def _ready(server: Server, process: "subprocess.Popen[bytes]") -> Model:
     until = time.monotonic() + READY_S
     while process.poll() is None and time.monotonic() < until:
@@ -74,6 +106,8 @@ def _ready(server: Server, process: "subprocess.Popen[bytes]") -> Model:
             for model in client.list_models():
                 if model.state is ModelState.READY:
                     return model
+                if model.state is ModelState.FAILED:
+                    raise Error(f"the server refuses the bundle: {model.error}")
         time.sleep(0.1)
     raise Error("the server did not start: its last lines say why")
 

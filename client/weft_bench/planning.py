@@ -10,7 +10,7 @@ import typer
 
 from weft import _show as show
 from weft._options import SectionedCommand, flat
-from weft.exceptions import InvalidRequest
+from weft.exceptions import Error, InvalidRequest
 from weft_bench.arrivals import Closed, open_
 from weft_bench.asking import make_requests
 from weft_bench.event_loop import precise_loop
@@ -101,6 +101,8 @@ def plan(
         show.emit_json(said)
     else:
         _tell(said, wanted)
+    if said["replicas"] is None:
+        raise typer.Exit(1)
 
 
 app.command(cls=SectionedCommand)(flat(plan))
@@ -122,7 +124,7 @@ def _measure(own: OwnServer, wanted: Wanted) -> tuple[Level, ...]:
             run = runner.run(load.measure(port.calling(method, own.model.name), lambda _: None))
         report = report_of(run, Slo())
         if failures := report.failures:
-            raise InvalidRequest(f"{failures[0].count} requests failed, the first: {failures[0].message}")
+            raise Error(f"{failures[0].count} requests failed, the first: {failures[0].message}")
         if not report.completed:
             raise InvalidRequest("--seconds: no answer came in that time; let it last longer")
         first = report.latency["ttft"].p95 if method.streams else None
@@ -132,7 +134,11 @@ def _measure(own: OwnServer, wanted: Wanted) -> tuple[Level, ...]:
 
 def _plan(levels: tuple[Level, ...], wanted: Wanted) -> dict[str, Any]:
     """Return how many replicas there must be, and what they do then. None where no number is enough."""
-    most = max(level.per_s for level in levels)
+    # Beyond the best level more callers only wait longer: so many slots are no use.
+    best = max(range(len(levels)), key=lambda index: levels[index].per_s)
+    is_more_of_use = best == len(levels) - 1
+    levels = levels[: best + 1]
+    most = levels[best].per_s
     replicas = max(1, math.ceil(wanted.rate / (MAX_BUSY * most)))
     by_processor = replicas
     # A server that gets next to nothing answers as fast as it can.
@@ -143,7 +149,7 @@ def _plan(levels: tuple[Level, ...], wanted: Wanted) -> dict[str, Any]:
     prediction = Prediction(levels, wanted.rate / replicas)
     return {
         "replicas": replicas,
-        "slots": prediction.number_within(SLOTS_SHARE),
+        "slots": prediction.number_within(SLOTS_SHARE) or (None if is_more_of_use else prediction.slots),
         "bound": "throughput" if replicas == by_processor else "latency",
         "most_per_s": most,
         "busy": prediction.busy,
@@ -161,9 +167,10 @@ def _tell(said: dict[str, Any], wanted: Wanted) -> None:
     show.emit(f"one replica: {said['most_per_s']:.1f} answers/s at most")
     if said["replicas"] is None:
         show.emit("no number of replicas is enough: a lone request takes longer than that already")
-        raise typer.Exit(1)
+        return
     memory = "" if said["memory_bytes"] is None else f", {said['memory_bytes'] / 1e6:.0f} MB of memory each"
-    show.emit(f"for {wanted.rate:g} requests/s: {said['replicas']} replicas, {said['slots']} slots{memory}")
+    slots = f"more than {wanted.slots} slots, see --slots" if said["slots"] is None else f"{said['slots']} slots"
+    show.emit(f"for {wanted.rate:g} requests/s: {said['replicas']} replicas, {slots}{memory}")
     first = "" if said["ttft_p95_s"] is None else f"first message within {said['ttft_p95_s'] * 1e3:.0f} ms, "
     show.emit(f"then 95 of 100 have their {first}answer within {said['e2e_p95_s'] * 1e3:.0f} ms")
     show.emit(f"each is {said['busy']:.0%} busy; what bounds it: {said['bound']}")

@@ -89,14 +89,14 @@ class Prediction:
             low, high = (low, middle) if self.within(middle, first=first) >= share else (middle, high)
         return high
 
-    def number_within(self, share: float) -> int:
-        """Return how many slots are enough for such a share of the time."""
+    def number_within(self, share: float) -> int | None:
+        """Return how many slots are enough for such a share of the time. None if more than were measured."""
         total = 0.0
         for number, each in enumerate(self.shares[:-1]):
             total += each
             if total >= share:
                 return max(1, number)
-        return self.slots
+        return None
 
     def _at(self, number: int) -> Level:
         """What was measured with so many in the server; between two numbers on a straight line."""

@@ -9,7 +9,7 @@ import typer
 # What to say of a subcommand without importing it, and the extra that it needs.
 PLUGINS = {
     "bench": ("Put a load on a running server and measure it.", "bench"),
-    "plan": ("Measure a bundle on this machine, and say what a load needs.", "bench,server"),
+    "plan": ("Measure a bundle, and say what a load needs.", "bench,server"),
     "serve": ("Serve a model repository.", "server"),
     "doctor": ("Look at a machine that shall run a server.", "server"),
     "export": ("Export a checkpoint to a bundle, and prove it.", "export"),

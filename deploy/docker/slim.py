@@ -30,8 +30,8 @@ FOLDERS = (
     "onnxruntime/transformers",
     # Tests that numpy installs with itself.
     "numpy/**/tests",
-    # They build extensions.
-    "numpy/distutils",
+    # They build extensions. From Python 3.12 on, numpy has one of them.
+    *(["numpy/distutils"] if sys.version_info < (3, 12) else []),
     "numpy/f2py",
 )
 

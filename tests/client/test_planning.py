@@ -36,8 +36,15 @@ def test_no_number_is_enough_for_less_than_a_lone_request_takes():
 
 
 def test_slots_grow_with_the_load():
-    """Nearly nothing needs one slot; four fifths of a server need all that were measured."""
-    assert [1, 4] == [_plan(LEVELS, Wanted(rate))["slots"] for rate in (0.01, 8.0)]
+    """Nearly nothing needs one slot; four fifths of a server need more than were measured, which is said."""
+    assert [1, None] == [_plan(LEVELS, Wanted(rate))["slots"] for rate in (0.01, 8.0)]
+
+
+def test_callers_beyond_the_best_level_are_no_use():
+    """Eight at once get less than four: there are four slots, and the processor bounds it, not a time."""
+    said = _plan((*LEVELS, Level(8, 6.0, 0.5, 1.3)), Wanted(80.0))
+
+    assert (10, "throughput", 4) == (said["replicas"], said["bound"], said["slots"])
 
 
 @pytest.mark.parametrize(

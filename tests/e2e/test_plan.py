@@ -1,8 +1,11 @@
 """`weft plan` as a process: it serves a bundle itself, and what it says of a load follows from what it measured."""
 
 import json
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,7 @@ def plan(*argv):
 
 @pytest.mark.parametrize(("model", "lengths"), [("en-es", ["--input", "8", "--output", "4..8"]), ("topics", [])])
 def test_as_many_replicas_as_the_load_needs(demo_repository, model, lengths):
-    """A hundred times what one server can do needs 125 of them at 80 %, each as busy as that, with its memory."""
+    """There are enough for each to be at most 80 % busy, and what one takes of the memory is told."""
     code, said, _ = plan(str(demo_repository / model / "1"), "--rate", "20000", *lengths, *QUICK)
     most = max(level["per_s"] for level in said["levels"])
 
@@ -35,9 +38,40 @@ def test_as_many_replicas_as_the_load_needs(demo_repository, model, lengths):
 
 
 def test_what_no_replica_can_do_is_said(demo_repository):
-    """A bound that a lone request misses needs no more replicas: the exit code is 1."""
+    """A bound that a lone request misses needs no more replicas: the exit code is 1, for programs too."""
     argv = [str(demo_repository / "en-es" / "1"), "--rate", "1", "--output", "20", "--slo-ttft", "0.00001"]
-    code, said, _ = plan(*argv, *QUICK[:-1])
+    for_people, for_programs = plan(*argv, *QUICK[:-1]), plan(*argv, *QUICK)
 
-    assert 1 == code
-    assert "no number of replicas is enough" in said
+    assert [1, 1] == [for_people[0], for_programs[0]]
+    assert "no number of replicas is enough" in for_people[1]
+    assert for_programs[1]["replicas"] is None
+
+
+def test_a_bundle_that_is_refused_says_why(demo_repository, tmp_path):
+    """The server's own word, at once, and the exit code of what is no wrong usage."""
+    bundle = tmp_path / "bundle"
+    shutil.copytree(demo_repository / "topics" / "1", bundle)
+    manifest = bundle / "bundle.json"
+    manifest.write_text(manifest.read_text().replace('"precision": "PRECISION_FP32"', '"precision": 0'))
+    code, said, errors = plan(str(bundle), "--rate", "1", *QUICK)
+
+    assert (1, "") == (code, said)
+    assert "the server refuses the bundle: " in errors
+
+
+def test_what_ends_the_command_ends_its_server(demo_repository):
+    """By SIGTERM, as from `timeout` or a container that stops: no server stays, and no folder of it."""
+    command = [WEFT, "plan", str(demo_repository / "topics" / "1"), "--rate", "1", *QUICK]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not children.read_text():
+            time.sleep(0.01)
+        (child,) = children.read_text().split()
+        arguments = Path(f"/proc/{child}/cmdline")
+        while b"weft_server" not in arguments.read_bytes():
+            time.sleep(0.01)
+        repository = Path(arguments.read_bytes().split(b"\0")[3].decode())
+        process.terminate()
+        assert 128 + signal.SIGTERM == process.wait(90)
+    assert not arguments.exists()
+    assert not repository.exists()

@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from weft_server.errors import BundleError
 from weft_server.runtime.best_only import best_only, open_decoder
 from weft_server.runtime.device import Device
 from weft_server.runtime.halt import Halt
@@ -79,3 +80,20 @@ def test_both_graphs_give_the_same_candidates(tmp_path):
     assert 3 == best.width("topk_ids")
     for name, found in said[1].items():
         assert said[0][name][..., :3].tolist() == found.tolist()
+
+
+@pytest.mark.parametrize("says", [{"length": "64"}, {"length": None, "offset": "320"}, {"offset": "4096"}])
+def test_a_file_that_is_too_short_for_a_weight_is_refused(tmp_path, says):
+    """What lies behind it in a device's memory is another's."""
+    onnx.save(decoder(FLOAT), tmp_path / "d.onnx", save_as_external_data=True, location="d.data", size_threshold=256)
+    model = onnx.load(tmp_path / "d.onnx", load_external_data=False)
+    (weight,) = [each for each in model.graph.initializer if each.external_data]
+    entries = {each.key: each.value for each in weight.external_data} | says
+    del weight.external_data[:]
+    weight.external_data.extend(
+        onnx.StringStringEntryProto(key=key, value=value) for key, value in entries.items() if value is not None
+    )
+    onnx.save(model, tmp_path / "d.onnx")
+
+    with pytest.raises(BundleError, match=r"d\.data does not hold the 640 bytes of 'weight' that the graph says"):
+        open_decoder(tmp_path / "d.onnx", 1, FAR, Halt(), num_best=2)

@@ -122,3 +122,11 @@ def test_a_small_copy_keeps_the_interpreter(monkeypatch, num_bytes, lets_go):
     copies = ["cudaMemcpy", "cudaStreamSynchronize", "cudaMemcpy"]
     assert (copies if lets_go else []) == library.waits.names
     assert ([] if lets_go else copies) == [name for name in library.stays.names if name != "cudaSetDevice"]
+
+
+def test_a_large_copy_is_cut(monkeypatch):
+    """Copies of a process follow each other: a small one waits for a piece, and not for all weights of a model."""
+    library = cuda._Library(Called(), Called())
+    monkeypatch.setattr(cuda, "_FOUND", [library])
+    cuda.send(0, 0, 2 * cuda._PIECE_BYTES + 1, CUDA)
+    assert 3 == (library.waits.names + library.stays.names).count("cudaMemcpy")

@@ -9,7 +9,7 @@ from prometheus_client.samples import Exemplar
 from weft_server.telemetry.engine_stats import EngineStats, Usage
 from weft_server.telemetry.metrics import Metrics
 from weft_server.telemetry.metrics_page import MetricsPage
-from weft_server.telemetry.metrics_table import TABLE
+from weft_server.telemetry.metrics_table import FAILURES, TABLE
 
 FORMATS = ("text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0")
 GAUGES = [spec.name for spec in TABLE if spec.kind == "gauge" and spec.per_model]
@@ -38,15 +38,20 @@ def _lines_of(page, name, accept=""):
     return [line for line in text.splitlines() if f'model="{name}"' in line and "last_step_timestamp" not in line]
 
 
-def test_a_model_that_was_asked_nothing_has_gauges_alone():
-    """A line for each gauge, and no counter or histogram, until the first request has ended."""
+def test_a_model_that_was_asked_nothing_has_no_histogram():
+    """A line for each gauge, and each counter that has no label, at 0: what grows is seen from the first on."""
     metrics = Metrics()
     page, model = MetricsPage(metrics), metrics.for_model("idle", 1, "generate")
     model.watch(_stats)
     model.set_ready()
-    shown = [re.match(r"weft_([a-z_]+)\{", line).group(1) for line in _lines_of(page, "idle")]
+    lines = _lines_of(page, "idle")
+    shown = [re.match(r"weft_([a-z_]+)\{", line).group(1) for line in lines]
+    counters = {spec.name for spec in TABLE if spec.kind == "counter" and spec.per_model and not spec.label}
+    expected = counters | {"failures_total"} | set(GAUGES) - {"scheduler_last_step_timestamp_seconds"}
 
-    assert sorted(set(GAUGES) - {"scheduler_last_step_timestamp_seconds"}) == sorted(shown)
+    assert expected == set(shown)
+    failures = [re.search(r'reason="(\w+)".* 0\.0$', line).group(1) for line in lines if "failures_total" in line]
+    assert list(FAILURES) == failures
 
     metrics.count_call(model, "OK", "", 0.25)
     lines = _lines_of(page, "idle")

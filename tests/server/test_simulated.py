@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench/simulate"))
 
+from run import LANES, MEAN_INPUT, MEAN_OUTPUT, capacity, costs_of
 from simulated_cluster import Autoscaler, Cluster
 from simulated_replica import Costs
 
@@ -71,3 +72,16 @@ def test_an_autoscaler_is_late_by_what_a_replica_loads():
 
     assert {2} == {number for at, number in replicas.items() if at < 75}
     assert replicas[80] > 2
+
+
+def test_what_was_measured_is_what_is_simulated():
+    """Levels of a server whose steps and reading are known give these back, and so what a replica can do."""
+    costs = Costs(read_token_s=0.0006, step_s=0.001, row_s=0.0006)
+    levels = []
+    for callers in (2, 4, 8, 16, 32):
+        rows = callers / LANES
+        round_s = MEAN_OUTPUT * costs.step(rows) + rows * costs.read_token_s * MEAN_INPUT
+        first_s = round_s / MEAN_OUTPUT + costs.read_token_s * MEAN_INPUT
+        levels.append({"callers": callers, "per_s": callers / round_s, "first_s": first_s})
+
+    assert pytest.approx(levels[-1]["per_s"]) == capacity(costs_of(levels))

@@ -22,6 +22,7 @@ from weft_server.loading.loader import STOP_S, hold_place, load_entry
 from weft_server.loading.model_card import card_of
 from weft_server.models.registry import LOADING_RETRY_S, RegistryEntry
 from weft_server.models.version_labels import STABLE, VersionLabels, check_label, check_share
+from weft_server.process.garbage import search_all
 from weft_server.runtime.memory import give_back
 
 if TYPE_CHECKING:
@@ -284,6 +285,7 @@ class Lifecycle:
             _log.error("unloaded with threads that are stuck", model=entry.name, version=entry.version)
             self.is_stuck = True
         entry.model = None
+        search_all()
         await asyncio.to_thread(give_back)
 
     def _idle_model(self, entry: RegistryEntry) -> Model | None:

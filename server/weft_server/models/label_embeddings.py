@@ -54,7 +54,7 @@ class LabelEmbeddings:
         while self._num_bytes > self._max_bytes:
             (_, old), dropped = self._kept.popitem(last=False)
             self._num_bytes -= _size(old, dropped)
-            self._metrics.counters["label_cache_evictions_total", ""].inc()
+            self._metrics.label_cache_evictions.inc()
         self._metrics.label_cache_bytes = self._num_bytes
 
 

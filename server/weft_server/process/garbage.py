@@ -15,3 +15,8 @@ def keep_objects() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+
+
+def search_all() -> None:
+    """Let the next search look at all objects again: a model has gone, and may have left some that hold each other."""
+    gc.unfreeze()

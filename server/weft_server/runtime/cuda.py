@@ -22,6 +22,9 @@ _OUT_OF_MEMORY = 2
 # A copy of at most so many bytes takes some 10 us. To let other threads have the interpreter meanwhile can cost 0.5 ms:
 # that is how long a busy one keeps it.
 SMALL_BYTES = 1 << 18
+# Copies of a process follow each other, so a small one waits for the large one that began before. Large ones come in
+# pieces of so many bytes: one takes about a millisecond.
+_PIECE_BYTES = 1 << 22
 
 
 class _Library(NamedTuple):
@@ -102,7 +105,9 @@ def release(pointer: int, device: Device) -> None:
 
 def send(source: int, pointer: int, num_bytes: int, device: Device) -> None:
     """Copy bytes of the host to a device. They are there when this returns."""
-    _copy(pointer, source, num_bytes, _TO_DEVICE, device)
+    for start in range(0, num_bytes, _PIECE_BYTES):
+        piece = min(_PIECE_BYTES, num_bytes - start)
+        _copy(pointer + start, source + start, piece, _TO_DEVICE, device)
     # Of little memory, CUDA returns when it has read the bytes, and not yet written them.
     library = _loaded()
     _check(library, _calls(library, num_bytes).cudaStreamSynchronize(None))

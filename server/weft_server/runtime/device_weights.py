@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnx
 from onnx import TensorProto, helper
 from onnx.external_data_helper import ExternalDataInfo
 
+from weft_server.errors import BundleError
 from weft_server.runtime.blocks import Block, SharedWeights
 from weft_server.runtime.cuda import DeviceMemory
 from weft_server.runtime.session import Session
@@ -25,13 +27,13 @@ _IR_VERSION = 10
 def send_weights(model: onnx.ModelProto, folder: Path, device: Device) -> SharedWeights:
     """Send the weights that lie in files beside a graph. Small ones are in the graph, and each session has its own.
 
-    Raises MemoryError where there is not so much.
+    Raises BundleError where a file does not hold what the graph says, and MemoryError where there is not so much.
     """
     values: dict[str, Any] = {}
     blocks: list[Block] = []
     passing: dict[int, Session] = {}
     for tensor in model.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL:
+        if tensor.data_location == TensorProto.EXTERNAL and 0 not in tensor.dims:
             block = _sent(tensor, folder, device)
             blocks.append(block)
             kind = tensor.data_type
@@ -44,12 +46,15 @@ def send_weights(model: onnx.ModelProto, folder: Path, device: Device) -> Shared
 
 
 def _sent(tensor: onnx.TensorProto, folder: Path, device: Device) -> Block:
-    """Copy a weight from its file to a device."""
+    """Copy a weight from its file to a device. Nobody else compares its shape with what lies there."""
     info = ExternalDataInfo(tensor)
-    bits = np.memmap(folder / info.location, np.uint8, "r", info.offset or 0, (info.length,) if info.length else None)
-    memory = DeviceMemory(bits.nbytes, device)
-    memory.send(bits)
+    path, start = folder / info.location, info.offset or 0
     item_bytes = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    num_bytes = math.prod(map(int, tensor.dims)) * item_bytes
+    if info.length not in {None, 0, num_bytes} or start + num_bytes > path.stat().st_size:
+        raise BundleError(f"{info.location} does not hold the {num_bytes} bytes of {tensor.name!r} that the graph says")
+    memory = DeviceMemory(num_bytes, device)
+    memory.send(np.memmap(path, np.uint8, "r", start, (num_bytes,)))
     return Block(memory.pointer, tuple(tensor.dims), tensor.data_type, item_bytes, device, memory)
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft_server.telemetry.meters import Counter, Histogram
-from weft_server.telemetry.metrics_table import TABLE
+from weft_server.telemetry.metrics_table import FAILURES, TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +54,7 @@ class ModelMetrics:
         self.accepted_tokens = self.counters["spec_decode_accepted_tokens_total", ""]
         self.preemptions = self.counters["preemptions_total", ""]
         self.adapter_evictions = self.counters["adapter_evictions_total", ""]
+        self.label_cache_evictions = self.counters["label_cache_evictions_total", ""]
         self.padding_tokens = self.counters["padding_tokens_total", ""]
         self.request_duration = self.histograms["request_duration_seconds"]
         self.preprocess = self.histograms["preprocess_seconds"]
@@ -78,6 +79,8 @@ class ModelMetrics:
         """Say that the model answers requests. What it did since it was loaded, to prove itself, is not counted."""
         for meter in self._meters():
             meter.reset()
+        for reason in FAILURES:
+            _ = self.counters["failures_total", reason]
         self._ready = True
 
     def sleep(self) -> None:
@@ -141,15 +144,14 @@ class ModelMetrics:
     def values(self) -> dict[str, Shown]:
         """Return what there is to show of the model now, by the names of metrics.
 
-        A model that was asked nothing has gauges alone. A histogram is there from its first observation on.
+        A counter is there from 0 on: `increase` sees no first value come. A histogram, with its thirty lines, is there
+        from its first observation on.
         """
         counters: dict[str, Shown] = defaultdict(list)
         for (name, label), counter in list(self.counters.items()):
             # Calls of no model have a line only if there were any.
             if self.name or counter.value:
                 counters[name].append((label, counter.value))
-        if not any(value for counted in counters.values() for _, value in counted):
-            counters = {}
         observed = {name: each.snapshot() for name, each in self.histograms.items() if each.is_observed}
         return counters | observed | (self.gauges() if self.name else {})
 

@@ -35,10 +35,21 @@ def measure(directory):
     asked = ["--rate", "1", "--input", str(MEAN_INPUT), "--output", str(MEAN_OUTPUT), "--slots", str(SLOTS)]
     command = [weft, "plan", str(directory), *asked, "--seconds", "3", "--json"]
     levels = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["levels"]
+    return costs_of(levels)
+
+
+def costs_of(levels):
+    """What steps and reading take, by what closed loops showed.
+
+    A lane reads a request's input while its other rows wait. So a round of n rows takes the steps of an answer and the
+    reading of n inputs.
+    """
     rows = [max(1, each["callers"] / LANES) for each in levels]
-    steps = [each["callers"] / each["per_s"] / MEAN_OUTPUT for each in levels]
+    rounds = [each["callers"] / each["per_s"] for each in levels]
+    alone = rounds[0] / MEAN_OUTPUT
+    read_s = max(0.0, levels[0]["first_s"] - alone) / MEAN_INPUT
+    steps = [(each - number * read_s * MEAN_INPUT) / MEAN_OUTPUT for each, number in zip(rounds, rows, strict=True)]
     row_s, step_s = polyfit(rows, steps, 1)
-    read_s = max(0.0, levels[0]["first_s"] - steps[0]) / MEAN_INPUT
     return Costs(read_s, max(1e-5, float(step_s)), max(0.0, float(row_s)))
 
 
