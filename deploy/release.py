@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "deploy/local"))
 
-from demo import served  # noqa: E402 - it lies in a folder of its own
+from demo import ServerFailedError, served  # noqa: E402 - it lies in a folder of its own
 
 DIST, ENVIRONMENTS = ROOT / "dist", ROOT / "build/release"
 # The list of parts is written by a tool, at one version, in an environment of its own.
