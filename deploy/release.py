@@ -162,9 +162,9 @@ def _weft(python: Path) -> str:
     return str(python.with_name("weft"))
 
 
-def _run(*command: str, cwd: Path = ENVIRONMENTS) -> str:
+def _run(*command: str, cwd: Path | None = None) -> str:
     # What it warns of goes to the terminal. Elsewhere than in the checkout, which Python would import from.
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=cwd).stdout
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=cwd or ENVIRONMENTS).stdout
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import struct
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
-from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from intercepted import AUTHORITY, MAX_REQUEST_BYTES, SERVER, credentials_of, gate_of
@@ -18,6 +17,7 @@ from weft_server.auth.authorization import Authorization
 from weft_server.config import ServerConfig
 from weft_server.models.registry import ModelRegistry
 from weft_server.telemetry.metrics import Metrics
+from weft_server.telemetry.metrics_page import MetricsPage
 from weft_server.transport.traffic import Traffic
 
 CLASSIFY = METHODS["Classify"].path
@@ -135,7 +135,7 @@ async def ask(server, data, **more):
 
 def counted(server, name="weft_requests_total", label="code"):
     """How many calls ended with each status."""
-    families = text_string_to_metric_families(generate_latest(server.metrics.registry).decode())
+    families = text_string_to_metric_families(MetricsPage(server.metrics).render()[1].decode())
     samples = [sample for family in families for sample in family.samples if sample.name == name]
     return {sample.labels[label]: sample.value for sample in samples if sample.value}
 

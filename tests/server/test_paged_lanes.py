@@ -11,6 +11,7 @@ from weft_server.engine.paged.paged_runner import PagedRunner
 from weft_server.engine.slots import Slots
 from weft_server.loading.limit_checks import verify_paged
 from weft_server.loading.paged_lanes import paged_lanes
+from weft_server.runtime.best_only import Decoder
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session
 from weft_server.telemetry.metrics import Metrics
@@ -30,7 +31,10 @@ def toy(tmp_path_factory):
 def test_lanes_share_the_slots(toy, tmp_path, slots, num_lanes, expected):
     """All of them, as evenly as can be. A lane that is made anew has as many."""
     graphs = SimpleNamespace(
-        manifest=toy.manifest, places=range(1), open_needed=lambda *_: toy.session, bundle=SimpleNamespace(name="toy")
+        manifest=toy.manifest,
+        places=range(1),
+        open_decoder=lambda _: Decoder(toy.session),
+        bundle=SimpleNamespace(name="toy"),
     )
     config = read_config(repository=tmp_path, slots=slots)
     lanes = paged_lanes(graphs, num_lanes, config, Metrics().for_model("toy", 1, "generate"))

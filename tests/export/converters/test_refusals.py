@@ -101,7 +101,7 @@ def test_a_config_that_is_not_supported_is_refused_by_name(kind, fields, complai
 
 def test_a_context_beyond_the_table_of_places_is_refused(originals):
     """GPT-2 has a vector for each of 100 places, and not for more."""
-    with pytest.raises(CheckpointError, match="cannot be 101: the model takes 100 tokens"):
+    with pytest.raises(CheckpointError, match="--max-tokens 101: the model takes 100 tokens"):
         converted(originals("gpt2"), max_tokens=101)
 
 
