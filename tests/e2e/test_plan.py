@@ -65,10 +65,12 @@ def test_what_ends_the_command_ends_its_server(demo_repository):
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         while not children.read_text():
+            assert process.poll() is None
             time.sleep(0.01)
         (child,) = children.read_text().split()
         arguments = Path(f"/proc/{child}/cmdline")
         while b"weft_server" not in arguments.read_bytes():
+            assert process.poll() is None
             time.sleep(0.01)
         repository = Path(arguments.read_bytes().split(b"\0")[3].decode())
         process.terminate()

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _MAPS = Path("/proc/self/maps")
 _TO_DEVICE, _TO_HOST = 1, 2
 _OUT_OF_MEMORY = 2
-# A copy of at most so many bytes takes some 10 us. To let other threads have the interpreter meanwhile can cost 0.5 ms:
-# that is how long a busy one keeps it.
+# A copy of at most so many bytes keeps the interpreter. To let other threads have it meanwhile can cost 0.5 ms: that is
+# how long a busy one keeps it.
 SMALL_BYTES = 1 << 18
 # Copies of a process follow each other, so a small one waits for the large one that began before. Large ones come in
-# pieces of so many bytes: one takes about a millisecond.
+# pieces of so many bytes.
 _PIECE_BYTES = 1 << 22
 
 
