@@ -50,9 +50,9 @@ def admin():
     with ThreadPoolExecutor() as pool:
         server, noting = grpc.server(pool), Noting()
         admin_pb2_grpc.add_ModelAdminServiceServicer_to_server(noting, server)
-        port = server.add_insecure_port("localhost:0")
+        port = server.add_insecure_port("127.0.0.1:0")
         server.start()
-        yield noting, f"localhost:{port}"
+        yield noting, f"127.0.0.1:{port}"
         server.stop(None)
 
 

@@ -42,6 +42,13 @@ def test_nothing_is_left_to_do():
     assert not [relative(path) for path in MODULES if re.search(r"\b(TODO|FIXME|XXX)\b", path.read_text())]
 
 
+def test_no_server_of_a_test_shares_its_port():
+    """At `localhost:0` gRPC may take, for the second kind of address, a port that another test's server has."""
+    tests = {relative(path): path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    assert len(tests) > 300
+    assert [] == [name for name, text in tests.items() if re.search(r"add_\w*port\(.*\blocalhost:0", text)]
+
+
 def test_links_lead_somewhere():
     """Every relative link and picture of a page names a file of the repository."""
     links = links_of(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")

@@ -319,7 +319,7 @@ def test_a_call_bears_its_callers_name(tmp_path, mutual):
             server = grpc.aio.server(interceptors=[interceptor])
             handlers = {"Ask": grpc.unary_unary_rpc_method_handler(answer, bytes)}
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weft.v1.Test", handlers),))
-            port = credentials.add_port(server, "localhost:0")
+            port = credentials.add_port(server, "127.0.0.1:0")
             await server.start()
             authority = AUTHORITY.certificate if mutual else None
             pair = AUTHORITY.issue("x", hosts=("signed.example.com",))
