@@ -228,6 +228,11 @@ fmt: $(READY) ## format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix-only --quiet
 	@$(BIN)/ruff format
 
+docs: $(READY) ## the manual as a site, into build/manual/site
+	@$(PY) docs/site/gather.py build/manual
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file build/manual/mkdocs.yml
+	@echo "To read it: $(PY) -m http.server --directory build/manual/site 8001, and open http://localhost:8001"
+
 picture: $(READY) ## draw the rooms of the server into docs/architecture.md
 	@$(PY) tests/rooms_picture.py
 

@@ -19,7 +19,7 @@ def run(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code: 0, 1, 2 for a wrong request or usage, 130 for Ctrl-C."""
     _prepare_streams()
     try:
-        code = _command(argv).main(args=list(argv), prog_name="weft", standalone_mode=False)
+        code = command_of(argv).main(args=list(argv), prog_name="weft", standalone_mode=False)
     except ClickError as error:
         return _fail(_wrong_usage(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -29,7 +29,7 @@ def run(argv: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _command(argv: Sequence[str]) -> Any:
+def command_of(argv: Sequence[str]) -> Any:
     """Return what has the subcommand: the client's own are imported only where they are asked for, or listed."""
     plugged: Any = typer.main.get_command(plugins)
     if argv and argv[0] in plugged.commands:

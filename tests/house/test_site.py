@@ -1,0 +1,47 @@
+"""The manual as a site: `make docs` builds it of all pages, and it asks nothing of anybody else."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site. A link or an anchor that leads nowhere, and a page without a place, end the build."""
+    folder = tmp_path_factory.mktemp("manual") / "manual"
+    subprocess.run([sys.executable, ROOT / "docs/site/gather.py", folder], check=True)
+    build = [Path(sys.executable).with_name("mkdocs"), "build", "--quiet", "--strict", "-f", folder / "mkdocs.yml"]
+    subprocess.run(build, check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
+    return folder / "site"
+
+
+def test_each_page_is_there_and_asks_nobody(site):
+    """Styles, scripts, pictures and fonts come from the site. A link to elsewhere is only followed by a click."""
+    tracked = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True)
+    pages = {path.relative_to(site).as_posix(): path.read_text() for path in site.rglob("*.html")}
+    named = (Path(name).with_suffix("") for name in tracked.stdout.split())
+    made = {f"{name.parent if name.name == 'README' else name}/index.html".removeprefix("./") for name in named}
+    asked = re.compile(r"<(?:script|img|iframe|source|audio|video)[^>]*\ssrc=\"?https?:|<link[^>]*\shref=\"?https?:")
+
+    assert len(made) > 100
+    assert [] == sorted(made - set(pages))
+    assert [] == [name for name, text in pages.items() if asked.search(text)]
+
+
+def test_the_code_writes_the_reference_and_the_search_finds_it(site):
+    """Each command, call and message."""
+    index = json.loads((site / "search/search_index.json").read_text())
+    found = {entry["location"].split("#")[0] for entry in index["docs"]}
+
+    assert "weft translate" in (site / "reference/commands/index.html").read_text()
+    assert "StreamTranscribe" in (site / "reference/rpcs/index.html").read_text()
+    assert "/v1/chat/completions" in (site / "reference/http/index.html").read_text()
+    assert json.loads((site / "reference/openapi.json").read_text())["openapi"] == "3.1.0"
+    assert found > {"reference/commands/", "reference/rpcs/", "docs/errors/", "docs/reading-path/"}
