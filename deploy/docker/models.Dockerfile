@@ -1,7 +1,9 @@
 # syntax=docker/dockerfile:1
 # A model repository as an image, which Kubernetes unpacks for the server. From the root, after `make models`:
 #   docker build -f deploy/docker/models.Dockerfile -t weft-models:1 .
-FROM busybox:1.37
+# No digest: none was read from a registry yet. deploy/README.md says how to give one.
+ARG BUSYBOX_IMAGE=busybox:1.37
+FROM ${BUSYBOX_IMAGE}
 # In digits: Debian's buildah does not read letters. Files are executable then, which harms nobody.
 COPY --chmod=0755 build/models /models
 USER 10001:10001

@@ -13,6 +13,7 @@ import yaml
 from process import ServerProcess
 from real_prometheus import Prometheus, needs_prometheus
 from weft_proto.v1 import classification_pb2, classification_pb2_grpc
+from weft_server.telemetry.metrics_table import AT_ZERO
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy/chart/weft/files/alerts.yaml"
@@ -36,6 +37,15 @@ def test_each_alert_has_cases():
         for case in test["alert_rule_test"]:
             asked[case["alertname"]].add("exp_alerts" in case)
     assert {name: {True, False} for name in NAMES} == asked
+
+
+def test_what_an_alert_looks_for_in_what_grew_is_there_at_zero():
+    """Otherwise the first that happens is the first value, and `increase` sees nothing grow."""
+    failures = " ".join(rule["expr"] for rule in RULES if rule["alert"] in {"WeftCallsFail", "WeftLanesFail"})
+    read = dict.fromkeys(re.findall(r"increase\(weft_(\w+)\{", failures))
+    assert list(AT_ZERO) == list(read)
+    (codes,) = {*re.findall(r'code=~"([^"]*)"', failures)}
+    assert list(AT_ZERO["requests_total"]) == codes.split("|")
 
 
 @needs_prometheus

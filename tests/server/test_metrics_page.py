@@ -9,7 +9,7 @@ from prometheus_client.samples import Exemplar
 from weft_server.telemetry.engine_stats import EngineStats, Usage
 from weft_server.telemetry.metrics import Metrics
 from weft_server.telemetry.metrics_page import MetricsPage
-from weft_server.telemetry.metrics_table import FAILURES, TABLE
+from weft_server.telemetry.metrics_table import AT_ZERO, FAILURES, FAULTS, TABLE
 
 FORMATS = ("text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0")
 GAUGES = [spec.name for spec in TABLE if spec.kind == "gauge" and spec.per_model]
@@ -39,7 +39,10 @@ def _lines_of(page, name, accept=""):
 
 
 def test_a_model_that_was_asked_nothing_has_no_histogram():
-    """A line for each gauge, and each counter that has no label, at 0: what grows is seen from the first on."""
+    """A line for each gauge, and each counter that has no label, at 0: what grows is seen from the first on.
+
+    So it is with the labels that an alert looks at.
+    """
     metrics = Metrics()
     page, model = MetricsPage(metrics), metrics.for_model("idle", 1, "generate")
     model.watch(_stats)
@@ -47,11 +50,13 @@ def test_a_model_that_was_asked_nothing_has_no_histogram():
     lines = _lines_of(page, "idle")
     shown = [re.match(r"weft_([a-z_]+)\{", line).group(1) for line in lines]
     counters = {spec.name for spec in TABLE if spec.kind == "counter" and spec.per_model and not spec.label}
-    expected = counters | {"failures_total"} | set(GAUGES) - {"scheduler_last_step_timestamp_seconds"}
+    expected = counters | set(AT_ZERO) | set(GAUGES) - {"scheduler_last_step_timestamp_seconds"}
 
     assert expected == set(shown)
     failures = [re.search(r'reason="(\w+)".* 0\.0$', line).group(1) for line in lines if "failures_total" in line]
     assert list(FAILURES) == failures
+    codes = [re.search(r'code="(\w+)".* 0\.0$', line).group(1) for line in lines if "requests_total" in line]
+    assert list(FAULTS) == codes
 
     metrics.count_call(model, "OK", "", 0.25)
     lines = _lines_of(page, "idle")
@@ -60,6 +65,35 @@ def test_a_model_that_was_asked_nothing_has_no_histogram():
     assert 'weft_generated_tokens_total{model="idle",task="generate",version="1"} 0.0' in lines
     assert 'weft_request_duration_seconds_count{model="idle",task="generate",version="1"} 1.0' in lines
     assert not [line for line in lines if line.startswith("weft_decode_step_seconds")]
+
+
+def test_a_call_of_no_model_that_fails_is_seen_from_the_first_on():
+    """Its codes are there at 0, and nothing else without a model."""
+    lines = _lines_of(MetricsPage(Metrics()), "")
+
+    assert [f'weft_requests_total{{code="{code}",model="",task="",version=""}} 0.0' for code in FAULTS] == lines
+
+
+def test_a_page_asks_once():
+    """What lies beside the models is read once a page, however many metrics show it, so that all agree."""
+    metrics, asked = Metrics(), []
+    for name, answer in {
+        "traffic": {"connections": 3},
+        "tenant_usage": [("ann", "m", {"tenant_requests_total": 2})],
+        "claimed_bytes": {"0": 9},
+        "log_events_dropped": 4,
+    }.items():
+        setattr(metrics, name, lambda name=name, answer=answer: asked.append(name) or answer)
+    lines = MetricsPage(metrics).render()[1].decode().splitlines()
+
+    assert ["claimed_bytes", "log_events_dropped", "tenant_usage", "traffic"] == sorted(asked)
+    assert {
+        "weft_connections 3.0",
+        'weft_tenant_requests_total{model="m",tenant="ann"} 2.0',
+        'weft_tenant_output_tokens_total{model="m",tenant="ann"} 0.0',
+        'weft_device_claimed_bytes{device="0"} 9.0',
+        "weft_log_events_dropped_total 4.0",
+    } <= set(lines)
 
 
 @settings(max_examples=10)

@@ -46,7 +46,7 @@ def test_traces_are_on_if_asked_for(variables, traces):
     [
         ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER"),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"} | ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL"),
-        ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"} | ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"} | ENDPOINT, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"),
     ],
 )
 def test_what_is_not_spoken_is_told(variables, named, monkeypatch):
@@ -65,6 +65,35 @@ def test_what_opentelemetry_refuses_keeps_no_server_from_serving(monkeypatch):
     with capture_logs() as logs:
         assert tracing.open_tracing(ENDPOINT) is None
     assert ["traces are not sent"] == [each["event"] for each in logs]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli", "traces are not sent"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon", "traces are not sent"),
+        ("OTEL_TRACES_SAMPLER", "some", "sampler"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "late", "invalid literal"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "no pair", "Header"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "stray", "attribute"),
+    ],
+)
+def test_a_variable_that_opentelemetry_does_not_follow_is_told_before_the_start(name, value, said, monkeypatch, caplog):
+    """With its name, and once: `--check` and the first lines of the log say it."""
+    for each, text in (ENDPOINT | {name: value}).items():
+        monkeypatch.setenv(each, text)
+    (finding,) = look_at_tracing(None)
+    assert ("warning", "traces", name) == (*finding[:2], finding.says.partition(":")[0])
+    assert said in finding.says
+    assert "" == caplog.text
+
+
+def test_variables_that_are_followed_are_no_finding(monkeypatch):
+    """Those of a collector, a sampler and a queue."""
+    good = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5", "OTEL_BSP_MAX_QUEUE_SIZE": "4096"}
+    for name, value in (ENDPOINT | good).items():
+        monkeypatch.setenv(name, value)
+    assert [("ok", "traces", "are sent by OTLP")] == [finding[:3] for finding in look_at_tracing(None)]
 
 
 def test_a_tracestate_that_is_none_is_not_repeated(caplog):

@@ -26,7 +26,7 @@ from weft_server.runtime.cuda import free_on
 from weft_server.runtime.device import devices_of
 from weft_server.runtime.session import verify_device
 from weft_server.telemetry.metrics import Metrics
-from weft_server.telemetry.tracing import wish_of
+from weft_server.telemetry.tracing import complaints, wish_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,12 +139,15 @@ def _look_at_end(expires: float) -> Iterator[Finding]:
 
 
 def look_at_tracing(_: ServerConfig) -> Iterator[Finding]:
-    """Warn where traces are asked for, and will not be sent."""
+    """Warn where traces are asked for, and will not be sent, or not as they were asked for."""
     wish = wish_of(os.environ)
     if wish.why_not:
         yield Finding(WARNING, "traces", f"traces are not sent: {wish.why_not}", wish.mend)
     elif wish.traces:
-        yield Finding(OK, "traces", "are sent by OTLP")
+        said = complaints(os.environ)
+        yield from (Finding(WARNING, "traces", line) for line in said)
+        if not said:
+            yield Finding(OK, "traces", "are sent by OTLP")
 
 
 CHECKS = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import time
 from collections import defaultdict
+from functools import cache
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -19,7 +20,7 @@ from weft_server.telemetry.metrics_table import PREFIX, Spec
 from weft_server.telemetry.model_metrics import ModelMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class Metrics:
@@ -41,6 +42,7 @@ class Metrics:
         self.log_events_dropped: Callable[[], int] = int
         self._draining = False
         self._no_model = self.for_model("", "", "")
+        self._no_model.begin_at_zero("requests_total")
         ProcessCollector(registry=self.process)
 
     def for_model(self, name: str, version: int | str, task: str) -> ModelMetrics:
@@ -80,38 +82,43 @@ class Metrics:
         """Say that the server drains."""
         self._draining = True
 
-    def of_server(self, spec: Spec) -> Metric:
-        """Return a metric that is no model's."""
-        if "tenant" in spec.label:
-            return self._of_tenants(spec)
-        counters = {"model_loads_total": self.loads, "credential_reloads_total": self._reloads}
-        if spec.name in counters:
-            family = CounterMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
-            for result, counter in list(counters[spec.name].items()):
-                family.add_metric([result], counter.value)
+    def of_server(self) -> Callable[[Spec], Metric]:
+        """Return what gives each metric that is no model's. All are of the moment of this call."""
+        usage, numbers = self.tenant_usage(), self._numbers()
+        labelled: dict[str, dict[str, float]] = {
+            "model_loads_total": {result: counter.value for result, counter in list(self.loads.items())},
+            "credential_reloads_total": {result: counter.value for result, counter in list(self._reloads.items())},
+            "device_claimed_bytes": dict(self.claimed_bytes()),
+            "build_info": {_version(): 1},
+        }
+
+        def samples(spec: Spec) -> Iterator[tuple[list[str], float]]:
+            if "tenant" in spec.label:
+                # A scrape may come while the first request is being counted.
+                yield from (([tenant, model], counts.get(spec.name, 0)) for tenant, model, counts in usage)
+            elif spec.label:
+                yield from (([label], value) for label, value in labelled[spec.name].items())
+            else:
+                # A registry without a server beside it, as tests have it, knows no traffic.
+                yield [], float(numbers.get(spec.name, 0))
+
+        def metric(spec: Spec) -> Metric:
+            family_of = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
+            family = family_of(PREFIX + spec.name, spec.help, labels=spec.label.split(", ") if spec.label else [])
+            for labels, value in samples(spec):
+                family.add_metric(labels, value)
             return family
-        if spec.name == "log_events_dropped_total":
-            return CounterMetricFamily(PREFIX + spec.name, spec.help, value=self.log_events_dropped())
-        if spec.name == "device_claimed_bytes":
-            claimed = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
-            for device, num_bytes in self.claimed_bytes().items():
-                claimed.add_metric([device], num_bytes)
-            return claimed
-        if spec.name == "build_info":
-            build = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
-            build.add_metric([importlib.metadata.version("weft-serving")], 1)
-            return build
-        values = self.traffic() | {
+
+        return metric
+
+    def _numbers(self) -> dict[str, float]:
+        return self.traffic() | {
+            "log_events_dropped_total": self.log_events_dropped(),
             "draining": self._draining,
             "certificate_expiry_timestamp_seconds": self.certificate_expiry,
         }
-        family_of = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
-        # A registry without a server beside it, as tests have it, knows no traffic.
-        return family_of(PREFIX + spec.name, spec.help, value=float(values.get(spec.name, 0)))
 
-    def _of_tenants(self, spec: Spec) -> CounterMetricFamily:
-        family = CounterMetricFamily(PREFIX + spec.name, spec.help, labels=spec.label.split(", "))
-        for tenant, model, counts in self.tenant_usage():
-            # A scrape may come while the first request is being counted.
-            family.add_metric([tenant, model], counts.get(spec.name, 0))
-        return family
+
+@cache
+def _version() -> str:
+    return importlib.metadata.version("weft-serving")

@@ -45,12 +45,13 @@ class MetricsPage:
         """Return the content type, which is chosen by an Accept header, and the text."""
         # The library does not know quotes, and fails over a version that is none.
         encode, content_type = choose_encoder(_NO_VERSION.sub("", accept.replace('"', "")))
-        # Once for all gauges, so that they agree.
+        # Once for all metrics, so that they agree.
         models = [(model, model.values()) for model in list(self._metrics.models.values())]
+        of_server = self._metrics.of_server()
         parts = [encode(self._metrics.process)]
         for spec in TABLE:
             if not spec.per_model:
-                parts.append(encode(_One(self._metrics.of_server(spec))))
+                parts.append(encode(_One(of_server(spec))))
                 continue
             parts.append(encode(_One(_family(spec))))
             parts += [

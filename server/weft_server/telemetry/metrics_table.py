@@ -9,8 +9,12 @@ SECONDS = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.45, 0.5, 0.75,
     1, 1.5, 2, 3, 5, 10, 30, 60, 120,
 )  # fmt: skip
-# Why a lane or a worker fails. Each is shown at 0 before it happens: an alert looks at what grew.
+# Why a lane or a worker fails.
 FAILURES = ("STEP_FAILED", "LANE_STUCK", "EXPLAIN_FAILED", "WORKER_STUCK", "OUT_OF_MEMORY")
+# How calls end where the server is at fault.
+FAULTS = ("INTERNAL", "UNKNOWN")
+# What a model shows at 0 before it happens, by the names of counters: an alert looks at what grew.
+AT_ZERO = {"requests_total": FAULTS, "failures_total": FAILURES}
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 

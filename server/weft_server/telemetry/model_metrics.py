@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft_server.telemetry.meters import Counter, Histogram
-from weft_server.telemetry.metrics_table import FAILURES, TABLE
+from weft_server.telemetry.metrics_table import AT_ZERO, TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,9 +79,14 @@ class ModelMetrics:
         """Say that the model answers requests. What it did since it was loaded, to prove itself, is not counted."""
         for meter in self._meters():
             meter.reset()
-        for reason in FAILURES:
-            _ = self.counters["failures_total", reason]
+        for name in AT_ZERO:
+            self.begin_at_zero(name)
         self._ready = True
+
+    def begin_at_zero(self, name: str) -> None:
+        """Show a counter with those labels whose first value would come too late."""
+        for label in AT_ZERO[name]:
+            _ = self.counters[name, label]
 
     def sleep(self) -> None:
         """Say that the model left the memory, and is loaded again when it is asked. What was counted stays."""
@@ -149,8 +154,8 @@ class ModelMetrics:
         """
         counters: dict[str, Shown] = defaultdict(list)
         for (name, label), counter in list(self.counters.items()):
-            # Calls of no model have a line only if there were any.
-            if self.name or counter.value:
+            # Where there is no model, only calls have lines.
+            if self.name or counter.value or name == "requests_total":
                 counters[name].append((label, counter.value))
         observed = {name: each.snapshot() for name, each in self.histograms.items() if each.is_observed}
         return counters | observed | (self.gauges() if self.name else {})

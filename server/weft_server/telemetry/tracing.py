@@ -6,6 +6,7 @@ Nothing of OpenTelemetry is imported unless a variable asks for traces. It is th
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -41,15 +42,15 @@ class Wish(NamedTuple):
 
 def wish_of(variables: Mapping[str, str]) -> Wish:
     """Read the variables. Traces are on if an exporter is named, or an endpoint, and nothing says no."""
-    exporter, protocol = variables.get(_EXPORTER, "").lower(), _first(variables, _PROTOCOLS)
+    exporter, (protocol_name, protocol) = variables.get(_EXPORTER, "").lower(), _first(variables, _PROTOCOLS)
     if variables.get(_DISABLED, "").lower() == "true" or exporter == "none":
         return Wish(traces=False)
-    if not (exporter or _first(variables, _ENDPOINTS)):
+    if not (exporter or _first(variables, _ENDPOINTS)[1]):
         return Wish(traces=False)
     if exporter not in {"", "otlp"}:
         return Wish(True, f"{_EXPORTER}: must be otlp or none, not {exporter!r}")
     if protocol not in {"", "grpc"}:
-        return Wish(True, f"{_PROTOCOLS[1]}: must be grpc, not {protocol!r}", "collectors take it at port 4317")
+        return Wish(True, f"{protocol_name}: must be grpc, not {protocol!r}", "collectors take it at port 4317")
     if not _is_installed():
         return Wish(True, "OpenTelemetry is not installed", "pip install 'weft-serving[otel]'")
     return Wish(traces=True)
@@ -80,7 +81,57 @@ def open_tracing(variables: Mapping[str, str]) -> Tracing | None:
     wish = wish_of(variables)
     if not wish.traces or wish.why_not:
         return None
-    # What is not installed is not imported.
+    try:
+        return _make()
+    except Exception as error:  # noqa: BLE001 - each of its variables says in its own way that it is wrong
+        _log.warning("traces are not sent", why=_words(error))
+        return None
+
+
+def complaints(variables: Mapping[str, str]) -> list[str]:
+    """Return what OpenTelemetry says of its variables: those that it refuses, and those that it does not follow.
+
+    It says so when it is made. So what sends spans is made, and ended.
+    """
+    heard = _Heard()
+    logger = logging.getLogger("opentelemetry")
+    logger.addHandler(heard)
+    logger.propagate = False
+    try:
+        made = _make()
+        lines = list(heard.lines)
+        # It warns of its own end.
+        made.close()
+    except Exception as error:  # noqa: BLE001 - see open_tracing
+        lines = [*heard.lines, f"traces are not sent: {_words(error)}"]
+    finally:
+        logger.removeHandler(heard)
+        logger.propagate = True
+    return [f"{_named_in(line, variables)}: {line}" for line in dict.fromkeys(lines)]
+
+
+def _named_in(line: str, variables: Mapping[str, str]) -> str:
+    """Which variables a line is about: those whose value it repeats. It seldom has their names."""
+    values = {name: value for name, value in variables.items() if value and name.startswith("OTEL_")}
+    said = [name for name, value in values.items() if re.search(rf"(?<!\w){re.escape(value)}(?!\w)", line)]
+    return ", ".join(sorted(said)) or "OpenTelemetry"
+
+
+class _Heard(logging.Handler):
+    """Keeps what is warned of, without tracebacks."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        error = record.exc_info[1] if record.exc_info else None
+        self.lines.append(f"{record.getMessage()} ({_words(error)})" if error else record.getMessage())
+
+
+def _make() -> Tracing:
+    """Return what sends spans as the variables of this process say. Raises in OpenTelemetry's ways."""
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
@@ -91,18 +142,19 @@ def open_tracing(variables: Mapping[str, str]) -> Tracing | None:
     ours: dict[str, Any] = {"service.name": "weft", "service.version": version("weft-serving")}
     # The variables win.
     resource = Resource.create(ours).merge(OTELResourceDetector().detect())
-    try:
-        exporter = OTLPSpanExporter()
-        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        provider.add_span_processor(BatchSpanProcessor(exporter))
-    except Exception as error:  # noqa: BLE001 - each of its variables says in its own way that it is wrong
-        _log.warning("traces are not sent", why=f"{type(error).__name__}: {error}")
-        return None
+    exporter = OTLPSpanExporter()
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     return Tracing(provider, exporter)
 
 
-def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str:
-    return next((variables[name] for name in names if variables.get(name)), "")
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:
+    """The name and the value of the first that is set."""
+    return next(((name, variables[name]) for name in names if variables.get(name)), ("", ""))
 
 
 def _is_installed() -> bool:
