@@ -86,13 +86,13 @@ demo: models ## one request of each kind to a server of its own
 	@$(PY) deploy/local/demo.py
 
 serve: models ## keep the demo models served, at 7070 and by HTTP at 8000
-	@exec $(BIN)/weft serve --repository build/models --api-port 8000
+	@exec $(BIN)/weft serve --repository build/models --api-port 8000 --console
 
 # One repository of links: the server follows them.
 serve-all: models families ## the same for every family; a request names its model
 	@rm -rf build/all && mkdir -p build/all
 	@cd build/all && ln -s ../models/* ../families/* .
-	@exec $(BIN)/weft serve --repository build/all --api-port 8000
+	@exec $(BIN)/weft serve --repository build/all --api-port 8000 --console
 
 # Lint, exports and downloads two at a time: some use one core, some wait for the network. Then four workers for two cores: a
 # worker waits half of its time, for servers and for clocks.

@@ -23,6 +23,7 @@ from weft_server.bundle.repository import scan_repository
 from weft_server.calls.access_log import AccessLog
 from weft_server.calls.call_gate import CallGate
 from weft_server.config import ConfigError
+from weft_server.console.console_routes import console_routes
 from weft_server.errors import Draining
 from weft_server.http.endpoints import Endpoints
 from weft_server.http.http_server import HttpServer
@@ -351,6 +352,8 @@ class App:
         most = config.max_request_bytes
         calls = (*connect_routes(SERVICES, most), *openai_routes(self.models, most, config.max_queued_requests))
         routes = with_docs(calls, refuse_path)
+        if config.console:
+            routes += tuple(console_routes(refuse_path, lambda: self.grpc.port))
         answers = behaviours(self.models, config)
         return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_path)
 

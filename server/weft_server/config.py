@@ -50,6 +50,11 @@ class ServerConfig(BaseSettings):
         description="Origins whose pages may call by HTTP from a browser, for instance "
         "`https://a.org,http://localhost:5173`. `*` means all. By default no page may.",
     )
+    console: bool = Field(
+        False,
+        description="Show the console at `/` of `--api-port`: a page to ask each model, and to see what it looked at. "
+        "`weft up` and `make serve` have it.",
+    )
     admin: bool = Field(
         False,
         description="Answer ModelAdminService on a port of its own: load, unload, swap and label models while the "

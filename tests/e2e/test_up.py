@@ -9,6 +9,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from tiny import save_tiny
@@ -42,13 +43,18 @@ def up(checkpoint, keep):
 
 
 def test_a_checkpoint_is_exported_once_and_served(tmp_path):
-    """The first start exports and serves; the second only serves; a signal ends either as it ends a server."""
+    """The first start exports and serves; the second only serves; a signal ends either as it ends a server.
+
+    Both show the console.
+    """
     checkpoint = save_tiny("tiny-text", tmp_path / "My Topics!")
     for exports in (True, False):
         with up(checkpoint, tmp_path / "kept") as (lines, process):
             assert exports == any("exporting classifier.onnx" in line for line in lines)
-            target = next(json.loads(line)["grpc"] for line in lines if '"listening"' in line)
-            with weft.Client(target, timeout=30) as client:
+            listening = next(json.loads(line) for line in lines if '"listening"' in line)
+            with urlopen(f"http://{listening['api']}/", timeout=30) as console:
+                assert b"console/main.js" in console.read()
+            with weft.Client(listening["grpc"], timeout=30) as client:
                 assert ["my-topics"] == [model.name for model in client.list_models()]
             process.send_signal(signal.SIGTERM)
             assert 0 == process.wait(60)

@@ -19,7 +19,7 @@ from weft_export.errors import ExportError
 from weft_export.flags import check_options, contents_of, takes_options
 from weft_export.options import ExportOptions
 from weft_export.up.asking import ask_server, least_bytes
-from weft_export.up.command import up_app
+from weft_export.up.command import up_app, with_web
 from weft_server.config import ServerConfig
 
 # Every flag of the table, with a value that is not its default.
@@ -93,7 +93,8 @@ def test_up_takes_every_option_of_export(home, made):
     assert SAID.keys() == given
     options = {field.name for field in fields(ExportOptions)}
     assert {"paged", "labels"} == options - SAID.keys(), "they contradict others: the next tests say them"
-    assert ["serve", str(next((home / "kept").glob("*/"))), "--slots", "7", "--port", "0", "--api-port", "8000"] == [
+    web = ["--api-port", "8000", "--console"]
+    assert ["serve", str(next((home / "kept").glob("*/"))), "--slots", "7", "--port", "0", *web] == [
         serving[0],
         str(home / serving[1]),
         *serving[2:],
@@ -234,7 +235,7 @@ _RUNNER = """
 import json, sys
 from typer.testing import CliRunner
 from weft_export.__main__ import export_app
-from weft_export.up.command import up_app
+from weft_export.up.command import up_app, with_web
 from weft_export.wrapping.command import wrap_app
 apps = {"export": export_app, "up": up_app, "wrap": wrap_app}
 lines = json.load(sys.stdin)
@@ -276,3 +277,20 @@ def test_a_pickle_has_at_most_as_many_numbers_as_a_quarter_of_its_bytes(home):
     (home / "bert" / "model.safetensors").rename(home / "bert" / "pytorch_model.bin")
 
     assert (home / "bert" / "pytorch_model.bin").stat().st_size // 4 == least_bytes(home / "bert", "int8")
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "added"),
+    [
+        ([], {}, ["--api-port", "8000", "--console"]),
+        (["--api-port=9"], {}, ["--console"]),
+        (["--api-port", "9", "--no-console"], {}, []),
+        (["--console"], {"WEFT_API_PORT": "9", "API_PORT": "1", "CONSOLE": "1"}, []),
+        ([], {"WEFT_CONSOLE": "false", "CONSOLE": "1", "API_PORT": "1"}, ["--api-port", "8000"]),
+    ],
+)
+def test_a_tried_model_has_a_page_unless_something_says_otherwise(monkeypatch, flags, variables, added):
+    """A flag or a variable of the server's. A variable of others says nothing."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert [*flags, *added] == with_web(flags)

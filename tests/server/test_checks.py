@@ -150,6 +150,7 @@ def config(**changed):
             r"--api-port .* 9 is the port of gRPC too",
         ),
         (look_at_api_port, {"cors_origins": "*"}, WARNING, r"--cors-origins .*there is no --api-port to call"),
+        (look_at_api_port, {"console": True}, WARNING, r"--console .*there is no --api-port to show it at"),
         (look_at_grpc_port, {"host": "0.0.0.0"}, OK, r"any free port of 0\.0\.0\.0 for gRPC"),
         (look_at_http_port, {"host": "localhost"}, OK, r"any free port of localhost for HTTP"),
     ],

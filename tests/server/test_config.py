@@ -22,7 +22,6 @@ TYPES |= {
     float: "FLOAT",
     Path: "PATH",
     str: "TEXT",
-    bool: "",
 }
 README = Path(__file__).parents[2] / "server" / "README.md"
 
@@ -128,7 +127,9 @@ def test_the_help_shows_each_setting_whole(command, columns):
         has_default = not (field.is_required() or field.default is None)
         default = f"; default: {str(field.default).replace('False', 'false')}" if has_default else ""
         words = " ".join(entry.split())
-        kind = TYPES.get(field.annotation) if field.annotation in TYPES else "|".join(get_args(field.annotation))
+        kind = TYPES.get(field.annotation) or "|".join(get_args(field.annotation))
+        if field.annotation is bool:
+            kind = f"/ --no-{flag_name(name).removeprefix('--')}"
         expected = f"{flag_name(name)} {kind} {field.description} [env var: {env_name(name)}{default}]"
         assert " ".join(expected.split()) == words
 

@@ -21,9 +21,8 @@ from weft_export.up.hub import download, is_hub_name
 from weft_export.up.kept import alone, default_home, key_of, model_name
 from weft_proto.bundle_rules import MANIFEST_FILE
 
-# Who tries a model has curl, and may have no client of gRPC.
-API_PORT = 8000
-API_PORT_FLAG, API_PORT_VARIABLE = "--api-port", "WEFT_API_PORT"
+# Who tries a model has a browser and curl, and may have no client of gRPC.
+_WEB = {"--api-port": ["--api-port", "8000"], "--console": ["--console"]}
 up_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -46,7 +45,7 @@ def up(
         options = ExportOptions(**flags)
         path, name = _found(checkpoint)
         check_options(path, options)
-        serving = with_api_port(ctx.args)
+        serving = with_web(ctx.args)
         ask_server(serving, least_bytes(path, options.precision))
         repository = (keep or default_home()) / key_of(path, name, contents_of(options))
         bundle = repository / name / "1"
@@ -57,10 +56,13 @@ def up(
     _become([sys.executable, "-m", "weft_command", "serve", str(repository), *serving])
 
 
-def with_api_port(flags: list[str]) -> list[str]:
-    """Return the flags of weft serve, with a port of calls by HTTP unless they or the environment name one."""
-    given = API_PORT_VARIABLE in os.environ or any(flag.partition("=")[0] == API_PORT_FLAG for flag in flags)
-    return flags if given else [*flags, API_PORT_FLAG, str(API_PORT)]
+def with_web(flags: list[str]) -> list[str]:
+    """Return the flags of weft serve, with a port of calls by HTTP and its console, unless something says otherwise."""
+    given = {flag.partition("=")[0].replace("--no-", "--") for flag in flags}
+    given |= {
+        "--" + name.removeprefix("WEFT_").lower().replace("_", "-") for name in os.environ if name.startswith("WEFT_")
+    }
+    return [*flags, *(part for flag, more in _WEB.items() if flag not in given for part in more)]
 
 
 def _become(command: list[str]) -> None:

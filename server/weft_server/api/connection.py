@@ -165,8 +165,8 @@ class Connection(asyncio.Protocol):
     async def respond(self, response: HttpResponse) -> None:
         """Send a whole response."""
         ends = self._begin_response()
-        # The status 204 says itself that there is no body.
-        length = None if response.status == 204 else len(response.body)
+        # These say themselves that there is no body.
+        length = None if response.status in {204, 304} else len(response.body)
         head = head_of(response.status, response.content_type, response.headers, length, ends=ends)
         await self._write(head if self._method == "HEAD" else head + response.body)
 

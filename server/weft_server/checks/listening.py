@@ -28,11 +28,13 @@ def look_at_http_port(config: ServerConfig) -> Iterator[Finding]:
 
 
 def look_at_api_port(config: ServerConfig) -> Iterator[Finding]:
-    """Refuse a port of HTTP calls that is taken or forbidden, and origins without such a port."""
+    """Refuse a port of HTTP calls that is taken or forbidden. Warn of what is of no effect without such a port."""
     if config.api_port is not None:
         yield from _look_at(config, "api_port", "calls by HTTP")
-    elif config.cors_origins:
-        yield Finding(WARNING, "ports", f"{both_names('cors_origins')}: there is no {flag_name('api_port')} to call")
+        return
+    for field, what in {"cors_origins": "to call", "console": "to show it at"}.items():
+        if getattr(config, field):
+            yield Finding(WARNING, "ports", f"{both_names(field)}: there is no {flag_name('api_port')} {what}")
 
 
 def look_at_admin_port(config: ServerConfig) -> Iterator[Finding]:

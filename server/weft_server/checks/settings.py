@@ -156,7 +156,7 @@ CHECKS = (
     Check(("host",), look_at_host),
     Check(("host", "port"), look_at_grpc_port),
     Check(("host", "http_port"), look_at_http_port),
-    Check(("host", "api_port", "cors_origins"), look_at_api_port),
+    Check(("host", "api_port", "cors_origins", "console"), look_at_api_port),
     Check(("port", "http_port", "api_port", "admin_port"), look_at_all_ports),
     Check(
         ("host", "tls_cert", "tls_key", "tls_client_ca", "tokens", "tenant_key", "tenant_weights"), look_at_credentials

@@ -61,7 +61,8 @@ def _signature(options: dict[str, Any]) -> inspect.Signature:
         # variable.
         if field.annotation is bool:
             help_text = f"{field.description}  [env var: {env_name(name)}; default: {str(field.default).lower()}]"
-            option = typer.Option(flag_name(name), help=help_text, show_default=False)
+            both = f"{flag_name(name)}/{flag_name(f'no_{name}')}"
+            option = typer.Option(both, help=help_text, show_default=False)
             parameters.append(_parameter(name, Annotated[bool, option], field.default))
             continue
         option = typer.Option(flag_name(name), help=field.description, envvar=env_name(name), metavar=_type(field))

@@ -1,0 +1,115 @@
+"""The page at /, the files that it is made of, and what it has to know of this server. It asks nobody else."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING, DecodingField
+from weft_proto.v1.methods import METHODS
+from weft_server.api.http_messages import HttpResponse, Route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from weft_server.api.caller import Caller
+    from weft_server.api.http_messages import Handler, HttpRequest, Response
+    from weft_server.api.refusal import Refusal
+
+PAGE_PATH, FOLDER = "/", "/console/"
+FACTS_PATH = f"{FOLDER}facts.json"
+PAGE = Path(__file__).with_name("page")
+_PAGE_FILE = "index.html"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+# Its own files run, and no others. Pictures and sounds that somebody chose are `blob:`. https://www.w3.org/TR/CSP3/
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "media-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_HEADERS = (
+    # The browser asks each time whether a file has changed. So a new server has its own page at once.
+    ("cache-control", "no-cache"),
+    ("vary", "accept-encoding"),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("content-security-policy", _POLICY),
+)
+# No model is asked.
+_NO_CALL = replace(METHODS["ListModels"], name="Console")
+
+
+class _File(NamedTuple):
+    media_type: str
+    body: bytes
+    zipped: bytes
+    digest: str
+
+    def response(self, request: HttpRequest) -> HttpResponse:
+        """The file, or that the caller has it already."""
+        is_zipped = "gzip" in request.header("accept-encoding")
+        # A tag is of the bytes: those that are zipped are others.
+        tag = f'"{self.digest}-gzip"' if is_zipped else f'"{self.digest}"'
+        headers = (*_HEADERS, ("etag", tag))
+        if tag in {each.strip().removeprefix("W/") for each in request.header("if-none-match").split(",")}:
+            return HttpResponse(304, content_type="", headers=headers)
+        if is_zipped:
+            return HttpResponse(200, self.zipped, self.media_type, (*headers, ("content-encoding", "gzip")))
+        return HttpResponse(200, self.body, self.media_type, headers)
+
+
+def console_routes(refuse: Callable[[HttpRequest, Refusal], Response], grpc_port: Callable[[], int]) -> Iterator[Route]:
+    """Yield the routes. `refuse` refuses them. `grpc_port` gives the port that the page's examples in Python call."""
+
+    def route(path: str, answer: Handler, *, is_open: bool) -> Route:
+        return Route("GET", path, _NO_CALL, 0, lambda *_: 0, answer, refuse, None, is_open)
+
+    # A browser sends no token when it opens a page. The page is the same for all servers, and says nothing of this one.
+    for path in sorted(PAGE.iterdir()):
+        name = "" if path.name == _PAGE_FILE else FOLDER.strip("/") + "/" + path.name
+        yield route(f"/{name}", _answer_with(_read(path)), is_open=True)
+
+    async def show_facts(_request: HttpRequest, _caller: Caller) -> Response:
+        return HttpResponse(200, _facts(grpc_port()), headers=_HEADERS)
+
+    yield route(FACTS_PATH, show_facts, is_open=False)
+
+
+def _answer_with(file: _File) -> Handler:
+    async def answer(request: HttpRequest, _caller: Caller) -> Response:
+        return file.response(request)
+
+    return answer
+
+
+def _read(path: Path) -> _File:
+    body = path.read_bytes()
+    return _File(_TYPES[path.suffix], body, gzip.compress(body, mtime=0), sha256(body).hexdigest()[:16])
+
+
+def _facts(grpc_port: int) -> bytes:
+    """Where gRPC is, and what the page shows of settings: by the table that the server checks them by."""
+    rows = [_row(field) for field in (*SAMPLING, *PENALTIES, LENGTH_PENALTY) if field.help]
+    return json.dumps({"version": version("weft-serving"), "grpcPort": grpc_port, "rows": rows}).encode()
+
+
+def _row(field: DecodingField) -> dict[str, Any]:
+    return {
+        "path": field.path,
+        "name": field.name,
+        "kind": field.kind.__name__,
+        "least": field.least,
+        "most": field.most,
+        "default": field.default,
+        "help": field.help,
+        "range": "" if field.most is None else field.range,
+    }

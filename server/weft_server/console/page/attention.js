@@ -1,0 +1,118 @@
+// Attention, drawn: what was written on one side, what was read on the other. Pointing at one lights up the other.
+import { make, shown } from "./dom.js";
+import { samplesOf } from "./files.js";
+import { T } from "./texts.js";
+
+const SPOT = 0.72;
+const BARS = 320;
+const normal = (values) => { const most = Math.max(...values, 1e-9); return values.map((each) => each / most); };
+
+export function heat(elements, values) {
+  elements.forEach((each, number) => {
+    each.style.setProperty("--heat", values ? values[number] ?? 0 : 0);
+    each.classList.toggle("lit", Boolean(values) && (values[number] ?? 0) > 0.35);
+  });
+}
+
+export function chip(token, about = {}) {
+  return make("button", { type: "button", className: "chip", ...about }, shown(token));
+}
+
+// Both ways: `columns` has `element`, `show(values)`, and calls `point` with a column, or null. `targets` are elements, one for each row.
+export function attend(alignment, targets, columns, says) {
+  const { weights = [], targetTokens = [], sourceMass = [] } = alignment, width = weights.length / (targetTokens.length || 1);
+  const row = (number) => weights.slice(number * width, (number + 1) * width);
+  targets.forEach((target, number) => {
+    if (number >= targetTokens.length) return;
+    const enter = () => {
+      columns.show(normal(row(number)));
+      const mass = sourceMass[number];
+      says.textContent = mass !== undefined && mass < 0.995 ? T.answer.mass(`${Math.round(100 * mass)}%`) : "";
+    };
+    on(target, enter, () => { columns.show(null); says.textContent = ""; });
+  });
+  columns.point = (number) => heat(targets, number === null ? null : normal(targetTokens.map((_, index) => weights[index * width + number])));
+  // What has one row alone is shown at once: it is the whole answer.
+  columns.rest = targetTokens.length === 1 ? normal(row(0)) : null;
+  columns.show(null);
+}
+
+function on(element, enter, leave) {
+  for (const [kind, does] of [["pointerenter", enter], ["focus", enter], ["pointerleave", leave], ["blur", leave]]) element.addEventListener(kind, does);
+}
+
+// What was read is a text.
+export function tokenColumns(tokens) {
+  const chips = tokens.map((token) => chip(token)), element = make("div", { className: "chips source" }, chips);
+  const columns = { element, chips, point: () => {} };
+  columns.show = (values) => heat(chips, values ?? columns.rest);
+  chips.forEach((each, number) => on(each, () => columns.point(number), () => columns.point(null)));
+  return columns;
+}
+
+// What was read is a picture: what was not looked at grows dark.
+export function pictureColumns(url, { gridRows, gridColumns, imageRegion = {} }) {
+  const image = make("img", { src: url, alt: T.fields.image }), canvas = make("canvas", { className: "heat" });
+  const { left = 0, top = 0, right = 1, bottom = 1 } = imageRegion, grid = new OffscreenCanvas(gridColumns, gridRows), dots = grid.getContext("2d");
+  const columns = { element: make("div", { className: "seen" }, image, canvas), point: () => {} };
+  columns.show = (pointed) => {
+    const pen = canvas.getContext("2d"), values = pointed ?? columns.rest;
+    [canvas.width, canvas.height] = [image.clientWidth || image.naturalWidth || 1, image.clientHeight || image.naturalHeight || 1];
+    columns.element.classList.toggle("lit", Boolean(values));
+    if (!values) return;
+    const shade = new ImageData(gridColumns, gridRows);
+    values.forEach((each, number) => { shade.data[4 * number + 3] = 255 * SPOT * (1 - each ** 0.7); });
+    dots.putImageData(shade, 0, 0);
+    pen.imageSmoothingQuality = "high";
+    pen.fillStyle = `rgb(0 0 0 / ${SPOT})`;
+    pen.fillRect(0, 0, canvas.width, canvas.height);
+    const place = [left * canvas.width, top * canvas.height, (right - left) * canvas.width, (bottom - top) * canvas.height];
+    pen.clearRect(...place);
+    pen.drawImage(grid, ...place);
+  };
+  // It has no size before.
+  image.addEventListener("load", () => columns.show(null));
+  columns.element.addEventListener("pointermove", (event) => {
+    const box = image.getBoundingClientRect();
+    const across = ((event.clientX - box.left) / box.width - left) / (right - left), down = ((event.clientY - box.top) / box.height - top) / (bottom - top);
+    const isIn = across >= 0 && across < 1 && down >= 0 && down < 1;
+    columns.point(isIn ? Math.floor(down * gridRows) * gridColumns + Math.floor(across * gridColumns) : null);
+  });
+  columns.element.addEventListener("pointerleave", () => columns.point(null));
+  return columns;
+}
+
+// What was heard is a recording: its loudness, its moments, and its sound.
+export function soundColumns(blob, url, { columnS, numColumns }) {
+  const canvas = make("canvas", { className: "wave", width: 2 * BARS, height: 120, role: "img", "aria-label": T.fields.audio });
+  const audio = make("audio", { src: url, controls: true, "aria-label": T.fields.audio });
+  const columns = { element: make("div", { className: "heard" }, canvas, audio), point: () => {} };
+  let loud = [], duration = 1;
+  columns.show = (values) => {
+    const pen = canvas.getContext("2d"), ink = getComputedStyle(canvas);
+    pen.clearRect(0, 0, canvas.width, canvas.height);
+    loud.forEach((each, number) => {
+      const column = Math.floor(number / BARS * duration / columnS), is = values?.[column] ?? 0;
+      pen.globalAlpha = values ? 0.25 + 0.75 * is : 0.8;
+      pen.fillStyle = is > 0.15 ? ink.getPropertyValue("--mark") : ink.getPropertyValue("--quiet");
+      pen.fillRect(2 * number, 60 - 56 * each, 1.4, Math.max(2, 112 * each));
+    });
+  };
+  samplesOf(blob).then(({ samples, rate }) => {
+    const size = samples.length / BARS;
+    duration = samples.length / rate;
+    loud = normal(Array.from({ length: BARS }, (_, number) => samples.subarray(number * size, (number + 1) * size).reduce((most, each) => Math.max(most, Math.abs(each)), 0)));
+    columns.show(null);
+  });
+  canvas.addEventListener("pointermove", (event) => columns.point(Math.min(numColumns - 1, Math.floor(event.offsetX / canvas.clientWidth * duration / columnS))));
+  canvas.addEventListener("pointerleave", () => columns.point(null));
+  // Plays one word.
+  columns.play = ({ startS = 0, endS = 0 }) => {
+    audio.currentTime = startS;
+    const end = () => { if (audio.currentTime >= endS) { audio.pause(); audio.removeEventListener("timeupdate", end); } };
+    audio.addEventListener("timeupdate", end);
+    audio.play();
+    columns.played = [startS, endS];
+  };
+  return columns;
+}

@@ -1,0 +1,86 @@
+// Calls of weft.v1 by the Connect protocol, with the token of this tab. https://connectrpc.com/docs/protocol
+
+const KEY = "weft-token";
+const UNARY = "application/json", STREAM = "application/connect+json";
+
+export const token = {
+  get: () => sessionStorage.getItem(KEY) ?? "",
+  set: (value) => value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY),
+};
+
+// What a server says no with. `status` is 0 where nobody answered.
+export class Refused extends Error {
+  constructor(status, { code = "", message = "", details = [] } = {}) {
+    super(message);
+    const debug = (type) => details.find((each) => each.type === `google.rpc.${type}`)?.debug ?? {};
+    Object.assign(this, { status, code, reason: debug("ErrorInfo").reason ?? "" });
+    this.field = debug("BadRequest").fieldViolations?.[0]?.field ?? "";
+  }
+}
+
+// A proxy may serve all this below a path of its own.
+export const urlOf = (path) => new URL(path.replace(/^\//, ""), document.baseURI).href;
+export const methodUrl = (method) => urlOf(`weft.v1.${method}`);
+
+export async function get(path, signal) {
+  return await sent(urlOf(path), { signal });
+}
+
+export async function unary(method, message, signal) {
+  const got = await sent(methodUrl(method), post(UNARY, JSON.stringify(message), signal));
+  return await whole(got.json());
+}
+
+// Yields each message. Whoever ends early, or aborts, cancels the call: its slot is free.
+export async function* stream(method, message, signal) {
+  const got = await sent(methodUrl(method), post(STREAM, enveloped(JSON.stringify(message)), signal));
+  for await (const [flags, text] of envelopes(got.body.getReader())) {
+    const said = JSON.parse(text);
+    if (!(flags & 2)) { yield said; continue; }
+    if (said.error) throw new Refused(200, said.error);
+    return;
+  }
+  throw new Refused(0);
+}
+
+const post = (type, body, signal) => ({ method: "POST", headers: { "content-type": type }, body, signal });
+
+async function sent(url, about) {
+  const headers = { ...about.headers, ...(token.get() ? { authorization: `Bearer ${token.get()}` } : {}) };
+  const got = await whole(fetch(url, { ...about, headers }));
+  if (got.ok) return got;
+  const text = await got.text();
+  let said = { message: text.slice(0, 1000) };
+  try { said = JSON.parse(text); } catch { /* a proxy's page */ }
+  throw new Refused(got.status, said.error ?? said);
+}
+
+// The browser says TypeError where nobody answers, or an answer breaks off.
+async function whole(promise) {
+  try { return await promise; } catch (error) { throw error instanceof TypeError ? new Refused(0) : error; }
+}
+
+function enveloped(text) {
+  const message = new TextEncoder().encode(text), body = new Uint8Array(5 + message.length);
+  new DataView(body.buffer).setUint32(1, message.length);
+  body.set(message, 5);
+  return body;
+}
+
+async function* envelopes(reader) {
+  let data = new Uint8Array();
+  try {
+    for (let piece; !(piece = await whole(reader.read())).done;) {
+      const joined = new Uint8Array(data.length + piece.value.length);
+      joined.set(data);
+      joined.set(piece.value, data.length);
+      data = joined;
+      for (let end; data.length >= 5 && data.length >= (end = 5 + new DataView(data.buffer, data.byteOffset).getUint32(1));) {
+        yield [data[0], new TextDecoder().decode(data.subarray(5, end))];
+        data = data.subarray(end);
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}

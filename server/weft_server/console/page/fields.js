@@ -1,0 +1,72 @@
+// Controls of a message's fields. Each has an `element`, and `value()`: JSON, or undefined where nothing was given.
+import { labelled, make, options } from "./dom.js";
+import { base64, pictureControl, soundControl } from "./files.js";
+import { T } from "./texts.js";
+
+const words = (input, read) => ({ input, value: () => input.value.trim() === "" ? undefined : read(input.value) });
+const linesOf = (value) => value.split("\n").map((line) => line.trim()).filter(Boolean);
+const area = (rows) => make("textarea", { rows, spellcheck: false });
+
+const KINDS = {
+  text: () => words(area(3), (value) => value),
+  line: (_, more) => words(make("input", { placeholder: more.placeholder ?? "", autocomplete: "off" }), (value) => value),
+  lines: () => words(area(4), linesOf),
+  number: (_, more) => words(make("input", { type: "number", min: more.least ?? "", max: more.most ?? "", step: more.step ?? 1, placeholder: more.placeholder ?? "" }), Number),
+  choice: (_, more) => words(options(make("select"), [["", T.theModels], ...more.choices.map((each) => [each, each])]), (value) => value),
+  check: () => { const input = make("input", { type: "checkbox" }); return { input, value: () => input.checked || undefined }; },
+  picture: pictureControl,
+  sound: soundControl,
+  pictures: picturesControl,
+  chat: chatControl,
+};
+
+export function fieldControl(name, kind, more = {}, example = "") {
+  const control = KINDS[kind](name, more);
+  control.name_ = name;
+  control.file = ["picture", "sound"].includes(kind);
+  if (!control.element) control.element = labelled(T.fields[name] ?? name, control.input, more.help);
+  else control.element = make("fieldset", {}, make("legend", {}, T.fields[name] ?? name), control.element);
+  if (example && control.input.type !== "file") control.input.value = example;
+  // Where an error names this field.
+  control.blame = (is) => control.input?.setAttribute("aria-invalid", String(is));
+  return control;
+}
+
+function picturesControl() {
+  const input = make("input", { type: "file", accept: "image/png,image/jpeg,image/webp", multiple: true, "aria-label": T.fields.images });
+  const shown = make("div", { className: "row" });
+  input.addEventListener("change", () => shown.replaceChildren(...[...input.files].map((file) => make("img", { src: URL.createObjectURL(file), alt: file.name, className: "thumb" }))));
+  const value = async () => input.files.length ? await Promise.all([...input.files].map(async (file) => ({ data: await base64(file) }))) : undefined;
+  return { element: make("div", { className: "file" }, input, shown), input, value, names: () => [...input.files].map((file) => file.name) };
+}
+
+// What was said stays, so that the next message goes on with it.
+function chatControl() {
+  const log = make("ol", { className: "chat", "aria-label": T.verbs.chat }), input = area(2), turns = [];
+  const say = (role, content) => log.append(make("li", { className: role }, make("b", {}, role === "user" ? T.you : T.model), make("p", {}, content)));
+  const anew = make("button", { type: "button", onclick: () => { turns.length = 0; log.replaceChildren(); } }, T.anew);
+  input.setAttribute("aria-label", T.fields.turns);
+  return {
+    element: make("div", {}, log, input, make("div", { className: "row" }, anew)), input,
+    value: () => input.value.trim() ? [...turns, { role: "user", content: input.value }] : undefined,
+    // Once it is answered.
+    heard: (answer) => {
+      for (const turn of [{ role: "user", content: input.value }, { role: "assistant", content: answer }]) { turns.push(turn); say(turn.role, turn.content); }
+      input.value = "";
+    },
+  };
+}
+
+// The message of what the controls hold.
+export async function messageOf(model, controls) {
+  const message = { model: { name: model.name, version: model.version } };
+  for (const control of controls) {
+    const value = await control.value();
+    if (value === undefined) continue;
+    if (control.name_ === "turns") message.messages = { turns: value };
+    else if (control.name_ === "inputs") message.inputs = [...value.map((text) => ({ text })), ...(message.inputs ?? [])];
+    else if (control.name_ === "images") message.inputs = [...(message.inputs ?? []), ...value.map((image) => ({ image }))];
+    else message[control.name_] = value;
+  }
+  return message;
+}

@@ -1,0 +1,73 @@
+// All that the page says, in one place.
+
+export const T = {
+  skip: "Skip to the answer",
+  nav: { models: "Models", playground: "Playground", state: "State", calls: "All calls", none: "There is no model here yet." },
+  verbs: {
+    translate: "Translate", caption: "Caption", answer: "Answer", transcribe: "Transcribe", generate: "Generate", chat: "Chat",
+    classify: "Classify", tag: "Tag", extract: "Extract", fill: "Fill in", embed: "Embed", score: "Score", tokenize: "Tokenize",
+  },
+  tasks: {
+    TASK_TRANSLATE: "Translation", TASK_CAPTION: "Captions", TASK_CLASSIFY_TEXT: "Text into labels", TASK_CLASSIFY_IMAGE: "Pictures into labels",
+    TASK_GENERATE: "Text that goes on", TASK_TAG: "Labels of words", TASK_EMBED_TEXT: "Vectors of texts", TASK_EMBED_IMAGE: "Vectors of pictures",
+    TASK_TRANSCRIBE: "Speech to text", TASK_ANSWER: "Questions about pictures", TASK_MATCH: "Pictures beside texts", TASK_EXTRACT: "Answers out of a text",
+    TASK_FILL_MASK: "Missing words",
+  },
+  states: {
+    MODEL_STATE_LOADING: "loading", MODEL_STATE_READY: "ready", MODEL_STATE_FAILED: "refused", MODEL_STATE_SLEEPING: "sleeping", MODEL_STATE_DRAINING: "draining",
+  },
+  fields: {
+    text: "Text", image: "Picture", audio: "Recording", sourceLanguage: "From", targetLanguage: "To", language: "Spoken language", question: "Question",
+    context: "Context", labels: "Labels of your own", inputs: "Texts", images: "Pictures", targetText: "Its answer", turns: "Message", textPair: "Second text",
+    toEnglish: "Translate to English", timestamps: "Tell moments", topK: "How many", splitSentences: "Sentence by sentence", labelText: "Each label stands in",
+  },
+  help: {
+    labels: "One a line.", inputs: "One a line.", textPair: "Only for models that judge two texts. May be empty.", prefixes: "It begins with one of: ",
+    toEnglish: "", timestamps: "When each part is said.", splitSentences: "For a text that is too long. Without attention.", mask: "Its mask is ",
+    labelText: "In the place of {}.",
+  },
+  examples: {
+    translate: { text: "we are eating bread" },
+    answer: { text: "what is red?" },
+    generate: { text: "Return a list of" },
+    classify: { text: "Open a TCP connection.", labels: "a large red cross\na small yellow circle\na blue square" },
+    tag: { text: "Maria Silva sent 25 euros to Lisbon on Monday." },
+    extract: { question: "Who sent it?", context: "Maria Silva sent 25 euros to Lisbon on Monday." },
+    fill: { text: "Lisbon is the {mask} of Portugal." },
+    embed: { inputs: "a large red cross\na red cross\na small blue square" },
+    score: { text: "we are eating bread", targetText: "estamos comiendo pan" },
+    tokenize: { text: "we are eating bread" },
+    chat: { turns: "" },
+  },
+  run: "Run", send: "Send", stop: "Stop", working: "Working ...", stopped: "Stopped. The slot is free.", anew: "Begin anew", you: "You", model: "Model",
+  theModels: "the model's own", all: "any",
+  settings: {
+    title: "Settings", strategy: "How tokens are chosen", explain: "Attention", explainHelp: "What the model looked at. It costs one more pass.",
+    scores: "Probabilities", scoresHelp: "Of each token, with the five most probable ones.", layer: "Layer", head: "Head", average: "average of all",
+    rollout: "all together", standard: "standard", none: "Default: drawn or none.", defaultIs: (value) => `Default: ${value}.`, range: (words) => `${words}.`,
+    strategies: { "": "as the model does", greedy: "greedy", sampling: "sampling", beams: "beam search", alternatives: "alternatives" },
+    max_new_tokens: "Most tokens of the answer.", min_new_tokens: "The answer has at least this number of tokens.", num_beams: "Beginnings that are kept at each step.",
+    num_outputs: "Answers that are returned.", stop: "Ends the answer. One a line, at most 4.", json_schema: "The answer is JSON that fits this JSON Schema.",
+    regex: "The answer matches this regular expression as a whole.",
+  },
+  files: {
+    draw: "Draw one", pad: "A sheet to draw on", ink: "Ink", dark: "Dark sheet", light: "Light sheet", record: "Record", recording: "Recording. Click to end",
+    noMicrophone: "No microphone", unreadable: "This file cannot be read as that.",
+    inks: ["white", "black", "red", "blue", "green", "yellow", "orange", "purple"],
+  },
+  answer: {
+    title: "Answer", empty: "The answer comes here.", attention: "Attention", read: "What it read", wrote: "What it wrote", hint: "Point at a token: what it looked at lights up. And back.",
+    picture: "Point at a word: what it looked at stays bright. Point at the picture: its words light up.",
+    sound: "Point at a word: its moment lights up. Click it: you hear it.", mass: (share) => `${share} of this token's attention lay there.`,
+    probabilities: "Probabilities", shade: "The darker, the surer. Click one for what else might have come.", more: "What might have come in place of",
+    others: "Other answers", score: "Score", label: "Label", tokens: "Tokens", spans: "Spans", cosines: "Cosines", cosinesHelp: "1: the same direction. 0: none in common.",
+    total: "Sum of the logarithms", perplexity: "Perplexity", numTokens: (number) => `${number} tokens`, noSpan: "no answer", rank: "Rank", place: "Place",
+    ends: { FINISH_REASON_STOP: "came to its end", FINISH_REASON_LENGTH: "cut at the most tokens", FINISH_REASON_STOP_STRING: "ended by a stop text" },
+    timings: { queue: "waited", prefill: "read", decode: "wrote" }, tokensIn: "tokens in", tokensOut: "out", cached: "of them cached", version: "version",
+    spoken: "Language", dimensions: "numbers each",
+  },
+  code: { title: "The same call", curl: "as curl", python: "as Python", openai: "as openai", copy: "Copy", copied: "Copied", none: "OpenAI's API has no such call.",
+    files: (name) => `It reads ${name} from the folder where it runs.` },
+  token: { title: "Who calls?", says: "This server wants a token. It stays in this tab, and is gone with it.", wrong: "The server does not know this token.", label: "Token", use: "Use it", other: "Token" },
+  errors: { away: "The server does not answer. The page goes on when it does.", cut: "The answer broke off.", reason: "Reason", field: "Field", none: "Something went wrong:" },
+};
