@@ -101,9 +101,12 @@ def tiny_repository(tiny_bundles_of):
 
 
 @pytest.fixture(scope="session")
-def whole_tiny_repository(tiny_repository):
-    """The path of tiny_repository, with all of its bundles made."""
-    return tiny_repository.whole()
+def whole_tiny_repository(tiny_repository, tmp_path_factory):
+    """The path of a repository with all bundles of tiny_repository that this run has."""
+    folder = tmp_path_factory.mktemp("whole")
+    for bundle in tiny_repository.whole():
+        (folder / bundle.name).symlink_to(bundle)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -119,7 +122,14 @@ def int4_repository(tiny_bundles_of):
 
 
 @pytest.fixture(scope="session")
-def tiny_bundles_of():
+def tiny_bundle(tiny_repository, int8_repository, int4_repository):
+    """A function: the folder of one of their bundles, whose name ends with its precision if that is not fp32."""
+    repositories = {"int8": int8_repository, "int4": int4_repository}
+    return lambda name: repositories.get(name.rpartition("-")[2], tiny_repository) / name / "1"
+
+
+@pytest.fixture(scope="session")
+def tiny_bundles_of(request):
     """A function: the repository of a precision."""
     from quick_tracing import read_operators_once
 
@@ -127,8 +137,8 @@ def tiny_bundles_of():
     # Each needs seconds until it knows torch. xdist's workers are several already.
     spawn, num_processes = get_context("spawn"), 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
     with ProcessPoolExecutor(num_processes, mp_context=spawn, initializer=read_operators_once) as processes:
-        digest = _digest()
-        yield lambda precision: TinyBundles(precision, digest, processes)
+        digest, has_all = _digest(), "not whole" not in request.config.option.markexpr
+        yield lambda precision: TinyBundles(precision, digest, processes, has_all=has_all)
 
 
 class TinyBundles:
@@ -137,8 +147,8 @@ class TinyBundles:
     A bundle is exported again when one of SOURCES has changed.
     """
 
-    def __init__(self, precision, digest, processes):
-        self._precision, self._digest, self._processes = precision, digest, processes
+    def __init__(self, precision, digest, processes, *, has_all):
+        self._precision, self._digest, self._processes, self._has_all = precision, digest, processes, has_all
         self.folder = ROOT / "build" / "tiny" / precision
 
     def __truediv__(self, name):
@@ -147,10 +157,11 @@ class TinyBundles:
         return self.folder / name
 
     def whole(self):
-        """The path of the repository, with all of its bundles made."""
+        """The folders of its bundles, all made: in `make test` those alone that nightly.tsv leaves to it."""
+        names = [name for name in self._names() if self._has_all or nightly.is_made(name)]
         with ThreadPoolExecutor(2) as threads:
-            list(threads.map(self._make, self._names()))
-        return self.folder
+            list(threads.map(self._make, names))
+        return [self.folder / name for name in names]
 
     def _names(self):
         """The checkpoint of each bundle, by the bundle's name."""

@@ -1,8 +1,10 @@
 """What `make test` leaves to `make test-all`: cases whose law others hold in less time.
 
 A line of nightly.tsv is a file or a function of tests, a tab, and who holds the law in `make test`: some of its own
-cases, as `[one] [two-*]`, or another test. All its other cases are marked `whole`. So are the cases of whatever test
-that a line begins with, as `[*tiny-t5-int8*]`: those of a bundle that is then not made.
+cases, as `[one] [two-*]`, or another test. All its other cases are marked `whole`.
+
+A line may begin with a tiny bundle instead, as `[*tiny-t5-int8*]`: `make test` does not make it. The cases that ask for
+it are marked `whole`, of whatever test.
 """
 
 import re
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 
 FILE = Path(__file__).with_suffix(".tsv")
+# The fixture by which any other comes to tiny bundles.
+_BUNDLES = "tiny_bundles_of"
 
 
 def lines():
@@ -29,10 +33,10 @@ def mark(items, *, is_part):
     is_part: only some cases may be there. Else a pattern that no case fits is an error.
     """
     table, found, without = lines(), set(), set()
-    everywhere = [_pattern(tests) for tests in table if tests[0] == "["]
+    unmade = [_pattern(tests) for tests in table if tests[0] == "["]
     for item in items:
         function, bracket, case = item.nodeid.partition("[")
-        if any(each.fullmatch(bracket + case) for each in everywhere):
+        if _BUNDLES in item.fixturenames and any(each.fullmatch(bracket + case) for each in unmade):
             item.add_marker("whole")
         for tests in {function, function.partition("::")[0]} & table.keys():
             fits = {(tests, each) for each in table[tests][0] if _pattern(each).fullmatch(bracket + case)}
@@ -42,6 +46,11 @@ def mark(items, *, is_part):
                 item.add_marker("whole")
     if not is_part and without - found:
         raise pytest.UsageError(f"nightly.tsv names cases that there are not: {sorted(without - found)}")
+
+
+def is_made(bundle):
+    """Whether `make test` makes a tiny bundle."""
+    return not any(_pattern(tests).fullmatch(f"[{bundle}]") for tests in lines() if tests[0] == "[")
 
 
 def _pattern(text):

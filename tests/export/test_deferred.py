@@ -18,10 +18,9 @@ CASES = ["tiny-generate", "tiny-gpt", "tiny-translate", "tiny-generate-int8", "t
 
 
 @pytest.fixture(params=CASES)
-def path(request):
+def path(request, tiny_bundle):
     """Each precision's decoder of a model with 64 candidates and of one with 16."""
-    fixture = "int8_repository" if request.param.endswith("-int8") else "tiny_repository"
-    return request.getfixturevalue(fixture) / request.param / "1" / "decoder.onnx"
+    return tiny_bundle(request.param) / "decoder.onnx"
 
 
 def feeds_for(session):

@@ -25,12 +25,6 @@ RNG = np.random.default_rng(0)
 READ_ALL = {READS_ALL: np.ones(1, np.int32)}
 
 
-def repository_of(name, request):
-    """Export what is needed: all at fp32, or some at int8 and int4."""
-    precision = name.rpartition("-")[2]
-    return request.getfixturevalue(f"{precision if precision in {'int4', 'int8'} else 'tiny'}_repository")
-
-
 def open_graph(bundle, file_name):
     """Open a session and the manifest of a bundle."""
     session = open_session(bundle / file_name)
@@ -67,9 +61,9 @@ def assert_padding_is_not_read(session, feeds, vocab_size):
 
 
 @pytest.mark.parametrize("name", [*READERS, *(f"{name}-int8" for name in INT8 if name in READERS)])
-def test_what_runs_in_batches_without_states(name, request):
+def test_what_runs_in_batches_without_states(name, tiny_bundle):
     """Rows of a graph without states do not influence each other, whatever is in the padding."""
-    bundle = repository_of(name, request) / name / "1"
+    bundle = tiny_bundle(name)
     roles = TASKS[sample(name.removesuffix("-int8")).task].needs - {bundle_pb2.GRAPH_ROLE_DECODER}
     files = [bundle_pb2.GraphRole.Name(role).removeprefix("GRAPH_ROLE_").lower() for role in roles]
     found = [f"{each}.onnx" for each in files if (bundle / f"{each}.onnx").exists()]
@@ -184,9 +178,9 @@ CUTS = [
 
 
 @pytest.mark.parametrize(("name", "chunks"), CUTS)
-def test_prompts_cut_anywhere(name, chunks, request):
+def test_prompts_cut_anywhere(name, chunks, tiny_bundle):
     """Where a prompt is cut shows neither in the rounded cache nor in the logits, also when tokens come one by one."""
-    session, manifest = open_graph(repository_of(name, request) / name / "1", "decoder.onnx")
+    session, manifest = open_graph(tiny_bundle(name), "decoder.onnx")
     tokens = RNG.integers(0, manifest.text.source_vocab_size, (1, sum(chunks)))
 
     def prefill(sizes):
@@ -213,10 +207,9 @@ ROUNDED_WRITERS = [*(f"{name}-int8" for name in INT8 if name in WRITERS), *(f"{n
 
 
 @pytest.mark.parametrize("name", [*WRITERS, *ROUNDED_WRITERS])
-def test_decoders(name, request):
+def test_decoders(name, tiny_bundle):
     """A decoder's rows do not influence each other, at any mixture of lengths, and leave other slots alone."""
-    repository = repository_of(name, request)
-    session, manifest = open_graph(repository / name / "1", "decoder.onnx")
+    session, manifest = open_graph(tiny_bundle(name), "decoder.onnx")
     capacity = manifest.text.max_total_tokens
     feeds = {
         "input_ids": RNG.integers(0, manifest.text.target_vocab_size, (ROWS, 1)),

@@ -26,10 +26,8 @@ SOURCE_LENGTHS = np.array([12, 1, 7, 3, 12], np.int32)
 RNG = np.random.default_rng(0)
 
 
-def opened(name, request):
+def opened(bundle):
     """A session of the bundle's SCORE graph, and the manifest."""
-    fixture = "int8_repository" if name.endswith("-int8") else "tiny_repository"
-    bundle = request.getfixturevalue(fixture) / name / "1"
     session = open_session(bundle / "score.onnx")
     return session, json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
 
@@ -44,12 +42,12 @@ def integer_products(graph):
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name.endswith("-int8")])
-def test_columns_lie_in_the_graph_of_their_product(name, request):
+def test_columns_lie_in_the_graph_of_their_product(name, tiny_bundle):
     """Otherwise ONNX Runtime would not make them unsigned where signed 8 bits overflow: on x86 without VNNI.
 
     Those of a tied projection are turned from a table, which lies there then.
     """
-    bundle = request.getfixturevalue("int8_repository") / name / "1"
+    bundle = tiny_bundle(name)
     model = onnx.load(bundle / "score.onnx", load_external_data=False)
     products = list(integer_products(model.graph))
     assert len(products) > 1
@@ -87,9 +85,9 @@ def scored(session, feeds, rows, scored_ids):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_log_probabilities_are_those_of_torch(name, request):
+def test_log_probabilities_are_those_of_torch(name, tiny_bundle):
     """Each token's is torch's log_softmax at its place, and the best are the best there, in order."""
-    session, manifest = opened(name, request)
+    session, manifest = opened(tiny_bundle(name))
     feeds, scored_ids = drawn(manifest)
     log_probs, top_ids, top_log_probs = scored(session, feeds, list(range(ROWS)), scored_ids)
 
@@ -111,9 +109,9 @@ def test_log_probabilities_are_those_of_torch(name, request):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_bits_do_not_depend_on_the_rows_beside(name, request):
+def test_bits_do_not_depend_on_the_rows_beside(name, tiny_bundle):
     """A row has the same bits in any order, in part of the batch and alone, whatever stands behind its end."""
-    session, manifest = opened(name, request)
+    session, manifest = opened(tiny_bundle(name))
     feeds, scored_ids = drawn(manifest)
     fed = list(feeds)[-1]
 
@@ -130,9 +128,9 @@ def test_bits_do_not_depend_on_the_rows_beside(name, request):
 
 
 @pytest.mark.parametrize("name", ["tiny-generate", "tiny-translate-int8", "tiny-attention-rnn"])
-def test_which_places_share_a_turn_does_not_show(name, request):
+def test_which_places_share_a_turn_does_not_show(name, tiny_bundle):
     """A place has the same bits in turns of any size, beside any others, and twice in one."""
-    session, manifest = opened(name, request)
+    session, manifest = opened(tiny_bundle(name))
     feeds, scored_ids = drawn(manifest)
     flat, whole = scored_ids.reshape(-1), scored(session, feeds, list(range(ROWS)), scored_ids)
 
@@ -143,11 +141,9 @@ def test_which_places_share_a_turn_does_not_show(name, request):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_it_has_no_weights_of_its_own(name, request):
+def test_it_has_no_weights_of_its_own(name, tiny_bundle):
     """All that is large lies in the files of the graphs that it is made of."""
-    fixture = "int8_repository" if name.endswith("-int8") else "tiny_repository"
-    bundle = request.getfixturevalue(fixture) / name / "1"
-
+    bundle = tiny_bundle(name)
     model = onnx.load(bundle / "score.onnx", load_external_data=False)
     places = {entry.value for t in model.graph.initializer for entry in t.external_data if entry.key == "location"}
     own = sum(tensor.ByteSize() for tensor in model.graph.initializer)

@@ -38,8 +38,8 @@ def test_what_make_test_leaves_out_is_held_by_another():
 class Item:
     """A case of a test, as far as marking asks it."""
 
-    def __init__(self, nodeid):
-        self.nodeid, self.marks = nodeid, []
+    def __init__(self, nodeid, *fixtures):
+        self.nodeid, self.fixturenames, self.marks = nodeid, fixtures, []
         self.add_marker = self.marks.append
 
 
@@ -53,12 +53,15 @@ def table(tmp_path, monkeypatch):
 
 
 def test_cases_that_are_not_named_stay_away(table):
-    """Of a function with cases all others, of one without all, all of a file, and cases of a bundle in any file."""
+    """Of a function with cases all others, of one without all, all of a file, and who asks for what is not made."""
     stays = ["a::test_some[one]", "a::test_some[two-3]", "a::test_other", "b::test_holder[tiny-t5]"]
     goes = ["a::test_some[three]", "a::test_some[one-more]", "a::test_all", "a::test_all[x]"]
     goes += ["c::test_any", "b::test_holder[tiny-t5-int8-40]"]
-    items = [Item(name) for name in (*stays, *goes)]
+    items = [Item(name, "tiny_bundles_of") for name in (*stays, *goes)]
+    stays.append("b::test_without_bundles[tiny-t5-int8]")
+    items.append(Item(stays[-1], "tmp_path"))
     nightly.mark(items, is_part=False)
+    assert [False, True] == [nightly.is_made(bundle) for bundle in ("tiny-t5-int8", "tiny-t5")]
     assert {"": stays, "whole": goes} == {
         mark: [item.nodeid for item in items if mark == "".join(item.marks)] for mark in ("", "whole")
     }

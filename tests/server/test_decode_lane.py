@@ -157,13 +157,10 @@ def test_rows_that_nobody_watches_get_full_steps_though_runs_could_be_mixed(tiny
     assert [] == watched.mixed_runs
 
 
-@pytest.mark.parametrize(
-    ("fixture", "name"),
-    [("tiny_repository", "tiny-gpt"), ("tiny_repository", "tiny-window"), ("int8_repository", "tiny-generate-int8")],
-)
-def test_mixed_runs_do_not_show_in_answers(fixture, name, request):
+@pytest.mark.parametrize("name", ["tiny-gpt", "tiny-window", "tiny-generate-int8"])
+def test_mixed_runs_do_not_show_in_answers(name, tiny_bundle):
     """Tokens and log-probabilities are those of separate runs, bit for bit, whoever begins and ends in between."""
-    directory = request.getfixturevalue(fixture) / name / "1"
+    directory = tiny_bundle(name)
 
     async def run(lane):
         rng = np.random.default_rng(5)

@@ -30,19 +30,19 @@ from weft_server.source import Ids
 from weft_server.telemetry.metrics import Metrics
 
 PROMPTS = [
-    ("tiny_repository", "tiny-gpt"),
-    ("tiny_repository", "tiny-window"),
-    ("tiny_repository", "tiny-decoder"),
-    ("int8_repository", "tiny-generate-int8"),
-    ("int8_repository", "tiny-decoder-int8"),
+    "tiny-gpt",
+    "tiny-window",
+    "tiny-decoder",
+    "tiny-generate-int8",
+    "tiny-decoder-int8",
 ]
 SOURCES = [
-    ("tiny_repository", "tiny-translate"),
-    ("tiny_repository", "tiny-t5"),
-    ("tiny_repository", "tiny-rnn"),
-    ("tiny_repository", "tiny-attention-rnn"),
-    ("int8_repository", "tiny-translate-int8"),
-    ("int8_repository", "tiny-attention-rnn-int8"),
+    "tiny-translate",
+    "tiny-t5",
+    "tiny-rnn",
+    "tiny-attention-rnn",
+    "tiny-translate-int8",
+    "tiny-attention-rnn-int8",
 ]
 MEGABYTES = 64 << 20
 
@@ -163,10 +163,10 @@ def in_a_loop(run):
         pytest.param(range(1, 40), id="every", marks=pytest.mark.whole),
     ],
 )
-@pytest.mark.parametrize(("fixture", "name"), PROMPTS)
-def test_a_prompt_answers_the_same_whatever_part_of_it_was_cached(fixture, name, cuts, request):
+@pytest.mark.parametrize("name", PROMPTS)
+def test_a_prompt_answers_the_same_whatever_part_of_it_was_cached(name, cuts, tiny_bundle):
     """Cold and warm have the same tokens, log-probabilities and logits, bit for bit, at every cut."""
-    graphs = Graphs(request.getfixturevalue(fixture) / name / "1")
+    graphs = Graphs(tiny_bundle(name))
     ids = np.random.default_rng(1).integers(2, 300, 40).tolist()
 
     def run():
@@ -233,12 +233,12 @@ def test_prompts_of_over_512_tokens_answer_the_same_at_every_cut(long_prompts, m
     in_a_loop(run)
 
 
-@pytest.mark.parametrize(("fixture", "name"), PROMPTS)
+@pytest.mark.parametrize("name", PROMPTS)
 @pytest.mark.parametrize("size", [1, 5, 16])
 @pytest.mark.parametrize("mixes", [False, True])
-def test_prompts_in_a_crowd_answer_as_without_a_cache(fixture, name, size, mixes, request):
+def test_prompts_in_a_crowd_answer_as_without_a_cache(name, size, mixes, tiny_bundle):
     """Prompts with common beginnings come and go beside each other, in a cache too small for all: no bit changes."""
-    graphs = Graphs(request.getfixturevalue(fixture) / name / "1")
+    graphs = Graphs(tiny_bundle(name))
 
     def run(cache):
         lanes = [Lane(graphs, cache, mixes=mixes), Lane(graphs, cache, mixes=mixes, num_slots=2)]
@@ -268,10 +268,10 @@ def test_prompts_in_a_crowd_answer_as_without_a_cache(fixture, name, size, mixes
     assert bool(lanes[0].beside) == (mixes and graphs.mixed is not None)
 
 
-@pytest.mark.parametrize(("fixture", "name"), SOURCES)
-def test_a_source_answers_the_same_when_its_memory_was_cached(fixture, name, request):
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_answers_the_same_when_its_memory_was_cached(name, tiny_bundle):
     """Read in company of others, kept from there, and given beside others: tokens, scores and logits are the same."""
-    graphs = Graphs(request.getfixturevalue(fixture) / name / "1")
+    graphs = Graphs(tiny_bundle(name))
     rng = np.random.default_rng(3)
     num_ids = graphs.manifest.text.source_vocab_size
     sources = [rng.integers(0, num_ids, length).tolist() for length in (1, 2, 7, 8, 9, 16, 17, 20)]

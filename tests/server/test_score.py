@@ -46,12 +46,6 @@ ALL = [*SCORED, *(f"{name}-int8" for name in INT8 if name in SCORED)]
 NEAR = {bundle_pb2.PRECISION_FP32: 1e-4, bundle_pb2.PRECISION_INT8: 0.5}
 
 
-def bundle_of(name, request):
-    """A tiny bundle, at int8 if its name says so."""
-    fixture = "int8_repository" if name.endswith("-int8") else "tiny_repository"
-    return request.getfixturevalue(fixture) / name / "1"
-
-
 def ids(*numbers):
     """Token ids as a message."""
     return common_pb2.TokenIds(ids=numbers)
@@ -100,7 +94,7 @@ def torch_log_probs(name, model, source, target, prefix=()):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_scores_are_those_of_torch_and_of_decoding(name, request):
+def test_scores_are_those_of_torch_and_of_decoding(name, tiny_bundle):
     """The answer that the model gives has the log-probabilities that it had then; any other target has torch's."""
 
     async def laws(model):
@@ -132,14 +126,14 @@ def test_scores_are_those_of_torch_and_of_decoding(name, request):
             np.testing.assert_allclose(top.log_probs, np.sort(row)[::-1][: len(top.log_probs)], atol=near)
             np.testing.assert_allclose(top.log_probs, row[list(top.token_ids)], atol=near)
 
-    run(bundle_of(name, request), laws)
+    run(tiny_bundle(name), laws)
 
 
 CROWDS = ["tiny-translate", "tiny-generate-int8", "tiny-decoder", "tiny-t5", "tiny-rnn", "tiny-attention-rnn-int8"]
 
 
 @pytest.mark.parametrize("name", CROWDS)
-def test_bits_do_not_depend_on_company(name, request):
+def test_bits_do_not_depend_on_company(name, tiny_bundle):
     """Many targets at once, of all lengths, have the bits that each has alone, whatever top_tokens others ask for."""
 
     async def laws(model):
@@ -159,7 +153,7 @@ def test_bits_do_not_depend_on_company(name, request):
         rows = model.metrics.batch_size.snapshot()[1] - before
         assert 24 == rows
 
-    run(bundle_of(name, request), laws, lanes=1)
+    run(tiny_bundle(name), laws, lanes=1)
 
 
 def test_a_target_text_is_an_answer_of_the_model(tiny_repository):
@@ -332,7 +326,7 @@ def test_who_cannot_score(tiny_repository, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tiny-generate", "tiny-generate-int8", "tiny-gpt"])
-def test_a_prompts_own_log_probabilities(name, request):
+def test_a_prompts_own_log_probabilities(name, tiny_bundle):
     """They are those of all its tokens but the first, of texts and ids; a prompt of one token has none."""
 
     async def laws(model):
@@ -349,7 +343,7 @@ def test_a_prompts_own_log_probabilities(name, request):
         assert not (await ask(model, token_ids=ids(5), **asked)).completion.prompt_log_probs
         assert not (await ask(model, text=text, decoding=asked["decoding"])).completion.prompt_log_probs
 
-    run(bundle_of(name, request), laws)
+    run(tiny_bundle(name), laws)
 
 
 def test_waiting_is_bounded(tiny_repository):
