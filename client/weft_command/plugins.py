@@ -1,6 +1,7 @@
 """The subcommands that other packages bring: each is imported when it is called, and its package alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
@@ -19,6 +20,9 @@ PLUGINS = {
     "train": ("Train a demo checkpoint by its recipe.", "train"),
 }
 
+OURS = "weft-serving"
+"""The distribution that Weft is."""
+
 # Typer has carried click inside itself or beside itself, by version; the bases of BadParameter are the same in both.
 UsageError, ClickError = cast("tuple[Any, Any]", typer.BadParameter.__mro__[1:3])
 
@@ -28,7 +32,8 @@ app = typer.Typer(name="weft", add_completion=False, rich_markup_mode=None)
 def _plugin(entry: EntryPoint) -> Callable[[typer.Context], None]:
     def run(ctx: typer.Context) -> None:
         try:
-            plugin = entry.load()
+            with _blamed(entry):
+                command: Any = typer.main.get_command(entry.load())
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("weft"):  # one of our own is never missing by the user's choice
                 raise
@@ -37,11 +42,29 @@ def _plugin(entry: EntryPoint) -> Callable[[typer.Context], None]:
             raise ClickError(
                 f"`weft {entry.name}` needs the module {error.name!r}, which is not installed{remedy}"
             ) from error
-        command: Any = typer.main.get_command(plugin)
         code = command.main(args=ctx.args, prog_name=f"weft {entry.name}", standalone_mode=False)
         raise typer.Exit(code if isinstance(code, int) else 0)
 
     return run
+
+
+@contextmanager
+def _blamed(entry: EntryPoint) -> Iterator[None]:
+    """Name the package whose entry point fails in this block, unless it is ours: other people's bugs are not our own.
+
+    A module of others that is missing passes: its extra is named.
+    """
+    package = entry.dist.name if entry.dist is not None else entry.module
+    try:
+        yield
+    except (Exception, SystemExit) as error:  # it may be other people's code, which may do anything
+        root = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        is_extra = root and root != entry.module.partition(".")[0] and not root.startswith("weft")
+        if is_extra or package == OURS:
+            raise
+        raise ClickError(
+            f"`weft {entry.name}` of the package {package} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
 
 
 for _entry in entry_points(group="weft.commands"):

@@ -23,7 +23,6 @@ def gather(folder):
     """Write the site's configuration into an empty folder, and all pages and their pictures into its `pages`."""
     shutil.rmtree(folder, ignore_errors=True)
     into = folder / "pages"
-    shutil.copytree(HERE / "static", into)
     for name in pages():
         _write(into / name, _linked(name, (ROOT / name).read_text()))
         for picture in _pictures(name):

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import FrameType
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from weft_export.errors import ExportError
 
@@ -28,10 +26,13 @@ def shown(command: str, *, line_seconds: float) -> Iterator[OnProgress]:
     Without a terminal, at least line_seconds lie between two lines. If line_seconds is infinite, nothing is said, on a
     terminal either.
     """
-    console = Console(stderr=True)
     if line_seconds == math.inf:
         yield lambda *_: None
         return
+    from rich.console import Console  # noqa: PLC0415 - late: `weft up` refuses without it
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - same
+
+    console = Console(stderr=True)
     if not console.is_terminal:
         yield _lines(command, line_seconds)
         return

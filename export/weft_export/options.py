@@ -11,6 +11,7 @@ import typer
 from weft_export.checkpoints.files import read_file
 from weft_export.choices import MAX_RANK, PRECISIONS, PRODUCTS, Pooling, Precision
 from weft_export.errors import CheckpointError, ExportError
+from weft_export.families.sizes import LENGTH
 from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED
 from weft_proto.paging import PAGED_PRECISIONS
 from weft_proto.v1 import bundle_pb2
@@ -100,6 +101,7 @@ class ExportOptions:
         int | None,
         typer.Option(
             min=1,
+            max=LENGTH,
             help="Of a Hugging Face directory: the context of a generator, or the longest answer or text. More takes "
             "more memory for each sequence.",
             show_default="what the model takes, at most 2048",
@@ -109,6 +111,7 @@ class ExportOptions:
         int | None,
         typer.Option(
             min=1,
+            max=LENGTH,
             help="Of a Hugging Face directory that translates: the longest source.",
             show_default="what the model takes, at most 512",
         ),

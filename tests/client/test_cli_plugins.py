@@ -6,6 +6,8 @@ import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import pytest
+
 from weft_command import plugins
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +50,26 @@ def test_a_missing_extra_is_named(weft_command, monkeypatch, tmp_path):
     assert (1, "") == (code, out)
     assert "no_such_runtime" in error
     assert "pip install 'weft-serving[server]', or in a clone: pip install '.[server]'" in error
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit('no')", "SystemExit: no"),
+        ("import weft.no_such_module", "ModuleNotFoundError: No module named 'weft.no_such_module'"),
+        ("", "AttributeError: module 'plugged' has no attribute 'app'"),
+        ("app = 3", "AttributeError: "),
+    ],
+)
+def test_a_plugin_that_is_broken_is_told_by_its_package(source, why, weft_command, monkeypatch, tmp_path):
+    """Its bug is not said to be ours."""
+    plugin(monkeypatch, tmp_path, source)
+    code, out, error = weft_command("serve")
+
+    assert (1, "") == (code, out)
+    assert error.startswith(f"weft: `weft serve` of the package plugged cannot be loaded: {why}"), error
+    assert "This is a bug" not in error
 
 
 def test_each_plugged_in_subcommand_says_what_it_is():

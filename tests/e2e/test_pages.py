@@ -59,43 +59,52 @@ def follow(page, repository, folder):
     return expected, seen
 
 
-def test_the_readme_shows_what_comes(demo_repository, checkout):
-    """Each command of the README prints, against the demo models, what stands under it."""
-    expected, seen = follow("README.md", demo_repository, checkout)
+@pytest.mark.parametrize(("page", "least"), [("README.md", 2), ("docs/start.md", 8)])
+def test_a_first_page_shows_what_comes(demo_repository, checkout, page, least):
+    """Each command prints, against the demo models, what stands under it."""
+    expected, seen = follow(page, demo_repository, checkout)
 
-    assert 8 <= len(expected)
+    assert least <= len(expected)
     assert expected == seen
 
 
-def test_the_readme_s_python_runs(server, checkout):
-    """The Python of the README runs as it stands, but for the server's address, and prints answers."""
-    _, source = blocks("python")
+@pytest.mark.parametrize(("page", "least"), [("README.md", 1), ("docs/start.md", 3)])
+def test_a_first_page_s_python_runs(server, checkout, page, least):
+    """The Python of the SDK runs as it stands, but for the server's address, and prints answers."""
+    _, source = blocks(page, "python")
     assert "localhost:7070" in source
     program = [sys.executable, "-c", source.replace("localhost:7070", server.target)]
     done = subprocess.run(program, cwd=checkout, check=False, capture_output=True, text=True)
 
     assert (0, "") == (done.returncode, done.stderr)
     assert "estamos comiendo pan" == done.stdout.splitlines()[0]
-    assert 3 <= len(done.stdout.splitlines())
+    assert least <= len(done.stdout.splitlines())
 
 
-def test_the_readme_s_http_runs(demo_repository, checkout):
-    """Curl and OpenAI's client get what the README says, as they stand but for the server's address."""
-    source, _ = blocks("python")
-    (commands,) = [block for block in blocks("sh") if block.startswith("curl ")]
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
+def test_a_first_page_s_http_runs(http_server, checkout, page):
+    """Curl and OpenAI's client get what the page says, as they stand but for the server's address."""
+    source, _ = blocks(page, "python")
+    (commands,) = [block for block in blocks(page, "sh") if block.startswith("curl ")]
+    for program in ([sys.executable, "-c", source], ["bash", "-e", "-c", commands]):
+        program[-1] = program[-1].replace("localhost:8000", http_server)
+        done = subprocess.run(program, cwd=checkout, check=False, capture_output=True, text=True)
+        assert (0, True) == (done.returncode, "estamos comiendo pan" in done.stdout), done.stderr
+    assert '"finish_reason":"stop"' in done.stdout
+
+
+@pytest.fixture(scope="module")
+def http_server(demo_repository):
+    """The address of calls by HTTP."""
     with ServerProcess(demo_repository, host="127.0.0.1", api_port=0) as server:
         at = server.wait_for("listening")["api"]
         server.wait_for("ready")
-        for program in ([sys.executable, "-c", source], ["bash", "-e", "-c", commands]):
-            program[-1] = program[-1].replace("localhost:8000", at)
-            done = subprocess.run(program, cwd=checkout, check=False, capture_output=True, text=True)
-            assert (0, True) == (done.returncode, "estamos comiendo pan" in done.stdout), done.stderr
-        assert '"finish_reason":"stop"' in done.stdout
+        yield at
 
 
-def blocks(language):
-    """The README's blocks of code in a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+def blocks(page, language):
+    """A page's blocks of code in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def test_any_bytes(bundles, verifying, which, data):
 def test_any_graph_is_loaded_or_refused(bundles, loading, which, data):
     """Names, shapes, types and attributes, changed. ONNX Runtime may refuse it, and should not end the process.
 
-    It does, over about one graph in a thousand (server/README.md), so this is no test for CI.
+    It does, over about one graph in a thousand (docs/bundle.md), so this is no test for CI.
     """
     directory, content = bundles[which]
     model = data.draw(mutated_message([onnx.load_from_string(content)], most=2))

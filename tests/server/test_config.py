@@ -23,7 +23,7 @@ TYPES |= {
     Path: "PATH",
     str: "TEXT",
 }
-README = Path(__file__).parents[2] / "server" / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/settings.md"
 
 
 @pytest.fixture(autouse=True)
@@ -99,13 +99,12 @@ def test_kubernetes_service_link_is_explained(monkeypatch):
 
 
 def test_the_manual_lists_exactly_the_settings():
-    """The table in server/README.md has each field's flag, variable, default and description, in order."""
+    """The table in docs/settings.md has each field's flag, variable, default and description, in order."""
     expected = []
     for name, field in ServerConfig.model_fields.items():
         default = "" if field.is_required() or field.default is None else f"`{str(field.default).lower()}`"
         expected.append(f"| `{flag_name(name)}` | `{env_name(name)}` | {default} | {field.description} |")
-    section = README.read_text().split("## Settings", 1)[1]
-    assert expected == re.findall(r"^\| `--.*$", section, re.MULTILINE)
+    assert expected == re.findall(r"^\| `--.*$", PAGE.read_text(), re.MULTILINE)
 
 
 def run(*arguments, command=(sys.executable, "-m", "weft_server"), **environment):

@@ -147,9 +147,11 @@ def test_a_model_that_is_not_there_is_told_by_its_call(fields):
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-@pytest.mark.parametrize("text", [f"So:\n{HERMES}\n{HERMES}", HERMES, "No <tool_", "No.", ""])
+@pytest.mark.parametrize(
+    "text", [f"So:\n{HERMES}\n{HERMES}", f"{HERMES} And so.", HERMES, HERMES[:-20], "No <tool_", "No.", ""]
+)
 def test_a_stream_of_calls_joins_to_the_whole_answer(text, size):
-    """Each call comes at once, with its index, id and name. What is no call comes as text."""
+    """Of a call come its index, id and name, then its arguments as they are written. What is no call comes as text."""
     deltas = [text[at : at + size] for at in range(0, len(text), size)]
     events = [generation_pb2.StreamGenerateResponse(delta={"text": each}) for each in deltas]
     final = generation_pb2.StreamGenerateResponse(final=answered(text))
@@ -159,13 +161,42 @@ def test_a_stream_of_calls_joins_to_the_whole_answer(text, size):
         _, _, (*chunks, done) = asyncio.run(client.send("POST", CHAT, ASK | {"stream": True}))
         choices = [each["choices"][0] for each in chunks]
         first, *rest = [each["delta"] for each in choices]
-        calls = [call for each in rest for call in each.get("tool_calls", [])]
+        calls = joined([call for each in rest for call in each.get("tool_calls", [])])
         content = "".join(each.get("content", "") for each in rest)
         assert ("assistant", "", "[DONE]") == (first["role"], first["content"], done)
-        assert [*range(len(calls))] == [call.pop("index") for call in calls]
         (choice,) = whole["choices"]
         assert (choice["message"]["content"] or "", choice["message"].get("tool_calls", [])) == (content, calls)
         assert choice["finish_reason"] == choices[-1]["finish_reason"]
+
+
+def joined(deltas):
+    """The calls that the deltas of a stream make, as clients join them: by their index, which goes up by one."""
+    calls = []
+    for each in deltas:
+        if "id" in each:
+            assert len(calls) == each.pop("index")
+            calls.append(each)
+        else:
+            assert {"index": len(calls) - 1} == {key: each[key] for key in each if key != "function"}
+            calls[-1]["function"]["arguments"] += each["function"]["arguments"]
+    return calls
+
+
+def test_the_arguments_of_a_call_come_as_they_are_written():
+    """Nobody waits for the end of a call to see how it begins, nor for the answer's end to see what is behind it."""
+    texts = ['<tool_call>{"name": "weather", ', '"arguments": {"ci', 'ty":"Rome', '"}}</tool_call>', " And", " so."]
+    events = [generation_pb2.StreamGenerateResponse(delta={"text": each}) for each in texts]
+    final = generation_pb2.StreamGenerateResponse(final=answered("".join(texts)))
+    client = Client(Scripted(*events, final), call_format="hermes")
+    _, _, (_, *chunks, _) = asyncio.run(client.send("POST", CHAT, ASK | {"stream": True}))
+    deltas = [each["choices"][0]["delta"] for each in chunks]
+    functions = [each["tool_calls"][0]["function"] for each in deltas[:4]]
+
+    assert [
+        {"name": "weather", "arguments": ""},
+        *({"arguments": each} for each in ('{"ci', 'ty":"Rome', '"}')),
+    ] == functions
+    assert ["And", " so.", None] == [each.get("content") for each in deltas[4:]]
 
 
 @pytest.mark.parametrize("call_format", ["", "hermes"])

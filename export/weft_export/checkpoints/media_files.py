@@ -3,13 +3,13 @@
 import wave
 from typing import BinaryIO
 
-from PIL import Image
-
 from weft_proto.bundle_rules import PICTURE_FORMATS
 
 
 def is_picture(file: BinaryIO) -> bool:
     """Whether it is a PNG, JPEG or WebP."""
+    from PIL import Image  # noqa: PLC0415 - late: `weft up` refuses without it
+
     try:
         with Image.open(file, formats=PICTURE_FORMATS):
             return True

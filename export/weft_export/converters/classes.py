@@ -16,6 +16,7 @@ _BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel).*Model|CLIPTe
 _EMBEDDERS = rf"{_BODIES}|.*ForMaskedLM|{_WRITERS_THAT_EMBED}"
 _TAKEN_BY = {
     "labels": r"CLIPModel",
+    "max_source_tokens": r"MarianMTModel|(?!Whisper|Blip).*ForConditionalGeneration",
     "label_text": r"CLIPModel",
     "pairs": r".*ForSequenceClassification",
     "pooling": _EMBEDDERS,
@@ -31,14 +32,21 @@ _FILES = {
 """Which classes answer to a file, and what is in it."""
 _TEXT_PLACES = "max_position_embeddings"
 _PLACES = {
-    "gpt2": ("n_positions", 0),
-    "whisper": ("max_target_positions", 0),
-    "blip": (f"text_config.{_TEXT_PLACES}", 0),
-    **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet"), (_TEXT_PLACES, 2)),
-    **dict.fromkeys(("bert", "distilbert", "electra", "albert", "modernbert", "deberta-v2"), (_TEXT_PLACES, 0)),
-    **dict.fromkeys(("opt", "marian", "bart", "mbart", "m2m_100", "pegasus", "clip_text_model"), (_TEXT_PLACES, 0)),
+    "gpt2": ("n_positions", 1024, 0),
+    "whisper": ("max_target_positions", 448, 0),
+    "trocr": (_TEXT_PLACES, 512, 0),
+    "blip_text_model": (_TEXT_PLACES, 512, 0),
+    "clip_text_model": (_TEXT_PLACES, 77, 0),
+    "modernbert": (_TEXT_PLACES, 8192, 0),
+    "opt": (_TEXT_PLACES, 2048, 0),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet"), (_TEXT_PLACES, 512, 2)),
+    **dict.fromkeys(("bert", "distilbert", "electra", "albert", "deberta-v2"), (_TEXT_PLACES, 512, 0)),
+    **dict.fromkeys(("marian", "bart", "mbart", "m2m_100", "pegasus"), (_TEXT_PLACES, 1024, 0)),
 }
-"""Of each model_type with a weight for each place of a text: the field with their number, and how many stay empty."""
+"""Of each model_type with a weight for each place of a text: the field with their number, how many there are without
+it, and how many stay empty."""
+_WRITTEN_BY = {"vision-encoder-decoder": ("decoder", None), "blip": ("text_config", "blip_text_model")}
+"""Of each model_type whose texts are another's: the part of its config, and the model_type there. None: it says so."""
 
 
 def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bool) -> None:
@@ -62,13 +70,17 @@ def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bo
 def check_length(config: Mapping[str, Any], options: ExportOptions) -> None:
     """Raise CheckpointError for a text that is longer than the model takes, by the model_type."""
     kind = config.get("model_type")
-    field, empty = _PLACES.get(kind, ("", 0)) if isinstance(kind, str) else ("", 0)
-    *parts, name = field.split(".")
-    for part in parts:
+    if isinstance(kind, str) and kind in _WRITTEN_BY:
+        part, named = _WRITTEN_BY[kind]
         config = inner if isinstance(inner := config.get(part), dict) else {}
-    places = config.get(name)
-    if options.max_tokens is not None and isinstance(places, int) and options.max_tokens > places - empty:
-        raise too_long("max_tokens", options.max_tokens, places - empty)
+        kind = named or config.get("model_type")
+    if not isinstance(kind, str) or kind not in _PLACES:
+        return
+    field, default, empty = _PLACES[kind]
+    places = config.get(field, default)
+    for option, chosen in (("max_tokens", options.max_tokens), ("max_source_tokens", options.max_source_tokens)):
+        if chosen is not None and isinstance(places, int) and chosen > places - empty:
+            raise too_long(option, chosen, places - empty)
 
 
 def takes_file(config: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from weft_server.checks.finding import ERROR, Finding, gigabytes
 from weft_server.config import ConfigError
-from weft_server.runtime.cuda import free_on
 from weft_server.runtime.device import devices_of
 from weft_server.runtime.memory import free_memory
 
@@ -31,5 +30,8 @@ def _free(config: ServerConfig) -> int | None:
     """Return how many bytes are free where weights go: in memory, or on the device that has most."""
     if config.device == "cpu":
         return free_memory()
-    known = [free for device in devices_of(config) if (free := free_on(device)) is not None]
+    devices = devices_of(config)
+    from weft_server.runtime.cuda import free_on  # noqa: PLC0415 - late: it needs NumPy
+
+    known = [free for device in devices if (free := free_on(device)) is not None]
     return max(known, default=None)

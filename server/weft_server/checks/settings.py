@@ -22,9 +22,7 @@ from weft_server.checks.open_files import look_at_open_files
 from weft_server.config import ENV_PREFIX, ConfigError, ServerConfig, both_names, env_name
 from weft_server.lifecycle.labels_file import read_labels, restrict
 from weft_server.runtime.cpus import cpu_quota, share_cpus
-from weft_server.runtime.cuda import free_on
 from weft_server.runtime.device import devices_of
-from weft_server.runtime.session import verify_device
 from weft_server.telemetry.metrics import Metrics
 from weft_server.telemetry.tracing import complaints, wish_of
 
@@ -89,6 +87,12 @@ def look_at_device(config: ServerConfig) -> Iterator[Finding]:
     except ConfigError as error:
         yield from (Finding(ERROR, "device", line) for line in str(error).splitlines())
         return
+    if config.device == "cpu":
+        yield Finding(OK, "device", "cpu")
+        return
+    from weft_server.runtime.cuda import free_on  # noqa: PLC0415 - late: `weft up` waits, and the CPU needs neither
+    from weft_server.runtime.session import verify_device  # noqa: PLC0415 - same
+
     for device in devices:
         try:
             verify_device(device)

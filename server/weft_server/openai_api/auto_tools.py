@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from weft_server.openai_api.text_answers import ChatAnswers
 from weft_server.openai_api.tools import shown_call
-from weft_server.openai_api.written_calls import WrittenCall
+from weft_server.preprocessing.written_calls import CallArguments, CallName, calls_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
 
     from weft_server.openai_api.api_request import ApiRequest
-    from weft_server.openai_api.written_calls import CallReader
+    from weft_server.preprocessing.written_calls import CallReader, Piece
 
 
 class AutoToolAnswers(ChatAnswers):
@@ -28,11 +28,13 @@ class AutoToolAnswers(ChatAnswers):
 
     def _whole_choice(self, index: int, output: Any) -> dict[str, Any]:
         pieces = self._pieces(output.text)
-        calls = [each for each in pieces if isinstance(each, WrittenCall)]
+        calls = calls_in(pieces)
         text = "".join(each for each in pieces if isinstance(each, str))
         message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
         if calls:
-            message["tool_calls"] = [self._shown(index, number, each) for number, each in enumerate(calls)]
+            message["tool_calls"] = [
+                shown_call(self._number(index, number), *call) for number, call in enumerate(calls)
+            ]
         return {"index": index, "message": message} | self._ended(output, len(calls))
 
     def _said(self, index: int, output: Any) -> list[dict[str, Any]]:
@@ -62,22 +64,26 @@ class AutoToolAnswers(ChatAnswers):
         end = self._end(output)
         return end | ({"finish_reason": "tool_calls"} if num_calls and end["finish_reason"] == "stop" else {})
 
-    def _pieces(self, text: str) -> list[str | WrittenCall]:
+    def _pieces(self, text: str) -> list[Piece]:
         reader = self._reader()
         return [*reader.push(text), *reader.finish()]
 
-    def _choices(self, index: int, pieces: Iterable[str | WrittenCall]) -> list[dict[str, Any]]:
-        """The choices of chunks with what was read."""
+    def _choices(self, index: int, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
+        """The choices of chunks with what was read: of a call its id and name, then its arguments in pieces."""
         choices = []
         for each in pieces:
-            if isinstance(each, str):
+            number = self._num_calls.get(index, 0)
+            if isinstance(each, CallName):
+                self._num_calls[index] = number + 1
+                call = shown_call(self._number(index, number), each.name, "")
+            elif isinstance(each, CallArguments):
+                number, call = number - 1, {"function": {"arguments": each.text}}
+            else:
                 choices.append(self._delta(index, each))
                 continue
-            number = self._num_calls.get(index, 0)
-            self._num_calls[index] = number + 1
-            calls = [{"index": number, **self._shown(index, number, each)}]
-            choices.append({"index": index, "finish_reason": None, "delta": {"tool_calls": calls}})
+            delta = {"tool_calls": [{"index": number, **call}]}
+            choices.append({"index": index, "finish_reason": None, "delta": delta})
         return choices
 
-    def _shown(self, index: int, number: int, call: WrittenCall) -> dict[str, Any]:
-        return shown_call(f"{self._http.request_id}-{index}-{number}", call.name, call.arguments)
+    def _number(self, index: int, number: int) -> str:
+        return f"{self._http.request_id}-{index}-{number}"

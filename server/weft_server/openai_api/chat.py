@@ -35,8 +35,8 @@ from weft_server.openai_api.text_requests import (
 )
 from weft_server.openai_api.tools import PARAMS as TOOL_PARAMS
 from weft_server.openai_api.tools import TOLD_PARAMS, TOOL_FIELDS, Function, ToolCallAnswers, call_of, offered_of, tell
-from weft_server.openai_api.written_calls import READERS, CallReader
 from weft_server.preprocessing.chat_template import MAX_MESSAGES
+from weft_server.preprocessing.written_calls import CallReader, reader_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,11 +192,17 @@ async def chat_completions(http: ApiRequest) -> Response:
 
 def _reader_of(call_format: str, offered: list[Function]) -> Callable[[], CallReader]:
     """Return what makes a reader of an answer's calls. Raises InvalidRequest where it is not known how they look."""
-    kind = READERS.get(call_format)
-    if kind is None:
+    names = frozenset(each.name for each in offered)
+
+    def reader() -> CallReader:
+        made = reader_of(call_format, names)
+        assert made is not None, f"there was a reader of {call_format}. This is a bug."
+        return made
+
+    if reader_of(call_format, names) is None:
         why = "must name the function, or be none: how this model writes a call of its own is not known here"
         raise InvalidRequest("tool_choice", why, "NOT_SUPPORTED")
-    return partial(kind, frozenset(each.name for each in offered))
+    return reader
 
 
 def chat_of(messages: list[ChatMessage]) -> generation_pb2.Messages:

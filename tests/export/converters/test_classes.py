@@ -27,6 +27,7 @@ OPTIONS = {
     "pairs": {"pairs": True},
     "pooling": {"pooling": "mean"},
     "truncate": {"truncate": True},
+    "max_source_tokens": {"max_source_tokens": 8},
     "truncate and pooling": {"truncate": True, "pooling": "mean"},
 }
 CLASSES = {(each.model_type, name) for each in all_converters() for name in each.architectures}
@@ -67,10 +68,19 @@ def test_a_class_answers_to_a_file_where_its_task_does():
             assert row.takes_audio == ("recording" in takes_file(config)), config
 
 
-# Their sizes stand in a part of it that has another name by its class: the converter alone reads it.
-NESTED = {"vit-gpt2", "trocr"}
-
-
+BY_PLACES = {
+    "gpt2",
+    "opt",
+    "bert",
+    "roberta",
+    "modernbert",
+    "deberta-v2",
+    "marian",
+    "whisper",
+    "vit-gpt2",
+    "trocr",
+    "blip",
+}
 BOUNDED = [*DECODERS, *CLASSIFIERS, *SEQ2SEQ, *CAPTIONERS, "whisper"]
 
 
@@ -88,8 +98,36 @@ def test_a_length_is_refused_where_the_converter_refuses_it(kind, tmp_path):
         assert f"--max-tokens 2000: the model takes {longest} tokens" == late
         convert(tmp_path, ExportOptions(max_tokens=longest), filled=False)
         check_length(config, ExportOptions(max_tokens=longest))
-    if getattr(kind, "name", "") not in NESTED:
-        assert late == refusal(lambda: check_length(config, ExportOptions(max_tokens=2000)))
+    assert late == refusal(lambda: check_length(config, ExportOptions(max_tokens=2000)))
+    if kind in SEQ2SEQ:
+        late = refusal(lambda: convert(tmp_path, ExportOptions(max_source_tokens=2000), filled=False))
+        assert late == refusal(lambda: check_length(config, ExportOptions(max_source_tokens=2000)))
+
+
+PLACES = ("n_positions", "max_position_embeddings", "max_target_positions")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [each for each in BOUNDED if getattr(each, "name", each) in BY_PLACES],
+    ids=lambda each: getattr(each, "name", each),
+)
+def test_where_a_config_does_not_say_how_many_places_there_are_both_take_the_same_number(kind, tmp_path):
+    """A field that a class has by itself may be left out of config.json."""
+    write = made_whisper if kind == "whisper" else partial(made, kind, 0)
+    write(tmp_path)
+    if kind in CAPTIONERS:
+        with_processor(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for part in (config, config.get("decoder") or config.get("text_config") or {}):
+        for name in PLACES:
+            part.pop(name, None)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    options = ExportOptions(max_tokens=100_000)
+    late = refusal(lambda: convert(tmp_path, options, filled=False))
+
+    assert late.startswith("--max-tokens 100000: the model takes ")
+    assert late == refusal(lambda: check_length(config, options))
 
 
 def refusal(check):

@@ -35,13 +35,15 @@ function columnsOf(alignment, controls) {
 }
 
 // Rows beside columns.
-function attention(alignment, targets, columns, ownTargets = true) {
+function attention(alignment, targets, columns) {
   if (!alignment || !columns) return [];
   const says = make("p", { className: "quiet", role: "status" });
   const help = alignment.gridRows ? T.answer.picture : alignment.numColumns ? T.answer.sound : T.answer.hint;
   attend(alignment, targets, columns, says);
-  const rows = ownTargets ? [make("h4", {}, T.answer.wrote), make("div", { className: "chips" }, targets)] : [];
-  return [part(T.answer.attention, hint(help), make("h4", {}, T.answer.read), columns.element, ...rows, says)];
+  const rows = [make("h4", {}, T.answer.wrote), make("div", { className: "chips" }, targets)];
+  const read = [make("h4", {}, T.answer.read), columns.element];
+  // A picture is high: its words stand above it, so that both are seen.
+  return [part(T.answer.attention, hint(help), ...(alignment.gridRows ? [...rows, says, ...read] : [...read, ...rows, says]))];
 }
 
 function* writtenText(answer, columns) {

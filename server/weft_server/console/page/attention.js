@@ -94,7 +94,7 @@ export function soundColumns(blob, url, { columnS, numColumns }) {
     loud.forEach((each, number) => {
       const column = Math.floor(number / BARS * duration / columnS), is = values?.[column] ?? 0;
       pen.globalAlpha = values ? 0.25 + 0.75 * is : 0.8;
-      pen.fillStyle = is > 0.15 ? ink.getPropertyValue("--mark") : ink.getPropertyValue("--quiet");
+      pen.fillStyle = is > 0.15 ? ink.caretColor : ink.color;
       pen.fillRect(2 * number, 60 - 56 * each, 1.4, Math.max(2, 112 * each));
     });
   };

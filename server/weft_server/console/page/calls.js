@@ -14,7 +14,8 @@ export class Refused extends Error {
     super(message);
     const debug = (type) => details.find((each) => each.type === `google.rpc.${type}`)?.debug ?? {};
     Object.assign(this, { status, code, reason: debug("ErrorInfo").reason ?? "" });
-    this.field = debug("BadRequest").fieldViolations?.[0]?.field ?? "";
+    // A stream's request is in another message.
+    this.field = (debug("BadRequest").fieldViolations?.[0]?.field ?? "").replace(/^request\./, "");
   }
 }
 

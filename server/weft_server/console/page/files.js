@@ -26,7 +26,7 @@ function fileControl(name, accept, ways, convert) {
       control.shows?.();
     } catch { [control.blob, says.textContent] = [null, T.files.unreadable]; }
   };
-  control.value = async () => control.blob ? { data: await base64(control.blob) } : undefined;
+  control.value = async () => (await control.drawn, control.blob) ? { data: await base64(control.blob) } : undefined;
   input.addEventListener("change", () => input.files[0] && control.set(input.files[0], input.files[0].name));
   box.addEventListener("dragover", (event) => { event.preventDefault(); box.classList.add("over"); });
   box.addEventListener("dragleave", () => box.classList.remove("over"));
@@ -62,7 +62,12 @@ function pad(control) {
   const canvas = make("canvas", { width: PAD, height: PAD, className: "pad", "aria-label": T.files.pad, role: "img" });
   const pen = canvas.getContext("2d");
   let color = COLORS[0], isDown = false;
-  const keep = () => canvas.toBlob((blob) => { [control.blob, control.name] = [blob, "drawing.png"]; });
+  // Whoever asks at once waits until the picture is made.
+  const keep = () => { control.drawn = new Promise((done) => canvas.toBlob((blob) => {
+    URL.revokeObjectURL(control.url);
+    [control.blob, control.name, control.url] = [blob, "drawing.png", URL.createObjectURL(blob)];
+    done();
+  })); };
   const clear = (ground) => { pen.fillStyle = ground; pen.fillRect(0, 0, PAD, PAD); keep(); };
   const at = (event) => [event.offsetX * PAD / canvas.clientWidth, event.offsetY * PAD / canvas.clientHeight];
   const line = (event) => {

@@ -17,7 +17,7 @@ export function playground(model, verbName, facts, choose, refused) {
   const answer = make("section", { className: "answer", id: "answer", "aria-label": T.answer.title, tabIndex: -1 }, make("h2", {}, T.answer.title), make("p", { className: "quiet" }, T.answer.empty));
   const run = make("button", { type: "submit", className: "main" }, verb.name === "chat" ? T.send : T.run);
   const stop = make("button", { type: "button", disabled: true }, T.stop), says = make("span", { role: "status", className: "quiet" });
-  const form = make("form", { className: "ask", "aria-label": T.verbs[verb.name], onsubmit: (event) => { event.preventDefault(); going.run(); } },
+  const form = make("form", { className: "ask", noValidate: true, "aria-label": T.verbs[verb.name], onsubmit: (event) => { event.preventDefault(); going.run(); } },
     controls.map((each) => each.element), settings.element, make("div", { className: "row" }, run, stop, says));
   form.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) going.run(); });
   const going = runner({ model, verb, controls, settings, answer, run, stop, says, facts, refused });

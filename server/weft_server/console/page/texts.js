@@ -59,7 +59,7 @@ export const T = {
     title: "Answer", empty: "The answer comes here.", attention: "Attention", read: "What it read", wrote: "What it wrote", hint: "Point at a token: what it looked at lights up. And back.",
     picture: "Point at a word: what it looked at stays bright. Point at the picture: its words light up.",
     sound: "Point at a word: its moment lights up. Click it: you hear it.", mass: (share) => `${share} of this token's attention lay there.`,
-    probabilities: "Probabilities", shade: "The darker, the surer. Click one for what else might have come.", more: "What might have come in place of",
+    probabilities: "Probabilities", shade: "The line below a token: green where it was sure, amber where not. Click one for what else might have come.", more: "What might have come in place of",
     others: "Other answers", score: "Score", label: "Label", tokens: "Tokens", spans: "Spans", cosines: "Cosines", cosinesHelp: "1: the same direction. 0: none in common.",
     total: "Sum of the logarithms", perplexity: "Perplexity", numTokens: (number) => `${number} tokens`, noSpan: "no answer", rank: "Rank", place: "Place",
     ends: { FINISH_REASON_STOP: "came to its end", FINISH_REASON_LENGTH: "cut at the most tokens", FINISH_REASON_STOP_STRING: "ended by a stop text" },

@@ -6,14 +6,14 @@ import puppeteer from "puppeteer-core";
 const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const sound = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", "--autoplay-policy=no-user-gesture-required"];
 const browser = await puppeteer.launch({ executablePath: process.argv[2], args: ["--no-sandbox", ...sound] });
-let page = null, errors = [], origins = new Set();
+let page = null, errors = [], origins = new Set(), answers = new Map();
 
 const steps = {
   // A page of its own, without what others have stored.
   open: async ({ url, width = 1280, height = 900, scheme = "light" }) => {
     await page?.close();
     page = await (await browser.createBrowserContext()).newPage();
-    [errors, origins] = [[], new Set()];
+    [errors, origins, answers] = [[], new Set(), new Map()];
     page.on("request", (request) => { if (/^https?:|^wss?:/.test(request.url())) origins.add(new URL(request.url()).origin); });
     page.on("pageerror", (error) => errors.push(error.message));
     page.on("console", (line) => { if (line.text().includes("Content Security Policy")) errors.push(line.text()); });
@@ -21,8 +21,20 @@ const steps = {
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
     await page.goto(url);
   },
+  // From now on, a path is answered with this JSON instead of by the server.
+  answer: async ({ path, json }) => {
+    if (!answers.size) {
+      await page.setRequestInterception(true);
+      page.on("request", (request) => {
+        const said = answers.get(new URL(request.url()).pathname);
+        said ? request.respond({ contentType: "application/json", body: said }) : request.continue();
+      });
+    }
+    answers.set(path, JSON.stringify(json));
+  },
+  reload: async () => { await page.reload(); },
   // Until an expression of the page is true.
-  until: async ({ is }) => { await page.waitForFunction(is, { polling: 50, timeout: 60_000 }); },
+  until: async ({ is }) => { await page.waitForFunction(is, { polling: 50, timeout: 15_000 }); },
   // What an expression of the page is.
   see: async ({ what }) => await page.evaluate(what),
   click: async ({ on }) => await page.locator(on).click(),

@@ -1,0 +1,44 @@
+"""Takes the pictures of docs/console.md, of a server of the demo models: `console_pictures.py HOST:PORT`."""
+
+import sys
+from pathlib import Path
+
+from PIL import Image
+
+from driven_page import DrivenPage
+
+ROOT = Path(__file__).parents[1]
+SCENE = ROOT / "export/checkpoints/scenes/examples/a-large-red-cross-above-a-small-yellow-circle.png"
+# Name, model and what it is asked, colors, size, and the token that is pointed at.
+PICTURES = (
+    ("light", "en-es@1/translate", "light", (1280, 860), 2),
+    ("dark", "scenes@1/caption", "dark", (1280, 940), 4),
+    ("narrow", "tags@1/tag", "light", (390, 844), 0),
+    ("wide", "commands@1/transcribe", "dark", (1920, 860), 3),
+)
+
+
+def take(page, api, name, asked, scheme, size, token):
+    """Ask, point at a token, and take the picture, in few colors."""
+    path = ROOT / "docs" / "images" / f"console-{name}.png"
+    page.open(url=f"http://{api}/#/{asked}", scheme=scheme, width=size[0], height=size[1])
+    page.until("document.querySelector('form.ask')")
+    files = {"caption": SCENE, "transcribe": ROOT / "export/checkpoints/commands/examples/eighty-eight-fifty-five.wav"}
+    if file := files.get(asked.rpartition("/")[2]):
+        page.upload(on="input[type=file]", files=[str(file)])
+        page.until("document.querySelector('.preview').firstChild")
+    page.click(on="button.main")
+    page.until("document.querySelector('.facts')")
+    if token:
+        page.hover(on=f".chips:not(.source) .chip:nth-child({token})")
+    else:
+        page.see(what="document.querySelector('#answer').scrollIntoView({block: 'start'}), scrollBy(0, -70)")
+    page.see(what="new Promise((done) => setTimeout(done, 400))")
+    page.shot(path=str(path))
+    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    with DrivenPage() as browser:
+        for each in PICTURES:
+            take(browser, sys.argv[1], *each)
