@@ -96,6 +96,18 @@ def test_a_layer_is_the_average_of_its_heads(tiny_repository, name):
     asyncio.run(run())
 
 
+def test_each_layer_and_head_is_read_by_itself(tiny_repository):
+    """The default, each layer and each head have weights of their own."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-translate" / "1") as model:
+            asked = [{}, {"layer": 0}, {"layer": 0, "head": 0}, {"layer": 0, "head": 1}]
+            answers = [await ask(model, **golden_request(model, explain=common_pb2.Explain(**each))) for each in asked]
+            assert 4 == len({matrix(answer.alignment).tobytes() for answer in answers})
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("name", EXPLAINED)
 def test_a_layer_or_head_that_is_not_there_is_refused(tiny_repository, name):
     """The field that is wrong is named with its range, before anything is computed."""
