@@ -112,7 +112,6 @@ export function soundColumns(blob, url, { columnS, numColumns }) {
     const end = () => { if (audio.currentTime >= endS) { audio.pause(); audio.removeEventListener("timeupdate", end); } };
     audio.addEventListener("timeupdate", end);
     audio.play();
-    columns.played = [startS, endS];
   };
   return columns;
 }

@@ -2,7 +2,7 @@
 
 export const T = {
   skip: "Skip to the answer",
-  nav: { models: "Models", playground: "Playground", state: "State", calls: "All calls", none: "There is no model here yet." },
+  nav: { models: "Models", calls: "All calls", none: "There is no model here yet." },
   verbs: {
     translate: "Translate", caption: "Caption", answer: "Answer", transcribe: "Transcribe", generate: "Generate", chat: "Chat",
     classify: "Classify", tag: "Tag", extract: "Extract", fill: "Fill in", embed: "Embed", score: "Score", tokenize: "Tokenize",
@@ -40,11 +40,11 @@ export const T = {
     chat: { turns: "" },
   },
   run: "Run", send: "Send", stop: "Stop", working: "Working ...", stopped: "Stopped. The slot is free.", anew: "Begin anew", you: "You", model: "Model",
-  theModels: "the model's own", all: "any",
+  theModels: "the model's own",
   settings: {
     title: "Settings", strategy: "How tokens are chosen", explain: "Attention", explainHelp: "What the model looked at. It costs one more pass.",
     scores: "Probabilities", scoresHelp: "Of each token, with the five most probable ones.", layer: "Layer", head: "Head", average: "average of all",
-    rollout: "all together", standard: "standard", none: "Default: drawn or none.", defaultIs: (value) => `Default: ${value}.`, range: (words) => `${words}.`,
+    rollout: "all together", standard: "standard", range: (words) => `${words}.`,
     strategies: { "": "as the model does", greedy: "greedy", sampling: "sampling", beams: "beam search", alternatives: "alternatives" },
     max_new_tokens: "Most tokens of the answer.", min_new_tokens: "The answer has at least this number of tokens.", num_beams: "Beginnings that are kept at each step.",
     num_outputs: "Answers that are returned.", stop: "Ends the answer. One a line, at most 4.", json_schema: "The answer is JSON that fits this JSON Schema.",
@@ -60,8 +60,8 @@ export const T = {
     picture: "Point at a word: what it looked at stays bright. Point at the picture: its words light up.",
     sound: "Point at a word: its moment lights up. Click it: you hear it.", mass: (share) => `${share} of this token's attention lay there.`,
     probabilities: "Probabilities", shade: "The line below a token: green where it was sure, amber where not. Click one for what else might have come.", more: "What might have come in place of",
-    others: "Other answers", score: "Score", label: "Label", tokens: "Tokens", spans: "Spans", cosines: "Cosines", cosinesHelp: "1: the same direction. 0: none in common.",
-    total: "Sum of the logarithms", perplexity: "Perplexity", numTokens: (number) => `${number} tokens`, noSpan: "no answer", rank: "Rank", place: "Place",
+    others: "Other answers", score: "Score", tokens: "Tokens", cosines: "Cosines", cosinesHelp: "1: the same direction. 0: none in common.",
+    total: "Sum of the logarithms", perplexity: "Perplexity", numTokens: (number) => `${number} tokens`, noSpan: "no answer",
     ends: { FINISH_REASON_STOP: "came to its end", FINISH_REASON_LENGTH: "cut at the most tokens", FINISH_REASON_STOP_STRING: "ended by a stop text" },
     timings: { queue: "waited", prefill: "read", decode: "wrote" }, tokensIn: "tokens in", tokensOut: "out", cached: "of them cached", version: "version",
     spoken: "Language", dimensions: "numbers each",
@@ -69,5 +69,5 @@ export const T = {
   code: { title: "The same call", curl: "as curl", python: "as Python", openai: "as openai", copy: "Copy", copied: "Copied", none: "OpenAI's API has no such call.",
     files: (name) => `It reads ${name} from the folder where it runs.` },
   token: { title: "Who calls?", says: "This server wants a token. It stays in this tab, and is gone with it.", wrong: "The server does not know this token.", label: "Token", use: "Use it", other: "Token" },
-  errors: { away: "The server does not answer. The page goes on when it does.", cut: "The answer broke off.", reason: "Reason", field: "Field", none: "Something went wrong:" },
+  errors: { away: "The server does not answer. The page goes on when it does.", reason: "Reason", field: "Field", none: "Something went wrong:" },
 };
