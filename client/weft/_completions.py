@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from weft._brief import Brief
 from weft._decoding import Decoding
-from weft._types import Alignment, FinishReason, ResolvedModel, Timings, TopToken, Usage
+from weft._types import Alignment, FinishReason, FunctionCall, ResolvedModel, Timings, TopToken, Usage
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -18,6 +18,7 @@ class Output(Brief):
     finish_reason: FinishReason
     score: float | None = None
     top_tokens: tuple[tuple[TopToken, ...], ...] = ()
+    calls: tuple[FunctionCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -31,6 +32,7 @@ class Completion(Brief):
     `Decoding.num_outputs`. `top_tokens` are for each produced token the most probable ones of its step, best first, if
     `num_top_tokens` was asked for. `prompt_log_probs` are those of the prompt's tokens but the first, if
     `return_prompt_scores` was. All log-probabilities are natural logarithms, under the model at temperature 1.
+    `calls` are those that the text makes of the `functions` of a chat. The text has them too.
     """
 
     text: str
@@ -48,6 +50,7 @@ class Completion(Brief):
     others: tuple[Output, ...] = ()
     top_tokens: tuple[tuple[TopToken, ...], ...] = ()
     prompt_log_probs: tuple[float, ...] = ()
+    calls: tuple[FunctionCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,20 +1,25 @@
 """What the requests of the verbs are made of; what can't be sent is refused here."""
 
+import json
 import stat
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
 from weft._decoding_message import decoding_message
 from weft._fields import fill, refusal
-from weft._types import Explain, Messages, Picture, Recording, Text
+from weft._types import Explain, Function, FunctionCall, Messages, Picture, Recording, Text
 from weft_proto.recordings import is_recording
 from weft_proto.v1 import common_pb2, generation_pb2
 
 # What the largest limit that a server can be given allows.
 MAX_FILE_BYTES = 1 << 30
+# What a message of a chat may have.
+_TURN = {"role", "content", "calls", "call_id"}
+Kind = TypeVar("Kind", Function, FunctionCall)
 
 
 def selector(
@@ -53,10 +58,35 @@ def messages_of(messages: Messages) -> generation_pb2.Messages:
     except TypeError:
         raise refusal("messages", f"must be a list of messages, not {type(messages).__name__}") from None
     for index, turn in enumerate(turns):
-        if not isinstance(turn, Mapping) or {"role", "content"} != turn.keys():
-            raise refusal(f"messages[{index}]", 'must be {"role": ..., "content": ...}')
-        fill(chat.turns.add(), f"messages[{index}].", **turn)
+        place = f"messages[{index}]"
+        if not isinstance(turn, Mapping) or not {"role", "content"} <= turn.keys() <= _TURN:
+            raise refusal(place, 'must be {"role": ..., "content": ...}, perhaps with "calls" or "call_id"')
+        message = chat.turns.add()
+        fill(message, f"{place}.", **{name: value for name, value in turn.items() if name != "calls"})
+        for number, call in enumerate(several_of(f"{place}.calls", turn.get("calls", ()), FunctionCall)):
+            fill(message.calls.add(), f"{place}.calls[{number}].", **asdict(call))
     return chat
+
+
+def tell_functions(chat: generation_pb2.Messages, functions: Iterable[Function]) -> None:
+    """Put the functions that a chat's model is told of into its messages."""
+    for index, each in enumerate(several_of("functions", functions, Function)):
+        place = f"functions[{index}]"
+        try:
+            parameters = "" if each.parameters is None else json.dumps(each.parameters, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise refusal(f"{place}.parameters", f"must be a JSON Schema: {error}") from None
+        fill(chat.functions.add(), f"{place}.", name=each.name, description=each.description, parameters=parameters)
+
+
+def several_of(field: str, given: Any, kind: type[Kind]) -> list[Kind]:
+    """Return what an option has several of."""
+    several = (
+        None if isinstance(given, str | bytes | bytearray | Mapping) or not isinstance(given, Iterable) else [*given]
+    )
+    if several is None or not all(isinstance(each, kind) for each in several):
+        raise refusal(field, f"must be a list of weft.{kind.__name__}")
+    return several
 
 
 def image_of(picture: Picture) -> common_pb2.Image:

@@ -4,14 +4,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from os import PathLike
+from typing import Any
 
 from weft._brief import Brief
 
 Text = str | Sequence[int]
 """A text, or the ids of its tokens made with the model's own tokenizer."""
 
-Messages = Iterable[Mapping[str, str]]
-"""A chat to go on with: {"role": "user", "content": "Hello"} and so on, in order. Roles are the model's to know."""
+Messages = Iterable[Mapping[str, Any]]
+"""A chat to go on with: {"role": "user", "content": "Hello"} and so on, in order. Roles are the model's to know.
+
+An answer with calls goes back with them: {"role": "assistant", "content": "", "calls": answer.calls}. What a function
+gave goes back with the call's id: {"role": "tool", "content": "rain", "call_id": call.id}.
+"""
 
 Picture = bytes | str | PathLike[str]
 """The bytes of a PNG, JPEG or WebP file, or the path of one."""
@@ -147,6 +152,30 @@ class TopToken:
     id: int
     token: str
     log_prob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that a chat's model may call. `parameters` is the JSON Schema of an object, or None: it takes none.
+
+    It is for a model whose template tells of functions: see `Model.call_format`.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call that a model has written. `id` names it, for the message with what the function gave.
+
+    `arguments` are what the model wrote. They may be no JSON, and need not fit the function's parameters.
+    """
+
+    id: str
+    name: str
+    arguments: str
 
 
 class LabelScoring(StrEnum):

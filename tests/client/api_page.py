@@ -33,11 +33,11 @@ GROUPS = {
         "AnswerOptions", "TranscribeOptions", "GenerateOptions", "ClassifyOptions", "TagOptions",
         "ExtractOptions", "FillMaskOptions", "EmbedOptions",
         "ScoreOptions", "TokenizeOptions", "DetokenizeOptions", "Decoding", "Phrase", "Greedy",
-        "Sampling", "Beams", "EarlyStopping", "Alternatives", "PhraseBias", "LengthDecay", "Explain",
+        "Sampling", "Beams", "EarlyStopping", "Alternatives", "PhraseBias", "LengthDecay", "Explain", "Function",
     ],
     "What comes out": [
         "Completion", "Translation", "Caption", "Answer", "Transcription", "Segment", "Word", "Generation", "Output",
-        "TopToken", "Classification",
+        "FunctionCall", "TopToken", "Classification",
         "LabelScore", "Tagging", "TokenLabel",
         "Span", "Extraction", "ExtractedAnswer", "FilledMasks", "FilledMask", "Filling",
         "Embeddings", "Score", "Tokenization", "Token", "Detokenization",

@@ -29,6 +29,47 @@ def test_a_chat_is_one_message_of_the_user(weft_command, server):
     assert [["user"], ["system", "user"]] == roles
 
 
+def test_a_chat_is_told_of_the_tools_of_a_file(weft_command, server, tmp_path):
+    """As OpenAI's API has them. The same file may tell how strictly, which nobody follows here."""
+    file = tmp_path / "tools.json"
+    function = {"name": "weather", "description": "Tells it.", "parameters": {"type": "object"}, "strict": True}
+    file.write_text(json.dumps([{"type": "function", "function": function}]))
+    assert (0, "b a user:\n", "") == weft_command("generate", "--chat", "a b", "--tools", str(file))
+    (told,) = server.servicer.seen[0].request.messages.functions
+    assert ("weather", "Tells it.", '{"type": "object"}') == (told.name, told.description, told.parameters)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[7]",
+        "[" * 100_000,
+        '[{"type": "function"}]',
+        '[{"type": "code", "function": {"name": "a"}}]',
+        '[{"type": "function", "function": {"description": "a"}}]',
+        '[{"type": "function", "function": {"name": "a", "arguments": {}}}]',
+        '[{"type": "function", "function": {"name": "a", "parameters": []}}]',
+        '[{"type": "function", "function": {"name": 7}}]',
+    ],
+)
+def test_a_file_that_has_no_tools_is_refused(weft_command, server, tmp_path, text):
+    """In one line, and nothing is sent."""
+    file = tmp_path / "tools.json"
+    file.write_text(text)
+    code, out, error = weft_command("generate", "--chat", "a", "--tools", str(file))
+    assert (2, "", []) == (code, out, server.servicer.seen)
+    assert 1 == error.count("\n")
+
+
+def test_tools_are_for_a_chat_and_of_a_file(weft_command, server, tmp_path):
+    """A prompt has none, and what is not there cannot be read."""
+    for arguments in (("a",), ("--chat", "a")):
+        code, _, error = weft_command("generate", *arguments, "--tools", str(tmp_path / "none.json"))
+        assert (2, True, []) == (code, "--tools" in error, server.servicer.seen)
+
+
 def test_a_long_text_is_split_if_asked(weft_command, server):
     """--split asks for it; without it nothing is."""
     for flags in ([], ["--split"], ["--split", "--stream"]):

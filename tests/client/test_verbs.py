@@ -161,6 +161,54 @@ def test_tokens_are_read_whole(client, server):
     assert weft.ResolvedModel("m", 1) == answer.model == back.model
 
 
+WEATHER = weft.Function("weather", "Tells it.", {"type": "object"})
+CHAT = [{"role": "user", "content": "hi"}]
+
+
+def test_functions_calls_and_results_are_carried(client, server):
+    """What the model is told of, what it called, and what that gave, each in its field."""
+    call = weft.FunctionCall("c1", "weather", "{}")
+    said = {"role": "assistant", "content": "", "calls": (call,)}
+    told = {"role": "tool", "content": "rain", "call_id": call.id}
+    client.generate(messages=[*CHAT, said, told], functions=[WEATHER, weft.Function("now")], model="m")
+
+    messages = server.servicer.seen[0].request.messages
+    functions = [(each.name, each.description, each.parameters) for each in messages.functions]
+    assert [("weather", "Tells it.", '{"type": "object"}'), ("now", "", "")] == functions
+    _, asked, result = messages.turns
+    assert [("c1", "weather", "{}")] == [(each.id, each.name, each.arguments) for each in asked.calls]
+    assert ("tool", "rain", "c1") == (result.role, result.content, result.call_id)
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"functions": WEATHER}, "functions"),
+        ({"functions": "weather"}, "functions"),
+        ({"functions": [{"name": "weather"}]}, "functions"),
+        ({"functions": [weft.Function(7)]}, "functions[0].name"),
+        ({"functions": [weft.Function("a", "\ud800")]}, "functions[0].description"),
+        ({"functions": [weft.Function("a", "", {"maximum": float("nan")})]}, "functions[0].parameters"),
+        ({"functions": [weft.Function("a", "", {"of": {1, 2}})]}, "functions[0].parameters"),
+        ({"messages": [CHAT[0] | {"calls": [{"name": "a"}]}]}, "messages[0].calls"),
+        ({"messages": [CHAT[0] | {"tool_calls": []}]}, "messages[0]"),
+        ({"messages": [CHAT[0] | {"call_id": 7}]}, "messages[0].call_id"),
+    ],
+)
+def test_functions_that_cannot_be_sent_are_refused_by_name(client, server, options, field):
+    """Nothing is sent for a wrong type, or for what is no JSON."""
+    with pytest.raises(weft.InvalidRequest) as refused:
+        client.generate(**{"messages": CHAT} | options, model="m")
+    assert ([field], []) == ([each.field for each in refused.value.field_violations], server.servicer.seen)
+
+
+def test_functions_are_for_a_chat(client, server):
+    """A prompt tells a model of none."""
+    with pytest.raises(weft.InvalidRequest, match="functions"):
+        client.generate("a", functions=[WEATHER])
+    assert not server.servicer.seen
+
+
 @pytest.mark.parametrize(
     ("verb", "args", "options"),
     [

@@ -1,7 +1,9 @@
 """The `openai` client against a real server: what it asks for, what it is told, and how often it tries again."""
 
+import asyncio
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import openai
@@ -157,6 +159,49 @@ def test_a_function_is_called_by_the_model(client):
         model="caller", messages=messages, tools=tools, tool_choice="none", **only
     ).choices[0]
     assert (f"So:\n{call}\n{call}", "stop") == (plain.message.content, plain.finish_reason)
+
+
+def test_the_sdk_has_the_calls_that_openais_client_has(server, client, typed):
+    """By gRPC as by HTTP: whole and streamed, of each answer, blocking and in asyncio; and they go back as messages."""
+    call = '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
+    decoding = weft.Decoding(max_new_tokens=200, choices=(f"So:\n{call}\n{call}",))
+    ask = {
+        "messages": [{"role": "user", "content": PROMPT}],
+        "functions": [weft.Function("weather")],
+        "model": "caller",
+    }
+    answer = typed.generate(**ask, decoding=decoding, request_id="r")
+    assert (f"So:\n{call}\n{call}", "hermes") == (answer.text, typed.get_model("caller").call_format)
+    rome = [weft.FunctionCall(f"call-r-0-{number}", "weather", '{"city": "Rome"}') for number in (0, 1)]
+    assert rome == list(answer.calls)
+    with typed.stream_generate(**ask, decoding=decoding, request_id="r") as stream:
+        assert answer.text == "".join(stream)
+    assert answer.calls == stream.result.calls
+    several = typed.generate(**ask, decoding=replace(decoding, strategy=weft.Sampling(seed=1), num_outputs=2))
+    assert [2, 2] == [len(each.calls) for each in (several, *several.others)]
+
+    async def asked():
+        async with weft.AsyncClient(server.target) as asynchronous:
+            return await asynchronous.generate(**ask, decoding=decoding, request_id="r")
+
+    assert answer.calls == asyncio.run(asked()).calls
+    by_http = client.chat.completions.create(
+        model="caller",
+        messages=ask["messages"],
+        tools=[{"type": "function", "function": {"name": "weather"}}],
+        max_tokens=200,
+        extra_body={"choice": [answer.text]},
+    )
+    theirs = [(each.function.name, each.function.arguments) for each in by_http.choices[0].message.tool_calls]
+    assert theirs == [(each.name, each.arguments) for each in answer.calls]
+    untold = typed.generate(messages=ask["messages"], model="caller", decoding=decoding)
+    assert (answer.text, ()) == (untold.text, untold.calls)
+    back = [
+        *ask["messages"],
+        {"role": "assistant", "content": "So:", "calls": answer.calls},
+        {"role": "tool", "content": "rain", "call_id": answer.calls[0].id},
+    ]
+    assert typed.generate(**ask | {"messages": back}, decoding=weft.Decoding(max_new_tokens=2)).usage.output_tokens
 
 
 def test_an_error_is_typed(client):

@@ -83,6 +83,10 @@ SERVER = {
     "preprocessing/sentences.py _ORDINAL": ("fullmatch", run("1")),
     "preprocessing/image_file.py _JPEG_MARKER": ("search", run("ÿ"), run("ÿ\0")),
     "preprocessing/chat_functions.py _NAME": ("fullmatch", run("a"), run("a", end="!")),
+    "preprocessing/written_calls.py _HERMES": ("match", run(" "), run(" ", "<tool_call>"), run(" ", "<tool_call>{"),
+        run("a", '<tool_call>{"name": "'), run("\\", '<tool_call>{"name":"'), run(" ", '<tool_call>{"name":"a",')),
+    "preprocessing/written_calls.py _LLAMA3": ("match", run(" "), run(" ", "{"), run("a", '{"name": "'),
+        run("\\", '{"name": "'), run(" ", '{"name": "a"'), run(" ", '{"name": "a", "parameters"')),
 }  # fmt: skip
 PROTO = {
     "offsets.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각"), run("\r")),
@@ -175,6 +179,8 @@ OURS = {
     "export/weft_recipes/texts/docstrings.py pattern",
     "export/weft_recipes/texts/rules.py '[aeiou]'",
     r"export/weft_recipes/text_to_text.py f'\\s*[{mark}]\\s*'",
+    # Over what OpenTelemetry says of variables of whoever starts the server.
+    r"server/weft_server/telemetry/tracing.py f'(?<!\\w){re.escape(value)}(?!\\w)'",
     # Over the contracts that the server brings, and over its page.
     "server/weft_server/api/contract_comments.py _COMMENT",
     "server/weft_server/api/contract_comments.py _BLOCK",

@@ -8,7 +8,7 @@ from jinja2.exceptions import TemplateError
 
 import tokenizer_kinds
 from chat_templates import TEMPLATES, WITH_TOOLS
-from weft_proto.v1 import bundle_pb2, generation_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2, generation_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.chat_template import Chat
 from weft_server.preprocessing.wanted import Wanted
@@ -46,7 +46,7 @@ def messages_of(turns, functions):
     messages = generation_pb2.Messages()
     for turn in turns:
         calls = [
-            generation_pb2.FunctionCall(id=id_, name=name, arguments=json.dumps(arguments))
+            common_pb2.FunctionCall(id=id_, name=name, arguments=json.dumps(arguments))
             for id_, name, arguments in turn.get("tool_calls", ())
         ]
         call_id = turn.get("tool_call_id", "")

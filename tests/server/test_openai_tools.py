@@ -72,7 +72,11 @@ def test_the_arguments_stream():
         _, _, events = asyncio.run(Client(Scripted(*given)).send("POST", CHAT, body))
         chunks = [each["choices"][0] for each in events if each != "[DONE]"]
         first, *pieces = [each["delta"]["tool_calls"][0] for each in chunks if each["delta"]]
-        assert ("call-r1-0", "weather", "") == (first["id"], first["function"]["name"], first["function"]["arguments"])
+        assert ("call-r1-0-0", "weather", "") == (
+            first["id"],
+            first["function"]["name"],
+            first["function"]["arguments"],
+        )
         assert '{"city":"Rome"}' == "".join(each["function"]["arguments"] for each in pieces)
         assert {0} == {each["index"] for each in (first, *pieces)}
         assert "stop" == chunks[-1]["finish_reason"]

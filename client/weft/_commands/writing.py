@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from weft import _show as show
+from weft._commands.tools import functions_of
 from weft._files.kind import TEXT, Kind
 from weft._files.options import Files
 from weft._options import CacheSalt, Language, PicturePath, RecordingPath, SourceText, TextRequest, read_argument
@@ -127,6 +128,15 @@ def generate(
     system: Annotated[
         str | None, typer.Option("--system", metavar="TEXT", help="With --chat: what the model shall keep to.")
     ] = None,
+    tools: Annotated[
+        Path | None,
+        typer.Option(
+            "--tools",
+            metavar="FILE",
+            show_default=False,
+            help="With --chat: a JSON file with what the model may call, as OpenAI's `tools`. --json has its calls.",
+        ),
+    ] = None,
     prompt_scores: Annotated[
         bool, typer.Option("--prompt-scores", help="Say how probable the prompt is. In --json of each token.")
     ] = False,
@@ -138,6 +148,10 @@ def generate(
     asked: dict[str, Any] = {**request.options(), "return_prompt_scores": prompt_scores, "cache_salt": cache_salt}
     if system is not None and chat is None:
         raise InvalidRequest("--system needs --chat")
+    if tools is not None:
+        if chat is None:
+            raise InvalidRequest("--tools needs --chat")
+        asked["functions"] = functions_of(tools)
     if files.is_asked({"a text to continue": prompt, "--chat with a message": chat}):
         _write_lines(files, request, "generate", asked, **{"--prompt-scores": prompt_scores})
         return

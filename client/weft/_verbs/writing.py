@@ -1,11 +1,12 @@
 """The verbs whose answer is text: `translate`, `caption`, `answer`, `transcribe` and `generate`."""
 
+from collections.abc import Iterable
 from typing import Unpack
 
 from weft._answers import completion
 from weft._completions import Answer, Caption, Generation, Transcription, Translation
-from weft._requests import audio_of, fill_options, fill_text, image_of, messages_of, two_of
-from weft._types import Messages, Picture, Recording, Text
+from weft._requests import audio_of, fill_options, fill_text, image_of, messages_of, tell_functions, two_of
+from weft._types import Function, Messages, Picture, Recording, Text
 from weft._verbs.options import WritingOptions
 from weft._verbs.verb import WritingVerb
 from weft.exceptions import InvalidRequest
@@ -37,11 +38,13 @@ class GenerateOptions(WritingOptions, total=False):
     """What a continuation takes besides.
 
     `return_prompt_scores` asks for the log-probability of the prompt's tokens, at the cost of one more pass over it.
-    `cache_salt` keeps the server's prefix cache to requests that have the same one.
+    `cache_salt` keeps the server's prefix cache to requests that have the same one. `functions` are those that the
+    model of `messages` may call: `Completion.calls` are the calls that it wrote.
     """
 
     return_prompt_scores: bool
     cache_salt: str
+    functions: Iterable[Function]
 
 
 class TranslateOptions(WritingOptions, total=False):
@@ -101,10 +104,14 @@ def generate_request(
     message = generation_pb2.GenerateRequest()
     if (prompt is None) == (messages is None):
         raise InvalidRequest("give either a prompt or messages to go on with", reason="WRONG_INPUT_KIND")
+    functions = options.pop("functions", None)
     if messages is not None:
         message.messages.CopyFrom(messages_of(messages))
+        tell_functions(message.messages, functions or ())
     elif prompt is not None:
         fill_text(message, prompt)
+        if functions is not None:
+            raise InvalidRequest("functions are for messages, not for a prompt", reason="WRONG_INPUT_KIND")
     fill_options(message, {**options})
     return message
 

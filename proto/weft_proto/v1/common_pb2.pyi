@@ -1046,6 +1046,7 @@ class Completion(_message.Message):
     TOP_TOKENS_FIELD_NUMBER: _builtins.int
     OTHERS_FIELD_NUMBER: _builtins.int
     PROMPT_LOG_PROBS_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is the produced text without special tokens."""
     finish_reason: Global___FinishReason.ValueType
@@ -1106,6 +1107,10 @@ class Completion(_message.Message):
         temperature 1. Empty unless GenerateRequest.return_prompt_scores is set.
         """
 
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___FunctionCall]:
+        """calls are those that the text makes of Messages.functions, in order; empty where Model.call_format is. The text has them too."""
+
     def __init__(
         self,
         *,
@@ -1123,16 +1128,49 @@ class Completion(_message.Message):
         top_tokens: _abc.Iterable[Global___TopTokens] | None = ...,
         others: _abc.Iterable[Global___Output] | None = ...,
         prompt_log_probs: _abc.Iterable[_builtins.float] | None = ...,
+        calls: _abc.Iterable[Global___FunctionCall] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "decoding", b"decoding", "model", b"model", "score", b"score", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "decoding", b"decoding", "finish_reason", b"finish_reason", "model", b"model", "others", b"others", "prompt_log_probs", b"prompt_log_probs", "request_id", b"request_id", "score", b"score", "text", b"text", "timings", b"timings", "token_ids", b"token_ids", "token_log_probs", b"token_log_probs", "tokens", b"tokens", "top_tokens", b"top_tokens", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "calls", b"calls", "decoding", b"decoding", "finish_reason", b"finish_reason", "model", b"model", "others", b"others", "prompt_log_probs", b"prompt_log_probs", "request_id", b"request_id", "score", b"score", "text", b"text", "timings", b"timings", "token_ids", b"token_ids", "token_log_probs", b"token_log_probs", "tokens", b"tokens", "top_tokens", b"top_tokens", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
     _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
 
 Global___Completion: _TypeAlias = Completion  # noqa: Y015
+
+@_typing.final
+class FunctionCall(_message.Message):
+    """FunctionCall is a call that a model has written."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """id names the call, for the message with its result; at most 128 characters, may be empty. An answer's calls have one each."""
+    name: _builtins.str
+    """name is that of the function. Required."""
+    arguments: _builtins.str
+    """arguments is a JSON object as text, at most 65,536 bytes; empty: there are none. In an answer it is what the model wrote: it may
+    be no JSON, and where finish_reason is LENGTH it may be cut off.
+    """
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        arguments: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "id", b"id", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FunctionCall: _TypeAlias = FunctionCall  # noqa: Y015
 
 @_typing.final
 class TopTokens(_message.Message):
@@ -1183,6 +1221,7 @@ class Output(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     TOP_TOKENS_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is the produced text without special tokens."""
     finish_reason: Global___FinishReason.ValueType
@@ -1205,6 +1244,10 @@ class Output(_message.Message):
     def top_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopTokens]:
         """top_tokens are parallel to token_ids. Empty unless the request's num_top_tokens is set."""
 
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___FunctionCall]:
+        """calls are those that this text makes."""
+
     def __init__(
         self,
         *,
@@ -1215,10 +1258,11 @@ class Output(_message.Message):
         tokens: _abc.Iterable[_builtins.str] | None = ...,
         score: _builtins.float | None = ...,
         top_tokens: _abc.Iterable[Global___TopTokens] | None = ...,
+        calls: _abc.Iterable[Global___FunctionCall] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "finish_reason", b"finish_reason", "score", b"score", "text", b"text", "token_ids", b"token_ids", "token_log_probs", b"token_log_probs", "tokens", b"tokens", "top_tokens", b"top_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "calls", b"calls", "finish_reason", b"finish_reason", "score", b"score", "text", b"text", "token_ids", b"token_ids", "token_log_probs", b"token_log_probs", "tokens", b"tokens", "top_tokens", b"top_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
     _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015

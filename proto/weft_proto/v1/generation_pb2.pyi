@@ -38,7 +38,7 @@ class Message(_message.Message):
     call_id: _builtins.str
     """call_id is that of the call whose result this message is; at most 128 characters, empty unless its role says so."""
     @_builtins.property
-    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___FunctionCall]:
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.FunctionCall]:
         """calls are those of functions that this message made, at most 128; empty unless a model made it. They are for a template that
         reads `tool_calls`.
         """
@@ -48,7 +48,7 @@ class Message(_message.Message):
         *,
         role: _builtins.str = ...,
         content: _builtins.str = ...,
-        calls: _abc.Iterable[Global___FunctionCall] | None = ...,
+        calls: _abc.Iterable[_common_pb2.FunctionCall] | None = ...,
         call_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -90,36 +90,6 @@ class Function(_message.Message):
 Global___Function: _TypeAlias = Function  # noqa: Y015
 
 @_typing.final
-class FunctionCall(_message.Message):
-    """FunctionCall is a call that a model has written."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    ARGUMENTS_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
-    """id names the call, for the message with its result; at most 128 characters, may be empty."""
-    name: _builtins.str
-    """name is that of the function. Required."""
-    arguments: _builtins.str
-    """arguments is a JSON object as text, at most 65,536 bytes; empty: there are none."""
-    def __init__(
-        self,
-        *,
-        id: _builtins.str = ...,
-        name: _builtins.str = ...,
-        arguments: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "id", b"id", "name", b"name"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___FunctionCall: _TypeAlias = FunctionCall  # noqa: Y015
-
-@_typing.final
 class Messages(_message.Message):
     """Messages is a chat that the model shall go on with."""
 
@@ -136,7 +106,7 @@ class Messages(_message.Message):
     @_builtins.property
     def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Function]:
         """functions are those that the model is told of, at most 128, no name twice. They are for a template that reads `tools`. How an
-        answer writes a call, Model.call_format says.
+        answer writes a call, Model.call_format says; Completion.calls has those that it made.
         """
 
     def __init__(

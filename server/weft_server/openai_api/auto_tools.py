@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft_server.openai_api.text_answers import ChatAnswers
 from weft_server.openai_api.tools import shown_call
-from weft_server.preprocessing.written_calls import CallArguments, CallName, calls_in
+from weft_server.preprocessing.written_calls import CallArguments, CallName, call_id, calls_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
@@ -32,9 +32,7 @@ class AutoToolAnswers(ChatAnswers):
         text = "".join(each for each in pieces if isinstance(each, str))
         message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
         if calls:
-            message["tool_calls"] = [
-                shown_call(self._number(index, number), *call) for number, call in enumerate(calls)
-            ]
+            message["tool_calls"] = [shown_call(self._id_of(index, number), *call) for number, call in enumerate(calls)]
         return {"index": index, "message": message} | self._ended(output, len(calls))
 
     def _said(self, index: int, output: Any) -> list[dict[str, Any]]:
@@ -75,7 +73,7 @@ class AutoToolAnswers(ChatAnswers):
             number = self._num_calls.get(index, 0)
             if isinstance(each, CallName):
                 self._num_calls[index] = number + 1
-                call = shown_call(self._number(index, number), each.name, "")
+                call = shown_call(self._id_of(index, number), each.name, "")
             elif isinstance(each, CallArguments):
                 number, call = number - 1, {"function": {"arguments": each.text}}
             else:
@@ -85,5 +83,5 @@ class AutoToolAnswers(ChatAnswers):
             choices.append({"index": index, "finish_reason": None, "delta": delta})
         return choices
 
-    def _number(self, index: int, number: int) -> str:
-        return f"{self._http.request_id}-{index}-{number}"
+    def _id_of(self, index: int, number: int) -> str:
+        return call_id(self._http.request_id, index, number)

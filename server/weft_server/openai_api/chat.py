@@ -217,7 +217,7 @@ def chat_of(messages: list[ChatMessage]) -> generation_pb2.Messages:
             why = "is a picture, and the model takes none"
             raise InvalidRequest(f"messages[{index}].content", why, "WRONG_INPUT_KIND")
         calls = [
-            generation_pb2.FunctionCall(id=each.id, name=each.function.name, arguments=each.function.arguments)
+            common_pb2.FunctionCall(id=each.id, name=each.function.name, arguments=each.function.arguments)
             for each in message.tool_calls or ()
         ]
         role, call_id = _ROLES.get(message.role, message.role), message.tool_call_id or ""

@@ -12,6 +12,7 @@ import msgspec
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.fields import Field
 from weft_server.openai_api.text_answers import ChatAnswers
+from weft_server.preprocessing.written_calls import call_id
 from weft_server.structured_output.grammars import MAX_BYTES
 
 if TYPE_CHECKING:
@@ -166,9 +167,9 @@ class ToolCallAnswers(ChatAnswers):
         return end | ({"finish_reason": self._call.finish_reason} if end["finish_reason"] == "stop" else {})
 
     def _named(self, index: int, arguments: str) -> dict[str, Any]:
-        return shown_call(f"{self._http.request_id}-{index}", self._call.name, arguments)
+        return shown_call(call_id(self._http.request_id, index, 0), self._call.name, arguments)
 
 
-def shown_call(number: str, name: str, arguments: str) -> dict[str, Any]:
+def shown_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
     """Return an entry of `tool_calls`."""
-    return {"id": f"call-{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}

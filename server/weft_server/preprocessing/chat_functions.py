@@ -12,7 +12,7 @@ from weft_server.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft_proto.v1 import generation_pb2
+    from weft_proto.v1 import common_pb2, generation_pb2
 
 # Of one request, and of calls of one message.
 MAX_FUNCTIONS = 128
@@ -42,7 +42,7 @@ def tools_of(functions: Sequence[generation_pb2.Function], field: str) -> list[d
     return tools
 
 
-def calls_of(calls: Sequence[generation_pb2.FunctionCall], field: str) -> list[dict[str, Any]]:
+def calls_of(calls: Sequence[common_pb2.FunctionCall], field: str) -> list[dict[str, Any]]:
     """Return `tool_calls` of a message. Raises InvalidRequest."""
     _check_count(len(calls), field)
     given = []

@@ -39,14 +39,24 @@ Piece: TypeAlias = str | CallName | CallArguments
 
 
 class _Form(NamedTuple):
-    """How calls look: what stands around one, and the name of its arguments. Without marks an answer is one call."""
+    """How calls look. Without marks around them an answer is one call.
+
+    `beginning` is a call up to the brace that opens its arguments, and its name is a group.
+    """
 
     begin: str
     end: str
     arguments: str
+    beginning: re.Pattern[str]
 
 
-_FORMS = {"hermes": _Form("<tool_call>", "</tool_call>", "arguments"), "llama3": _Form("", "", "parameters")}
+# A function's name has 64 characters at most.
+_HERMES = re.compile(r'\s*<tool_call>\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.){1,64}")\s*,\s*"arguments"\s*:\s*(?=\{)')
+_LLAMA3 = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.){1,64}")\s*,\s*"parameters"\s*:\s*(?=\{)')
+_FORMS = {
+    "hermes": _Form("<tool_call>", "</tool_call>", "arguments", _HERMES),
+    "llama3": _Form("", "", "parameters", _LLAMA3),
+}
 
 
 def reader_of(call_format: str, names: Collection[str]) -> CallReader | None:
@@ -69,6 +79,11 @@ def calls_in(pieces: Iterable[Piece]) -> list[WrittenCall]:
     return [WrittenCall(name, "".join(arguments)) for name, arguments in calls]
 
 
+def call_id(request_id: str, rank: int, number: int) -> str:
+    """Return what names a call: of which answer of a request, and which call of that it is."""
+    return f"call-{request_id}-{rank}-{number}"
+
+
 class CallReader:
     """Takes the text of one answer. All texts and calls that it gives are those of the answer, in its order.
 
@@ -84,9 +99,6 @@ class CallReader:
         self._left: list[str] = []
         # What looks at what is held: it takes something away, lets another look, or waits.
         self._state = self._text if form.begin else self._head
-        # Where a call begins, up to the brace that opens its arguments. The name is a group.
-        name = r'"name"\s*:\s*("(?:[^"\\]|\\.)*")'
-        self._beginning = re.compile(rf'\s*{form.begin}\s*\{{\s*{name}\s*,\s*"{form.arguments}"\s*:\s*(?=\{{)')
 
     def push(self, text: str) -> Iterator[Piece]:
         """Take a piece. Yields what no later piece can change."""
@@ -118,7 +130,7 @@ class CallReader:
 
     def _head(self, *, is_end: bool) -> Iterator[Piece]:
         start = len(self._held) - len(self._held.lstrip()) + len(self._form.begin)
-        if begins := self._beginning.match(self._held):
+        if begins := self._form.beginning.match(self._held):
             name = _string(begins[1])
             if name in self._names:
                 self._held, self._state = self._held[begins.end() :], self._arguments

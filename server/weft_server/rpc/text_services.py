@@ -12,6 +12,7 @@ from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.preprocessing.inputs import InputPart
+from weft_server.preprocessing.written_calls import call_id, calls_in, reader_of
 from weft_server.requests.generate import Completed, complete, finishing, input_of
 from weft_server.requests.score import prompt_log_probs, prompt_scorer
 from weft_server.requests.segments import SENTENCES, WINDOWS, Cut, complete_parts
@@ -234,6 +235,16 @@ class GenerationServicer(TextServicer):
             why = f"are not taken by the model {model.name!r}, which has no chat template: give text or token_ids"
             raise InvalidRequest("messages", why, "WRONG_INPUT_KIND")
         return _read_text(model, request, "prompt", "text, token_ids or messages", frame)
+
+    def _complete(self, answer: Any, model: Model, event: Completed, request: Any) -> None:  # noqa: ARG002 - as above
+        if not request.messages.functions:
+            return
+        names = frozenset(each.name for each in request.messages.functions)
+        for rank, output in enumerate((answer.completion, *answer.completion.others)):
+            reader = reader_of(model.reader.call_format, names)
+            calls = calls_in((*reader.push(output.text), *reader.finish())) if reader else ()
+            for number, call in enumerate(calls):
+                output.calls.add(id=call_id(answer.completion.request_id, rank, number), **call._asdict())
 
 
 def _read_text(model: Model, request: Any, oneof: str, kinds: str, frame: Frame) -> Read:
