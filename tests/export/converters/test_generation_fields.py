@@ -112,6 +112,9 @@ def new_tokens(directory, model, rows):
 # Keys that say which tokens are written: of rules, of bans, of lengths and of ends.
 SERVED = ("begin_suppress_tokens", "exponential_decay_length_penalty", "max_new_tokens", "min_new_tokens",
           "no_repeat_ngram_size", "repetition_penalty", "sequence_bias", "suppress_tokens")  # fmt: skip
+# Keys that say how a search goes.
+SEARCHED = ("early_stopping", "length_penalty", "no_repeat_ngram_size", "num_beams", "num_return_sequences",
+            "repetition_penalty")  # fmt: skip
 
 
 class Server:
@@ -149,20 +152,31 @@ class Server:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", ["bart", "t5"])
-def test_an_answer_is_what_generate_writes_by_the_same_file(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "strategy", "keys"),
+    [
+        ("bart", {}, SERVED),
+        ("t5", {}, SERVED),
+        ("marian", {}, SERVED),
+        ("llama", {}, SERVED),
+        ("bart", {"num_beams": 3}, SEARCHED),
+        ("llama", {"num_beams": 3}, SEARCHED),
+    ],
+    ids=str,
+)
+def test_an_answer_is_what_generate_writes_by_the_same_file(name, strategy, keys, tmp_path):
     """Whatever value a key has: tokens are served as generate() writes them, or a note tells, or it is refused."""
     directory = tmp_path / "model"
     model = made(KINDS[name], 1, directory)
     path = directory / "generation_config.json"
-    base = json.loads(path.read_text()) | {"max_new_tokens": NEW_TOKENS, "forced_eos_token_id": None}
+    base = json.loads(path.read_text()) | {"max_new_tokens": NEW_TOKENS, "forced_eos_token_id": None, **strategy}
     rows = token_rows(model.config.vocab_size, (4, 7), 1)
     model.generation_config = transformers.GenerationConfig()
     path.write_text(json.dumps(base))
     server = Server(directory, tmp_path)
     told = server.read()[1]
     faults, compared = [], 0
-    for key in SERVED:
+    for key in keys:
         for value in (*others(key, base.get(key)), *MORE.get(key, ())):
             given = {other: each for other, each in base.items() if other != key}
             given |= {} if value is ABSENT else {key: value}
@@ -178,4 +192,4 @@ def test_an_answer_is_what_generate_writes_by_the_same_file(name, tmp_path):
             if expected != (found := server.answers(checkpoint, rows)):
                 faults.append((key, value, expected, found))
     assert [] == faults
-    assert compared >= len(SERVED)
+    assert compared >= len(keys)
