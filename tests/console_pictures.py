@@ -1,6 +1,10 @@
 """Takes the pictures of docs/console.md, of a server of the demo models: `console_pictures.py HOST:PORT`."""
 
+import json
 import sys
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from PIL import Image
@@ -38,7 +42,31 @@ def take(page, api, name, asked, scheme, size, token):
     Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
+def take_state(page, api):
+    """The state, while two models are asked."""
+    path = ROOT / "docs" / "images" / "console-state.png"
+    page.open(url=f"http://{api}/#/state", scheme="light", width=1280, height=640)
+    calls = {"en-es": ("TranslationService/Translate", {"text": "the old women are not buying cheap apples"}),
+             "pydocs": ("GenerationService/Generate", {"text": "Return a list of"})}  # fmt: skip
+    ends = time.monotonic() + 12
+
+    def ask(name):
+        call, body = calls[name]
+        request = urllib.request.Request(f"http://{api}/weft.v1.{call}", json.dumps(body).encode())
+        request.add_header("content-type", "application/json")
+        while time.monotonic() < ends:
+            urllib.request.urlopen(request).read()
+
+    with ThreadPoolExecutor(8) as pool:
+        asked = pool.map(ask, [*calls] * 4)
+        page.see(what="new Promise((done) => setTimeout(done, 9000))")
+        page.shot(path=str(path))
+        list(asked)
+    Image.open(path).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
 if __name__ == "__main__":
     with DrivenPage() as browser:
+        take_state(browser, sys.argv[1])
         for each in PICTURES:
             take(browser, sys.argv[1], *each)

@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -25,7 +25,7 @@ from weft_server.calls.call_gate import CallGate
 from weft_server.config import ConfigError
 from weft_server.console.console_routes import console_routes
 from weft_server.errors import Draining
-from weft_server.http.endpoints import Endpoints
+from weft_server.http.endpoints import Endpoints, PageRequest, PageResponse
 from weft_server.http.http_server import HttpServer
 from weft_server.lifecycle.labels_file import read_labels, restrict
 from weft_server.lifecycle.lifecycle import Lifecycle
@@ -55,6 +55,8 @@ from weft_server.telemetry.tracing import open_tracing
 from weft_server.transport.traffic import MAX_OPEN_CALLS, WATCHES_PER_CONNECTION, Traffic
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from weft_server.calls.call_spans import CallSpans
     from weft_server.config import ServerConfig
     from weft_server.process.shutdown import Shutdown
@@ -112,6 +114,7 @@ class App:
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
         self.traffic.places.watching = lambda: self.health.watchers
         self.metrics.traffic = lambda: self.traffic.figures() | {"health_watches": self.health.num_watches}
+        self.pages = Endpoints(self.metrics, self.why_not_live, self.why_not_ready, self.access)
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self._interceptor(self.gate), self.health, self.credentials)
         self.api = self._api_server() if config.api_port is not None else None
@@ -353,18 +356,20 @@ class App:
         calls = (*connect_routes(SERVICES, most), *openai_routes(self.models, most, config.max_queued_requests))
         routes = with_docs(calls, refuse_path)
         if config.console:
-            routes += tuple(console_routes(refuse_path, lambda: self.grpc.port))
+            routes += tuple(console_routes(refuse_path, lambda: self.grpc.port, self._metrics_for))
         answers = behaviours(self.models, config)
         return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_path)
 
     def _interceptor(self, gate: CallGate) -> Interceptor:
         return Interceptor(gate, self.access, self.config.max_request_bytes)
 
+    def _metrics_for(self, authorization: Sequence[str], certificate: Mapping[str, Any] | None) -> PageResponse:
+        return self.pages.get("/metrics", PageRequest("", authorization, certificate))
+
     def _http_server(self) -> HttpServer:
         host, port = self.config.host, self.config.http_port
         try:
-            pages = Endpoints(self.metrics, self.why_not_live, self.why_not_ready, self.access)
-            return HttpServer(host, port, pages, self.credentials)
+            return HttpServer(host, port, self.pages, self.credentials)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {self.config.address(port)} for HTTP: {error.strerror}; --http-port takes another"

@@ -285,6 +285,28 @@ def test_a_token_is_asked_for_once_and_stays_in_the_tab(demo_repository, tmp_pat
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
 
 
+def test_the_state_follows_the_metrics(server, page):
+    """A row for each model, with rates and times once it is asked, and what was refused by its reason."""
+    page.open(url=f"http://{server.api}/#/state")
+    page.until("document.querySelector('.state')")
+    row = "[...document.querySelectorAll('.state tbody tr')].find((each) => each.textContent.startsWith('en-es'))"
+    columns = page.texts(".state thead th")
+    assert "0.0" == page.see(what=f"{row}.children[{columns.index('Tokens/s')}].textContent")
+    assert "\u2013" == page.see(what=f"{row}.children[{columns.index('First token')}].textContent")
+    for text in ("we are eating bread", "the old women are not buying cheap apples", ""):
+        body = json.dumps({"text": text})
+        asked = ["curl", "-s", "-o", "/dev/null", "-H", "content-type: application/json", "-d", body]
+        subprocess.run([*asked, f"http://{server.api}/weft.v1.TranslationService/Translate"], check=True)
+    page.until(f"/ms|s/.test({row}.children[{columns.index('First token')}].textContent)")
+    page.until(f"Number({row}.children[{columns.index('Tokens/s')}].textContent) > 0")
+
+    assert "EMPTY_INPUT en-es1" in page.texts(".outputs li")
+    assert f"en-es 1{'ready':>6}" == page.see(what=f"{row}.children[0].textContent + {row}.children[1].textContent")
+    assert [] == page.axe()
+    page.click(on=".state tbody a")
+    page.until("document.querySelector('form.ask')")
+
+
 def test_hostile_texts_are_texts(server, page):
     """Whoever says them: a caller, a label, a model's name and description, an answer."""
     opened(page, server, "tags", "tag")

@@ -9,7 +9,7 @@ import pytest
 from http_calls import ask, connected, head, response, served
 from intercepted import TOKENS, run
 from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING
-from weft_server.console.console_routes import FACTS_PATH, FOLDER, PAGE, PAGE_PATH, console_routes
+from weft_server.console.console_routes import FACTS_PATH, FOLDER, METRICS_PATH, PAGE, PAGE_PATH, console_routes
 from weft_server.openai_api.routes import refuse_path
 
 FILES = sorted(path.name for path in PAGE.iterdir())
@@ -33,9 +33,9 @@ MAKERS = (
 )
 
 
-def console(grpc_port=7070):
+def console(grpc_port=7070, metrics=lambda *_: (200, "text/plain", b"")):
     """The routes."""
-    return list(console_routes(refuse_path, lambda: grpc_port))
+    return list(console_routes(refuse_path, lambda: grpc_port, metrics))
 
 
 def got(*headers, path=PAGE_PATH, **settings):
@@ -129,14 +129,33 @@ def test_strangers_have_the_page_and_hear_nothing_of_the_server(tmp_path):
     run(scenario())
 
 
+def test_the_page_of_metrics_judges_who_may_have_it(tmp_path):
+    """It hears each token that was sent, also of who may not call, and what it says is passed on."""
+    heard = []
+
+    def metrics(authorization, certificate):
+        heard.append((list(authorization), certificate))
+        return 403, "text/plain", b"not you"
+
+    async def scenario():
+        async with served(tmp_path, tokens=TOKENS, routes=console(metrics=metrics), refuse=refuse_path) as server:
+            sent = ["authorization: Bearer a", "authorization: Bearer b"]
+            assert (403, b"not you") == (await ask(server, head(METRICS_PATH, *sent, method="GET")))[::2]
+            assert 403 == (await ask(server, head(METRICS_PATH, method="GET")))[0]
+
+    run(scenario())
+    assert [(["Bearer a", "Bearer b"], None), ([], None)] == heard
+
+
+@pytest.mark.parametrize("path", [PAGE_PATH, METRICS_PATH])
 @pytest.mark.parametrize(("said", "status"), [("origin: https://evil.example", 403), ("host: evil.example", 421)])
-def test_pages_of_others_do_not_have_it(said, status):
+def test_pages_of_others_do_not_have_it(said, status, path):
     """By their origin, or by a name that they gave to this machine."""
 
     async def scenario():
         async with served(routes=console(), refuse=refuse_path) as server, connected(server) as (reader, writer):
             host = [] if said.startswith("host") else ["host: localhost"]
-            writer.write("\r\n".join(["GET / HTTP/1.1", *host, said, "", ""]).encode())
+            writer.write("\r\n".join([f"GET {path} HTTP/1.1", *host, said, "", ""]).encode())
             assert status == (await response(reader))[0]
 
     run(scenario())
@@ -160,12 +179,16 @@ def test_its_settings_are_the_table_of_decoding():
 def test_the_page_is_small_and_brings_all_that_it_needs():
     """Less than 150 KB in all. Each file is named by another one, and none names what is not of this server."""
     texts = {name: (PAGE / name).read_text() for name in FILES}
-    named = set(re.findall(r'(?:from "\./|"console/)([\w.]+)"', "".join(texts.values()))) - {"facts.json"}
+    named = set(re.findall(r'(?:from "\./|"console/)([\w.]+)"', "".join(texts.values()))) - {"facts.json", "metrics"}
 
     assert MAX_BYTES > sum(len(text.encode()) for text in texts.values())
     assert set(FILES) == named | {"index.html"}
     outside = [(name, url) for name, text in texts.items() for url in re.findall(r"https?://[^\s\"'`)]+", text)]
-    assert [("calls.js", "https://connectrpc.com/docs/protocol"), ("icon.svg", "http://www.w3.org/2000/svg")] == outside
+    assert [
+        ("calls.js", "https://connectrpc.com/docs/protocol"),
+        ("icon.svg", "http://www.w3.org/2000/svg"),
+        ("state.js", "https://prometheus.io/docs/instrumenting/exposition_formats/"),
+    ] == outside
 
 
 def test_no_text_becomes_html():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from dataclasses import replace
@@ -15,14 +16,17 @@ from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import HttpResponse, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from weft_server.api.caller import Caller
     from weft_server.api.http_messages import Handler, HttpRequest, Response
     from weft_server.api.refusal import Refusal
 
+    # (status, media type, body) of the page of metrics, by the values of `authorization` and the caller's certificate.
+    MetricsOf = Callable[[Sequence[str], Mapping[str, Any] | None], tuple[int, str, bytes]]
+
 PAGE_PATH, FOLDER = "/", "/console/"
-FACTS_PATH = f"{FOLDER}facts.json"
+FACTS_PATH, METRICS_PATH = f"{FOLDER}facts.json", f"{FOLDER}metrics"
 PAGE = Path(__file__).with_name("page")
 _PAGE_FILE = "index.html"
 _TYPES = {
@@ -67,8 +71,14 @@ class _File(NamedTuple):
         return HttpResponse(200, self.body, self.media_type, headers)
 
 
-def console_routes(refuse: Callable[[HttpRequest, Refusal], Response], grpc_port: Callable[[], int]) -> Iterator[Route]:
-    """Yield the routes. `refuse` refuses them. `grpc_port` gives the port that the page's examples in Python call."""
+def console_routes(
+    refuse: Callable[[HttpRequest, Refusal], Response], grpc_port: Callable[[], int], metrics: MetricsOf
+) -> Iterator[Route]:
+    """Yield the routes. `refuse` refuses them.
+
+    `grpc_port` gives the port that the page's examples in Python call. `metrics` judges who may have them: it may be
+    another than who may call.
+    """
 
     def route(path: str, answer: Handler, *, is_open: bool) -> Route:
         return Route("GET", path, _NO_CALL, 0, lambda *_: 0, answer, refuse, None, is_open)
@@ -82,6 +92,13 @@ def console_routes(refuse: Callable[[HttpRequest, Refusal], Response], grpc_port
         return HttpResponse(200, _facts(grpc_port()), headers=_HEADERS)
 
     yield route(FACTS_PATH, show_facts, is_open=False)
+
+    async def show_metrics(request: HttpRequest, _caller: Caller) -> Response:
+        given = tuple(value for name, value in request.headers if name == "authorization")
+        status, kind, body = await asyncio.to_thread(metrics, given, request.certificate)
+        return HttpResponse(status, body, kind, _HEADERS)
+
+    yield route(METRICS_PATH, show_metrics, is_open=True)
 
 
 def _answer_with(file: _File) -> Handler:

@@ -2,24 +2,29 @@
 import { Refused, get, token, unary, urlOf } from "./calls.js";
 import { make, newId } from "./dom.js";
 import { playground } from "./playground.js";
+import { statePage } from "./state.js";
 import { T } from "./texts.js";
 
 const POLL_MS = 3000;
+// No key of a model: these have an @.
+const STATE = "state";
 const list = make("nav", { className: "models", "aria-label": T.nav.models }), main = make("main", { id: "main" });
 const banner = make("p", { className: "banner", role: "status", hidden: true }, T.errors.away);
 const keyOf = (model) => `${model.name}@${model.version}`;
+const stateLink = make("a", { href: `#/${STATE}` }, T.state.title);
 let models = [], facts = null, shownFor = "";
 
 const chosen = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
 
 function show() {
   const [key, verb] = chosen(), model = models.find((each) => keyOf(each) === key) ?? models.find((each) => each.state === "MODEL_STATE_READY") ?? models[0];
-  const wanted = `${model && keyOf(model)}/${verb}/${model?.state}`;
-  drawList(model);
+  const isState = key === STATE, wanted = isState ? STATE : `${model && keyOf(model)}/${verb}/${model?.state}`;
+  drawList(isState ? null : model);
+  if (isState) stateLink.setAttribute("aria-current", "page"); else stateLink.removeAttribute("aria-current");
   if (wanted === shownFor) return;
   shownFor = wanted;
-  document.title = model ? `${model.name} · Weft` : "Weft";
-  main.replaceChildren(model ? playground(model, verb, facts, (name) => { location.hash = `/${keyOf(model)}/${name}`; }, heard) : make("p", { className: "quiet" }, T.nav.none));
+  document.title = isState ? `${T.state.title} · Weft` : model ? `${model.name} · Weft` : "Weft";
+  main.replaceChildren(isState ? statePage(() => models, heard) : model ? playground(model, verb, facts, (name) => { location.hash = `/${keyOf(model)}/${name}`; }, heard) : make("p", { className: "quiet" }, T.nav.none));
 }
 
 function drawList(current) {
@@ -82,7 +87,7 @@ function askToken() {
 document.body.replaceChildren(
   make("a", { className: "skip", href: "#main", onclick: (event) => { event.preventDefault(); document.getElementById("answer")?.focus(); } }, T.skip),
   make("header", {}, make("a", { className: "brand", href: "#/" }, make("img", { src: urlOf("console/icon.svg"), alt: "" }), "Weft"),
-    make("nav", { className: "links", "aria-label": "Weft" }, make("a", { href: urlOf("docs") }, T.nav.calls), make("button", { type: "button", onclick: askToken }, T.token.other))),
+    make("nav", { className: "links", "aria-label": "Weft" }, stateLink, make("a", { href: urlOf("docs") }, T.nav.calls), make("button", { type: "button", onclick: askToken }, T.token.other))),
   banner, make("div", { className: "page" }, list, main), dialog);
 addEventListener("hashchange", show);
 document.addEventListener("visibilitychange", () => document.hidden || poll());

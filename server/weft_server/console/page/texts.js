@@ -69,5 +69,11 @@ export const T = {
   code: { title: "The same call", curl: "as curl", python: "as Python", openai: "as openai", copy: "Copy", copied: "Copied", none: "OpenAI's API has no such call.",
     files: (name) => `It reads ${name} from the folder where it runs.` },
   token: { title: "Who calls?", says: "This server wants a token. It stays in this tab, and is gone with it.", wrong: "The server does not know this token.", label: "Token", use: "Use it", other: "Token" },
+  state: {
+    title: "State", says: "Of each model, over the last half minute. It goes on by itself.", refused: "Refused since the server began", refusedHelp: "By the reason that the callers were told.",
+    noneRefused: "Nothing.", role: "This token has not the role metrics, which the state needs.",
+    columns: { model: "Model", state: "State", precision: "Precision", running: "Running", queued: "Waiting", slots: "Slots", cache: "Cache", tokens: "Tokens/s", requests: "Requests/s", first: "First token", whole: "Whole" },
+    help: { slots: "held, of all", cache: "Share of its entries that hold a token", first: "Half of them came before the first time, 95 of 100 before the second", whole: "Half of them ended before the first time, 95 of 100 before the second" },
+  },
   errors: { away: "The server does not answer. The page goes on when it does.", reason: "Reason", field: "Field", none: "Something went wrong:" },
 };
