@@ -3,6 +3,7 @@
 import json
 import re
 import tempfile
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import typer
@@ -26,6 +27,8 @@ TYPES = descriptor_pb2.FieldDescriptorProto.Type
 def commands():
     """Return what each `weft ... --help` says."""
     command = command_of(["--help"])
+    for entry in entry_points(group="weft.commands"):
+        command.commands[entry.name] = typer.main.get_command(entry.load())
     context = typer.Context(command, info_name="weft")
     return get_docs_for_click(obj=command, ctx=context, name="weft", title="The command `weft`")
 

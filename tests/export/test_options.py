@@ -286,6 +286,7 @@ def test_a_pickle_has_at_most_as_many_numbers_as_a_quarter_of_its_bytes(home):
         (["--api-port=9"], {}, ["--console"]),
         (["--api-port", "9", "--no-console"], {}, []),
         (["--console"], {"WEFT_API_PORT": "9", "API_PORT": "1", "CONSOLE": "1"}, []),
+        ([], {"weft_api_port": "9", "Weft_Console": "false"}, []),
         ([], {"WEFT_CONSOLE": "false", "CONSOLE": "1", "API_PORT": "1"}, ["--api-port", "8000"]),
     ],
 )

@@ -142,6 +142,20 @@ def test_a_model_that_is_told_of_functions_may_call_them(fields):
     assert "length" == cut["choices"][0]["finish_reason"]
 
 
+@pytest.mark.parametrize(("text", "finish"), [(HERMES, "tool_calls"), (HERMES[: HERMES.index("ome")], "stop")])
+def test_a_stop_string_within_a_call_leaves_no_call_to_make(text, finish):
+    """Whole and streamed. One behind the call does."""
+    final = answered(text, reason=common_pb2.FINISH_REASON_STOP_STRING)
+    whole = asyncio.run(Client(Scripted(final), call_format="hermes").post(CHAT, **ASK))
+    events = [generation_pb2.StreamGenerateResponse(delta={"text": text})]
+    events.append(generation_pb2.StreamGenerateResponse(final=final))
+    streaming = Client(Scripted(*events), call_format="hermes").send("POST", CHAT, ASK | {"stream": True})
+    _, _, (*_, last, _) = asyncio.run(streaming)
+
+    assert 1 == len(whole["choices"][0]["message"]["tool_calls"])
+    assert [finish] * 2 == [each["choices"][0]["finish_reason"] for each in (whole, last)]
+
+
 @pytest.mark.parametrize("fields", AUTO)
 def test_a_model_that_is_not_there_is_told_by_its_call(fields):
     """How it writes calls is not known, and is no reason to refuse the choice: the call says what is missing."""

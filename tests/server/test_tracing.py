@@ -88,6 +88,17 @@ def test_a_variable_that_opentelemetry_does_not_follow_is_told_before_the_start(
     assert "" == caplog.text
 
 
+@pytest.mark.parametrize("value", ["x-api-key SECRET", "a=b,x-api-key SECRET", "a=SECRET,no pair,c=SECRET"])
+def test_headers_are_not_repeated(value, monkeypatch):
+    """They may be secrets, and people show others what `--check` says."""
+    for each, text in (ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": value}).items():
+        monkeypatch.setenv(each, text)
+    findings = list(look_at_tracing(None))
+
+    assert "warning" == findings[0][0]
+    assert "SECRET" not in "".join(finding.says for finding in findings)
+
+
 def test_variables_that_are_followed_are_no_finding(monkeypatch):
     """Those of a collector, a sampler and a queue."""
     good = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5", "OTEL_BSP_MAX_QUEUE_SIZE": "4096"}

@@ -59,9 +59,9 @@ def up(
 def with_web(flags: list[str]) -> list[str]:
     """Return the flags of weft serve, with a port of calls by HTTP and its console, unless something says otherwise."""
     given = {flag.partition("=")[0].replace("--no-", "--") for flag in flags}
-    given |= {
-        "--" + name.removeprefix("WEFT_").lower().replace("_", "-") for name in os.environ if name.startswith("WEFT_")
-    }
+    # The server reads them in any case.
+    variables = [name.lower() for name in os.environ]
+    given |= {"--" + name.removeprefix("weft_").replace("_", "-") for name in variables if name.startswith("weft_")}
     return [*flags, *(part for flag, more in _WEB.items() if flag not in given for part in more)]
 
 

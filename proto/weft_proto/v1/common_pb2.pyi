@@ -1155,7 +1155,7 @@ class FunctionCall(_message.Message):
     """name is that of the function. Required."""
     arguments: _builtins.str
     """arguments is a JSON object as text, at most 65,536 bytes; empty: there are none. In an answer it is what the model wrote: it may
-    be no JSON, and where finish_reason is LENGTH it may be cut off.
+    be no JSON, and where finish_reason is LENGTH or STOP_STRING it may be cut off.
     """
     def __init__(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft_server.auth.credentials import Credentials
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from weft_server.config import Reading
 
+_INSTALL = "pip install 'weft-serving[server]' (or [gpu])"
 # Nearly the name of the server's own file of tokens.
 _CLIENTS_TOKEN = "WEFT_TOKEN"  # noqa: S105 - a variable's name
 # A certificate that ends sooner than this is told of, in days. Those that are renewed by themselves last for 45 or 90.
@@ -88,7 +90,10 @@ def look_at_device(config: ServerConfig) -> Iterator[Finding]:
         yield from (Finding(ERROR, "device", line) for line in str(error).splitlines())
         return
     if config.device == "cpu":
-        yield Finding(OK, "device", "cpu")
+        missing = [name for name in ("numpy", "onnxruntime") if not find_spec(name)]
+        yield from (Finding(ERROR, "device", f"{name} is not installed", _INSTALL) for name in missing)
+        if not missing:
+            yield Finding(OK, "device", "cpu")
         return
     from weft_server.runtime.cuda import free_on  # noqa: PLC0415 - late: `weft up` waits, and the CPU needs neither
     from weft_server.runtime.session import verify_device  # noqa: PLC0415 - same

@@ -5,6 +5,9 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from weft_proto.v1 import common_pb2
 from weft_server.openai_api.text_answers import ChatAnswers
 from weft_server.openai_api.tools import shown_call
 from weft_server.preprocessing.written_calls import CallArguments, CallName, call_id, calls_in
@@ -60,7 +63,18 @@ class AutoToolAnswers(ChatAnswers):
 
     def _ended(self, output: Any, num_calls: int) -> dict[str, Any]:
         end = self._end(output)
-        return end | ({"finish_reason": "tool_calls"} if num_calls and end["finish_reason"] == "stop" else {})
+        is_call = num_calls and end["finish_reason"] == "stop" and not self._is_cut_by_a_stop_string(output)
+        return end | ({"finish_reason": "tool_calls"} if is_call else {})
+
+    def _is_cut_by_a_stop_string(self, output: Any) -> bool:
+        """Whether the last call ends within its arguments: a program must not take it for one."""
+        if output.finish_reason != common_pb2.FINISH_REASON_STOP_STRING:
+            return False
+        try:
+            msgspec.json.decode(calls_in(self._pieces(output.text))[-1][1] or "{}")
+        except msgspec.DecodeError:
+            return True
+        return False
 
     def _pieces(self, text: str) -> list[Piece]:
         reader = self._reader()

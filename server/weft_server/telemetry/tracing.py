@@ -107,7 +107,17 @@ def complaints(variables: Mapping[str, str]) -> list[str]:
     finally:
         logger.removeHandler(heard)
         logger.propagate = True
-    return [f"{_named_in(line, variables)}: {line}" for line in dict.fromkeys(lines)]
+    return [f"{_named_in(line, variables)}: {_without_headers(line, variables)}" for line in dict.fromkeys(lines)]
+
+
+def _without_headers(line: str, variables: Mapping[str, str]) -> str:
+    """Return a line without the values of headers, or parts of them, which it may repeat: they may be secrets."""
+    values = [value for name, value in variables.items() if name.startswith("OTEL_") and name.endswith("_HEADERS")]
+    said = {part.strip() for value in values for part in (value, *value.split(","), *re.split(r"[,=\s]", value))}
+    # What is shorter is in many words.
+    for part in sorted((each for each in said if len(each) > 3), key=len, reverse=True):
+        line = line.replace(part, "***")
+    return line
 
 
 def _named_in(line: str, variables: Mapping[str, str]) -> str:
