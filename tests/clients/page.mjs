@@ -21,16 +21,16 @@ const steps = {
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
     await page.goto(url);
   },
-  // From now on, a path is answered with this JSON instead of by the server.
-  answer: async ({ path, json }) => {
+  // From now on, a path is answered with this JSON instead of by the server. Without one, by the server again.
+  answer: async ({ path, json, status = 200 }) => {
     if (!answers.size) {
       await page.setRequestInterception(true);
       page.on("request", (request) => {
         const said = answers.get(new URL(request.url()).pathname);
-        said ? request.respond({ contentType: "application/json", body: said }) : request.continue();
+        said?.body ? request.respond({ contentType: "application/json", ...said }) : request.continue();
       });
     }
-    answers.set(path, JSON.stringify(json));
+    answers.set(path, { status, body: JSON.stringify(json) });
   },
   reload: async () => { await page.reload(); },
   // Until an expression of the page is true.

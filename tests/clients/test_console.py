@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from console_form import given, judged, opened, ran
 from driven_page import WHY_NOT, DrivenPage
 from envoy import free_port
 from held import Held
@@ -21,7 +22,6 @@ SCENE = EXAMPLES / "scenes/examples/a-large-red-cross-above-a-small-yellow-circl
 SHAPES = EXAMPLES / "scenes-answers/examples/green-square-purple-triangle.png"
 SOUND = EXAMPLES / "commands/examples/eighty-eight-fifty-five.wav"
 DIGIT = EXAMPLES / "digits/examples/3.png"
-SAID = "!document.querySelector('button.main').disabled && document.querySelector('.answer').children.length > 1"
 PROGRAMS = {"curl": ["bash", "-c"], "python": [sys.executable, "-c"], "openai": [sys.executable, "-c"]}
 SECRET = "a-token-of-the-caller"
 
@@ -70,34 +70,6 @@ def page():
     """A browser. Each test opens a page of its own."""
     with DrivenPage() as page:
         yield page
-
-
-def opened(page, server, model, verb, **more):
-    """The page shows what is asked of a model."""
-    page.open(url=f"http://{server.api}/#/{model}@1/{verb}", **more)
-    page.until(f"document.querySelector('[aria-pressed=true][data-name={verb}]')")
-
-
-def given(page, file, fields):
-    """The form has a file and some texts. A field is found by the name of its label."""
-    if file:
-        page.upload(on="input[type=file]", files=[str(file)])
-        page.until("document.querySelector('.preview').firstChild")
-    names = {"text": "Text", "labels": "Labels of your own", "turns": "Message"}
-    for name, text in fields.items():
-        page.write(on=f"aria/{names[name]}[role='textbox']", text=text)
-
-
-def ran(page):
-    """It has been asked, and says something."""
-    page.click(on="button.main")
-    page.until(SAID)
-
-
-def judged(page, server):
-    """Nothing went wrong in the page, no rule of axe is broken, and nobody else was asked."""
-    assert {"errors": [], "origins": [f"http://{server.api}"]} == page.judge()
-    assert [] == page.axe()
 
 
 @pytest.mark.parametrize(("model", "verb", "file", "fields", "expected"), TASKS)

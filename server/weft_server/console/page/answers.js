@@ -20,17 +20,16 @@ export function factsOf(answer, tookMs) {
   return make("ul", { className: "facts" }, facts.map((fact) => make("li", {}, fact)));
 }
 
-// `controls` have what was sent: a picture, a recording.
-export function shownAnswer(verb, answer, controls, message) {
-  const columns = columnsOf(answer.alignment, controls);
+// `file` is what was sent, a picture or a recording: its `blob`, and `urlOf`, which gives it a URL for as long as the answer is shown.
+export function shownAnswer(verb, answer, file, message) {
+  const columns = columnsOf(answer.alignment, file);
   return [...(SHOWN[verb.name] ?? writtenText)(answer, columns, message)];
 }
 
-function columnsOf(alignment, controls) {
+function columnsOf(alignment, file) {
   if (!alignment) return null;
-  const file = controls.find((each) => each.blob);
-  if (alignment.gridRows) return file ? pictureColumns(file.url ?? URL.createObjectURL(file.blob), alignment) : null;
-  if (alignment.numColumns) return file ? soundColumns(file.blob, file.url, alignment) : null;
+  if (alignment.gridRows) return file ? pictureColumns(file.urlOf(file.blob), alignment) : null;
+  if (alignment.numColumns) return file ? soundColumns(file.blob, file.urlOf(file.blob), alignment) : null;
   return tokenColumns(alignment.sourceTokens ?? []);
 }
 

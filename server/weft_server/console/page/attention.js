@@ -103,7 +103,7 @@ export function soundColumns(blob, url, { columnS, numColumns }) {
     duration = samples.length / rate;
     loud = normal(Array.from({ length: BARS }, (_, number) => samples.subarray(number * size, (number + 1) * size).reduce((most, each) => Math.max(most, Math.abs(each)), 0)));
     columns.show(null);
-  });
+  }, () => canvas.replaceWith(make("p", { className: "quiet" }, T.answer.noWave)));
   canvas.addEventListener("pointermove", (event) => columns.point(Math.min(numColumns - 1, Math.floor(event.offsetX / canvas.clientWidth * duration / columnS))));
   canvas.addEventListener("pointerleave", () => columns.point(null));
   // Plays one word.

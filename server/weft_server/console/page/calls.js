@@ -51,14 +51,17 @@ async function sent(url, about) {
   const got = await whole(fetch(url, { ...about, headers }));
   if (got.ok) return got;
   const text = await got.text();
-  let said = { message: text.slice(0, 1000) };
+  let said = { message: `HTTP ${got.status} ${text.replace(/<[^>]*>/g, " ").trim().slice(0, 300)}`.trim() };
   try { said = JSON.parse(text); } catch { /* a proxy's page */ }
   throw new Refused(got.status, said.error ?? said);
 }
 
+// How long the page waits for what is told at once.
+export const patience = () => AbortSignal.timeout(10_000);
+
 // The browser says TypeError where nobody answers, or an answer breaks off.
 async function whole(promise) {
-  try { return await promise; } catch (error) { throw error instanceof TypeError ? new Refused(0) : error; }
+  try { return await promise; } catch (error) { throw error instanceof TypeError || error.name === "TimeoutError" ? new Refused(0) : error; }
 }
 
 function enveloped(text) {

@@ -5,15 +5,19 @@ import { T } from "./texts.js";
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const snake = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+// What is Python already. A JSON Schema may have any key.
+class Code { constructor(text) { this.text = text; } }
+const code = (text) => new Code(text);
 // JSON's texts and numbers are Python's.
 function python(value) {
+  if (value instanceof Code) return value.text;
+  if (value === null) return "None";
   if (value === true) return "True";
   if (value === false) return "False";
   if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
-  if (value && typeof value === "object") return value.code ?? `{${Object.entries(value).map(([key, each]) => `${JSON.stringify(key)}: ${python(each)}`).join(", ")}}`;
+  if (typeof value === "object") return `{${Object.entries(value).map(([key, each]) => `${JSON.stringify(key)}: ${python(each)}`).join(", ")}}`;
   return JSON.stringify(value);
 }
-const code = (text) => ({ code: text });
 const called = (name, pairs) => `${name}(${pairs.map(([key, value]) => (key ? `${key}=` : "") + python(value)).join(", ")})`;
 
 // `files`: names by their place in the message's text, in the order in which they come.
@@ -107,12 +111,17 @@ function openaiDecoding({ greedy, sampling, beams, penalties = {}, constraint = 
   return made;
 }
 
+// Only a page by https or of this machine has a clipboard, and a browser may refuse it.
+async function isCopied(text) {
+  try { await navigator.clipboard.writeText(text); return true; } catch { return false; }
+}
+
 export function codePart(codes, files) {
   const pre = make("pre", { tabIndex: 0 }), copy = make("button", { type: "button" }, T.code.copy);
   const choose = (name) => { pre.textContent = codes[name] || T.code.none; copy.disabled = !codes[name]; pre.dataset.name = name; };
   copy.addEventListener("click", async () => {
-    await navigator.clipboard?.writeText(pre.textContent);
-    copy.textContent = T.code.copied;
+    copy.textContent = await isCopied(pre.textContent) ? T.code.copied : T.code.marked;
+    if (copy.textContent === T.code.marked) getSelection().selectAllChildren(pre);
     setTimeout(() => { copy.textContent = T.code.copy; }, 1500);
   });
   choose("curl");

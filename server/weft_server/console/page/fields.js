@@ -35,33 +35,41 @@ export function fieldControl(name, kind, more = {}, example = "") {
 function picturesControl() {
   const input = make("input", { type: "file", accept: "image/png,image/jpeg,image/webp", multiple: true, "aria-label": T.fields.images });
   const shown = make("div", { className: "row" });
-  input.addEventListener("change", () => shown.replaceChildren(...[...input.files].map((file) => make("img", { src: URL.createObjectURL(file), alt: file.name, className: "thumb" }))));
+  const close = () => { for (const each of shown.children) URL.revokeObjectURL(each.src); };
+  input.addEventListener("change", () => {
+    close();
+    shown.replaceChildren(...[...input.files].map((file) => make("img", { src: URL.createObjectURL(file), alt: file.name, className: "thumb" })));
+  });
   const value = async () => input.files.length ? await Promise.all([...input.files].map(async (file) => ({ data: await base64(file) }))) : undefined;
-  return { element: make("div", { className: "file" }, input, shown), input, value, names: () => [...input.files].map((file) => file.name) };
+  return { element: make("div", { className: "file" }, input, shown), input, value, close, names: () => [...input.files].map((file) => file.name) };
 }
 
 // What was said stays, so that the next message goes on with it.
 function chatControl() {
-  const log = make("ol", { className: "chat", "aria-label": T.verbs.chat }), input = area(2), turns = [];
-  const say = (role, content) => log.append(make("li", { className: role }, make("b", {}, role === "user" ? T.you : T.model), make("p", {}, content)));
-  const anew = make("button", { type: "button", onclick: () => { turns.length = 0; log.replaceChildren(); } }, T.anew);
+  const log = make("ol", { className: "chat", "aria-label": T.verbs.chat }), input = area(2);
+  let turns = [], sent = null;
+  const tell = () => log.replaceChildren(...turns.map(({ role, content }) => make("li", { className: role }, make("b", {}, role === "user" ? T.you : T.model), make("p", {}, content))));
+  const anew = make("button", { type: "button", onclick: () => { [turns, sent] = [[], null]; tell(); } }, T.anew);
   input.setAttribute("aria-label", T.fields.turns);
   return {
     element: make("div", {}, log, input, make("div", { className: "row" }, anew)), input,
-    value: () => input.value.trim() ? [...turns, { role: "user", content: input.value }] : undefined,
-    // Once it is answered.
-    heard: (answer) => {
-      for (const turn of [{ role: "user", content: input.value }, { role: "assistant", content: answer }]) { turns.push(turn); say(turn.role, turn.content); }
-      input.value = "";
+    value: () => (sent = input.value.trim() ? [...turns, { role: "user", content: input.value }] : null) ?? undefined,
+    again: () => sent,
+    // Once it is answered: whoever has begun anew meanwhile has another talk.
+    heard: (asked, answer) => {
+      if (asked !== sent) return;
+      turns = [...asked, { role: "assistant", content: answer }];
+      tell();
+      if (input.value === asked.at(-1).content) input.value = "";
     },
   };
 }
 
-// The message of what the controls hold.
-export async function messageOf(model, controls) {
+// The message of what the controls hold. `isAgain`: of what was sent last, where it is no longer in its control.
+export async function messageOf(model, controls, isAgain) {
   const message = { model: { name: model.name, version: model.version } };
   for (const control of controls) {
-    const value = await control.value();
+    const value = isAgain && control.again ? control.again() : await control.value();
     if (value === undefined) continue;
     if (control.name_ === "turns") message.messages = { turns: value };
     else if (control.name_ === "inputs") message.inputs = [...value.map((text) => ({ text })), ...(message.inputs ?? [])];

@@ -22,9 +22,17 @@ function fileControl(name, accept, ways, convert) {
   control.set = async (blob, title) => {
     says.textContent = "";
     try {
-      [control.blob, control.name] = TAKEN.test(blob.type) ? [blob, title] : await convert(blob, title);
+      const made = TAKEN.test(blob.type) ? [blob, title] : await convert(blob, title);
+      if (control.isClosed) return;
+      [control.blob, control.name] = made;
       control.shows?.();
     } catch { [control.blob, says.textContent] = [null, T.files.unreadable]; }
+  };
+  // It is no longer shown.
+  control.close = () => {
+    control.isClosed = true;
+    control.endRecording?.();
+    URL.revokeObjectURL(control.url);
   };
   control.value = async () => (await control.drawn, control.blob) ? { data: await base64(control.blob) } : undefined;
   input.addEventListener("change", () => input.files[0] && control.set(input.files[0], input.files[0].name));
@@ -64,6 +72,7 @@ function pad(control) {
   let color = COLORS[0], isDown = false;
   // Whoever asks at once waits until the picture is made.
   const keep = () => { control.drawn = new Promise((done) => canvas.toBlob((blob) => {
+    if (control.isClosed) { done(); return; }
     URL.revokeObjectURL(control.url);
     [control.blob, control.name, control.url] = [blob, "drawing.png", URL.createObjectURL(blob)];
     done();
@@ -108,10 +117,12 @@ export function soundControl(name) {
 
 function microphone(control) {
   let recorder = null;
+  control.endRecording = () => recorder?.stop();
   const button = make("button", { type: "button", onclick: async () => {
     if (recorder) { recorder.stop(); return; }
     let heard;
     try { heard = await navigator.mediaDevices.getUserMedia({ audio: true }); } catch { button.textContent = T.files.noMicrophone; return; }
+    if (control.isClosed) { for (const track of heard.getTracks()) track.stop(); return; }
     const pieces = [];
     recorder = new MediaRecorder(heard);
     recorder.ondataavailable = (event) => pieces.push(event.data);

@@ -1,5 +1,5 @@
 // The page: which models there are, which is chosen, and who calls. The address says what is chosen.
-import { Refused, get, token, unary, urlOf } from "./calls.js";
+import { Refused, get, patience, token, unary, urlOf } from "./calls.js";
 import { make, newId } from "./dom.js";
 import { playground } from "./playground.js";
 import { statePage } from "./state.js";
@@ -9,22 +9,32 @@ const POLL_MS = 3000;
 // No key of a model: these have an @.
 const STATE = "state";
 const list = make("nav", { className: "models", "aria-label": T.nav.models }), main = make("main", { id: "main" });
-const banner = make("p", { className: "banner", role: "status", hidden: true }, T.errors.away);
+const banner = make("p", { className: "banner", role: "status", hidden: true });
 const keyOf = (model) => `${model.name}@${model.version}`;
 const stateLink = make("a", { href: `#/${STATE}` }, T.state.title);
-let models = [], facts = null, shownFor = "";
+// `part` is what `main` shows.
+let models = [], facts = null, part = null, shownFor = "", shownModel = "";
 
-const chosen = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+// An address that cannot be read chooses nothing.
+function chosen() {
+  try { return location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent); } catch { return []; }
+}
 
 function show() {
-  const [key, verb] = chosen(), model = models.find((each) => keyOf(each) === key) ?? models.find((each) => each.state === "MODEL_STATE_READY") ?? models[0];
-  const isState = key === STATE, wanted = isState ? STATE : `${model && keyOf(model)}/${verb}/${model?.state}`;
+  const [key, verb] = chosen(), of = (name) => models.find((each) => keyOf(each) === name);
+  const model = of(key) ?? of(shownModel) ?? models.find((each) => each.state === "MODEL_STATE_READY") ?? models[0];
+  const isState = key === STATE, wanted = isState ? STATE : `${model && keyOf(model)}/${verb}`;
   drawList(isState ? null : model);
   if (isState) stateLink.setAttribute("aria-current", "page"); else stateLink.removeAttribute("aria-current");
-  if (wanted === shownFor) return;
-  shownFor = wanted;
+  // A model that loads has told nothing yet of what its form needs.
+  if (wanted === shownFor && (part.isWhole || !model?.limits)) { part.tell?.(model); return; }
+  part?.close?.();
+  [shownFor, shownModel] = [wanted, isState || !model ? shownModel : keyOf(model)];
   document.title = isState ? `${T.state.title} · Weft` : model ? `${model.name} · Weft` : "Weft";
-  main.replaceChildren(isState ? statePage(() => models, heard) : model ? playground(model, verb, facts, (name) => { location.hash = `/${keyOf(model)}/${name}`; }, heard) : make("p", { className: "quiet" }, T.nav.none));
+  part = isState ? { element: statePage(() => models, heard), isWhole: true }
+    : model ? playground(model, verb, facts, (name) => { location.hash = `/${keyOf(model)}/${name}`; }, heard)
+      : { element: make("p", { className: "quiet" }, T.nav.none), isWhole: true };
+  main.replaceChildren(part.element);
 }
 
 function drawList(current) {
@@ -49,23 +59,33 @@ function drawList(current) {
 // Of each call that failed: whoever is not known is asked for a token.
 function heard(error) {
   if (!(error instanceof Refused)) return;
-  if (error.status === 401) askToken();
-  if (error.status === 0) { banner.hidden = false; poll(); }
+  if (error.status === 401) askToken(token.get());
+  if (error.status === 0) { warn(error); poll(); }
 }
 
-let polling = 0;
+// What is shown stays.
+function warn(error) {
+  banner.textContent = error instanceof Refused && error.status === 0 ? T.errors.away : `${T.errors.none} ${error.message}`;
+  banner.hidden = false;
+}
+
+// One at a time: whoever asks anew ends what was asked before.
+let polling = 0, asking = null;
 async function poll() {
   clearTimeout(polling);
+  asking?.abort();
+  const mine = asking = new AbortController(), signal = AbortSignal.any([mine.signal, patience()]);
+  let failed = null;
   try {
-    facts ??= await (await get("console/facts.json")).json();
-    models = (await unary("ModelService/ListModels", {})).models ?? [];
-    banner.hidden = true;
-    show();
-  } catch (error) {
-    if (error instanceof Refused && error.status === 0) banner.hidden = false;
-    else if (error instanceof Refused && error.status === 401) { askToken(); return; } else main.replaceChildren(make("p", { className: "error", role: "alert" }, error.message));
-  }
+    facts ??= await (await get("console/facts.json", signal)).json();
+    models = (await unary("ModelService/ListModels", {}, signal)).models ?? [];
+  } catch (error) { failed = error; }
+  if (mine !== asking) return;
+  if (failed?.status === 401) { askToken(token.get()); return; }
   polling = setTimeout(poll, document.hidden ? 10 * POLL_MS : POLL_MS);
+  if (failed) { warn(failed); return; }
+  banner.hidden = true;
+  show();
 }
 
 const given = make("input", { type: "password", autocomplete: "off", id: "token", spellcheck: false });
@@ -75,19 +95,21 @@ const dialog = make("dialog", { "aria-labelledby": "who" }, make("form", { onsub
   token.set(given.value.trim());
   given.value = "";
   dialog.close();
+  // The state asks no more of whom it was refused.
+  if (shownFor === STATE) shownFor = "";
   poll();
 } }, make("h2", { id: "who" }, T.token.title), make("p", {}, T.token.says), make("label", { htmlFor: "token" }, T.token.label), given, wrong,
   make("div", { className: "row" }, make("button", { className: "main", type: "submit" }, T.token.use))));
 
-function askToken() {
-  wrong.hidden = !token.get();
+function askToken(refused = "") {
+  wrong.hidden = !refused;
   if (!dialog.open) dialog.showModal();
 }
 
 document.body.replaceChildren(
   make("a", { className: "skip", href: "#main", onclick: (event) => { event.preventDefault(); document.getElementById("answer")?.focus(); } }, T.skip),
   make("header", {}, make("a", { className: "brand", href: "#/" }, make("img", { src: urlOf("console/icon.svg"), alt: "" }), "Weft"),
-    make("nav", { className: "links", "aria-label": "Weft" }, stateLink, make("a", { href: urlOf("docs") }, T.nav.calls), make("button", { type: "button", onclick: askToken }, T.token.other))),
+    make("nav", { className: "links", "aria-label": "Weft" }, stateLink, make("a", { href: urlOf("docs") }, T.nav.calls), make("button", { type: "button", onclick: () => askToken() }, T.token.other))),
   banner, make("div", { className: "page" }, list, main), dialog);
 addEventListener("hashchange", show);
 document.addEventListener("visibilitychange", () => document.hidden || poll());

@@ -10,10 +10,13 @@ import { streamOf, verbsOf } from "./verbs.js";
 
 export function playground(model, verbName, facts, choose, refused) {
   const verbs = verbsOf(model), verb = verbs.find((each) => each.name === verbName) ?? verbs[0];
-  const head = [make("h1", {}, model.name), make("p", { className: "quiet" }, model.description ?? ""), why(model)];
-  if (!verb) return make("div", { className: "model" }, head);
+  const why = make("p", { className: "error" }), head = [make("h1", {}, model.name), make("p", { className: "quiet" }, model.description ?? ""), why];
+  const tell = ({ error = "" }) => { [why.hidden, why.textContent] = [!error, error]; };
+  tell(model);
+  const isWhole = Boolean(model.limits);
+  if (!verb) return { element: make("div", { className: "model" }, head), tell, isWhole };
   const controls = verb.fields(model).filter(Boolean).map(([name, kind, more]) => fieldControl(name, kind, more, exampleOf(verb, model, name, more)));
-  const settings = settingsOf(verb, model, facts.rows, () => going.hasAnswer && going.run());
+  const settings = settingsOf(verb, model, facts.rows, () => going.again());
   const answer = make("section", { className: "answer", id: "answer", "aria-label": T.answer.title, tabIndex: -1 }, make("h2", {}, T.answer.title), make("p", { className: "quiet" }, T.answer.empty));
   const run = make("button", { type: "submit", className: "main" }, verb.name === "chat" ? T.send : T.run);
   const stop = make("button", { type: "button", disabled: true }, T.stop), says = make("span", { role: "status", className: "quiet" });
@@ -22,12 +25,9 @@ export function playground(model, verbName, facts, choose, refused) {
   form.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) going.run(); });
   const going = runner({ model, verb, controls, settings, answer, run, stop, says, facts, refused });
   stop.addEventListener("click", going.stop);
-  return make("div", { className: "model" }, head,
+  const element = make("div", { className: "model" }, head,
     tabs(model.name, verbs.map((each) => [each.name, T.verbs[each.name]]), verb.name, choose), make("div", { className: "two" }, form, answer));
-}
-
-function why(model) {
-  return model.error ? make("p", { className: "error" }, model.error) : null;
+  return { element, tell, isWhole, close: going.close };
 }
 
 function exampleOf(verb, model, name, { begin = "" } = {}) {
@@ -38,26 +38,40 @@ function exampleOf(verb, model, name, { begin = "" } = {}) {
 function runner(at) {
   let abort = null;
   const { verb, controls, settings, answer, run, stop, says, model } = at;
-  const going = { hasAnswer: false, stop: () => abort?.abort() };
-  going.run = async () => {
+  const urls = [], urlOf = (blob) => urls[urls.push(URL.createObjectURL(blob)) - 1];
+  const free = () => { for (const each of urls.splice(0)) URL.revokeObjectURL(each); };
+  const going = { stop: () => abort?.abort() };
+  let hasAnswer = false;
+  // What was asked last, by settings that were changed since.
+  going.again = () => hasAnswer && controls.every((each) => !each.again || each.again()) && going.run(true);
+  // It is no longer shown.
+  going.close = () => {
+    going.stop();
+    free();
+    for (const each of controls) each.close?.();
+  };
+  going.run = async (isAgain = false) => {
     abort?.abort();
     const mine = abort = new AbortController(), began = performance.now();
-    for (const each of controls) each.blame(false);
+    let message = {};
+    for (const each of [...controls, ...settings.controls]) each.blame(false);
     [run.disabled, stop.disabled, says.textContent] = [true, false, T.working];
     answer.setAttribute("aria-busy", "true");
     try {
-      const message = await messageOf(model, controls);
+      message = await messageOf(model, controls, isAgain);
       settings.fill(message);
+      // A form that is filled anew while the answer comes changes nothing of it.
+      const files = controls.flatMap((each) => each.names?.() ?? (each.blob ? [each.name] : [])), blob = controls.find((each) => each.blob)?.blob;
+      free();
       const said = await asked(verb, message, mine.signal, answer);
-      const files = controls.flatMap((each) => each.names?.() ?? (each.blob ? [each.name] : []));
-      fill(answer, factsOf(said, performance.now() - began), ...shownAnswer(verb, said, controls, message),
+      fill(answer, factsOf(said, performance.now() - began), ...shownAnswer(verb, said, blob && { blob, urlOf }, message),
         codePart(codeOf(verb, message, files, at.facts), files));
-      controls.find((each) => each.heard)?.heard(said.completion?.text ?? "");
-      [says.textContent, going.hasAnswer] = ["", true];
+      controls.find((each) => each.heard)?.heard(message.messages.turns, said.completion?.text ?? "");
+      [says.textContent, hasAnswer] = ["", true];
     } catch (error) {
       if (abort !== mine) return;
       says.textContent = mine.signal.aborted ? T.stopped : "";
-      if (!mine.signal.aborted) answer.append(refusal(error, at));
+      if (!mine.signal.aborted) answer.append(refusal(error, message, at));
     } finally {
       if (abort === mine) {
         [run.disabled, stop.disabled] = [false, true];
@@ -84,10 +98,17 @@ async function asked(verb, message, signal, answer) {
   return whole ?? {};
 }
 
-function refusal(error, { controls, settings, refused }) {
+// Of inputs, texts and pictures have a control each.
+function controlOf(field, message, controls) {
+  const [, name, number] = /^(\w*)(?:\[(\d+)\])?/.exec(field);
+  const wanted = name === "messages" ? "turns" : name === "inputs" && message.inputs?.[number]?.image ? "images" : name;
+  return controls.find((each) => snake(each.name_) === wanted) ?? (name === "inputs" ? controls.find((each) => each.name_ === "images") : undefined);
+}
+
+function refusal(error, message, { controls, settings, refused }) {
   refused(error);
   const is = error instanceof Refused, field = is ? error.field : "";
-  const control = controls.find((each) => field.startsWith(snake(each.name_))) ?? settings.find(field);
+  const control = controlOf(field, message, controls) ?? settings.find(field);
   control?.blame(true);
   if (control?.path) settings.open();
   control?.input?.focus();

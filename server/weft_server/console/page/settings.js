@@ -32,6 +32,7 @@ export function settingsOf(verb, model, table, again) {
   const parts = [];
   if (explains(verb, model)) parts.push(explainPart(model, again));
   if (verb.writes) parts.push(scoresPart(), decodingPart(model, table));
+  const controls = parts.flatMap((part) => part.controls ?? []);
   grid.append(...parts.flatMap((part) => part.elements));
   box.append(grid);
   box.hidden = !parts.length;
@@ -39,8 +40,9 @@ export function settingsOf(verb, model, table, again) {
     element: box,
     rows: table,
     fill: (message) => { for (const part of parts) part.fill(message); },
-    // The control that an error names, such as decoding.sampling.temperature.
-    find: (field) => parts.flatMap((part) => part.controls ?? []).find((each) => `decoding.${each.path}` === field),
+    controls,
+    // The one that an error names, such as decoding.sampling.temperature, or decoding.stop[0].
+    find: (field) => controls.find((each) => `decoding.${each.path}` === field.replace(/\[.*/, "")),
     open: () => { box.open = true; },
   };
 }

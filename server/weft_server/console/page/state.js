@@ -1,5 +1,5 @@
 // The state of the models: what the server's metrics say of the last half minute, and of refusals since its start.
-import { Refused, get } from "./calls.js";
+import { Refused, get, patience } from "./calls.js";
 import { make } from "./dom.js";
 import { T } from "./texts.js";
 
@@ -66,14 +66,16 @@ export function statePage(models, heard) {
   const page = make("div", { className: "model" }, make("h1", {}, T.state.title), make("p", { className: "quiet" }, T.state.says), shown);
   async function look() {
     try {
-      pages.push({ at: performance.now(), samples: samplesOf(await (await get("console/metrics")).text()) });
+      pages.push({ at: performance.now(), samples: samplesOf(await (await get("console/metrics", patience())).text()) });
       if (pages.length > SAMPLES) pages.shift();
       const focus = shown.contains(document.activeElement);
       shown.replaceChildren(table(models(), [pages[0], pages.at(-1)]), refusals(pages.at(-1).samples));
       if (focus) shown.querySelector(".wide").focus();
     } catch (error) {
       heard(error);
-      if (!(error instanceof Refused) || error.status) { shown.replaceChildren(make("p", { className: "error", role: "alert" }, error.status === 403 ? T.state.role : error.message)); return; }
+      if (!(error instanceof Refused) || error.status) shown.replaceChildren(make("p", { className: "error", role: "alert" }, error.status === 403 ? T.state.role : error.message));
+      // Only another token changes that.
+      if ([401, 403].includes(error.status)) return;
     }
     setTimeout(() => page.isConnected && look(), document.hidden ? 5 * POLL_MS : POLL_MS);
   }
