@@ -181,6 +181,7 @@ OURS = {
     r"export/weft_recipes/text_to_text.py f'\\s*[{mark}]\\s*'",
     # Over what OpenTelemetry says of variables of whoever starts the server.
     r"server/weft_server/telemetry/tracing.py f'(?<!\\w){re.escape(value)}(?!\\w)'",
+    r"server/weft_server/telemetry/tracing.py '[,=\\s]'",
     # Over the contracts that the server brings, and over its page.
     "server/weft_server/api/contract_comments.py _COMMENT",
     "server/weft_server/api/contract_comments.py _BLOCK",
