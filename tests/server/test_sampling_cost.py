@@ -99,12 +99,12 @@ def search():
 
 # How many stable sorts of the row each may take.
 KINDS = {
-    "a draw that candidates do not decide": (lambda: choosing(**DRAW), 1),
+    "a draw that candidates do not decide": (lambda: choosing(**DRAW), 1.5),
     "all cuts": (lambda: choosing(**CUTS), 2.5),
     "all rules": (lambda: choosing(all_rules(), temperature=0), 1),
     "all rules and all cuts": (lambda: choosing(all_rules(), **CUTS), 3.5),
     "all rules in a beam search": (search, 1),
-    "a constraint and a draw": (lambda: choosing(forked(constrained()), **DRAW), 1),
+    "a constraint and a draw": (lambda: choosing(forked(constrained()), **DRAW), 1.5),
     "20 top tokens": (lambda: lambda: top_logprobs_of(CANDIDATES, 0, 20), 0.25),
     "64 alternatives": (lambda: lambda: best_of_row(CANDIDATES, 0, 64, ENDS, lambda _: None), 0.25),
 }
