@@ -1,6 +1,19 @@
-"""What a test does with the form of the console's page."""
+"""A server with a console, and what a test does with the form of the console's page."""
+
+from contextlib import contextmanager
+
+from held import Held
 
 SAID = "!document.querySelector('button.main').disabled && document.querySelector('.answer').children.length > 1"
+
+
+@contextmanager
+def console_of(repository, points, **settings):
+    """A server of some models that shows a console, once it is ready. Its `api` is where."""
+    with Held(repository, points, api_port=0, console="true", **settings) as server:
+        server.api = server.wait_for("listening")["api"].replace("127.0.0.1", "localhost")
+        server.wait_for("ready")
+        yield server
 
 
 def opened(page, server, model, verb, **more):

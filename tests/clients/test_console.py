@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from console_form import given, judged, opened, ran
-from driven_page import WHY_NOT, DrivenPage
+from console_form import console_of, given, judged, opened, ran
+from driven_page import WHY_NOT
 from envoy import free_port
-from held import Held
 from process import ServerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
@@ -59,17 +58,8 @@ def repository(demo_repository, tiny_repository, tmp_path_factory):
 def server(repository, tmp_path_factory):
     """They are served, with a console."""
     points = tmp_path_factory.mktemp("points")
-    with Held(repository, points, api_port=0, console="true", max_restarts=100) as server:
-        server.api = server.wait_for("listening")["api"].replace("127.0.0.1", "localhost")
-        server.wait_for("ready")
+    with console_of(repository, points, max_restarts=100) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def page():
-    """A browser. Each test opens a page of its own."""
-    with DrivenPage() as page:
-        yield page
 
 
 @pytest.mark.parametrize(("model", "verb", "file", "fields", "expected"), TASKS)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from console_form import given, judged, opened, ran
-from driven_page import WHY_NOT, DrivenPage
-from held import Held
+from console_form import console_of, given, judged, opened, ran
+from driven_page import WHY_NOT
 from process import ServerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
@@ -28,17 +27,8 @@ def server(demo_repository, tiny_repository, tmp_path_factory):
     for model in (demo_repository / "en-es", demo_repository / "scenes", tiny_repository / "tiny-generate"):
         (repository / model.name).symlink_to(model)
     (repository / "tiny-match").symlink_to(tiny_repository / "tiny-match")
-    with Held(repository, points, api_port=0, console="true") as server:
-        server.api = server.wait_for("listening")["api"].replace("127.0.0.1", "localhost")
-        server.wait_for("ready")
+    with console_of(repository, points) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def page():
-    """A browser. Each test opens a page of its own."""
-    with DrivenPage() as page:
-        yield page
 
 
 def listed(page, name, **changed):
