@@ -3,7 +3,7 @@
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from weft_export.checkpoints.formats import MODULES, check_adaptable, check_form
 from weft_export.checkpoints.media_files import is_picture, is_recording
 from weft_export.converters.classes import PICTURE, check_class, check_length, takes_file
 from weft_export.errors import ExportError
-from weft_export.options import ExportOptions, flag_of, utf8
+from weft_export.options import DEFAULT_OPTIONS, ExportOptions, flag_of, utf8
 from weft_proto.bundle_rules import label_text_fault
 
 
@@ -57,8 +57,10 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
     check_format(checkpoint)
     if options.adapters is not None:
         check_adaptable(checkpoint)
+    # Nothing is rounded, scored or computed where all precisions are told of.
+    asked = replace(options, precision=DEFAULT_OPTIONS.precision, held_out=None) if of_each else options
     if is_foreign(checkpoint):
-        _check_class(checkpoint, options)
+        _check_class(checkpoint, asked)
     if options.golden is not None and not options.golden.strip():
         raise ExportError("--golden is blank")
     if options.of_hugging_face and not (is_foreign(checkpoint) or is_gguf(checkpoint)):

@@ -45,6 +45,7 @@ REFUSED = {
     "llama --api-port {}": "weft up: --api-port (WEFT_API_PORT): cannot listen on 127.0.0.1:{}",
     "llama --tls-cert none.pem": "weft up: --tls-cert (WEFT_TLS_CERT): needs --tls-key",
     "llama --lanes 2 --device cuda": "weft up: --lanes (WEFT_LANES): a CUDA device has one lane",
+    "llama --device cuda": "weft up: --device (WEFT_DEVICE): cuda needs another ONNX Runtime",
     "huge": "weft up: the model's weights take 4e+06 GB",
 }
 # A module of this name in front of all others ends the process that imports it.

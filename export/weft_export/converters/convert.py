@@ -171,6 +171,8 @@ def check_options(converter: Converter, options: ExportOptions) -> None:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
     if options.pooling is not None and converter.family not in EMBEDDERS:
         raise CheckpointError(f"pooling is chosen for the body of an encoder, not for {converter.architectures[0]}")
+    if options.max_tokens is not None and not TASKS[family_of(converter.family).task].has_text:
+        raise CheckpointError(f"texts have a length, which {converter.architectures[0]} neither reads nor writes")
     if options.max_source_tokens is not None and not TASKS[family_of(converter.family).task].takes_language:
         raise CheckpointError(f"sources have a length for translators, not for {converter.architectures[0]}")
     if options.truncate and not TASKS[family_of(converter.family).task].may_cut:
