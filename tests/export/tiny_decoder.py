@@ -1,4 +1,4 @@
-"""A tiny random generator with most of what a decoder-only model of others may have, as Gemma 3 does."""
+"""A tiny random generator with most of what a decoder-only model of others may have, as Gemma 3 and Granite do."""
 
 import torch
 from tiny_parts import byte_tokenizer, randomised
@@ -14,7 +14,7 @@ MAX_TOKENS, WINDOW = 64, 6
 
 
 def tiny_decoder() -> Checkpoint:
-    """Return a generator of bytes: sandwiches, normed heads, soft caps, two rotations, a window, and untied words."""
+    """Return a generator of bytes: sandwiches, normed heads, caps, multipliers, rotations, a window, untied words."""
     near = Rope(tuple(100.0 ** (-pair / 16) for pair in range(16)))
     far = Rope((*(1000.0 ** (-pair / 8) for pair in range(8)), *(0.0,) * 8), gain=1.25)
     config = DecoderOnlyConfig(
@@ -36,8 +36,9 @@ def tiny_decoder() -> Checkpoint:
             head_dim=32,
             softcap=4.0,
             qk_norm=True,
+            residual_scale=0.7,
         ),
-        words=EmbeddingStyle(scale=7.0, tied=False, bias=True, softcap=9.0),
+        words=EmbeddingStyle(scale=7.0, tied=False, bias=True, softcap=9.0, logit_scale=1.5),
         rotations=(far, near),
         rotation_of=(1, 0),
         windows=(WINDOW, ALL),

@@ -9,8 +9,8 @@ import torch
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.heads import HeadLayout, Split, heads_of
-from weft_export.converters.rope import read_rope, rope_dim
-from weft_export.converters.sources import Names, Source, computed, tied
+from weft_export.converters.rope import read_rope, rope_dim, whole_rope_of
+from weft_export.converters.sources import Names, Source, both, computed, half, tied
 from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.positions import Rope
@@ -122,6 +122,25 @@ def llama_style(hf: HfCheckpoint, norm_eps: float = 1e-6, **differences: Any) ->
     return Style(**usual | differences)
 
 
+def turned_by_window(hf: HfCheckpoint, config: DecoderOnlyConfig, *, far: float, near: float) -> DecoderOnlyConfig:
+    """Return the sizes with the rotation of the layers that see all, and that of the layers with a window.
+
+    far, near: their thetas where the config says none.
+    """
+    fields = hf.fields
+    parameters, scaling = fields.part("rope_parameters"), fields.part("rope_scaling")
+    seeing_all, windowed_ones = parameters.part("full_attention"), parameters.part("sliding_attention")
+    is_said = "rope_type" in seeing_all or "rope_theta" in seeing_all
+    kinds = (seeing_all if is_said else scaling, far), (windowed_ones, near)
+    lengths = config.head_dim, config.max_tokens
+    rotations = [whole_rope_of(fields, given, *lengths, theta=theta) for given, theta in kinds]
+    return replace(
+        config,
+        rotations=tuple(padded(rotation, config) for rotation in rotations),
+        rotation_of=tuple(int(window != ALL) for window in config.windows),
+    )
+
+
 def padded(rotation: Rope, config: DecoderOnlyConfig) -> Rope:
     """Return a rotation of their heads as one of ours: what is padded stays."""
     still = config.head_dim // 2 - len(rotation.frequencies)
@@ -193,13 +212,15 @@ def attention_names(
     split: Callable[[HeadLayout], Split] | None = None,
     *,
     transposed: bool = False,
+    neighbours: bool = False,
 ) -> Names:
     """Return the sources of all layers' attentions.
 
     qkv: three names, or one of a tensor that split takes apart.
     transposed: the output projection is stored as [in, out].
+    neighbours: heads are turned in pairs of neighbours.
     """
-    heads, ours = heads_of(config), "layers.{}.attention"
+    heads, ours = heads_of(config, neighbours=neighbours), "layers.{}.attention"
     taken = None if split is None else split(heads)
     return {
         f"{ours}.qkv.weight": heads.qkv(*(f"{name}.weight" for name in qkv), split=taken),
@@ -212,6 +233,27 @@ def attention_names(
 def qkv_of(attention: str) -> list[str]:
     """Return the names that most models give to the projections of an attention."""
     return [f"{attention}.{part}_proj" for part in "qkv"]
+
+
+def gated_names(theirs: str) -> Names:
+    """Return the sources of all layers' gated networks, under the names that most models give to the three products."""
+    ours = "layers.{}.feed_forward"
+    parts = {"gate": "gate_proj", "inner": "up_proj", "outer": "down_proj"}
+    return {
+        name: source
+        for our, their in parts.items()
+        for name, source in both(f"{ours}.{our}", f"{theirs}.{their}").items()
+    }
+
+
+def merged_gated_names(theirs: str) -> Names:
+    """Return the same where gate and inner product lie in one tensor. Such networks have no biases."""
+    ours, merged = "layers.{}.feed_forward", f"{theirs}.gate_up_proj.weight"
+    return {
+        f"{ours}.gate.weight": half(0, merged),
+        f"{ours}.inner.weight": half(1, merged),
+        f"{ours}.outer.weight": f"{theirs}.down_proj.weight",
+    }
 
 
 def norm_names(ours: str, theirs: str) -> Names:

@@ -127,6 +127,13 @@ class Fields:
             raise self.wrong(name, "must be a number")
         return float(value)
 
+    def positive(self, name: str, default: float | None = None) -> float:
+        """Return a finite number above 0."""
+        value = self.number(name, default)
+        if value <= 0:
+            raise self.wrong(name, "must be above 0")
+        return value
+
     def whole_or_null(self, name: str, default: int | None) -> int | None:
         """Return a whole number, None where the config says null, and the default where it says nothing."""
         return None if self._is_null(name, default) else self.whole(name, default)
@@ -251,6 +258,7 @@ class Fields:
 
 ACTIVATIONS = {
     "relu": "relu",
+    "relu2": "relu2",
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",

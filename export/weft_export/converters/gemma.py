@@ -6,20 +6,20 @@ from dataclasses import replace
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.decoders import (
     attention_names,
+    gated_names,
     head_names,
-    padded,
     plus_one,
     qkv_of,
     read_activation,
     read_sizes,
     read_words,
     turned,
+    turned_by_window,
     windowed,
 )
 from weft_export.converters.llama import LLAMA
-from weft_export.converters.rope import whole_rope_of
-from weft_export.converters.sources import Names, both
-from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
+from weft_export.converters.sources import Names
+from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.style import Style
 
@@ -57,25 +57,9 @@ def normed_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     pattern = max(fields.whole("sliding_window_pattern", 6), 1)
     config = read_sizes(hf, style, words, absent=_ABSENT_LATER)
     window = fields.whole_or_null("sliding_window", 4096)
-    return _turned_twice(hf, windowed(hf, config, window, lambda layer: (layer + 1) % pattern != 0))
-
-
-def _turned_twice(hf: HfCheckpoint, config: DecoderOnlyConfig) -> DecoderOnlyConfig:
-    """Return the sizes with the rotation of the layers that see all, and that of the layers with a window."""
-    fields = hf.fields
-    parameters, scaling = fields.part("rope_parameters"), fields.part("rope_scaling")
-    far, near = parameters.part("full_attention"), parameters.part("sliding_attention")
-    kinds = (
-        (far if "rope_type" in far or "rope_theta" in far else scaling, fields.number("rope_theta", 1e6)),
-        (near, fields.number("rope_local_base_freq", 1e4)),
-    )
-    lengths = config.head_dim, config.max_tokens
-    rotations = [whole_rope_of(fields, given, *lengths, theta=theta) for given, theta in kinds]
-    return replace(
-        config,
-        rotations=tuple(padded(rotation, config) for rotation in rotations),
-        rotation_of=tuple(int(window != ALL) for window in config.windows),
-    )
+    config = windowed(hf, config, window, lambda layer: (layer + 1) % pattern != 0)
+    far, near = fields.number("rope_theta", 1e6), fields.number("rope_local_base_freq", 1e4)
+    return turned_by_window(hf, config, far=far, near=near)
 
 
 def names(config: DecoderOnlyConfig) -> Names:
@@ -103,14 +87,12 @@ def sandwich_names(config: DecoderOnlyConfig) -> Names:
 
 
 def _names(config: DecoderOnlyConfig) -> Names:
-    layer, theirs = "layers.{}", "model.layers.{}"
+    theirs = "model.layers.{}"
     return {
         **head_names(config, "model.embed_tokens"),
         "norm.gain": plus_one("model.norm.weight"),
         **attention_names(config, qkv_of(f"{theirs}.self_attn"), f"{theirs}.self_attn.o_proj"),
-        **both(f"{layer}.feed_forward.gate", f"{theirs}.mlp.gate_proj"),
-        **both(f"{layer}.feed_forward.inner", f"{theirs}.mlp.up_proj"),
-        **both(f"{layer}.feed_forward.outer", f"{theirs}.mlp.down_proj"),
+        **gated_names(f"{theirs}.mlp"),
     }
 
 
@@ -129,14 +111,11 @@ def _style(hf: HfCheckpoint) -> Style:
 def _sandwich(hf: HfCheckpoint) -> Style:
     fields = hf.fields
     fields.only("hidden_act", "gelu_pytorch_tanh")
-    divisor = fields.number("query_pre_attn_scalar", 256)
-    if divisor <= 0:
-        raise fields.wrong("query_pre_attn_scalar", "must be above 0")
     return replace(
         _style(hf),
         residual="sandwich",
         activation=read_activation(fields, "hidden_activation", "gelu_pytorch_tanh"),
-        scale=divisor**-0.5,
+        scale=fields.positive("query_pre_attn_scalar", 256) ** -0.5,
     )
 
 

@@ -17,11 +17,13 @@ Split = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 class HeadLayout:
     """Two things may differ from ours, and scores see neither of them.
 
-    1. We turn number i of a head with i + size / 2. Who turns only the first r numbers turns i with i + r / 2.
+    1. We turn number i of a head with i + size / 2. Who turns only the first r numbers turns i with i + r / 2, or
+       neighbours: 2 i with 2 i + 1.
     2. Our heads may be longer, with zeros: the attention operator of ONNX Runtime takes no heads of 100 numbers.
 
     stored, size: numbers of a head of theirs, and of ours.
     turned: how many of theirs are turned.
+    neighbours: whether these are turned in pairs of neighbours.
     """
 
     num_heads: int
@@ -29,13 +31,15 @@ class HeadLayout:
     stored: int
     size: int
     turned: int
+    neighbours: bool = False
 
     @property
     def turned_order(self) -> list[int]:
         """Return the number of theirs for each of ours, in queries and keys; -1 for a zero."""
-        half, still = self.turned // 2, (self.stored - self.turned) // 2
-        first = [*range(half), *range(self.turned, self.turned + still)]
-        second = [*range(half, self.turned), *range(self.turned + still, self.stored)]
+        pairs = range(self.turned // 2)
+        still, step, apart = (self.stored - self.turned) // 2, *((2, 1) if self.neighbours else (1, len(pairs)))
+        first = [*(step * pair for pair in pairs), *range(self.turned, self.turned + still)]
+        second = [*(step * pair + apart for pair in pairs), *range(self.turned + still, self.stored)]
         return self._filled(first, self.size // 2) + self._filled(second, self.size - self.size // 2)
 
     @property
@@ -107,7 +111,7 @@ class HeadLayout:
         return order + [-1] * (size - len(order))
 
 
-def heads_of(config: DecoderOnlyConfig) -> HeadLayout:
+def heads_of(config: DecoderOnlyConfig, *, neighbours: bool = False) -> HeadLayout:
     """Return how a checkpoint's heads lie in those of a config."""
     return HeadLayout(
         num_heads=config.num_heads,
@@ -115,4 +119,5 @@ def heads_of(config: DecoderOnlyConfig) -> HeadLayout:
         stored=config.head_dim - (config.padding or 0),
         size=config.head_dim,
         turned=rope_dim(config.rotations[0]) if config.rotations else 0,
+        neighbours=neighbours,
     )

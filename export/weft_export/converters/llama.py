@@ -6,11 +6,10 @@ Below it stand the kinds that say in what they differ, and the bodies of such de
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
-
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.decoders import (
     attention_names,
+    gated_names,
     head_names,
     llama_style,
     norm_names,
@@ -19,7 +18,7 @@ from weft_export.converters.decoders import (
     turned_sizes,
     windowed,
 )
-from weft_export.converters.sources import Names, both, computed, layer_names
+from weft_export.converters.sources import Names, both, layer_names
 from weft_export.families.decoder_only import NONE, DecoderOnlyConfig
 from weft_export.layers.style import Style
 
@@ -43,27 +42,37 @@ def _with_biases(hf: HfCheckpoint) -> Style:
     return llama_style(hf, bias=attention, feed_forward_bias=feed_forward)
 
 
-def llama_names(config: DecoderOnlyConfig) -> Names:
-    """Their names; queries, keys and values lie below each other in our one matrix."""
+def llama_names(config: DecoderOnlyConfig, *, neighbours: bool = False) -> Names:
+    """Their names; queries, keys and values lie below each other in our one matrix.
+
+    neighbours: heads are turned in pairs of neighbours, unlike Llama's in these files.
+    """
     return {
         **head_names(config, "model.embed_tokens"),
         **norm_names("norm", "model.norm"),
         **norm_names(f"{_LAYER}.attention_norm", f"{_THEIRS}.input_layernorm"),
         **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.post_attention_layernorm"),
-        **attention_names(config, qkv_of(f"{_THEIRS}.self_attn"), f"{_THEIRS}.self_attn.o_proj"),
-        **both(f"{_LAYER}.feed_forward.gate", f"{_THEIRS}.mlp.gate_proj"),
-        **both(f"{_LAYER}.feed_forward.inner", f"{_THEIRS}.mlp.up_proj"),
-        **both(f"{_LAYER}.feed_forward.outer", f"{_THEIRS}.mlp.down_proj"),
+        **attention_names(config, qkv_of(f"{_THEIRS}.self_attn"), f"{_THEIRS}.self_attn.o_proj", neighbours=neighbours),
+        **gated_names(f"{_THEIRS}.mlp"),
     }
 
 
 def mistral_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Mistral (Jiang et al. 2023): without biases, and with a window in all layers or in none."""
-    absent = {"num_key_value_heads": 8, "intermediate_size": 14336}
-    config = turned_sizes(hf, llama_style(hf), absent=absent)
-    # null is no window, and nothing at all is the first model's.
-    window = hf.fields.whole_or_null("sliding_window", 4096)
+    config, window = _mistral_sizes(hf)
     return windowed(hf, config, window, lambda _: window is not None, typed=False)
+
+
+def ministral_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
+    """Ministral (Mistral AI 2024): Mistral's layers, of which some have a window."""
+    config, window = _mistral_sizes(hf)
+    return windowed(hf, config, window, lambda _: window is not None)
+
+
+def _mistral_sizes(hf: HfCheckpoint) -> tuple[DecoderOnlyConfig, int | None]:
+    absent = {"num_key_value_heads": 8, "intermediate_size": 14336}
+    # null is no window, and nothing at all is the first model's.
+    return turned_sizes(hf, llama_style(hf), absent=absent), hf.fields.whole_or_null("sliding_window", 4096)
 
 
 _QWEN_ABSENT = {"num_key_value_heads": 32, "intermediate_size": 22016}
@@ -122,6 +131,21 @@ def smollm3_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     return windowed(hf, config, window, lambda layer: window is not None and not turns[layer])
 
 
+def seed_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
+    """Seed OSS (ByteDance 2025): Llama's layers; queries, keys and values have biases."""
+    fields = hf.fields
+    # transformers does not read it.
+    fields.skip("pretraining_tp")
+    style = llama_style(
+        hf,
+        qkv_bias=fields.flag("attention_bias", default=True),
+        output_bias=fields.flag("attention_out_bias", default=False),
+        feed_forward_bias=fields.flag("mlp_bias", default=False),
+    )
+    absent = {"num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 27648}
+    return turned_sizes(hf, style, absent=absent)
+
+
 def stablelm_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """StableLM 3B and its kin (Bellagente et al. 2024): LayerNorm, and a quarter of each head turned.
 
@@ -173,27 +197,6 @@ def starcoder2_names(config: DecoderOnlyConfig) -> Names:
     }
 
 
-def olmo_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
-    """OLMo 1 (Groeneveld et al. 2024): LayerNorms without weights. Those that clip queries and the like are refused."""
-    fields = hf.fields
-    fields.only("clip_qkv", None)
-    style = Style(
-        norm_bias=False,
-        activation=read_activation(fields),
-        gated=True,
-        bias=fields.flag("attention_bias", default=False),
-        feed_forward_bias=False,
-    )
-    return turned_sizes(hf, style, absent={"intermediate_size": 11008})
-
-
-def olmo_names(config: DecoderOnlyConfig) -> Names:
-    """Llama's, with norms that leave all numbers as they are."""
-    norms = ("norm", f"{_LAYER}.attention_norm", f"{_LAYER}.feed_forward_norm")
-    ones = computed(lambda: torch.ones(config.d_model))
-    return {**llama_names(config), **{f"{norm}.weight": ones for norm in norms}}
-
-
 LLAMA = Converter(
     model_type="llama",
     architectures=("LlamaForCausalLM",),
@@ -204,9 +207,11 @@ LLAMA = Converter(
     bias="words.bias",
 )
 MISTRAL = replace(LLAMA, model_type="mistral", architectures=("MistralForCausalLM",), sizes=mistral_sizes)
+MINISTRAL = replace(LLAMA, model_type="ministral", architectures=("MinistralForCausalLM",), sizes=ministral_sizes)
 QWEN2 = replace(LLAMA, model_type="qwen2", architectures=("Qwen2ForCausalLM",), sizes=qwen2_sizes)
 QWEN3 = replace(LLAMA, model_type="qwen3", architectures=("Qwen3ForCausalLM",), sizes=qwen3_sizes, names=qwen3_names)
 SMOLLM3 = replace(LLAMA, model_type="smollm3", architectures=("SmolLM3ForCausalLM",), sizes=smollm3_sizes)
+SEED_OSS = replace(LLAMA, model_type="seed_oss", architectures=("SeedOssForCausalLM",), sizes=seed_sizes)
 STABLELM = replace(
     LLAMA, model_type="stablelm", architectures=("StableLmForCausalLM",), sizes=stablelm_sizes, names=stablelm_names
 )
@@ -217,7 +222,6 @@ STARCODER2 = replace(
     sizes=starcoder2_sizes,
     names=starcoder2_names,
 )
-OLMO = replace(LLAMA, model_type="olmo", architectures=("OlmoForCausalLM",), sizes=olmo_sizes, names=olmo_names)
 
 
 def _embedder_of(converter: Converter) -> Converter:
@@ -255,4 +259,4 @@ def _embedder_of(converter: Converter) -> Converter:
 
 DECODER_BODIES = tuple(map(_embedder_of, (LLAMA, MISTRAL, QWEN2, QWEN3)))
 """Bodies of decoders that embed texts: Qwen3 Embedding (Zhang et al. 2025) and others of its kind."""
-CONVERTERS = (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, STABLELM, STARCODER2, OLMO, *DECODER_BODIES)
+CONVERTERS = (LLAMA, MISTRAL, MINISTRAL, QWEN2, QWEN3, SMOLLM3, SEED_OSS, STABLELM, STARCODER2, *DECODER_BODIES)

@@ -7,6 +7,7 @@ from weft_export.converters.decoders import (
     attention_names,
     head_names,
     llama_style,
+    merged_gated_names,
     norm_names,
     qkv_of,
     read_activation,
@@ -17,7 +18,7 @@ from weft_export.converters.decoders import (
     windowed,
 )
 from weft_export.converters.llama import LLAMA
-from weft_export.converters.sources import Names, both, half
+from weft_export.converters.sources import Names, both
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
 
@@ -76,9 +77,7 @@ def llama_names(config: DecoderOnlyConfig) -> Names:
         **norm_names(f"{layer}.attention_norm", f"{theirs}.input_layernorm"),
         **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.post_attention_layernorm"),
         **attention_names(config, [f"{theirs}.self_attn.qkv_proj"], f"{theirs}.self_attn.o_proj"),
-        f"{layer}.feed_forward.gate.weight": half(0, f"{theirs}.mlp.gate_up_proj.weight"),
-        f"{layer}.feed_forward.inner.weight": half(1, f"{theirs}.mlp.gate_up_proj.weight"),
-        f"{layer}.feed_forward.outer.weight": f"{theirs}.mlp.down_proj.weight",
+        **merged_gated_names(f"{theirs}.mlp"),
     }
 
 

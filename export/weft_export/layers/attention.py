@@ -17,8 +17,8 @@ from weft_export.layers.cached_attention import (
 from weft_export.layers.explaining import noted
 from weft_export.layers.paged_attention import append_and_attend_packed
 from weft_export.layers.positions import rotate
+from weft_export.layers.query_key_norm import HeadNorm, WidthNorm
 from weft_export.layers.run import PackedRun, Run
-from weft_export.layers.style import RmsNorm
 
 
 def padding_mask(lengths: Tensor, seq: int) -> Tensor:
@@ -65,7 +65,8 @@ class SelfAttention(nn.Module):
     bias, output_bias: whether the projections have one, qkv and the last.
     head_dim: d_model / num_heads unless given.
     scale, softcap: as in attend.
-    qk_norm_eps: each head of queries and keys passes an RMSNorm with this epsilon, as in Qwen 3. None: no norm.
+    qk_norm_eps: queries and keys pass an RMSNorm with this epsilon. None: no norm.
+    whole_qk_norm: that norm is of all heads together, not of each.
     rounding: with one, a step's cache holds its levels, and forward attends to what the levels stand for.
     """
 
@@ -84,6 +85,7 @@ class SelfAttention(nn.Module):
         scale: float | None = None,
         softcap: float | None = None,
         qk_norm_eps: float | None = None,
+        whole_qk_norm: bool = False,
     ) -> None:
         super().__init__()
         self.rounding = None
@@ -95,7 +97,10 @@ class SelfAttention(nn.Module):
         head_dim = head_dim or d_model // num_heads
         self.qkv = nn.Linear(d_model, (num_heads + 2 * self.num_kv_heads) * head_dim, bias=bias)
         self.output = nn.Linear(num_heads * head_dim, d_model, bias=bias if output_bias is None else output_bias)
-        self.qk_norm = None if qk_norm_eps is None else HeadNorm(num_heads, self.num_kv_heads, head_dim, qk_norm_eps)
+        self.qk_norm = None
+        if qk_norm_eps is not None:
+            kind = WidthNorm if whole_qk_norm else HeadNorm
+            self.qk_norm = kind(num_heads, self.num_kv_heads, head_dim, qk_norm_eps)
 
     def forward(
         self,
@@ -249,11 +254,11 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, KeyValue]:
         """Do step for the tokens of many rows, x [tokens, 1, d_model]; see append_and_attend_packed for the rest.
 
-        In a graph alone. The norm of queries and keys is the operator's there.
+        In a graph alone. A norm of each head is the operator's there.
         """
-        norm = self.qk_norm
+        norm = self.qk_norm if isinstance(self.qk_norm, HeadNorm) else None
         out, present = append_and_attend_packed(
-            self.qkv(x).squeeze(1),
+            (self._projected(x) if norm is None else self.qkv(x)).squeeze(1),
             past,
             run,
             num_heads=self.num_heads,
@@ -283,22 +288,3 @@ class SelfAttention(nn.Module):
             softcap=self.softcap,
             rounding=self.rounding,
         )
-
-
-class HeadNorm(nn.Module):
-    """RMSNorm of each head of queries, and of each head of keys, with one gain for all heads of a kind.
-
-    The operators of ONNX Runtime that attend take no such norm on CPU, so it stands before them.
-    """
-
-    def __init__(self, num_heads: int, num_kv_heads: int, head_dim: int, eps: float) -> None:
-        super().__init__()
-        self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
-        self.query, self.key = RmsNorm(head_dim, eps), RmsNorm(head_dim, eps)
-
-    def forward(self, qkv: Tensor) -> Tensor:
-        """Map qkv [batch, seq, (heads + 2 kv_heads) * head_dim] to the same shape; values stay as they are."""
-        heads = qkv.view(*qkv.shape[:2], self.num_heads + 2 * self.num_kv_heads, -1)
-        first_value = self.num_heads + self.num_kv_heads
-        query, key = heads[:, :, : self.num_heads], heads[:, :, self.num_heads : first_value]
-        return torch.cat((self.query(query), self.key(key), heads[:, :, first_value:]), dim=-2).flatten(-2)

@@ -73,6 +73,7 @@ class EmbeddingStyle:
     bias: the logits have one. A token with a bias of BANNED is never chosen.
     separator_id: what stands behind the first of these tokens is a second segment, and a vector is added to it. None:
         all is one segment, whose vector is part of the places'.
+    logit_scale: logits are multiplied by it.
     softcap: logits s become softcap tanh(s / softcap). None: they stay.
     """
 
@@ -85,6 +86,7 @@ class EmbeddingStyle:
     tied: bool = True
     bias: bool = False
     softcap: float | None = None
+    logit_scale: float = 1.0
     separator_id: int | None = None
 
 
@@ -144,6 +146,8 @@ class Embeddings(TokenEmbedding):
         if self.transform is not None:
             x = self.transform(x)
         logits = super().logits(x) if self.projection is None else self.projection(x)
+        if self.style.logit_scale != 1.0:
+            logits = logits * self.style.logit_scale
         if self.bias is not None:
             logits = logits + self.bias
         return logits if self.style.softcap is None else capped(logits, self.style.softcap)

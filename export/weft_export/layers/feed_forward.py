@@ -9,6 +9,8 @@ from torch.nn import functional
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
+    # "Primer" (So et al. 2021, section 4.1).
+    "relu2": lambda x: functional.relu(x).square(),
     "gelu": functional.gelu,
     # GPT's and T5's form ("Gaussian Error Linear Units", Hendrycks and Gimpel 2016, section 2).
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),

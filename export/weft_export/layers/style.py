@@ -25,7 +25,9 @@ class Style:
     norm_bias: LayerNorm has a bias. RMSNorm never has one.
     activation, gated: see FeedForward and GatedFeedForward.
     bias: linear layers have one. qkv_bias, output_bias (of an attention) and feed_forward_bias may say otherwise.
-    scale, head_dim, softcap, qk_norm: see SelfAttention.
+    scale, head_dim, softcap: see SelfAttention.
+    qk_norm: queries and keys pass an RMSNorm with norm_eps; whole_qk_norm: see SelfAttention.
+    residual_scale: what a sublayer adds is multiplied by it, as in Granite.
     """
 
     residual: str = "pre"
@@ -42,6 +44,8 @@ class Style:
     head_dim: int | None = None
     softcap: float | None = None
     qk_norm: bool = False
+    whole_qk_norm: bool = False
+    residual_scale: float = 1.0
 
     def __post_init__(self) -> None:
         """Raise ValueError when a word is none that is known."""
@@ -81,7 +85,12 @@ class Style:
     def self_attention(self) -> dict[str, Any]:
         """The options of SelfAttention."""
         norm_eps = self.norm_eps if self.qk_norm else None
-        return {**self.attention, "softcap": self.softcap, "qk_norm_eps": norm_eps}
+        return {
+            **self.attention,
+            "softcap": self.softcap,
+            "qk_norm_eps": norm_eps,
+            "whole_qk_norm": self.whole_qk_norm,
+        }
 
     def plain_norm(self, d_model: int) -> nn.Module:
         """Make one norm, whatever the residual."""
@@ -107,6 +116,7 @@ class StyledLayer(nn.Module):
     def __init__(self, style: Style, dropout: float) -> None:
         super().__init__()
         self.residual = style.residual
+        self.residual_scale = style.residual_scale
         self.dropout = nn.Dropout(dropout)
 
     def before(self, norm: Any, x: Tensor) -> Tensor:
@@ -122,6 +132,8 @@ class StyledLayer(nn.Module):
             out = norm(out)
         elif self.residual == "sandwich":
             out = norm.after(out)
+        if self.residual_scale != 1.0:
+            out = out * self.residual_scale
         x = x + self.dropout(out)
         return norm(x) if self.residual == "post" else x
 

@@ -3,12 +3,18 @@
 import numpy as np
 import onnxruntime
 import pytest
-from decoder_kinds import DECODERS, ids
-from hf_models import Kind, made
+import torch
+from decoder_draws import ids
+from decoder_kinds import DECODERS
+from hf_models import Kind, converted, made
 
 from weft_export.export import export_checkpoint
+from weft_export.graphs.graphs import graphs_of
+from weft_export.graphs.onnx_graph import write_graph
 from weft_export.options import ExportOptions
+from weft_export.verification.session import open_session
 from weft_proto.bundle_rules import READS_ALL
+from weft_proto.v1 import bundle_pb2
 
 CLASSES = {kind.name: kind.architecture for kind in DECODERS}
 ROWS, CONTEXT = 5, 48
@@ -36,17 +42,41 @@ def test_rarer_layers_are_exported(name, sizes, tmp_path):
     assert 0 < manifest.parity.max_abs_error < 1e-5
 
     session = onnxruntime.InferenceSession(bundle / "decoder.onnx", providers=["CPUExecutionProvider"])
+    check_rows(session, {state.past: state.shape for state in manifest.states})
+
+
+def check_rows(session, states):
+    """A step of five rows at other places: each row alone has the bits that it has among the others."""
     generator = np.random.default_rng(0)
-    feeds = {
-        state.past: generator.standard_normal((ROWS, *state.shape)).astype(np.float32) for state in manifest.states
-    }
+    feeds = {past: generator.standard_normal((ROWS, *shape)).astype(np.float32) for past, shape in states.items()}
     feeds |= {"input_ids": generator.integers(0, 300, (ROWS, 1)), "lengths": np.ones(ROWS, np.int32)}
     feeds["past_lengths"] = np.array([0, 3, CONTEXT - 1, 7, 20], np.int32)
     shared = {"total_length": np.array([CONTEXT], np.int32)}
     if any(port.name == READS_ALL for port in session.get_inputs()):
         shared[READS_ALL] = np.ones(1, np.int32)
     together = session.run(None, {**feeds, **shared})
-    for row in range(ROWS):
-        alone = session.run(None, {**{port: value[[row]] for port, value in feeds.items()}, **shared})
-        for whole, part in zip(together, alone, strict=True):
-            assert np.array_equal(whole[[row]], part)
+    for rows in ([4, 3, 2, 1, 0], [1, 3], *([row] for row in range(ROWS))):
+        some = session.run(None, {**{port: value[rows] for port, value in feeds.items()}, **shared})
+        for whole, part in zip(together, some, strict=True):
+            assert np.array_equal(whole[rows], part), f"rows {rows}"
+    return feeds, dict(zip((port.name for port in session.get_outputs()), together, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["olmo2", *(pytest.param(name, marks=pytest.mark.whole) for name in ("cohere", "arcee"))]
+)
+def test_a_step_of_newer_layers_keeps_rows_alone(name, tmp_path):
+    """All queries normed together, one norm without bias, a squared ReLU: torch's logits, rows alone."""
+    (kind,) = (each for each in DECODERS if each.name == name)
+    made(Kind(name, kind.architecture, lambda rng: {**kind.draw(rng), "num_hidden_layers": 1}), 0, tmp_path)
+    checkpoint = converted(tmp_path, max_tokens=CONTEXT)
+    graph = next(each for each in graphs_of(checkpoint, bundle_pb2.PRECISION_FP32) if each.file_name == "decoder.onnx")
+    write_graph(graph, tmp_path)
+    states = {f"past_key_values.{state.name}": state.shape for state in checkpoint.model.states}
+    session = open_session(tmp_path / graph.file_name)
+    feeds, given = check_rows(session, states)
+
+    with torch.inference_mode():
+        alone = checkpoint.model.decode(torch.tensor(feeds["input_ids"][:1]))
+    assert np.abs(given["logits"][0] - alone[0, 0].numpy()).max() < 1e-4
