@@ -11,6 +11,7 @@ from weft_export.checkpoints.files import check_regular
 from weft_export.checkpoints.formats import MODULES, check_adaptable, check_format, is_foreign, is_gguf, read_config
 from weft_export.checkpoints.media_files import is_picture, is_recording
 from weft_export.converters.classes import PICTURE, check_class, check_length, takes_file
+from weft_export.converters.gguf.values import config_in
 from weft_export.errors import ExportError
 from weft_export.options import DEFAULT_OPTIONS, ExportOptions, flag_of, utf8
 from weft_proto.bundle_rules import label_text_fault
@@ -59,7 +60,7 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
         check_adaptable(checkpoint)
     # Nothing is rounded, scored or computed where all precisions are told of.
     asked = replace(options, precision=DEFAULT_OPTIONS.precision, held_out=None) if of_each else options
-    if is_foreign(checkpoint):
+    if is_foreign(checkpoint) or is_gguf(checkpoint):
         _check_class(checkpoint, asked)
     if options.golden is not None and not options.golden.strip():
         raise ExportError("--golden is blank")
@@ -71,7 +72,7 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
 
 
 def _check_class(checkpoint: Path, options: ExportOptions) -> None:
-    config = read_config(checkpoint)
+    config = config_in(checkpoint) if is_gguf(checkpoint) else read_config(checkpoint)
     check_class(config, options, embeds=options.pooling is not None or (checkpoint / MODULES).exists())
     if options.label_text is not None and (fault := label_text_fault(options.label_text)):
         raise ExportError(f"--label-text {fault}")
