@@ -15,7 +15,7 @@ from weft_export.checkpoints.sharing import without_weights
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
-from weft_export.converters.generation import Generation, read_generation
+from weft_export.converters.generation import Generation, fixed_generation, read_generation
 from weft_export.converters.preprocessing import checkpoint_of
 from weft_export.converters.registry import MODULE_OF, all_converters, converters_of, nearest_to
 from weft_export.converters.tensors import NamedTensors, StoredTensors
@@ -162,6 +162,8 @@ def _generation(directory: Path, converter: Converter, config: dict[str, Any]) -
         raise CheckpointError(f"{directory / CONFIG_FILE} does not say how texts begin and end") from error
     task = family_of(converter.family).task
     reads_source = TASKS[task].takes_language
+    if not converter.follows_settings:
+        return fixed_generation(directory, fixed)
     return read_generation(directory, given, fixed, reads_source=reads_source, has_bias=bool(converter.bias))
 
 
