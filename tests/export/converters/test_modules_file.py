@@ -42,7 +42,7 @@ def test_each_key_of_a_module_that_its_loader_asks_for_is_in_the_table():
 def test_two_modules_of_one_name_are_refused(embedder, tmp_path):
     """Its loader puts the second in the place of the first."""
     directory = edited(embedder, tmp_path / "edited", "modules.json", (3, "name"), "2")
-    assert len(st.SentenceTransformer(str(directory), device="cpu")) == 4
+    assert 4 == len(st.SentenceTransformer(str(directory), device="cpu"))
     with pytest.raises(CheckpointError, match=r"modules.json: the name '2' is that of two modules"):
         convert(directory, ExportOptions(), filled=False)
 
@@ -50,7 +50,7 @@ def test_two_modules_of_one_name_are_refused(embedder, tmp_path):
 def test_the_names_of_the_first_modules_file_are_its_loaders():
     """In its order: of several files the first that is there counts."""
     named = re.findall(r"sentence_[a-z-]+_config\.json", inspect.getsource(parts.Transformer.load_config))
-    assert list(dict.fromkeys(named)) == list(TRANSFORMERS)
+    assert list(TRANSFORMERS) == list(dict.fromkeys(named))
 
 
 @pytest.mark.parametrize(
