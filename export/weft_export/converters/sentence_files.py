@@ -41,7 +41,7 @@ MODEL_KEYS: Table = {
     "requirements": NEUTRAL,
     "__version__": NEUTRAL,
 }
-MODULE_KEYS: Table = {"idx": NEUTRAL, "name": NEUTRAL, "path": USED, "type": USED, "kwargs": NEUTRAL}
+MODULE_KEYS: Table = {"idx": NEUTRAL, "name": USED, "path": USED, "type": USED, "kwargs": NEUTRAL}
 _BY_TASK = Noted((), "encode_query() and encode_document() cut texts there; texts of requests are not cut")
 TRANSFORMER_KEYS: Table = {
     "max_seq_length": USED,
@@ -168,6 +168,10 @@ def listed_in(directory: Path) -> list[dict[str, Any]]:
     listed = read_list(path)
     if not 1 <= len(listed) <= _MOST_MODULES or not all(isinstance(each, dict) for each in listed):
         raise CheckpointError(f"{path} is no list of 1 to {_MOST_MODULES} modules")
+    names = [str(each["name"]) for each in listed if "name" in each]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        # Theirs has the second one alone, where the first one was.
+        raise CheckpointError(f"{path}: the name {twice!r:.60} is that of two modules")
     return listed
 
 

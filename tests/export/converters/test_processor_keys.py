@@ -14,8 +14,11 @@ from test_whisper import EXTRACTOR, MELS, RATE, SECONDS, made_whisper, tones
 from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
 
 from weft_export.converters.convert import convert
+from weft_export.converters.converter import HfCheckpoint
+from weft_export.converters.fields import Fields
+from weft_export.converters.generation import Generation
 from weft_export.converters.image_processor import KIND_OF_MODEL, KINDS, read_image_spec
-from weft_export.converters.processor_keys import IMAGE_KEYS, PROCESSOR_KEYS, SOUND_KEYS
+from weft_export.converters.processor_keys import IMAGE_KEYS, PROCESSOR_KEYS, SOUND_KEYS, read_processor
 from weft_export.errors import CheckpointError
 from weft_export.options import ExportOptions
 
@@ -72,6 +75,19 @@ def test_a_number_that_no_bundle_may_have_is_refused_at_once(name, value):
     """By the file's name for it, and not after the export."""
     with pytest.raises(CheckpointError, match=rf"^preprocessor_config.json: {name} must be from "):
         read_image_spec({name: value}, "vit", 3)
+
+
+@pytest.mark.parametrize("key", ["auto_map", "chat_template", "image_seq_length", "processor_class", "tokenizer"])
+@pytest.mark.parametrize("value", ["CLIPProcessor", 7, {"size": 9}, ["a"], True], ids=str)
+def test_beside_a_part_a_processors_keys_change_nothing(key, value, tmp_path):
+    """Of processor_config.json: pixels are as AutoImageProcessor makes them, which has read the same file."""
+    part = {"image_processor_type": "ViTImageProcessor", "size": {"height": 24, "width": 30}}
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": part, key: value}))
+    hf = HfCheckpoint(tmp_path, Fields({}), Generation(), frozenset())
+    pixels = [ours(read_processor(hf, "image_processor")[1], each)[0] for each in PICTURES]
+    theirs = attempted(lambda: their_pixels(transformers.AutoImageProcessor.from_pretrained(tmp_path)))
+    assert [] == hf.fields.notes
+    assert theirs is None or all(np.allclose(*pair, atol=1e-5) for pair in zip(theirs, pixels, strict=True))
 
 
 def their_pixels(processor):

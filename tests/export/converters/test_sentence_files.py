@@ -41,8 +41,12 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 
 @pytest.fixture(scope="module")
 def embedder(tmp_path_factory):
-    """What sentence-transformers saved: mean, a dense layer as wide as the body, a narrower one, length 1."""
-    path = tmp_path_factory.mktemp("embedder")
+    """What sentence-transformers saved."""
+    return saved_embedder(tmp_path_factory.mktemp("embedder"))
+
+
+def saved_embedder(path):
+    """Let sentence-transformers save mean, a dense layer as wide as the body, a narrower one, length 1."""
     body = made(EMBEDDERS[0], 0, path / "body")
     padded(path / "body")
     width = body.config.hidden_size
@@ -330,6 +334,9 @@ MORE = {
     "model_type": [sentence_files.EMBEDDER, sentence_files.JUDGE],
     "module_input_name": ["token_embeddings"],
     "module_output_name": ["token_embeddings", "sentence_embedding"],
+    "kwargs": [["task"]],
+    "name": ["0", "1", "3"],
+    "path": ["", "1_Pooling", "2_Dense"],
     "pooling_mode": ["cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", ["cls", "mean"]],
     "processing_kwargs": [{"text": {"max_length": 4}}, {"text": {"add_special_tokens": False}}],
     "processor_kwargs": [{"model_max_length": 4}, {"truncation_side": "left"}],
