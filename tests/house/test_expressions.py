@@ -123,7 +123,7 @@ EXPORT = {
     "up/hub.py _NAME": ("fullmatch", run("a"), run("a/"), run("a", "a/", "!")),
     "up/kept.py '[^a-z0-9._-]+'": ("sub", run("!"), run("!a")),
     r"wrapping/picture_options.py '(\\d{1,6})(?:x(\\d{1,6}))?'": ("fullmatch", run("1"), run("1x")),
-    "converters/classes.py _TWOFOLD": ("fullmatch", run("For"), run("ForMaskedLM", end="!")),
+    "converters/classes.py _BODY_OF": ("fullmatch", run("For"), run("ForMaskedLM", end="!")),
     "converters/gguf/names.py _PART": ("fullmatch", run("a"), run("-00001-of-"), run("-00001-of-00001")),
     "converters/gguf/tokens.py _LLAMA3_WORDS": ("split", run(" ", "a", "a"), run("\t"), run("!\n", end="a"),
         run("aA1")),
