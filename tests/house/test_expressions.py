@@ -163,7 +163,7 @@ RECIPES = {
 # adapter says by an expression of its own which layers it is of; a flag of the command line.
 OURS = {
     "client/weft_bench/arrivals.py number",
-    # Of the kind of _TWOFOLD there, one after the other.
+    # Of the kind of _BODY_OF there, one after the other.
     "export/weft_export/converters/classes.py classes",
     "export/weft_export/converters/filling.py pattern",
     "export/weft_export/adapters/modules.py kind.conv1d",
