@@ -108,6 +108,15 @@ def test_a_tensor_that_is_no_a_or_b_is_refused(tmp_path, name, tensor, why):
 _AB = {"A": (2, 3), "B": (4, 2)}
 
 
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [(["model.q.weight"], "model.q.weight"), (["model.q.weight", "head.q.weight"], None), (["model.k.weight"], None)],
+)
+def test_a_name_that_may_be_one_of_two_weights_is_none(stored, expected, tmp_path):
+    """A path may lack what the file's names begin with, as long as one weight alone can be meant."""
+    assert expected == Modules(tmp_path, stored).stored("q.weight")
+
+
 def test_a_module_has_one_a_and_one_b(tmp_path):
     """Not one by each of two names, of which a reader would drop one."""
     write_adapter(tmp_path / "adapter", {"layers.1.q": (4, 3)})

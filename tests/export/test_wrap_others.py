@@ -144,6 +144,26 @@ def test_places_are_pooled_over_real_tokens(pooling, normalized, opset, tmp_path
         assert not normalized or np.isclose(1, np.linalg.norm(vector))
 
 
+def test_a_vector_of_zeros_has_no_length_and_stays(tmp_path):
+    """Nothing is divided by a length of zero: an answer of NaN would be no vector."""
+    model = reader()
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((300, WIDTH), np.float32), "table"))
+    session = adapted(model, described_as("TASK_EMBED_TEXT"), tmp_path / "a.onnx")
+    (vectors,) = session.run(None, {"input_ids": np.array([[7, 9]]), "lengths": np.array([2], np.int32)})
+
+    assert np.array_equal(np.zeros((1, WIDTH), np.float32), vectors)
+
+
+def test_positions_are_counted_from_the_beginning_of_each_text(tmp_path):
+    """A graph that takes position_ids gets 0, 1, 2 ... in each row."""
+    model = reader(inputs=("position_ids", "input_ids", "attention_mask"))
+    session = adapted(model, described_as("TASK_EMBED_TEXT", "POOLING_LAST", normalized=False), tmp_path / "a.onnx")
+    given = {"input_ids": np.full((2, 3), 7), "lengths": np.array([2, 3], np.int32)}
+    (vectors,) = session.run(None, given)
+
+    assert np.array_equal(numpy_helper.to_array(reader().graph.initializer[0])[[1, 2]], vectors)
+
+
 def test_a_vector_of_the_graph_s_own_is_taken_before_places(tmp_path):
     """Of an encoder that gives both, the vector is what sentence-transformers' pooling made."""
     model = reader("token_embeddings")
@@ -156,22 +176,40 @@ def test_a_vector_of_the_graph_s_own_is_taken_before_places(tmp_path):
     assert np.allclose(numpy_helper.to_array(model.graph.initializer[0])[9], vector[0])
 
 
-def test_an_encoder_of_pictures_is_pooled_over_all_places(tmp_path):
-    """A picture has no padding: all its places count."""
+def pictured(height, width, sizes=None):
+    """An encoder whose places are the pixels of such a picture, and what is said of it; of other sizes if told."""
     nodes = [
         helper.make_node("Transpose", ["x"], ["y"], perm=[0, 2, 3, 1]),
         helper.make_node("Reshape", ["y", "s"], ["z"]),
     ]
-    ports = ("x", TensorProto.FLOAT, ["batch", 3, 4, 4]), ("z", TensorProto.FLOAT, ["batch", 16, 3])
-    model = model_of(nodes, [ports[0]], [ports[1]], [("s", np.array([-1, 16, 3], np.int64))])
-    image = bundle_pb2.ImageSpec(channels=3, height=4, width=4)
+    places = height * width
+    ports = ("x", TensorProto.FLOAT, ["batch", 3, height, width]), ("z", TensorProto.FLOAT, ["batch", places, 3])
+    model = model_of(nodes, [ports[0]], [ports[1]], [("s", np.array([-1, places, 3], np.int64))])
+    image = bundle_pb2.ImageSpec(**{"channels": 3, "height": height, "width": width} | (sizes or {}))
     embedding = bundle_pb2.EmbeddingSpec(pooling="POOLING_MEAN")
     golden = bundle_pb2.Golden(image_path="a.png")
-    described = OnnxModel(common_pb2.TASK_EMBED_IMAGE, "", (), golden, image=image, embedding=embedding)
-    pixels = np.random.default_rng(3).standard_normal((2, 3, 4, 4)).astype(np.float32)
+    return model, OnnxModel(common_pb2.TASK_EMBED_IMAGE, "", (), golden, image=image, embedding=embedding)
+
+
+@pytest.mark.parametrize("width", [4, 3])
+def test_an_encoder_of_pictures_is_pooled_over_all_places(width, tmp_path):
+    """A picture has no padding: all its places count. One as wide as it has channels still has its channels first."""
+    model, described = pictured(4, width)
+    pixels = np.random.default_rng(3).standard_normal((2, 3, 4, width)).astype(np.float32)
     (vectors,) = adapted(model, described, tmp_path / "a.onnx").run(None, {"pixel_values": pixels})
 
     assert np.allclose(pixels.mean(axis=(2, 3)), vectors, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [{"height": 5}, {"width": 5}, {"channels": 1}])
+def test_pictures_of_another_size_than_the_input_s_are_refused(sizes, tmp_path):
+    """The axes of the input say how large its pictures are."""
+    model, described = pictured(4, 4, sizes)
+    wanted = "{channels} channels of {height} x {width} pixels".format(
+        **{"channels": 3, "height": 4, "width": 4} | sizes
+    )
+    with pytest.raises(CheckpointError, match=rf"the input 'pixel_values' is \[batch, 3, 4, 4\], and .* {wanted}"):
+        adapted(model, described, tmp_path / "a.onnx")
 
 
 def test_optimum_s_directory_says_what_a_wrap_needs(tmp_path):

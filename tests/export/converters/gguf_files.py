@@ -173,6 +173,9 @@ def _write_sizes(kind: Kind, config, writer: gguf.GGUFWriter) -> None:
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     writer.add_rope_freq_base(rope["rope_theta"])
+    if "partial_rotary_factor" in rope:
+        head = config.hidden_size // config.num_attention_heads
+        writer.add_rope_dimension_count(int(head * rope["partial_rotary_factor"]))
     if rope["rope_type"] in {"linear", "yarn"}:
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
         writer.add_rope_scaling_factor(rope["factor"])

@@ -88,6 +88,16 @@ def test_a_stretched_rotation_is_the_one_of_the_model(rope, tmp_path):
     assert LOGITS >= furthest(logits(read(tmp_path / "model.gguf").model, ids), logits(model, ids))
 
 
+def test_a_head_that_turns_in_part_is_the_one_of_the_model(tmp_path):
+    """As in Phi 4 mini: rope.dimension_count says how many numbers of a head turn."""
+    rope = {"rope_type": "default", "rope_theta": 500000.0, "partial_rotary_factor": 0.5}
+    model = model_of(BY_NAME["phi3"], tmp_path, rope_parameters=rope)
+    write_gguf(BY_NAME["phi3"], model, tmp_path / "model.gguf")
+    ids = torch.tensor(token_rows(300, (48,)))
+
+    assert LOGITS >= furthest(logits(read(tmp_path / "model.gguf").model, ids), logits(model, ids))
+
+
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 def test_the_tokenizer_inside_reads_and_writes_as_transformers_makes_it(name, tmp_path):
     """Byte-level BPE and SentencePiece's, with special tokens in the text and several spaces in a row."""

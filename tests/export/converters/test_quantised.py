@@ -4,6 +4,7 @@ The packing here is written down by the formats' own descriptions, apart from ou
 """
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -99,14 +100,15 @@ def gptq(bits, *, less=1, symmetric=False, scattered=False, size=GROUP, with_gro
     return quantise
 
 
-def awq(weight, seed):
-    """Quantise a weight as AutoAWQ stores it."""
+def awq(weight, seed, size=GROUP):
+    """Quantise a weight as AutoAWQ stores it. A size of -1 is one group."""
     generator = np.random.default_rng(seed)
     outputs, inputs = weight.shape
+    step = inputs if size == -1 else size
     levels = generator.integers(0, 16, (inputs, outputs))
-    zeros = generator.integers(0, 16, (inputs // GROUP, outputs))
-    scales = torch.rand(inputs // GROUP, outputs, generator=torch.Generator().manual_seed(seed)).half() / 64
-    groups = np.arange(inputs) // GROUP
+    zeros = generator.integers(0, 16, (inputs // step, outputs))
+    scales = torch.rand(inputs // step, outputs, generator=torch.Generator().manual_seed(seed)).half() / 64
+    groups = np.arange(inputs) // step
     wide = (levels - zeros[groups]) * scales.double().numpy()[groups]
     order = (0, 2, 4, 6, 1, 3, 5, 7)
     parts = {"qweight": packed(levels, 4, order), "qzeros": packed(zeros, 4, order), "scales": scales}
@@ -128,8 +130,9 @@ AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True
         (GPTQ | {"bits": 2, "group_size": -1}, gptq(2, size=-1)),
         (GPTQ, gptq(4, with_groups=False)),
         (AWQ, awq),
+        (AWQ | {"group_size": -1}, partial(awq, size=-1)),
     ],
-    ids=["v1", "v2", "v2 by its new name", "desc_act", "8 bits", "2 bits, one group", "no g_idx", "awq"],
+    ids=["v1", "v2", "v2 by its new name", "desc_act", "8 bits", "2 bits, one group", "no g_idx", "awq", "one of awq"],
 )
 def test_a_quantised_directory_answers_with_the_weights_that_it_stands_for(config, quantise, tmp_path):
     """Logits within 1e-4 of the model whose weights are (level - zero) * scale, as the format says."""
@@ -157,20 +160,26 @@ def scheme_of(num_bits, strategy, kind="int", *, symmetric=True, size=None):
     return {"targets": ["Linear"], "weights": {**weights, "dynamic": False}}
 
 
-def compressed(form, scheme):
-    """Return what quantises a weight with the library of compressed-tensors."""
+def compressed(form, scheme, *, halves=None):
+    """Return what quantises a weight with the library of compressed-tensors.
+
+    halves: whether scales are stored as float16, or as float32 that float16 does not hold. None: float32 that it holds.
+    """
     library = QuantizationScheme(**scheme)
     compressor = BaseCompressor.get_value_from_registry(form)
 
     def quantise(weight, seed):
         generator = torch.Generator().manual_seed(seed)
         rows, width = weight.shape
-        shape = {"tensor": (1,), "channel": (rows, 1), "group": (rows, width // GROUP)}[scheme["weights"]["strategy"]]
+        num_groups = width // (scheme["weights"]["group_size"] or width)
+        shape = {"tensor": (1,), "channel": (rows, 1), "group": (rows, num_groups)}[scheme["weights"]["strategy"]]
         scale = (torch.rand(shape, generator=generator) + 0.5) / (100 if scheme["weights"]["num_bits"] == 4 else 1000)
-        state = {"weight": weight, "weight_scale": scale.half().float()}
+        state = {"weight": weight, "weight_scale": scale if halves is False else scale.half().float()}
         if not scheme["weights"]["symmetric"]:
             state["weight_zero_point"] = torch.randint(-6, 6, shape, generator=generator, dtype=torch.int8)
         parts = compressor.compress(state, library)
+        if halves:
+            parts["weight_scale"] = parts["weight_scale"].half()
         return parts, compressor.decompress(parts, library)["weight"]
 
     return quantise
@@ -199,16 +208,41 @@ def test_compressed_tensors_answer_with_the_weights_that_their_library_makes(for
     check(tmp_path, model)
 
 
-def test_symmetric_gptq_keeps_its_bits_at_int4(tmp_path):
-    """4 bits on both sides of 0 in groups of 32, 64, 128 inputs are int4's blocks of 32 with the same scale."""
+def packed_as(bits, size, **more):
+    """Return a config of compressed-tensors for packed integers, and what quantises a weight so."""
+    scheme = scheme_of(bits, "group", size=size)
+    config = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": scheme}}
+    return config | {"quantization_status": "compressed"}, compressed("pack-quantized", scheme, **more)
+
+
+SYMMETRIC = GPTQ | {"sym": True}
+
+
+@pytest.mark.parametrize(
+    ("config", "quantise", "stay"),
+    [
+        (SYMMETRIC, gptq(4, symmetric=True), True),
+        (SYMMETRIC | {"desc_act": True}, gptq(4, symmetric=True, scattered=True), False),
+        (SYMMETRIC | {"bits": 8}, gptq(8, symmetric=True), False),
+        (SYMMETRIC | {"group_size": 16}, gptq(4, symmetric=True, size=16), False),
+        (GPTQ, gptq(4), False),
+        (*packed_as(4, GROUP, halves=True), True),
+        (*packed_as(4, GROUP, halves=False), False),
+        (*packed_as(4, 16, halves=True), False),
+        (*packed_as(8, GROUP, halves=True), False),
+    ],
+    ids=["gptq", "scattered", "8 bits", "groups of 16", "zeros", "packed", "float32", "packed by 16", "packed 8 bits"],
+)
+def test_weights_are_said_to_keep_their_4_bits_at_int4_where_they_do(config, quantise, stay, tmp_path):
+    """Levels on both sides of 0 in groups of 32, 64, 128 inputs are int4's blocks of 32, with the same scale."""
     model, layers = directory_of(tmp_path)
-    write(tmp_path, model, layers, gptq(4, symmetric=True, size=GROUP), GPTQ | {"sym": True})
+    write(tmp_path, model, layers, quantise, config)
     result = convert(tmp_path, ExportOptions(max_tokens=96))
     layer = result.checkpoint.model.layers[0]
+    products = (layer.attention.qkv, layer.attention.output, layer.feed_forward.gate, layer.feed_forward.outer)
 
-    assert any("at --precision int4 they keep their 4 bits" in note for note in result.notes)
-    for product in (layer.attention.qkv, layer.attention.output, layer.feed_forward.gate, layer.feed_forward.outer):
-        assert torch.equal(product.weight, BlockLinear(product.weight, None, FOUR_BITS).wide)
+    assert stay == any("at --precision int4 they keep their 4 bits" in note for note in result.notes)
+    assert stay == all(torch.equal(each.weight, BlockLinear(each.weight, None, FOUR_BITS).wide) for each in products)
 
 
 def test_what_is_rounded_while_a_model_runs_is_noted(tmp_path):
