@@ -65,6 +65,9 @@ class Behaviours:
         """As ApiCaller says."""
         return "r1"
 
+    def claim(self, priority):
+        """As ApiCaller says. Nobody waits here."""
+
     async def unary(self, method, request):
         """As ApiCaller says, in a context of its own."""
         return await asyncio.create_task(self._ask(method, request))

@@ -15,7 +15,7 @@ class _TextCommand(SectionedCommand):
     of_extra_arguments = "put a text of several words in quotes"
 
 
-app = typer.Typer(name="weft", add_completion=False, invoke_without_command=True, rich_markup_mode=None)
+app = typer.Typer(name="weft", invoke_without_command=True, rich_markup_mode=None)
 for _verb in COMMANDS:
     app.command(cls=_TextCommand if _verb in TAKE_TEXTS else SectionedCommand)(flat(names_flags(_verb)))
 

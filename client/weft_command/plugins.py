@@ -29,6 +29,12 @@ UsageError, ClickError = cast("tuple[Any, Any]", typer.BadParameter.__mro__[1:3]
 app = typer.Typer(name="weft", add_completion=False, rich_markup_mode=None)
 
 
+def loaded(name: str) -> Any:
+    """Return the command that stands behind a subcommand's name, with its flags. Raises what its import raises."""
+    (entry,) = entry_points(group="weft.commands", name=name)
+    return typer.main.get_command(entry.load())
+
+
 def _plugin(entry: EntryPoint) -> Callable[[typer.Context], None]:
     def run(ctx: typer.Context) -> None:
         try:

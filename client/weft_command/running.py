@@ -11,8 +11,11 @@ from typing import Any
 
 import typer
 
-from weft_command.plugins import ClickError, UsageError
+from weft_command.plugins import ClickError, UsageError, loaded
 from weft_command.plugins import app as plugins
+
+# Click's variable for a program of the name `weft`. https://click.palletsprojects.com/en/stable/shell-completion/
+_COMPLETES = "_WEFT_COMPLETE"
 
 
 def run(argv: Sequence[str]) -> int:
@@ -38,7 +41,19 @@ def command_of(argv: Sequence[str]) -> Any:
 
     command: Any = typer.main.get_command(app)
     command.commands |= plugged.commands
+    word = _completed()
+    if word in plugged.commands:
+        command.commands[word] = loaded(word)
     return command
+
+
+def _completed() -> str:
+    """Return the subcommand of the line that a shell asks to complete, if one does, and it has one."""
+    if _COMPLETES not in os.environ:
+        return ""
+    # Typer has it from bash by the one name, and from other shells by the other.
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    return "".join(line.split()[1:2])
 
 
 def _prepare_streams() -> None:

@@ -3,7 +3,7 @@
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,8 +11,9 @@ from weft_export.checkpoints.files import check_regular
 from weft_export.checkpoints.formats import MODULES, check_adaptable, check_format, is_foreign, is_gguf, read_config
 from weft_export.checkpoints.media_files import is_picture, is_recording
 from weft_export.converters.classes import PICTURE, check_class, check_length, takes_file
+from weft_export.converters.gguf.values import config_in
 from weft_export.errors import ExportError
-from weft_export.options import ExportOptions, flag_of, utf8
+from weft_export.options import DEFAULT_OPTIONS, ExportOptions, flag_of, utf8
 from weft_proto.bundle_rules import label_text_fault
 
 
@@ -57,8 +58,10 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
     check_format(checkpoint)
     if options.adapters is not None:
         check_adaptable(checkpoint)
-    if is_foreign(checkpoint):
-        _check_class(checkpoint, options)
+    # Nothing is rounded, scored or computed where all precisions are told of.
+    asked = replace(options, precision=DEFAULT_OPTIONS.precision, held_out=None) if of_each else options
+    if is_foreign(checkpoint) or is_gguf(checkpoint):
+        _check_class(checkpoint, asked)
     if options.golden is not None and not options.golden.strip():
         raise ExportError("--golden is blank")
     if options.of_hugging_face and not (is_foreign(checkpoint) or is_gguf(checkpoint)):
@@ -69,7 +72,7 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
 
 
 def _check_class(checkpoint: Path, options: ExportOptions) -> None:
-    config = read_config(checkpoint)
+    config = config_in(checkpoint) if is_gguf(checkpoint) else read_config(checkpoint)
     check_class(config, options, embeds=options.pooling is not None or (checkpoint / MODULES).exists())
     if options.label_text is not None and (fault := label_text_fault(options.label_text)):
         raise ExportError(f"--label-text {fault}")

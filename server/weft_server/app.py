@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from weft_proto.v1 import model_pb2
-from weft_proto.v1.methods import SERVICES
+from weft_proto.v1.methods import ADMIN_SERVICE, SERVICES
 from weft_server.admission.early_admission import EarlyAdmission
 from weft_server.api.api_server import ApiServer
 from weft_server.api.connect_protocol import connect_routes
@@ -117,7 +117,6 @@ class App:
         self.pages = Endpoints(self.metrics, self.why_not_live, self.why_not_ready, self.access)
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self._interceptor(self.gate), self.health, self.credentials)
-        self.api = self._api_server() if config.api_port is not None else None
         self._places = loading_places(cpu_quota())
         self.lifecycle = Lifecycle(
             self.models,
@@ -128,6 +127,7 @@ class App:
             num_places=self._places,
             placement=self._placement,
         )
+        self.api = self._api_server() if config.api_port is not None else None
         # Nobody waits for its calls.
         self.admin_gate = CallGate(self.metrics, EarlyAdmission(self.models), self.traffic, self.access_log, spans)
         self.admin = self._admin_server() if config.admin else None
@@ -353,11 +353,14 @@ class App:
         """The port of calls by HTTP, which drains with that of gRPC."""
         config = self.config
         most = config.max_request_bytes
-        calls = (*connect_routes(SERVICES, most), *openai_routes(self.models, most, config.max_queued_requests))
+        # Where roles say who may.
+        changes = config.admin and config.console and config.tokens is not None
+        services = (*SERVICES, ADMIN_SERVICE) if changes else SERVICES
+        calls = (*connect_routes(services, most), *openai_routes(self.models, most, config.max_queued_requests))
         routes = with_docs(calls, refuse_path)
         if config.console:
-            routes += tuple(console_routes(refuse_path, lambda: self.grpc.port, self._metrics_for))
-        answers = behaviours(self.models, config)
+            routes += tuple(console_routes(refuse_path, lambda: self.grpc.port, self._metrics_for, changes=changes))
+        answers = behaviours(self.models, config, self.lifecycle)
         return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_path)
 
     def _interceptor(self, gate: CallGate) -> Interceptor:

@@ -184,6 +184,38 @@ def test_another_token_shows_the_state(demo_repository, tmp_path, page):
             page.click(on="header button")
 
 
+def test_an_admin_changes_the_models(demo_repository, tmp_path, page):
+    """Whoever has the role loads, swaps and unloads. A refusal is told, and others have the form in vain."""
+    (tmp_path / "models" / "en-es").mkdir(parents=True)
+    for version in (1, 2):
+        (tmp_path / "models" / "en-es" / str(version)).symlink_to(demo_repository / "en-es" / "1")
+    tokens = tmp_path / "tokens"
+    tokens.write_text("web call,metrics token-of-the-caller\nops call,metrics,admin token-of-the-operator\n")
+    tokens.chmod(0o600)
+    said = "document.querySelector('.part [role=status]').textContent"
+    settings = {"api_port": 0, "console": "true", "admin": "true", "admin_port": 0, "tokens": tokens}
+    with ServerProcess(tmp_path / "models", **settings) as server:
+        server.api = server.wait_for("listening")["api"]
+        server.wait_for("ready")
+        page.open(url=f"http://{server.api}/#/state")
+        for token, verb, version, told in (
+            ("token-of-the-caller", "Load", "1", "This token has not the role admin, which changing models needs."),
+            ("token-of-the-operator", "Load", "1", "en-es 1 is loaded."),
+            ("token-of-the-operator", "Swap", "2", "en-es 2 answers; unloaded: 1."),
+            ("token-of-the-operator", "Unload", "2", "en-es 2 is unloaded."),
+            ("token-of-the-operator", "Unload", "9", "no version 9 of model"),
+        ):
+            if not page.see(what="document.querySelector('dialog').open"):
+                page.click(on="header button")
+            page.write(on="#token", text=token)
+            page.press(key="Enter")
+            page.until("document.querySelector('form.changes')")
+            page.write(on="aria/Model[role='combobox']", text="en-es")
+            page.write(on="aria/Version[role='spinbutton']", text=version)
+            page.click(on=f"form.changes button[name={verb.lower()}]")
+            page.until(f"{said}.includes('{told}')")
+
+
 def test_the_state_goes_on_after_a_refusal(server, page):
     """Of any status that another time may not have."""
     page.open(url=f"http://{server.api}/#/state")

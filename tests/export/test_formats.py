@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +20,8 @@ FOLDERS = {
     f"config.json: {BASE}, tf_model.h5": "is of TensorFlow or Flax",
     f"config.json: {BASE}, flax_model.msgpack": "is of TensorFlow or Flax",
     "saved_model.pb, variables/variables.index": "is of TensorFlow or Flax",
-    "bundle.json, decoder.onnx": "is a bundle of Weft already: `weft serve REPOSITORY`",
+    "bundle.json, decoder.onnx": "is a bundle of Weft already: `weft serve /",
+    "1/bundle.json": "is a model of a repository: its bundles are exported already. `weft serve /",
     "en-es/1/bundle.json": "is a model repository: its bundles are exported already. `weft serve",
     "model_index.json, unet/config.json": "is of diffusers",
     f"modules.json, 0_Transformer/config.json: {BASE}, 1_Pooling/config.json": "is of an old sentence-transformers",
@@ -158,3 +161,29 @@ def test_an_adapter_that_no_command_takes_gets_none(said, why, tmp_path):
     """What is advised is what works."""
     assert why in adapter(tmp_path / "a", **said)
     assert "weft export" not in adapter(tmp_path / "b", **said)
+
+
+@pytest.mark.parametrize(
+    ("here", "given"),
+    [
+        ("", "models/en-es/1"),
+        ("", "models/en-es"),
+        ("models", "en-es/1"),
+        ("models", "en-es"),
+        ("models/en-es", "1"),
+        ("models/en-es", "."),
+        ("models/en-es/1", "."),
+        ("models/en-es/1", ".."),
+        ("models/en-es/1", "../../en-es/1"),
+    ],
+)
+def test_a_bundle_and_a_model_of_bundles_name_the_repository_that_can_be_served(here, given, tmp_path, monkeypatch):
+    """However the folder is typed: the command that is named serves the folder of all models."""
+    (tmp_path / "models" / "en-es" / "1").mkdir(parents=True)
+    (tmp_path / "models" / "en-es" / "1" / "bundle.json").touch()
+    monkeypatch.chdir(tmp_path / here)
+    with pytest.raises(CheckpointError) as raised:
+        check_format(Path(given))
+    named = re.search("`weft serve (.+?)`", str(raised.value))[1]
+
+    assert (tmp_path / "models").samefile(named)

@@ -36,6 +36,7 @@ def run(unit, begin="", end=""):
 # How an expression is asked, and its worst texts. The names are those of the source, or the expression itself.
 SERVER = {
     "telemetry/metrics_page.py _NO_VERSION": ("sub", run("; ", end="x"), run("1", ";version="), run(";version=1.1")),
+    "openai_api/params.py _INDEX": ("sub", run("["), run("1", "["), run("[1]")),
     "auth/grants.py _MODEL": ("fullmatch", run("a"), run("a:")),
     "auth/grants.py _RATE": ("fullmatch", run("1"), run("1/")),
     "auth/tokens.py _DIGEST": ("fullmatch", run("a")),
@@ -123,7 +124,7 @@ EXPORT = {
     "up/hub.py _NAME": ("fullmatch", run("a"), run("a/"), run("a", "a/", "!")),
     "up/kept.py '[^a-z0-9._-]+'": ("sub", run("!"), run("!a")),
     r"wrapping/picture_options.py '(\\d{1,6})(?:x(\\d{1,6}))?'": ("fullmatch", run("1"), run("1x")),
-    "converters/classes.py _TWOFOLD": ("fullmatch", run("For"), run("ForMaskedLM", end="!")),
+    "converters/classes.py _BODY_OF": ("fullmatch", run("For"), run("ForMaskedLM", end="!")),
     "converters/gguf/names.py _PART": ("fullmatch", run("a"), run("-00001-of-"), run("-00001-of-00001")),
     "converters/gguf/tokens.py _LLAMA3_WORDS": ("split", run(" ", "a", "a"), run("\t"), run("!\n", end="a"),
         run("aA1")),
@@ -163,7 +164,7 @@ RECIPES = {
 # adapter says by an expression of its own which layers it is of; a flag of the command line.
 OURS = {
     "client/weft_bench/arrivals.py number",
-    # Of the kind of _TWOFOLD there, one after the other.
+    # Of the kind of _BODY_OF there, one after the other.
     "export/weft_export/converters/classes.py classes",
     "export/weft_export/converters/filling.py pattern",
     "export/weft_export/adapters/modules.py kind.conv1d",

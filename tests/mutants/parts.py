@@ -21,6 +21,7 @@ FOLDERS = {
         "engine",
         "sampling",
         "logits_processors",
+        "structured_output",
         "loading",
         "lifecycle",
         "bundle",

@@ -1,6 +1,7 @@
 """Which device a server runs on, and what it says when it cannot."""
 
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 
 import pytest
 
@@ -8,7 +9,7 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.config import ConfigError, read_config
 from weft_server.errors import BundleError
 from weft_server.runtime import cuda
-from weft_server.runtime.device import HOST, Device, devices_of, verify_caches, verify_precision
+from weft_server.runtime.device import HOST, Device, devices_of, verify_build, verify_caches, verify_precision
 from weft_server.runtime.session import verify_device
 
 FAR = Device(in_place=False)
@@ -53,13 +54,32 @@ def test_settings_that_contradict_the_device_are_refused(settings, text):
 @pytest.mark.skipif(has_cuda(), reason="this ONNX Runtime has CUDA")
 def test_cuda_needs_the_runtime_that_has_it():
     """Without CUDA in ONNX Runtime the start is refused with what to install, and never together with the other."""
-    with pytest.raises(ConfigError, match=r"the extra gpu instead of the extra server, never both.*weft-serving.gpu"):
-        verify_device(CUDA)
+    for verify in (verify_device, verify_build):
+        with pytest.raises(ConfigError, match=r"the extra gpu instead of the extra server, never both.*serving.gpu"):
+            verify(CUDA)
+
+
+@pytest.mark.parametrize("library", ["libonnxruntime_providers_cuda.so", "onnxruntime_providers_cuda.dll"])
+def test_cuda_is_looked_for_in_the_files_of_the_runtime(tmp_path, monkeypatch, library):
+    """Whether ONNX Runtime has CUDA is known without loading it: its library lies there, or does not."""
+    (tmp_path / "capi").mkdir()
+    for name in ("libonnxruntime_providers_shared.so", library):
+        spec = ModuleSpec("onnxruntime", None)
+        spec.submodule_search_locations = [str(tmp_path)]
+        monkeypatch.setattr("weft_server.runtime.device.find_spec", {"onnxruntime": spec}.get)
+        with pytest.raises(ConfigError, match="the extra gpu instead of the extra server"):
+            verify_build(CUDA)
+        (tmp_path / "capi" / name).touch()
+    verify_build(CUDA)
+    monkeypatch.setattr("weft_server.runtime.device.find_spec", {}.get)
+    with pytest.raises(ConfigError, match="the extra gpu instead of the extra server"):
+        verify_build(CUDA)
 
 
 def test_the_host_is_always_there():
     """A CPU needs no check."""
     verify_device(HOST)
+    verify_build(HOST)
 
 
 @pytest.mark.parametrize(

@@ -344,6 +344,15 @@ def test_an_error_names_the_field_as_the_client_does():
     )
     assert ("prefix", "prefix is bad") == told(InvalidRequest("decoding.prefix", "is bad"))
     assert ("model", "model is bad") == told(InvalidRequest("model.name", "is bad"))
+    assert "messages[2].content" == told(InvalidRequest("messages.turns[2].content", "is bad"))[0]
+    assert ("messages[2].tool_calls", "messages[2].tool_calls are bad") == told(
+        InvalidRequest("messages.turns[2].calls", "are bad")
+    )
+    assert "messages[2].tool_calls[1].id" == told(InvalidRequest("messages.turns[2].calls[1].id", "is bad"))[0]
+    for name in ("name", "arguments"):
+        called = f"messages[12].tool_calls[0].function.{name}"
+        assert called == told(InvalidRequest(f"messages.turns[12].calls[0].{name}", "is bad"))[0]
+    assert "messages[2].tool_call_id" == told(InvalidRequest("messages.turns[2].call_id", "is bad"))[0]
     streamed = InvalidRequest("decoding.num_outputs", "is bad")
     streamed.field = f"request.{streamed.field}"
     assert ("n", "n is bad") == told(streamed)

@@ -40,6 +40,8 @@ WORDS = {
     '{"minimum": -9223372036854775808}': "minimum: the number -9223372036854775808 is not held",
     '{"maximum": 1e300}': "maximum: the number 1E+300 is not held, as it is beyond",
     '{"const": 0.1000000000000000055}': "const: the number 0.1000000000000000055 is not held, as it has more digits",
+    f'{{"const": {"1" * 40}}}': f"const: the number {'1' * 40} is not held",
+    f'{{"const": {"1" * 41}}}': f"const: the number {'1' * 40}... is not held",
     '{"const": 1e-999}': "const: the number 1E-999 is not held, as it has more digits",
     '{"multipleOf": 0.07}': "multipleOf: steps of 0.07 are not held",
     '{"multipleOf": 0}': "multipleOf: 0 is not above 0",
@@ -76,6 +78,11 @@ WORDS = {
     '{"type": "strin"}': "type: 'strin' is no type of JSON Schema",
     '{"items": 3}': "there is no schema at /items",
     '{"minLength": 1.5}': "minLength: it is no whole number from 0",
+    '{"minItems": -1}': "minItems: it is no whole number from 0",
+    '{"enum": 3}': "enum: it is no list",
+    '{"required": "a"}': "required: it is no list of names",
+    '{"required": [1]}': "required: it is no list of names",
+    '{"pattern": 1}': "pattern: it is no text",
     '{"minimum": "1"}': "minimum: it is no number",
     '{"minimum": NaN}': "it is no JSON: NaN is no number",
     '{"minimum": 1e99999999999999999999}': "it is no JSON: a number's exponent is too large",
@@ -88,7 +95,7 @@ WORDS = {
 # Schemas that mean the same, by their keywords alone.
 SAME = [
     (True, {}),
-    ({"minLength": 2.0}, {"minLength": 2}),
+    ({"minLength": 2.0, "minItems": 0.0}, {"minItems": 0, "minLength": 2}),
     ({"maxItems": 2**31}, {}),
     ({"items": [{"type": "null"}], "additionalItems": False}, {"prefixItems": [{"type": "null"}], "items": False}),
     ({"items": {"type": "null"}, "additionalItems": False}, {"items": {"type": "null"}}),
@@ -101,6 +108,8 @@ SAME = [
     ({"unevaluatedProperties": False}, {"additionalProperties": False}),
     ({"unevaluatedItems": False, "prefixItems": [{}]}, {"items": False, "prefixItems": [{}]}),
     ({"type": "integer", "format": "int64"}, {"type": "integer"}),
+    ({"type": ["null", "string"], "format": "uuid", "title": "x"}, {"type": ["null", "string"], "format": "uuid"}),
+    ({"type": ["integer", "null"], "format": "int64"}, {"type": ["integer", "null"]}),
     ({"type": "null", "title": "x", "default": 2**64, "deprecated": True, "nullable": True}, {"type": "null"}),
     ({"$schema": "http://json-schema.org/draft-07/schema#", "$id": "http://x.y/z", "$comment": "c"}, {}),
 ]

@@ -19,7 +19,7 @@ _ORIGINAL = "give the directory that it was made from: its config.json has model
 class _Format(NamedTuple):
     """A format of other tools, or another one of ours.
 
-    told: what it is. {} is the path.
+    told: what it is. {0} is the path, {1} the folder above, and {2} the one above that.
     holds: whether a folder is of it, by the names in it, and what its config.json says.
     suffix: whether a file is of it. Empty: files are not.
     """
@@ -53,7 +53,7 @@ def check_format(path: Path) -> None:
         raise CheckpointError(next_commands(path, _object(path / ADAPTER_CONFIG), _is_adaptable))
     for each in _FORMATS:
         if each.holds(path, names, config):
-            raise CheckpointError(each.told.format(str(path)))
+            raise CheckpointError(each.told.format(str(path), *map(str, _above(path))))
     if CONFIG_FILE not in names:
         what = _inner(path) or "a checkpoint is a directory with it and model.safetensors"
         raise CheckpointError(f"{path} has no {CONFIG_FILE}; {what}")
@@ -156,9 +156,15 @@ def _is_weights(name: str) -> bool:
     return is_of_torch or (name.endswith(".safetensors") and not name.startswith("adapter_model"))
 
 
-def _versions(path: Path) -> Iterator[Path]:
-    """Yield what may be a bundle in MODEL/VERSION below a path."""
-    yield from (each.parent for each in path.glob(f"*/*/{MANIFEST_FILE}") if VERSION.fullmatch(each.parent.name))
+def _versions(path: Path, place: str) -> Iterator[Path]:
+    """Yield what may be a bundle at a place below a path: MODEL/VERSION, or VERSION."""
+    yield from (each.parent for each in path.glob(f"{place}/{MANIFEST_FILE}") if VERSION.fullmatch(each.parent.name))
+
+
+def _above(path: Path) -> tuple[Path, Path]:
+    """Return the folder above a path, and the one above that, as somebody may type them."""
+    home = path if {"..", ""}.isdisjoint((path.name, path.parent.name)) else path.absolute().resolve()
+    return home.parent, home.parent.parent
 
 
 def _ends(*suffixes: str) -> Callable[[Path, frozenset[str], dict[str, Any]], bool]:
@@ -168,12 +174,17 @@ def _ends(*suffixes: str) -> Callable[[Path, frozenset[str], dict[str, Any]], bo
 _TENSORFLOW = (".h5", ".ckpt.index", ".msgpack", ".tflite", "saved_model.pb")
 _FORMATS = (
     _Format(
-        "{} is a bundle of Weft already: `weft serve REPOSITORY` serves it, where REPOSITORY is the folder two above",
+        "{0} is a bundle of Weft already: `weft serve {2}` serves it, and what else is in that repository",
         lambda _, names, __: MANIFEST_FILE in names,
     ),
     _Format(
         "{0} is a model repository: its bundles are exported already. `weft serve {0}` serves them",
-        lambda path, _, __: any(_versions(path)),
+        lambda path, _, __: any(_versions(path, "*/*")),
+    ),
+    _Format(
+        "{0} is a model of a repository: its bundles are exported already. `weft serve {1}` serves it, and what else is"
+        " there",
+        lambda path, _, __: any(_versions(path, "*")),
     ),
     _Format(
         "{} is of CTranslate2, whose weights have names and forms of their own: " + _ORIGINAL,

@@ -45,8 +45,10 @@ def sizes(hf: HfCheckpoint) -> VisionEncoderDecoderConfig:
 def starts_and_ends(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what BLIP's own generate() says: a caption begins with [DEC] and ends with [SEP]."""
     text = config.get("text_config") or {}
+    start = text.get("bos_token_id", 30522)
     return {
-        "decoder_start_token_id": text.get("bos_token_id", 30522),
+        "decoder_start_token_id": start,
+        "bos_token_id": start,
         "eos_token_id": text.get("sep_token_id", 102),
         "pad_token_id": text.get("pad_token_id", 0),
     }
@@ -105,5 +107,7 @@ BLIP = Converter(
     ignored=(r".*\.position_ids", r"text_decoder\.cls\.predictions\.(bias|decoder\.bias)"),
     bias="decoder.embedding.bias",
     fixed=starts_and_ends,
+    # Its generate() hands over to the decoder, which knows nothing of the directory's file.
+    follows_settings=False,
 )
 CONVERTERS = (BLIP,)

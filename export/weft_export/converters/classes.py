@@ -11,24 +11,27 @@ from weft_export.converters.registry import MODULE_OF, nearest_to
 from weft_export.errors import CheckpointError
 from weft_export.options import ExportOptions, flag_of, too_long
 
-_WRITERS_THAT_EMBED = r"(Llama|Mistral|Qwen2|Qwen3)ForCausalLM"
+_BODY_OF = re.compile(r"(?P<body>.*)ForMaskedLM|(?P<decoder>Llama|Mistral|Qwen2|Qwen3)ForCausalLM")
+"""Which classes become an embedder where one is asked for: then they are read as their body."""
 _BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel).*Model|CLIPTextModelWithProjection"
-_EMBEDDERS = rf"{_BODIES}|.*ForMaskedLM|{_WRITERS_THAT_EMBED}"
+_DECODERS = r".*ForCausalLM|GPT2LMHeadModel"
+_OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|ViTModel|Dinov2Model"
 _TAKEN_BY = {
+    "precision bf16": r"(?!Whisper|ConvNext|ResNet).*",
+    "mixed_runs": _DECODERS,
+    "paged": rf"(?!Bloom)({_DECODERS})",
+    "adapters": r"(?!ConvNext|ResNet|Swin|CLIPModel).*",
     "labels": r"CLIPModel",
+    "max_tokens": rf"(?!{_OF_PICTURES}).*",
     "max_source_tokens": r"MarianMTModel|(?!Whisper|Blip).*ForConditionalGeneration",
     "label_text": r"CLIPModel",
     "pairs": r".*ForSequenceClassification",
-    "pooling": _EMBEDDERS,
-    "truncate": rf".*For(Sequence|Token)Classification|(?!ViT|Dinov2)({_EMBEDDERS})",
+    "pooling": _BODIES,
+    "truncate": rf".*For(Sequence|Token)Classification|(?!ViT|Dinov2)({_BODIES})",
 }
 """Which classes take an option."""
-_TWOFOLD = rf".*ForMaskedLM|{_WRITERS_THAT_EMBED}"
 PICTURE, _RECORDING = "a picture (PNG, JPEG or WebP)", "a recording (WAV)"
-_FILES = {
-    r"Whisper.*": _RECORDING,
-    r"Blip.*|VisionEncoderDecoder.*|.*ForImageClassification.*|CLIPVision.*|ViTModel|Dinov2Model": PICTURE,
-}
+_FILES = {r"Whisper.*": _RECORDING, rf"Blip.*|VisionEncoderDecoder.*|CLIPModel|{_OF_PICTURES}": PICTURE}
 """Which classes answer to a file, and what is in it."""
 _TEXT_PLACES = "max_position_embeddings"
 _PLACES = {
@@ -61,10 +64,27 @@ def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bo
     if not isinstance(named, list) or not named or not isinstance(named[0], str):
         return
     name = named[0]
+    body = _BODY_OF.fullmatch(name) if embeds else None
+    read_as = name if body is None else f"{body['body'] or body['decoder']}Model"
     for option, classes in _TAKEN_BY.items():
-        is_taken = re.fullmatch(classes, name) and (option != "truncate" or embeds or not re.fullmatch(_TWOFOLD, name))
-        if getattr(options, option) and not is_taken:
+        if _is_asked(option, options) and not re.fullmatch(classes, read_as):
             raise CheckpointError(f"{flag_of(option)} is not for {name}")
+    if options.held_out is not None and _is_unscored(name, config, options):
+        raise CheckpointError(f"{flag_of('held_out')} is not for {name} as it is here: nothing scores its answers")
+    if options.paged and config.get("alibi") is True:
+        raise CheckpointError(f"{flag_of('paged')} is not for {name} with alibi: no kernel adds a bias there")
+
+
+def _is_asked(option: str, options: ExportOptions) -> bool:
+    field, _, value = option.partition(" ")
+    return getattr(options, field) == value if value else bool(getattr(options, field))
+
+
+def _is_unscored(name: str, config: Mapping[str, Any], options: ExportOptions) -> bool:
+    """Whether answers are no answer of several: how near each label of a request is, or values."""
+    if name == "CLIPModel":
+        return options.labels is None
+    return "Classification" in name and config.get("problem_type") == "regression"
 
 
 def check_length(config: Mapping[str, Any], options: ExportOptions) -> None:

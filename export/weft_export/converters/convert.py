@@ -15,7 +15,7 @@ from weft_export.checkpoints.sharing import without_weights
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
-from weft_export.converters.generation import Generation, read_generation
+from weft_export.converters.generation import Generation, fixed_generation, read_generation
 from weft_export.converters.preprocessing import checkpoint_of
 from weft_export.converters.registry import MODULE_OF, all_converters, converters_of, nearest_to
 from weft_export.converters.tensors import NamedTensors, StoredTensors
@@ -162,6 +162,8 @@ def _generation(directory: Path, converter: Converter, config: dict[str, Any]) -
         raise CheckpointError(f"{directory / CONFIG_FILE} does not say how texts begin and end") from error
     task = family_of(converter.family).task
     reads_source = TASKS[task].takes_language
+    if not converter.follows_settings:
+        return fixed_generation(directory, fixed)
     return read_generation(directory, given, fixed, reads_source=reads_source, has_bias=bool(converter.bias))
 
 
@@ -171,6 +173,8 @@ def check_options(converter: Converter, options: ExportOptions) -> None:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
     if options.pooling is not None and converter.family not in EMBEDDERS:
         raise CheckpointError(f"pooling is chosen for the body of an encoder, not for {converter.architectures[0]}")
+    if options.max_tokens is not None and not TASKS[family_of(converter.family).task].has_text:
+        raise CheckpointError(f"texts have a length, which {converter.architectures[0]} neither reads nor writes")
     if options.max_source_tokens is not None and not TASKS[family_of(converter.family).task].takes_language:
         raise CheckpointError(f"sources have a length for translators, not for {converter.architectures[0]}")
     if options.truncate and not TASKS[family_of(converter.family).task].may_cut:

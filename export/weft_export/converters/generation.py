@@ -1,12 +1,12 @@
 """What a checkpoint says about writing: where an answer begins and ends, and what is never or always written."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from weft_export.converters.keys import is_set
 from weft_export.converters.settings import GENERATION_KEYS, GenerationSettings
-from weft_export.converters.text.json_file import read_object
+from weft_export.converters.text.json_file import read_object, read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import common_pb2
 
@@ -56,7 +56,7 @@ def read_generation(
     They are not mixed, but that config.json still says an end, padding or a start that the other file leaves out. A
     note says so of ends, where generate() would have none.
 
-    fixed: what stands above both.
+    fixed: what stands above both. Where they say otherwise, it is left out.
     reads_source: whether the model reads a text before it writes.
     has_bias: whether its head can have a bias.
 
@@ -65,8 +65,29 @@ def read_generation(
     """
     path = directory / GENERATION_FILE
     given = read_object(path) if path.exists() else config
-    unknown = [name for name in given if name not in GENERATION_KEYS] if path.exists() else []
-    given = {**given, **fixed}
+    known = GENERATION_KEYS if path.exists() else given.keys()
+    left = [name for name in given if name not in known or given[name] != fixed.get(name, given[name])]
+    generation = _read({**given, **fixed}, config, reads_source=reads_source, has_bias=has_bias)
+    not_carried = (f"{name} is {given[name]!r:.40}" for name in left if is_set(given[name]))
+    return replace(generation, not_carried=(*generation.not_carried, *not_carried))
+
+
+def fixed_generation(directory: Path, fixed: dict[str, Any]) -> Generation:
+    """Return what stands fixed, for a class that writes by no file. What generation_config.json asks for is left out.
+
+    Raises:
+        CheckpointError: a field is of another type.
+    """
+
+    def read(given: dict[str, Any]) -> Generation:
+        return _read({**given, **fixed}, fixed, reads_source=False, has_bias=True)
+
+    said, plain = read_object_if_there(directory / GENERATION_FILE), read({})
+    left = [f"{name} is {value!r:.40}" for name, value in said.items() if read({name: value}) != plain]
+    return replace(plain, not_carried=tuple(left))
+
+
+def _read(given: dict[str, Any], config: dict[str, Any], *, reads_source: bool, has_bias: bool) -> Generation:
     ends = _ids(given, "eos_token_id") or _ids(config, "eos_token_id")
     notes = []
     if ends and not _ids(given, "eos_token_id"):
@@ -97,7 +118,7 @@ def read_generation(
         max_length=_one(given, "max_length"),
         min_length=_one(given, "min_length"),
         decoding=settings.decoding,
-        not_carried=(*settings.left, *(f"{name} is {given[name]!r:.40}" for name in unknown if is_set(given[name]))),
+        not_carried=tuple(settings.left),
         notes=tuple(notes),
     )
 

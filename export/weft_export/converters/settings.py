@@ -53,6 +53,11 @@ _UNKNOWN: dict[str, object] = {
     "top_h": None,
     "max_time": None,
     "token_healing": False,
+    # Whisper's, of silence and of recordings that are longer than a window.
+    "compression_ratio_threshold": None,
+    "condition_on_prev_tokens": False,
+    "logprob_threshold": None,
+    "no_speech_threshold": None,
 }
 # Read by a method of its own, or elsewhere: by generation.py and audio_processor.py.
 _READ = [
@@ -116,7 +121,9 @@ _WITHOUT_EFFECT = [
     "transformers.js_config",
     "_from_model_config",
     "_commit_hash",
-    # Whisper's: they say what the tokens are, which others say too, or are for prompts and for times of words.
+    # Whisper's: they say what the tokens are, which others say too, or are for prompts, times of words or a batch.
+    "force_unique_generate_call",
+    "num_frames",
     "is_multilingual",
     "prev_sot_token_id",
     "alignment_heads",

@@ -102,5 +102,7 @@ WHISPER = Converter(
     names=names,
     ignored=(r"proj_out\.weight",),
     bias="decoder.embedding.bias",
+    # Its generate() draws where it is called with a temperature, and by no file.
+    fixed=lambda _: {"do_sample": False},
 )
 CONVERTERS = (WHISPER,)

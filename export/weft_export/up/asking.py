@@ -1,11 +1,14 @@
 """Asks the server, before anything takes long, whether it would start with its flags and hold the model."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.metadata import entry_points
+from io import StringIO
 from math import prod
 from pathlib import Path
+
+import typer
 
 from weft_export.checkpoints.files import check_regular
 from weft_export.checkpoints.formats import is_gguf
@@ -25,21 +28,29 @@ _HEADER_BYTES = 100_000_000
 def ask_server(flags: Sequence[str], num_bytes: int) -> None:
     """Ask `weft serve` about its flags, its ports, its device, and room for a model of so many bytes.
 
-    It is another program of ours, which begins in half the time of `weft serve`: it has no commands of a client.
+    It is asked in this process, by the name of its subcommand: a second one would import typer and the contracts anew.
 
     Raises:
         ExportError: it would not start; in its words.
     """
+    (entry,) = entry_points(group="weft.commands", name="serve")
     # The bundle has no repository yet: this folder stands for it, and is not looked at.
-    command = [sys.executable, "-m", "weft_server", ".", "--check-before", str(num_bytes), *flags]
-    asked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own program
-    if asked.returncode == 0:
+    asked = [".", "--check-before", str(num_bytes), *flags]
+    answer, refusal = StringIO(), StringIO()
+    try:
+        with redirect_stdout(answer), redirect_stderr(refusal):
+            typer.main.get_command(entry.load()).main(args=asked, prog_name="weft serve")
+    except SystemExit as end:
+        code, said = end.code, refusal.getvalue()
+    if code == 0:
         return
-    if asked.returncode == _WRONG_USAGE:
-        wrong = asked.stderr.rpartition("Error: ")[2].strip().rstrip(".")
+    if code == _WRONG_USAGE:
+        wrong = said.rpartition("Error: ")[2].strip().rstrip(".")
         raise ExportError(f"{wrong}. Try weft up --help, and weft serve --help.")
-    lines = [line.removeprefix("weft serve: ") for line in asked.stderr.splitlines()]
-    raise ExportError("; ".join(lines) or f"weft serve ended with {asked.returncode}, and said nothing")
+    # A package that is missing is said by the exit itself.
+    lines = [line.removeprefix("weft serve: ") for line in (code if isinstance(code, str) else said).splitlines()]
+    assert lines, f"weft serve ended with {code}: {answer.getvalue()}. This is a bug."
+    raise ExportError("; ".join(lines))
 
 
 def least_bytes(checkpoint: Path, precision: str) -> int:

@@ -8,8 +8,6 @@ from binascii import a2b_base64
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import grpc
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -52,6 +50,8 @@ class Certificates:
 
     def __init__(self, cert: Path, key: Path, client_ca: Path | None) -> None:
         """Read PEM files. Raises CertificatesError, and OSError when one cannot be read."""
+        import grpc  # noqa: PLC0415 - late: `weft up` looks at settings, and waits for it
+
         authorities = client_ca.read_bytes() if client_ca else None
         self.grpc = grpc.ssl_server_certificate_configuration([(key.read_bytes(), cert.read_bytes())], authorities)
         self.calls, self.http = _server_context(cert, key), _server_context(cert, key)

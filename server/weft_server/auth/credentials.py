@@ -6,8 +6,6 @@ import stat
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import grpc
-import grpc.aio
 import structlog
 
 from weft_server.auth.accounts import Accounts
@@ -20,6 +18,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
     from pathlib import Path
+
+    import grpc.aio
 
     from weft_server.telemetry.metrics import Metrics
 
@@ -79,6 +79,8 @@ class Credentials:
                 return None
             given = self.certificates
             return given.grpc if given else None
+
+        import grpc  # noqa: PLC0415 - late: `weft up` looks at settings, and waits for it
 
         credentials = grpc.dynamic_ssl_server_credentials(given.grpc, fetch, self.shows_certificates)
         return server.add_secure_port(target, credentials)

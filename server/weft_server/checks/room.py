@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft_server.checks.finding import ERROR, Finding, gigabytes
 from weft_server.config import ConfigError
-from weft_server.runtime.device import devices_of
+from weft_server.runtime.device import devices_of, verify_build
 from weft_server.runtime.memory import free_memory
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def _free(config: ServerConfig) -> int | None:
     if config.device == "cpu":
         return free_memory()
     devices = devices_of(config)
+    verify_build(devices[0])
     from weft_server.runtime.cuda import free_on  # noqa: PLC0415 - late: it needs NumPy
 
     known = [free for device in devices if (free := free_on(device)) is not None]

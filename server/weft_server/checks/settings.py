@@ -23,7 +23,7 @@ from weft_server.checks.open_files import look_at_open_files
 from weft_server.config import ENV_PREFIX, ConfigError, ServerConfig, both_names, env_name
 from weft_server.lifecycle.labels_file import read_labels, restrict
 from weft_server.runtime.cpus import cpu_quota, share_cpus
-from weft_server.runtime.device import devices_of
+from weft_server.runtime.device import devices_of, verify_build
 from weft_server.telemetry.metrics import Metrics
 from weft_server.telemetry.tracing import complaints, wish_of
 
@@ -86,6 +86,7 @@ def look_at_device(config: ServerConfig) -> Iterator[Finding]:
     """Refuse devices that are not there, or that other settings do not fit."""
     try:
         devices = devices_of(config)
+        verify_build(devices[0])
     except ConfigError as error:
         yield from (Finding(ERROR, "device", line) for line in str(error).splitlines())
         return

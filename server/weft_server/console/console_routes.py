@@ -72,12 +72,16 @@ class _File(NamedTuple):
 
 
 def console_routes(
-    refuse: Callable[[HttpRequest, Refusal], Response], grpc_port: Callable[[], int], metrics: MetricsOf
+    refuse: Callable[[HttpRequest, Refusal], Response],
+    grpc_port: Callable[[], int],
+    metrics: MetricsOf,
+    *,
+    changes: bool = False,
 ) -> Iterator[Route]:
     """Yield the routes. `refuse` refuses them.
 
     `grpc_port` gives the port that the page's examples in Python call. `metrics` judges who may have them: it may be
-    another than who may call.
+    another than who may call. `changes` says whether this port answers the calls that change models.
     """
 
     def route(path: str, answer: Handler, *, is_open: bool) -> Route:
@@ -89,7 +93,7 @@ def console_routes(
         yield route(f"/{name}", _answer_with(_read(path)), is_open=True)
 
     async def show_facts(_request: HttpRequest, _caller: Caller) -> Response:
-        return HttpResponse(200, _facts(grpc_port()), headers=_HEADERS)
+        return HttpResponse(200, _facts(grpc_port(), changes=changes), headers=_HEADERS)
 
     yield route(FACTS_PATH, show_facts, is_open=False)
 
@@ -113,10 +117,11 @@ def _read(path: Path) -> _File:
     return _File(_TYPES[path.suffix], body, gzip.compress(body, mtime=0), sha256(body).hexdigest()[:16])
 
 
-def _facts(grpc_port: int) -> bytes:
-    """Where gRPC is, and what the page shows of settings: by the table that the server checks them by."""
+def _facts(grpc_port: int, *, changes: bool) -> bytes:
+    """Where gRPC is, whether models can be changed, and the rows of settings, of the table that judges them."""
     rows = [_row(field) for field in (*SAMPLING, *PENALTIES, LENGTH_PENALTY) if field.help]
-    return json.dumps({"version": version("weft-serving"), "grpcPort": grpc_port, "rows": rows}).encode()
+    facts = {"version": version("weft-serving"), "grpcPort": grpc_port, "changes": changes, "rows": rows}
+    return json.dumps(facts).encode()
 
 
 def _row(field: DecodingField) -> dict[str, Any]:

@@ -145,10 +145,9 @@ PARAMS = {
     "text": "messages",
     "question": "messages",
     "source": "messages",
-} | {
-    # Its other name is out of use.
-    "decoding.max_new_tokens": "max_completion_tokens"
 }
+# By which of its names a caller bounds an answer. The other one is out of use.
+_BOUND = {"decoding.max_new_tokens": "max_completion_tokens"}
 
 
 async def chat_completions(http: ApiRequest) -> Response:
@@ -167,11 +166,12 @@ async def chat_completions(http: ApiRequest) -> Response:
         raise InvalidRequest("messages", why, "MESSAGE_TOO_LARGE")
     request = await aside(size, partial(_REQUESTS[method], asked.messages))
     fill(request, http, asked, selector, (asked.top_logprobs or 0) if asked.logprobs else None)
-    answers, params = ChatAnswers(http, asked, scored=bool(asked.logprobs)), PARAMS
+    answers = ChatAnswers(http, asked, scored=bool(asked.logprobs))
+    params = PARAMS if asked.max_tokens is not None else PARAMS | _BOUND
     call_format = http.call_format_of(selector) if offered else ""
     if call_format:
         tell(request.messages, offered)
-        params = PARAMS | TOLD_PARAMS
+        params = params | TOLD_PARAMS
     if call:
         call.constrain(request.decoding)
         answers, params = ToolCallAnswers(http, asked, call, scored=bool(asked.logprobs)), params | TOOL_PARAMS

@@ -90,7 +90,9 @@ class RequestFields:
     def _checked(self, asked: Any) -> Any:
         for name, why, harmless in self.refused:
             value = getattr(asked, name)
-            if value is not None and value not in harmless:
+            # In Python true is 1, and false 0.
+            said = [each for each in harmless if isinstance(each, bool) == isinstance(value, bool)]
+            if value is not None and value not in said:
                 raise InvalidRequest(name, f"is not taken: {why}", "NOT_SUPPORTED")
         return asked
 

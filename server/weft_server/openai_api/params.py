@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING
@@ -15,6 +16,10 @@ _TABLE = {f"decoding.{row.path}": row.name for row in (*SAMPLING, *PENALTIES, LE
 PARAMS: Mapping[str, str] = _TABLE | {
     "model": "model",
     "messages.turns": "messages",
+    "messages.turns[].call_id": "messages[].tool_call_id",
+    "messages.turns[].calls": "messages[].tool_calls",
+    "messages.turns[].calls[].name": "messages[].tool_calls[].function.name",
+    "messages.turns[].calls[].arguments": "messages[].tool_calls[].function.arguments",
     "num_top_tokens": "top_logprobs",
     "decoding.max_new_tokens": "max_tokens",
     "decoding.min_new_tokens": "min_tokens",
@@ -45,6 +50,7 @@ _SPOKEN = {name: param for name, param in PARAMS.items() if name.startswith(_DEC
 _LONGEST_FIRST = sorted(_SPOKEN.items(), key=lambda each: -len(each[0]))
 # What stands behind these in a field's path is nothing that the caller knows.
 _WHOLE = {"model", "logit_bias", "response_format", "tools"}
+_INDEX = re.compile(r"\[(\d+)\]")
 
 
 def param_of(refusal: Refusal, own: Mapping[str, str]) -> tuple[str, str]:
@@ -71,8 +77,11 @@ def _named(field: str, names: Mapping[str, str]) -> str:
     """Return the name of the longest beginning of a field's path that the table has, with what is behind it."""
     beginning = field
     while beginning:
-        if beginning in names:
-            name = names[beginning]
+        shape = _INDEX.sub("[]", beginning)
+        if shape in names:
+            name = names[shape]
+            for index in _INDEX.findall(beginning):
+                name = name.replace("[]", f"[{index}]", 1)
             return name if name in _WHOLE else name + field[len(beginning) :]
         beginning = beginning[: max(beginning.rfind("."), beginning.rfind("["), 0)]
     return ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from weft_proto.bundle_rules import ROUNDED, precision_name
@@ -79,6 +81,24 @@ def devices_of(config: ServerConfig) -> list[Device]:
     if is_cpu:
         return [HOST]
     return [Device("cuda", number, in_place=False, captures=config.cuda_graphs) for number in numbers]
+
+
+def verify_build(device: Device) -> None:
+    """Raise ConfigError unless an ONNX Runtime is installed that has a library for the device. Nothing is loaded."""
+    if device.kind == "cpu":
+        return
+    package = find_spec("onnxruntime")
+    folders = (package and package.submodule_search_locations) or ()
+    if not any(any(Path(folder).glob(f"capi/*onnxruntime_providers_{device.kind}.*")) for folder in folders):
+        raise other_build(device)
+
+
+def other_build(device: Device) -> ConfigError:
+    """Return what is raised where the ONNX Runtime that is installed was built without the device."""
+    return ConfigError(
+        f"{both_names('device')}: {device.kind} needs another ONNX Runtime: the extra gpu instead of the extra server, "
+        "never both. Install 'weft-serving[gpu]' with pip, or '.[gpu]' in a clone"
+    )
 
 
 def verify_precision(precision: bundle_pb2.Precision.ValueType, device: Device) -> None:

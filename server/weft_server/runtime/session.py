@@ -23,7 +23,7 @@ from weft_server.errors import BundleError
 from weft_server.runtime import cuda
 from weft_server.runtime.blocks import FLOAT, Block, SharedWeights, block_of, element_type_of
 from weft_server.runtime.cuda import DeviceMemory
-from weft_server.runtime.device import HOST
+from weft_server.runtime.device import HOST, other_build
 from weft_server.runtime.device_gate import GATE, device_gate_of
 from weft_server.runtime.halt import Halt
 
@@ -292,10 +292,7 @@ def verify_device(device: Device) -> None:
         return
     where, provider = f"{both_names('device')}: {device.kind}", _PROVIDERS[device.kind]
     if provider not in ort.get_available_providers():
-        raise ConfigError(
-            f"{where} needs another ONNX Runtime: the extra gpu instead of the extra server, never both. Install "
-            "'weft-serving[gpu]' with pip, or '.[gpu]' in a clone"
-        )
+        raise other_build(device)
     # The CUDA libraries that the gpu extra brings lie among Python's packages, where no loader looks for them.
     ort.preload_dlls()
     try:

@@ -64,6 +64,7 @@ _SIDES = (
     ("exclusiveMinimum", "maximum", "exclusiveMaximum", 1),
     ("exclusiveMaximum", "minimum", "exclusiveMinimum", -1),
 )
+_WORDS = ("multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
 class NumberBounds:
@@ -80,7 +81,7 @@ class NumberBounds:
         if schema.get("type") == "integer":
             # A matcher makes whole numbers of its bounds first.
             schema = {"multipleOf": schema["multipleOf"]} if "multipleOf" in schema else {}
-        words = [word for word in ("multipleOf", *(word for side in _SIDES for word in side[:2])) if word in schema]
+        words = [word for word in _WORDS if word in schema]
         found = {word: {schema[word]} for word in words}
         _check(found, pointer)
         for word in words:
@@ -96,9 +97,9 @@ class NumberBounds:
             return
         _check(self._found, "")
         steps = [scaled(each) for each in self._found.get("multipleOf", ())]
-        most = max((exponent for _, exponent in steps), default=0)
+        most = max([0, *(exponent for _, exponent in steps)])
         multiple = 1
-        for number, exponent in steps if len(steps) > 1 else ():
+        for number, exponent in steps:
             multiple *= number * 10 ** (most - exponent)
             if multiple > MOST_MULTIPLE:
                 raise Unheld("multipleOf: the least common multiple of all of them is not held, as it is beyond 2^32")

@@ -5,9 +5,11 @@ import json
 import pytest
 import torch
 from captioner_kinds import CAPTIONERS
-from hf_models import LOGITS, NUM_LONG, VOCAB, converted, furthest, greedy, made, token_rows
+from hf_models import LOGITS, NUM_LONG, VOCAB, change_config, converted, furthest, greedy, made, token_rows
 
+from weft_export.converters.convert import convert
 from weft_export.graphs.answering import Row
+from weft_export.options import ExportOptions
 
 NUM_PICTURES, NEW_TOKENS = 3, 64
 
@@ -58,6 +60,30 @@ def check(kind, seed, directory):
 def test_a_captioner_writes_what_transformers_writes(kind, tmp_path):
     """Logits within 1e-4 at every place, and the same 64 greedy tokens."""
     check(kind, 0, tmp_path)
+
+
+def test_a_blip_writes_by_no_file(tmp_path):
+    """Its generate() asks neither generation_config.json nor config.json for settings: a note names what they ask."""
+    model_class = type(made(CAPTIONERS[2], 0, tmp_path))
+    pixels = with_processor(tmp_path)
+    path = tmp_path / "generation_config.json"
+    plain = json.loads(path.read_text())
+    captions, read = [], []
+    for more in (
+        {},
+        {"num_beams": 3, "sequence_bias": [[[13], 9.0]], "max_length": 9, "top_p": 0.5, "do_sample": False},
+    ):
+        path.write_text(json.dumps(plain | more))
+        change_config(tmp_path, num_beams=1 + len(more), max_length=30 - len(more))
+        with torch.inference_mode():
+            model = model_class.from_pretrained(tmp_path).eval()
+            captions.append(model.generate(pixel_values=pixels, max_new_tokens=12).tolist())
+        read.append(convert(tmp_path, ExportOptions(), filled=False))
+    assert captions[0] == captions[1]
+    settings = [(each.checkpoint.decoding, each.checkpoint.max_new_tokens, each.checkpoint.text) for each in read]
+    assert settings[0] == settings[1]
+    (note,) = set(read[1].notes) - set(read[0].notes)
+    assert note.endswith("answers do not follow: num_beams is 3, sequence_bias is [[[13], 9.0]], max_length is 9")
 
 
 @pytest.mark.long

@@ -8,17 +8,22 @@ import pytest
 from captioner_kinds import CAPTIONERS
 from decoder_kinds import DECODERS
 from encoder_kinds import CLASSIFIERS
-from hf_models import made
+from hf_models import change_config, made
+from picture_kinds import PICTURES
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import with_processor
+from test_matching import made_pair
+from test_pictures import made_with_processor
 from test_whisper import made_whisper
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
+from few import few_of
 from weft_export.converters.classes import check_class, check_length, takes_file
 from weft_export.converters.convert import check_options, convert, converter_of
 from weft_export.converters.registry import MODULE_OF, all_converters
 from weft_export.converters.text.kinds import AS_IT_IS, class_of, kind_of
-from weft_export.errors import CheckpointError
+from weft_export.errors import CheckpointError, ExportError
+from weft_export.export import as_asked, check_bf16, examples_of
 from weft_export.families.registry import family_of
 from weft_export.options import ExportOptions
 from weft_proto.tasks import TASKS
@@ -29,6 +34,7 @@ OPTIONS = {
     "pairs": {"pairs": True},
     "pooling": {"pooling": "mean"},
     "truncate": {"truncate": True},
+    "max_tokens": {"max_tokens": 8},
     "max_source_tokens": {"max_source_tokens": 8},
     "truncate and pooling": {"truncate": True, "pooling": "mean"},
 }
@@ -39,7 +45,7 @@ def is_taken(check):
     """Whether options are not refused."""
     try:
         check()
-    except CheckpointError:
+    except ExportError:
         return False
     return True
 
@@ -62,12 +68,67 @@ def test_an_option_is_refused_by_the_name_of_a_class_where_its_converter_refuses
 
 
 def test_a_class_answers_to_a_file_where_its_task_does():
-    """Pictures and recordings. Of CLIP's whole model, its labels say which it is."""
+    """Pictures and recordings. A whole CLIP is asked a picture, with labels that stay or without."""
     for config in ({"model_type": kind, "architectures": [name]} for kind, name in sorted(CLASSES)):
         row = TASKS[family_of(converter_of(config).family).task]
-        if config["architectures"] != ["CLIPModel"]:
-            assert bool(row.takes_image or row.takes_audio) == bool(takes_file(config)), config
-            assert row.takes_audio == ("recording" in takes_file(config)), config
+        assert bool(row.takes_image or row.takes_audio) == bool(takes_file(config)), config
+        assert row.takes_audio == ("recording" in takes_file(config)), config
+
+
+OF_GRAPHS = (
+    ExportOptions(mixed_runs=True),
+    ExportOptions(paged=True, precision="fp16"),
+    ExportOptions(adapters=2),
+    ExportOptions(precision="bf16"),
+    ExportOptions(precision="int8", held_out=Path("held_out.jsonl")),
+)
+SIZED = {
+    **{kind.name: partial(made, kind, 0) for kind in (*DECODERS, *CLASSIFIERS, *SEQ2SEQ, *CAPTIONERS)},
+    **{kind.name: partial(made_with_processor, kind, 0) for kind in PICTURES},
+    # Positions are a bias there, or heads that turn.
+    **{
+        f"falcon {seed}": partial(made, next(each for each in DECODERS if each.name == "falcon"), seed)
+        for seed in (1, 2)
+    },
+    "whisper": made_whisper,
+    "whole clip": partial(made_pair, 0),
+}
+
+
+@pytest.mark.parametrize(
+    "name", few_of(SIZED, ("llama", "bloom", "bert", "marian", "vit", "resnet", "whisper", "whole clip"))
+)
+def test_what_is_asked_of_graphs_is_refused_where_an_export_refuses_it(name, tmp_path):
+    """Runs that read prompts, caches in blocks, adapters, bf16, examples: by the class, before a weight is read."""
+    SIZED[name](tmp_path)
+    if any(name == kind.name for kind in CAPTIONERS):
+        with_processor(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    checkpoint = convert(tmp_path, ExportOptions(), filled=False).checkpoint
+    for options in OF_GRAPHS:
+        late = is_taken(lambda given=options: check_asked(checkpoint, given))
+        assert late == is_taken(lambda given=options: check_class(config, given, embeds=False)), options
+
+
+@pytest.mark.parametrize("scoring", ["regression", "single_label_classification"])
+def test_examples_are_refused_for_values(scoring, tmp_path):
+    """A regression's numbers are no answer of several, so nothing says how many are right."""
+    made(next(each for each in CLASSIFIERS if each.name == "bert"), 0, tmp_path)
+    change_config(tmp_path, problem_type=scoring)
+    config = json.loads((tmp_path / "config.json").read_text())
+    checkpoint = convert(tmp_path, ExportOptions(), filled=False).checkpoint
+    given = OF_GRAPHS[-1]
+
+    assert (scoring != "regression") == is_taken(lambda: check_asked(checkpoint, given))
+    assert (scoring != "regression") == is_taken(lambda: check_class(config, given, embeds=False))
+
+
+def check_asked(checkpoint, options):
+    """Raise ExportError for what an export says of a model that is made, without its weights."""
+    as_asked(checkpoint, options)
+    check_bf16(checkpoint, options.number)
+    if options.held_out is not None and checkpoint.unscored:
+        examples_of(checkpoint, options.number, options.held_out, options.held_out)
 
 
 BY_PLACES = {

@@ -8,7 +8,8 @@ from gguf_files import BY_NAME, model_of, write_gguf
 
 from weft_export.converters.gguf.config import config_of
 from weft_export.converters.gguf.convert_file import convert_file
-from weft_export.converters.gguf.header import MAX_HEADER_BYTES, read_header
+from weft_export.converters.gguf.header import read_header
+from weft_export.converters.gguf.values import MAX_HEADER_BYTES
 from weft_export.errors import CheckpointError
 from weft_export.options import ExportOptions
 

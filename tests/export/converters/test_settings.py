@@ -1,8 +1,11 @@
 """Settings of generate() become the model's own Decoding, and its answers follow them."""
 
+import ast
 import asyncio
+import inspect
 import json
 from collections import Counter
+from importlib import import_module
 
 import pytest
 import torch
@@ -99,6 +102,7 @@ def test_what_becomes_a_default(given, decoding):
         {"top_h": 0.4},
         {"max_time": 2.5},
         {"token_healing": True},
+        {"no_speech_threshold": 0.6},
     ],
 )
 def test_what_no_decoding_has_is_told(given):
@@ -129,6 +133,34 @@ def test_scores_that_are_made_probabilities_again_are_told_where_it_matters(give
 def test_each_key_of_a_generation_config_is_known():
     """A newer transformers that reads more makes this fail. What it does not know itself is noted."""
     assert set() == {*transformers.GenerationConfig().to_dict()} - GENERATION_KEYS
+
+
+def test_each_key_that_generate_looks_at_is_known():
+    """Also what Whisper's looks at, of which GenerationConfig says nothing."""
+    looked_at = set()
+    for name in ("utils", "candidate_generator", "stopping_criteria", "logits_process"):
+        looked_at |= names_looked_at(f"transformers.generation.{name}")
+    looked_at |= names_looked_at("transformers.models.whisper.generation_whisper")
+    methods = {name for name in looked_at if callable(getattr(transformers.GenerationConfig, name, None))}
+    assert {"top_k", "lang_to_id", "no_speech_threshold"} <= looked_at
+    # What begins with a line below it keeps there by itself.
+    assert [] == sorted(name for name in looked_at - methods - GENERATION_KEYS if not name.startswith("_"))
+
+
+def names_looked_at(module):
+    """What the code of a module asks of a generation_config: `generation_config.x`, or by getattr."""
+    names = set()
+    for node in ast.walk(ast.parse(inspect.getsource(import_module(module)))):
+        match node:
+            case ast.Attribute(value=given, attr=name):
+                pass
+            case ast.Call(func=ast.Name(id="getattr" | "hasattr"), args=[given, ast.Constant(value=name), *_]):
+                pass
+            case _:
+                continue
+        if "generation_config" in (getattr(given, "id", None), getattr(given, "attr", None)):
+            names.add(name)
+    return names
 
 
 def notes_with(name, directory, settings, without=()):

@@ -139,6 +139,26 @@ def test_no_token_says_the_task_where_nothing_does(asked, expected, original, tm
     assert [*expected, NO_TIMES] == written["sequences"][0].tolist()[: len(expected) + 1]
 
 
+def test_no_file_lets_it_draw(original, tmp_path):
+    """Its generate() draws by its own argument alone. A note says that answers do not either."""
+    said = {"language": "german", "task": "transcribe", "max_new_tokens": 9}
+    asked = [{}, {"do_sample": True, "top_k": 0, "temperature": 3.0}, {"do_sample": False}]
+    features = torch.randn(1, MELS, 2 * POSITIONS, generator=torch.Generator().manual_seed(0))
+    written, read = [], []
+    for number, more in enumerate(asked):
+        (tmp_path / str(number)).mkdir()
+        directory = changed(original, tmp_path / str(number), **said, **more)
+        model = transformers.WhisperForConditionalGeneration.from_pretrained(directory)
+        with torch.inference_mode():
+            written.append(model.generate(features, return_dict_in_generate=True)["sequences"].tolist())
+        read.append(convert(directory, ExportOptions(), filled=False))
+    assert written[:1] * 3 == written
+    assert [read[0].checkpoint.decoding] * 3 == [each.checkpoint.decoding for each in read]
+    assert [False, True, False] == [
+        any("do not follow: do_sample is True" in note for note in each.notes) for each in read
+    ]
+
+
 def test_names_of_languages_are_whispers():
     """A newer transformers with more of them makes this fail."""
     assert TO_LANGUAGE_CODE == CODES

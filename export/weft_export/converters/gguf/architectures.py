@@ -25,15 +25,12 @@ Undo = Callable[[Tensor, Heads], Tensor]
 class Architecture:
     """One value of general.architecture.
 
-    model_type, class_name: what config.json of the same model says.
     names: theirs by those of the file. {} stands for the number of a layer.
     undo: what is done to a tensor, by a pattern of its name in the file, with * for anything.
     called: fields of config.json by keys of the file, where they differ from the usual ones.
     tokenizers: the values of tokenizer.ggml.model that such a model can have.
     """
 
-    model_type: str
-    class_name: str
     names: Mapping[str, str]
     undo: Mapping[str, Undo] = field(default_factory=dict)
     called: Mapping[str, str] = field(default_factory=dict)
@@ -88,26 +85,20 @@ _ABOVE_ONE: Mapping[str, Undo] = {"*norm.weight": lambda gain, _: gain - 1.0}
 
 ARCHITECTURES = {
     "llama": Architecture(
-        "llama",
-        "LlamaForCausalLM",
         _LLAMA,
         undo={
             "blk.*.attn_q.*": _by_halves(lambda heads: heads.queries),
             "blk.*.attn_k.*": _by_halves(lambda heads: heads.keys),
         },
     ),
-    "qwen2": Architecture("qwen2", "Qwen2ForCausalLM", _LLAMA, tokenizers=("gpt2",)),
-    "qwen3": Architecture("qwen3", "Qwen3ForCausalLM", {**_LLAMA, **_layers(_HEAD_NORMS)}, tokenizers=("gpt2",)),
-    "gemma2": Architecture("gemma2", "Gemma2ForCausalLM", _GEMMA, _ABOVE_ONE, tokenizers=("llama",)),
-    "gemma3": Architecture("gemma3_text", "Gemma3ForCausalLM", _GEMMA, _ABOVE_ONE, tokenizers=("llama",)),
+    "qwen2": Architecture(_LLAMA, tokenizers=("gpt2",)),
+    "qwen3": Architecture({**_LLAMA, **_layers(_HEAD_NORMS)}, tokenizers=("gpt2",)),
+    "gemma2": Architecture(_GEMMA, _ABOVE_ONE, tokenizers=("llama",)),
+    "gemma3": Architecture(_GEMMA, _ABOVE_ONE, tokenizers=("llama",)),
     "phi3": Architecture(
-        "phi3",
-        "Phi3ForCausalLM",
         {**_LLAMA, **_layers({"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"})},
     ),
     "gpt2": Architecture(
-        "gpt2",
-        "GPT2LMHeadModel",
         {
             "token_embd": "transformer.wte",
             "position_embd": "transformer.wpe",
@@ -131,8 +122,6 @@ ARCHITECTURES = {
         tokenizers=("gpt2",),
     ),
     "starcoder2": Architecture(
-        "starcoder2",
-        "Starcoder2ForCausalLM",
         {**_LLAMA, **_layers({"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"})},
         called={"attention.layer_norm_epsilon": "norm_epsilon"},
         tokenizers=("gpt2",),

@@ -7,6 +7,7 @@ import torch
 from weft_export.converters.fields import Fields
 from weft_export.converters.gguf.architectures import ARCHITECTURES, Architecture, Heads
 from weft_export.converters.gguf.header import Header
+from weft_export.converters.gguf.names import class_of
 from weft_export.converters.gguf.weights import read_place
 from weft_export.errors import CheckpointError
 
@@ -35,15 +36,8 @@ USED_HERE = (_ROPE_FREQS, _ROPE_LONG, _ROPE_SHORT)
 
 def architecture_of(header: Header) -> Architecture:
     """Return what a file holds. Raises CheckpointError where it is nothing that is read here."""
-    values, path = header.values, header.paths[0]
-    kind = values.get("general.type", "model")
-    if kind != "model":
-        raise CheckpointError(f"{path} holds no model, but what it calls {kind!r:.40}")
-    name = values.get("general.architecture")
-    if not isinstance(name, str) or name not in ARCHITECTURES:
-        known = ", ".join(sorted(ARCHITECTURES))
-        raise CheckpointError(f"{path}: GGUF files of the architecture {name!r:.40} are not read; these are: {known}")
-    return ARCHITECTURES[name]
+    class_of(header.values, header.paths[0])
+    return ARCHITECTURES[header.values["general.architecture"]]
 
 
 def config_of(header: Header) -> tuple[dict[str, Any], Heads]:
@@ -67,13 +61,14 @@ def config_of(header: Header) -> tuple[dict[str, Any], Heads]:
         raise fields.wrong("attention.head_count", "must be at least 1")
     head = fields.whole("attention.key_length", width // heads.queries)
     fields.only("attention.value_length", head)
-    config: dict[str, Any] = {"model_type": architecture.model_type, "architectures": [architecture.class_name]}
+    model_type, class_name = class_of(header.values, path)
+    config: dict[str, Any] = {"model_type": model_type, "architectures": [class_name]}
     for key, theirs in {**_CALLED, **architecture.called}.items():
         if key in fields and key not in _UNREAD.get(name, ()):
             config[theirs] = fields.raw(key)
     config["tie_word_embeddings"] = "output.weight" not in header.tensors
     config["vocab_size"] = _place(header, "token_embd.weight").shape[0]
-    if architecture.model_type != "gpt2":
+    if model_type != "gpt2":
         config |= _rotation(header, fields, name, head)
     config |= _of_kind(header, fields, name, (width, heads, num_layers))
     fields.check_all_read()

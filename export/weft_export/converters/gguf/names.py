@@ -1,7 +1,9 @@
-"""The names of GGUF files, of which several may be the parts of one. Nothing of them is read."""
+"""The names of GGUF files, of which several may be the parts of one, and of the classes that they hold."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from weft_export.errors import CheckpointError
 
@@ -32,3 +34,28 @@ def parts_of(path: Path) -> list[Path]:
         if not part.exists():
             raise CheckpointError(f"{part} is missing: {path.name} is one of {count} parts")
     return paths
+
+
+_CLASSES = {
+    "llama": ("llama", "LlamaForCausalLM"),
+    "qwen2": ("qwen2", "Qwen2ForCausalLM"),
+    "qwen3": ("qwen3", "Qwen3ForCausalLM"),
+    "gemma2": ("gemma2", "Gemma2ForCausalLM"),
+    "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
+    "phi3": ("phi3", "Phi3ForCausalLM"),
+    "gpt2": ("gpt2", "GPT2LMHeadModel"),
+    "starcoder2": ("starcoder2", "Starcoder2ForCausalLM"),
+}
+"""By general.architecture: the model_type and the class that config.json of the same model says."""
+
+
+def class_of(values: Mapping[str, Any], path: Path) -> tuple[str, str]:
+    """Return the model_type and the class of what a file holds. Raises CheckpointError where it is not read here."""
+    kind = values.get("general.type", "model")
+    if kind != "model":
+        raise CheckpointError(f"{path} holds no model, but what it calls {kind!r:.40}")
+    name = values.get("general.architecture")
+    if not isinstance(name, str) or name not in _CLASSES:
+        known = ", ".join(sorted(_CLASSES))
+        raise CheckpointError(f"{path}: GGUF files of the architecture {name!r:.40} are not read; these are: {known}")
+    return _CLASSES[name]

@@ -31,7 +31,7 @@ function show() {
   part?.close?.();
   [shownFor, shownModel] = [wanted, isState || !model ? shownModel : keyOf(model)];
   document.title = isState ? `${T.state.title} · Weft` : model ? `${model.name} · Weft` : "Weft";
-  part = isState ? { element: statePage(() => models, heard), isWhole: true }
+  part = isState ? { element: statePage(() => models, facts.changes, heard), isWhole: true }
     : model ? playground(model, verb, facts, (name) => { location.hash = `/${keyOf(model)}/${name}`; }, heard)
       : { element: make("p", { className: "quiet" }, T.nav.none), isWhole: true };
   main.replaceChildren(part.element);

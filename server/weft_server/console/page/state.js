@@ -1,5 +1,6 @@
 // The state of the models: what the server's metrics say of the last half minute, and of refusals since its start.
 import { Refused, get, patience } from "./calls.js";
+import { changesPart } from "./changes.js";
 import { make } from "./dom.js";
 import { T } from "./texts.js";
 
@@ -60,10 +61,11 @@ function refusals(samples) {
   return make("section", { className: "part" }, make("h2", {}, T.state.refused), make("p", { className: "quiet" }, items.length ? T.state.refusedHelp : T.state.noneRefused), make("ul", { className: "outputs" }, items));
 }
 
-// The page. It asks until it is no longer shown. `models` gives those that ListModels told of last.
-export function statePage(models, heard) {
+// The page. It asks until it is no longer shown. `models` gives those that ListModels told of last, `changes` says whether
+// this port changes them.
+export function statePage(models, changes, heard) {
   const pages = [], shown = make("div", {}, make("p", { className: "quiet" }, T.working));
-  const page = make("div", { className: "model" }, make("h1", {}, T.state.title), make("p", { className: "quiet" }, T.state.says), shown);
+  const page = make("div", { className: "model" }, make("h1", {}, T.state.title), make("p", { className: "quiet" }, T.state.says), shown, changes && changesPart(models, heard));
   async function look() {
     try {
       pages.push({ at: performance.now(), samples: samplesOf(await (await get("console/metrics", patience())).text()) });

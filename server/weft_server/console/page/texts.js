@@ -75,5 +75,11 @@ export const T = {
     columns: { model: "Model", state: "State", precision: "Precision", running: "Running", queued: "Waiting", slots: "Slots", cache: "Cache", tokens: "Tokens/s", requests: "Requests/s", first: "First token", whole: "Whole" },
     help: { slots: "held, of all", cache: "Share of its entries that hold a token", first: "Half of them came before the first time, 95 of 100 before the second", whole: "Half of them ended before the first time, 95 of 100 before the second" },
   },
+  changes: {
+    title: "Change the models", says: "For callers with the role admin. The server forgets it when it ends.", name: "Model", version: "Version",
+    versionHelp: "Of load and swap: the highest one, if it is left empty.", verbs: { load: "Load", swap: "Swap", unload: "Unload" },
+    role: "This token has not the role admin, which changing models needs.",
+    done: { load: (whose) => `${whose} is loaded.`, swap: (whose, others) => `${whose} answers${others ? `; unloaded: ${others}` : ""}.`, unload: (whose) => `${whose} is unloaded.` },
+  },
   errors: { away: "The server does not answer. The page goes on when it does.", reason: "Reason", field: "Field", none: "Something went wrong:" },
 };
