@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 
 from weft_export.families.causal import CausalTransformer
-from weft_export.families.sizes import require_divisible, require_each_layer, require_head, require_sizes
+from weft_export.families.sizes import (
+    require_divisible,
+    require_each_layer,
+    require_experts,
+    require_head,
+    require_sizes,
+)
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.embeddings import Embeddings, EmbeddingStyle
 from weft_export.layers.positions import Rope, rope_tables
@@ -57,6 +63,7 @@ class DecoderOnlyConfig:
             require_head("d_model / num_heads", self.d_model, self.num_heads, multiple)
         else:
             require_head("head_dim", self.style.head_dim, 1, multiple)
+        require_experts(self.num_layers, self.style.num_experts)
         require_divisible("num_heads", self.num_heads, "num_kv_heads", self.num_kv_heads)
         require_each_layer("windows", self.windows, self.num_layers, ALL, self.max_tokens)
         require_each_layer("rotation_of", self.rotation_of, self.num_layers, NONE, len(self.rotations) - 1)

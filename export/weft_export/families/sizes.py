@@ -16,6 +16,7 @@ VOCABULARY = 2**20
 LENGTH = 2**17
 WIDTH = 2**16
 MAX_STAGES = 12
+MAX_EXPERTS, MAX_EXPERTS_IN_ALL = 1024, 2**14
 """Of a list: each stage halves the image, whose sides are at most 2 ** 12."""
 
 LAYER_FIELDS = (
@@ -64,6 +65,7 @@ LIMITS = {
     "num_labels": MAX_LABELS,
     **dict.fromkeys(("image_height", "image_width", "patch_size", "window_size"), MAX_IMAGE_SIDE),
     "separator_id": VOCABULARY - 1,
+    **dict.fromkeys(("num_experts", "num_chosen_experts"), MAX_EXPERTS),
     "channels": 3,
     "num_mels": 256,
     "num_frames": 6000,
@@ -179,6 +181,13 @@ def require_head(what: str, size: int, parts: int, multiple: int) -> None:
             f"a head has {what} = {value} numbers; that must be a multiple of {multiple} for the attention operator of"
             f" ONNX Runtime{rotated}"
         )
+
+
+def require_experts(num_layers: int, num_experts: int | None) -> None:
+    """Raise ValueError for more experts than any model has. Each is a module, which takes time even without memory."""
+    total = num_layers * (num_experts or 0)
+    if total > MAX_EXPERTS_IN_ALL:
+        raise ValueError(f"num_layers * num_experts is {total}; at most {MAX_EXPERTS_IN_ALL} are allowed")
 
 
 def require_divisible(what: str, number: int, by: str, divisor: int) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from weft_export.layers.experts import Experts
 from weft_export.layers.feed_forward import ACTIVATIONS, FeedForward, GatedFeedForward
 
 RESIDUALS = ("pre", "post", "parallel", "sandwich", "inner_post")
@@ -27,6 +28,7 @@ class Style:
     bias: linear layers have one. qkv_bias, output_bias (of an attention) and feed_forward_bias may say otherwise.
     scale, head_dim, softcap: see SelfAttention.
     qk_norm: queries and keys pass an RMSNorm with norm_eps; whole_qk_norm: see SelfAttention.
+    num_experts, num_chosen_experts, normed_experts: see Experts, whose each is such a network. None: there is one.
     residual_scale: what a sublayer adds is multiplied by it, as in Granite.
     """
 
@@ -46,6 +48,9 @@ class Style:
     qk_norm: bool = False
     whole_qk_norm: bool = False
     residual_scale: float = 1.0
+    num_experts: int | None = None
+    num_chosen_experts: int | None = None
+    normed_experts: bool = True
 
     def __post_init__(self) -> None:
         """Raise ValueError when a word is none that is known."""
@@ -55,6 +60,12 @@ class Style:
         ):
             if value not in known:
                 raise ValueError(f"style.{name} must be one of {', '.join(known)}, not {value!r}")
+        if (self.num_experts is None) != (self.num_chosen_experts is None):
+            raise ValueError("style.num_experts and style.num_chosen_experts stand together, or neither does")
+        if self.num_experts is not None and not 1 <= (self.num_chosen_experts or 0) <= self.num_experts:
+            raise ValueError(
+                f"style.num_chosen_experts ({self.num_chosen_experts}) must be in [1, num_experts = {self.num_experts}]"
+            )
 
     def norm(self, d_model: int) -> nn.Module:
         """Make the norm of a sublayer: two of them for a sandwich."""
@@ -67,9 +78,15 @@ class Style:
         return nn.Identity() if self.residual == "post" else self.plain_norm(d_model)
 
     def feed_forward(self, d_model: int, d_ff: int) -> nn.Module:
-        """Make a position-wise network."""
-        kind = GatedFeedForward if self.gated else FeedForward
-        return kind(d_model, d_ff, activation=self.activation, bias=_either(self.feed_forward_bias, self.bias))
+        """Make a position-wise network, or a mixture of such."""
+
+        def make() -> nn.Module:
+            kind = GatedFeedForward if self.gated else FeedForward
+            return kind(d_model, d_ff, activation=self.activation, bias=_either(self.feed_forward_bias, self.bias))
+
+        if self.num_experts is None or self.num_chosen_experts is None:
+            return make()
+        return Experts(d_model, self.num_experts, self.num_chosen_experts, make, normed=self.normed_experts)
 
     @property
     def attention(self) -> dict[str, Any]:

@@ -15,11 +15,13 @@ from test_captioners import with_processor
 from test_matching import made_pair
 from test_pictures import made_with_processor
 from test_whisper import made_whisper
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 from few import few_of
 from weft_export.converters.classes import check_class, check_length, takes_file
 from weft_export.converters.convert import check_options, convert, converter_of
-from weft_export.converters.registry import all_converters
+from weft_export.converters.registry import MODULE_OF, all_converters
+from weft_export.converters.text.kinds import AS_IT_IS, class_of, kind_of
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import as_asked, check_bf16, examples_of
 from weft_export.families.registry import family_of
@@ -198,3 +200,12 @@ def refusal(check):
     except CheckpointError as error:
         return str(error)
     return ""
+
+
+def test_the_usual_tokenizer_of_a_kind_is_that_of_transformers():
+    """Of each model_type whose directory names no class of tokenizers; transformers takes some files as they are."""
+    theirs = {kind: TOKENIZER_MAPPING_NAMES.get(kind) for kind in MODULE_OF}
+    known = {kind: name for kind, name in theirs.items() if name == AS_IT_IS or kind_of(name or "")}
+
+    assert known == {kind: class_of({"model_type": kind}, {}, None) for kind in known}
+    assert {"olmo2", "qwen3_moe", "bert"} <= known.keys()

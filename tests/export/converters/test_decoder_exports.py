@@ -63,11 +63,9 @@ def check_rows(session, states):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["olmo2", *(pytest.param(name, marks=pytest.mark.whole) for name in ("cohere", "arcee"))]
-)
+@pytest.mark.parametrize("name", ["olmoe", "olmo2", "mixtral", "cohere", "arcee"])
 def test_a_step_of_newer_layers_keeps_rows_alone(name, tmp_path):
-    """All queries normed together, one norm without bias, a squared ReLU: torch's logits, rows alone."""
+    """Experts, all queries normed together, one norm without bias, a squared ReLU: torch's logits, rows alone."""
     (kind,) = (each for each in DECODERS if each.name == name)
     made(Kind(name, kind.architecture, lambda rng: {**kind.draw(rng), "num_hidden_layers": 1}), 0, tmp_path)
     checkpoint = converted(tmp_path, max_tokens=CONTEXT)

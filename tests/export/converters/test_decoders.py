@@ -16,6 +16,8 @@ from weft_export.graphs.answering import Row
 
 LENGTHS = (7, 1, 23, 12)
 NEW_TOKENS = 64
+# How wide a network is inside, or one of many.
+INSIDE = ("moe_intermediate_size", "intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner")
 # What a config cannot leave out.
 LEAST = {"vocab_size": 300, "hidden_size": 2560, "num_attention_heads": 160, "num_hidden_layers": 1}
 
@@ -55,7 +57,7 @@ def test_what_a_config_leaves_out_is_what_its_class_says(kind):
     width, heads = LEAST["hidden_size"], LEAST["num_attention_heads"]
     # Falcon's heads share one of keys and values, whatever its number says.
     shared = 1 if kind.name == "falcon" else getattr(config, "num_key_value_heads", None) or heads
-    inside = [getattr(config, name, None) for name in ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner")]
+    inside = [getattr(config, name, None) for name in INSIDE]
     assert shared == ours.num_kv_heads
     assert (getattr(config, "head_dim", None) or width // heads) == ours.head_dim - (ours.padding or 0)
     assert next((each for each in inside if each), 4 * width) == ours.d_ff
