@@ -63,11 +63,14 @@ def test_the_role_decides(repository, tmp_path):
         assert facts(server, "token-of-the-caller")["changes"] is True
 
 
-@pytest.mark.parametrize("left_out", ["tokens", "admin", "console"])
-def test_elsewhere_nobody_is_answered(repository, tmp_path, left_out):
-    """Without roles, or where nobody asked for it: the calls are not there, and the page has no form."""
-    settings = {"api_port": 0, "console": "true", "admin": "true", "admin_port": 0, "tokens": tokens(tmp_path)}
-    del settings[left_out]
+@pytest.mark.parametrize(
+    ("left_out", "more"),
+    [("tokens", {}), ("admin", {}), ("console", {}), ("", {"host": "127.0.0.1", "admin_host": "127.0.0.2"})],
+)
+def test_elsewhere_nobody_is_answered(repository, tmp_path, left_out, more):
+    """Without roles, or where nobody asked for it, or fewer may reach the admin port: the calls are not there."""
+    settings = {"api_port": 0, "console": "true", "admin": "true", "admin_port": 0, "tokens": tokens(tmp_path)} | more
+    settings.pop(left_out, None)
     with ServerProcess(repository, **settings) as server:
         server.wait_for("ready")
         assert 404 == changed(server, "UnloadModel", "token-of-the-operator", name="digits", version=1)[0]
