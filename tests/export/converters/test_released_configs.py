@@ -1,5 +1,6 @@
 """config.json as released: the fields that transformers no longer reads are accepted, and say what it does anyway."""
 
+import copy
 import inspect
 import sys
 from pathlib import Path
@@ -123,3 +124,17 @@ def test_such_a_field_with_another_value_is_refused_by_its_name(name, other):
     """The model was made to do what it says, and neither transformers nor we would."""
     with pytest.raises(CheckpointError, match=next(iter(other))):
         sizes(name, {**RELEASED[name][0], **other})
+
+
+@pytest.mark.parametrize("said", [{}, {"rope_theta": 10000.0}], ids=str)
+@pytest.mark.parametrize("far", [None, {"rope_type": "default"}, {"rope_theta": 777.0}], ids=str)
+@pytest.mark.parametrize("near", [None, {"rope_theta": 999.0}], ids=str)
+def test_layers_of_an_olmo_3_turn_as_its_config_object_says(said, far, near):
+    """rope_theta is of the layers that see all, and never of those with a window."""
+    parts = {"full_attention": far, "sliding_attention": near}
+    given = {"rope_parameters": {name: {"rope_type": "default"} | part for name, part in parts.items() if part}}
+    theirs = transformers.Olmo3Config(**PLAIN, **said, **copy.deepcopy(given)).rope_parameters
+    ours = sizes("olmo3", {**PLAIN, **said, **given})
+    # The second pair of 64 turns by theta to the power of -1 / 64.
+    thetas = [round(rotation.frequencies[1] ** -64) for rotation in ours.rotations]
+    assert [theirs[name]["rope_theta"] for name in parts] == pytest.approx(thetas, rel=1e-4)
