@@ -126,6 +126,24 @@ def test_such_a_field_with_another_value_is_refused_by_its_name(name, other):
         sizes(name, {**RELEASED[name][0], **other})
 
 
+@pytest.mark.parametrize(
+    ("name", "other", "complaint"),
+    [
+        (
+            "olmo2",
+            {"hidden_size": 1920, "num_attention_heads": 80},
+            "hidden_size / num_attention_heads is 24: it must be",
+        ),
+        ("qwen3", {"head_dim": 24}, "head_dim is 24: it must be a multiple of 16"),
+        ("exaone4", {"sliding_window_pattern": "LLLG"}, "sliding_window_pattern is 'LLLG': it needs layer_types"),
+    ],
+)
+def test_what_is_wrong_is_named_as_the_config_has_it(name, other, complaint):
+    """Not by a field that is not there."""
+    with pytest.raises(CheckpointError, match=complaint):
+        sizes(name, {**PLAIN, **other})
+
+
 @pytest.mark.parametrize("said", [{}, {"rope_theta": 10000.0}], ids=str)
 @pytest.mark.parametrize("far", [None, {"rope_type": "default"}, {"rope_theta": 777.0}], ids=str)
 @pytest.mark.parametrize("near", [None, {"rope_theta": 999.0}], ids=str)
