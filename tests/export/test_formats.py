@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,15 @@ def test_a_bundle_and_a_model_of_bundles_name_the_repository_that_can_be_served(
     named = re.search("`weft serve (.+?)`", str(raised.value))[1]
 
     assert (tmp_path / "models").samefile(named)
+
+
+@pytest.mark.parametrize("files", ["1/bundle.json", "en-es/1/bundle.json", "model.onnx", "bundle.json"])
+def test_a_command_takes_a_path_with_spaces_as_one_word(files, tmp_path):
+    """A shell takes the command as it is told."""
+    folder = tmp_path / "my models" / "en-es" / "1"
+    folder.mkdir(parents=True)
+    with pytest.raises(CheckpointError) as refused:
+        check_format(lay(folder, files))
+    named = shlex.split(re.search("`(weft .+?)`", str(refused.value))[1])[2]
+
+    assert {folder, folder.parent, folder.parent.parent} & {Path(named)}

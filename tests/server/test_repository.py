@@ -82,6 +82,16 @@ def checkpoint(path):
         ),
         (checkpoint, "r", "{r} is a checkpoint, .* `weft export {r} models/MODEL/1` makes a bundle of it"),
         (lambda r: checkpoint(r / "a"), "r", "{r} holds checkpoints, .* `weft export {r}/a models/a/1` makes"),
+        (
+            lambda r: checkpoint(r / "my bert"),
+            "r",
+            "{r} holds checkpoints, .* `weft export '{r}/my bert' 'models/my bert/1'` makes",
+        ),
+        (
+            lambda r: checkpoint(r / "my bert"),
+            "r/my bert",
+            "{r}/my bert is .* `weft export '{r}/my bert' models/MODEL/1` ",
+        ),
         (lambda r: (r / "Upper" / "1").mkdir(parents=True), "r", "{r} holds no model: {r}/Upper is no model: its name"),
         (
             lambda r: [(r / f"a{n}").mkdir(parents=True) for n in range(75)],

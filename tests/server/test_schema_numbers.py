@@ -25,8 +25,9 @@ COUNTED = [
 REFUSED = [
     ('{"const": 9007199254740992}', "const: the number 9007199254740992 is not held"),
     ('{"multipleOf": 4294967296}', "multipleOf: steps of 4294967296 are not held"),
-    ('{"allOf": [{"multipleOf": 65537}, {"multipleOf": 65536}]}', "multipleOf: the least common multiple"),
-    ('{"allOf": [{"multipleOf": 0.5}, {"multipleOf": 85899346}]}', "multipleOf: the least common multiple"),
+    ('{"allOf": [{"multipleOf": 65537}, {"multipleOf": 65536}]}', "multipleOf: the product of all of them"),
+    ('{"allOf": [{"multipleOf": 65536}, {"multipleOf": 131072}]}', "multipleOf: the product of all of them"),
+    ('{"allOf": [{"multipleOf": 0.5}, {"multipleOf": 85899346}]}', "multipleOf: the product of all of them"),
 ]
 
 

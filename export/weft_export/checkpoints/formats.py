@@ -1,6 +1,7 @@
 """What a path holds that is no checkpoint, known by its files, and the next command. Quick: no torch, no weights."""
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ _ORIGINAL = "give the directory that it was made from: its config.json has model
 class _Format(NamedTuple):
     """A format of other tools, or another one of ours.
 
-    told: what it is. {0} is the path, {1} the folder above, and {2} the one above that.
+    told: what it is. {0} is the path. {q0} is the path as a shell takes it, {q1} the folder above, {q2} that above.
     holds: whether a folder is of it, by the names in it, and what its config.json says.
     suffix: whether a file is of it. Empty: files are not.
     """
@@ -53,7 +54,7 @@ def check_format(path: Path) -> None:
         raise CheckpointError(next_commands(path, _object(path / ADAPTER_CONFIG), _is_adaptable))
     for each in _FORMATS:
         if each.holds(path, names, config):
-            raise CheckpointError(each.told.format(str(path), *map(str, _above(path))))
+            raise CheckpointError(_told(each, path))
     if CONFIG_FILE not in names:
         what = _inner(path) or "a checkpoint is a directory with it and model.safetensors"
         raise CheckpointError(f"{path} has no {CONFIG_FILE}; {what}")
@@ -63,6 +64,12 @@ def check_format(path: Path) -> None:
             f"{path / CONFIG_FILE} has no model_type, which says what kind of model of transformers it is. If you know"
             ' it, write it there, such as "model_type": "bert"'
         )
+
+
+def _told(each: _Format, path: Path) -> str:
+    """Return what a format is, with the commands for a path."""
+    quoted = {f"q{place}": shlex.quote(str(folder)) for place, folder in enumerate((path, *_above(path)))}
+    return each.told.format(str(path), **quoted)
 
 
 def _check_file(path: Path) -> None:
@@ -75,7 +82,7 @@ def _check_file(path: Path) -> None:
         return
     for each in _FORMATS:
         if each.suffix and path.name.endswith(each.suffix):
-            raise CheckpointError(each.told.format(str(path)))
+            raise CheckpointError(_told(each, path))
     if path.suffix in {".safetensors", ".bin", ".json"}:
         raise CheckpointError(f"{path} is a file; give its directory, {path.parent}")
     check_directory(path)
@@ -174,16 +181,16 @@ def _ends(*suffixes: str) -> Callable[[Path, frozenset[str], dict[str, Any]], bo
 _TENSORFLOW = (".h5", ".ckpt.index", ".msgpack", ".tflite", "saved_model.pb")
 _FORMATS = (
     _Format(
-        "{0} is a bundle of Weft already: `weft serve {2}` serves it, and what else is in that repository",
+        "{0} is a bundle of Weft already: `weft serve {q2}` serves it, and what else is in that repository",
         lambda _, names, __: MANIFEST_FILE in names,
     ),
     _Format(
-        "{0} is a model repository: its bundles are exported already. `weft serve {0}` serves them",
+        "{0} is a model repository: its bundles are exported already. `weft serve {q0}` serves them",
         lambda path, _, __: any(_versions(path, "*/*")),
     ),
     _Format(
-        "{0} is a model of a repository: its bundles are exported already. `weft serve {1}` serves it, and what else is"
-        " there",
+        "{0} is a model of a repository: its bundles are exported already. `weft serve {q1}` serves it, and what else"
+        " is there",
         lambda path, _, __: any(_versions(path, "*")),
     ),
     _Format(
@@ -201,7 +208,7 @@ _FORMATS = (
         lambda _, names, __: "model_index.json" in names,
     ),
     _Format(
-        "{0} is of ONNX: `weft wrap {0} BUNDLE` makes a bundle of a file; `weft wrap --help` says what it takes",
+        "{0} is of ONNX: `weft wrap {q0} BUNDLE` makes a bundle of a file; `weft wrap --help` says what it takes",
         lambda path, names, _: _ends(".onnx")(path, names, {}) or any((path / "onnx").glob("*.onnx")),
         ".onnx",
     ),

@@ -26,7 +26,7 @@ def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     fields = hf.fields
     fields.only("apply_residual_connection_post_layernorm", False)
     # With more parts than one, some sums have another order.
-    fields.skip("pretraining_tp", "slow_but_exact", *_OF_TRAINING)
+    fields.skip("slow_but_exact", *_OF_TRAINING)
     norm_eps = fields.number("layer_norm_epsilon", 1e-5)
     style = Style(norm_eps=norm_eps, activation="gelu_tanh")
     called = {

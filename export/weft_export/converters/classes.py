@@ -30,6 +30,8 @@ _TAKEN_BY = {
     "truncate": rf".*For(Sequence|Token)Classification|(?!ViT|Dinov2)({_BODIES})",
 }
 """Which classes take an option."""
+_LABELLED = "CLIPForImageClassification"
+"""What a CLIPModel is for all other options where its labels are chosen."""
 PICTURE, _RECORDING = "a picture (PNG, JPEG or WebP)", "a recording (WAV)"
 _FILES = {r"Whisper.*": _RECORDING, rf"Blip.*|VisionEncoderDecoder.*|CLIPModel|{_OF_PICTURES}": PICTURE}
 """Which classes answer to a file, and what is in it."""
@@ -67,7 +69,9 @@ def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bo
     body = _BODY_OF.fullmatch(name) if embeds else None
     read_as = name if body is None else f"{body['body'] or body['decoder']}Model"
     for option, classes in _TAKEN_BY.items():
-        if _is_asked(option, options) and not re.fullmatch(classes, read_as):
+        is_labelled = name == "CLIPModel" and options.labels is not None and not option.startswith("label")
+        taken_as = _LABELLED if is_labelled else read_as
+        if _is_asked(option, options) and not re.fullmatch(classes, taken_as):
             raise CheckpointError(f"{flag_of(option)} is not for {name}")
     if options.held_out is not None and _is_unscored(name, config, options):
         raise CheckpointError(f"{flag_of('held_out')} is not for {name} as it is here: nothing scores its answers")

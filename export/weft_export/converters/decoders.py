@@ -11,6 +11,7 @@ from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.heads import HeadLayout, Split, heads_of
 from weft_export.converters.rope import read_rope, rope_dim, whole_rope_of
 from weft_export.converters.sources import Names, Source, both, computed, half, tied
+from weft_export.errors import CheckpointError
 from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.positions import Rope
@@ -60,7 +61,11 @@ def read_sizes(
     head_dim = size("head_dim", d_model // max(num_heads, 1))
     padding = -head_dim % (16 if turns else 8)
     if padding and style.qk_norm:
-        raise fields.wrong(name["head_dim"], "must be a multiple of 16 for a model that norms queries and keys")
+        complaint = "must be a multiple of 16 for a model that norms queries and keys"
+        if name["head_dim"] in fields:
+            raise fields.wrong(name["head_dim"], complaint)
+        quotient = f"{name['hidden_size']} / {name['num_attention_heads']}"
+        raise CheckpointError(f"{fields.place}: {quotient} is {head_dim}: it {complaint}")
     if padding:
         style = replace(style, scale=style.scale or head_dim**-0.5)
     if padding or head_dim * num_heads != d_model:

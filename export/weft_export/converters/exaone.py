@@ -19,7 +19,9 @@ def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
         fields.skip("sliding_window_pattern")
         return windowed(hf, config, None, lambda _: False)
     # A word such as LLLG is for layer_types alone, which say it then.
-    typed = "layer_types" in fields and isinstance(fields.raw("sliding_window_pattern"), str)
+    typed = isinstance(fields.raw("sliding_window_pattern"), str)
+    if typed and "layer_types" not in fields:
+        raise fields.wrong("sliding_window_pattern", "needs layer_types beside it, as it is a word")
     pattern = 1 if typed else max(fields.whole("sliding_window_pattern", 4), 1)
     config = windowed(hf, config, window, lambda layer: (layer + 1) % pattern != 0)
     windows = config.windows or (ALL,) * config.num_layers

@@ -58,6 +58,7 @@ HARMLESS = frozenset(
         "output_scores",
         "pad_token_id",
         "prefix",
+        "pretraining_tp",
         "problem_type",
         "pruned_heads",
         "remove_invalid_values",

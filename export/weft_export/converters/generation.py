@@ -1,5 +1,6 @@
 """What a checkpoint says about writing: where an answer begins and ends, and what is never or always written."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -66,10 +67,9 @@ def read_generation(
     path = directory / GENERATION_FILE
     given = read_object(path) if path.exists() else config
     known = GENERATION_KEYS if path.exists() else given.keys()
-    left = [name for name in given if name not in known or given[name] != fixed.get(name, given[name])]
     generation = _read({**given, **fixed}, config, reads_source=reads_source, has_bias=has_bias)
-    not_carried = (f"{name} is {given[name]!r:.40}" for name in left if is_set(given[name]))
-    return replace(generation, not_carried=(*generation.not_carried, *not_carried))
+    left = [_told(name, value) for name, value in given.items() if _is_left(name, value, known, fixed)]
+    return replace(generation, not_carried=(*generation.not_carried, *left))
 
 
 def fixed_generation(directory: Path, fixed: dict[str, Any]) -> Generation:
@@ -78,13 +78,29 @@ def fixed_generation(directory: Path, fixed: dict[str, Any]) -> Generation:
     Raises:
         CheckpointError: a field is of another type.
     """
+    said = read_object_if_there(directory / GENERATION_FILE)
+    asked = {name: value for name, value in said.items() if name in GENERATION_KEYS}
 
-    def read(given: dict[str, Any]) -> Generation:
+    def read(without: str | None) -> Generation:
+        given = {name: value for name, value in asked.items() if name != without}
         return _read({**given, **fixed}, fixed, reads_source=False, has_bias=True)
 
-    said, plain = read_object_if_there(directory / GENERATION_FILE), read({})
-    left = [f"{name} is {value!r:.40}" for name, value in said.items() if read({name: value}) != plain]
-    return replace(plain, not_carried=tuple(left))
+    whole = read(None)
+    left = [
+        _told(name, value)
+        for name, value in said.items()
+        if _is_left(name, value, GENERATION_KEYS, fixed) or (name in asked and read(name) != whole)
+    ]
+    return replace(_read(fixed, fixed, reads_source=False, has_bias=True), not_carried=tuple(left))
+
+
+def _is_left(name: str, value: Any, known: Collection[str], fixed: dict[str, Any]) -> bool:
+    """Whether a key says something that no answer follows: it is not known, or stands fixed otherwise."""
+    return is_set(value) and (name not in known or value != fixed.get(name, value))
+
+
+def _told(name: str, value: Any) -> str:
+    return f"{name} is {value!r:.40}"
 
 
 def _read(given: dict[str, Any], config: dict[str, Any], *, reads_source: bool, has_bias: bool) -> Generation:

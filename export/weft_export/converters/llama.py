@@ -31,7 +31,6 @@ _LAYER, _THEIRS = "layers.{}", "model.layers.{}"
 def llama_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """RMSNorm before each sublayer, SwiGLU, heads that share keys and values, rotary positions."""
     fields = hf.fields
-    fields.only("pretraining_tp", 1)
     fields.only("rope_interleaved", False)
     return turned_sizes(hf, _with_biases(hf), absent={"intermediate_size": 11008})
 
@@ -116,8 +115,8 @@ def smollm3_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     no_rope_layers has 1 for a layer that turns its heads, in spite of its name.
     """
     fields = hf.fields
-    # The released config has both, and transformers reads neither.
-    fields.skip("pretraining_tp", "max_window_layers")
+    # The released config has it, and transformers does not read it.
+    fields.skip("max_window_layers")
     absent = {"num_key_value_heads": 4, "intermediate_size": 11008}
     config = turned_sizes(hf, _with_biases(hf), tied=True, absent=absent, theta=2e6)
     every = max(fields.whole("no_rope_layer_interval", 4), 1)
@@ -134,8 +133,6 @@ def smollm3_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
 def seed_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Seed OSS (ByteDance 2025): Llama's layers; queries, keys and values have biases."""
     fields = hf.fields
-    # transformers does not read it.
-    fields.skip("pretraining_tp")
     style = llama_style(
         hf,
         qkv_bias=fields.flag("attention_bias", default=True),

@@ -24,6 +24,8 @@ def helium_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
 
 def ernie_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """ERNIE: biases everywhere or nowhere."""
+    # Places would be divided by it, but not by transformers.
+    hf.fields.only("compression_ratio", 1.0)
     style = llama_style(hf, norm_eps=1e-5, bias=hf.fields.flag("use_bias", default=False))
     absent = {"num_key_value_heads": 2, "head_dim": 128, "intermediate_size": 3072}
     return turned_sizes(hf, style, absent=absent, tied=True, theta=500000.0)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.decoders import llama_style, plus_one, read_activation, turned_sizes
 from weft_export.converters.llama import LLAMA, llama_names
+from weft_export.converters.rope import rope_dim
 from weft_export.converters.sources import Names
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
@@ -21,7 +22,13 @@ def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
         bias=fields.flag("attention_bias", default=False),
         feed_forward_bias=fields.flag("mlp_bias", default=False),
     )
-    return turned_sizes(hf, style, absent={"intermediate_size": 24576}, share=0.5)
+    config = turned_sizes(hf, style, absent={"intermediate_size": 24576}, share=0.5)
+    # NVIDIA's words for three of the above, which transformers does not read.
+    head_dim = config.head_dim - (config.padding or 0)
+    fields.only("kv_channels", head_dim)
+    fields.only("rope_percent", rope_dim(config.rotations[0]) / head_dim)
+    fields.only("layer_norm_eps", style.norm_eps)
+    return config
 
 
 def arcee_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:

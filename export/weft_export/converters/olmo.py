@@ -56,11 +56,8 @@ def windowed_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     config = read_sizes(hf, _normed(hf), read_words(hf, tied=False), absent=_ABSENT)
     window = fields.whole_or_null("sliding_window", 4096)
     config = windowed(hf, config, window, lambda layer: (layer + 1) % 4 != 0)
-    # rope_theta is that of layers that see all; transformers takes it for the others only where they say it, too.
-    far = fields.part("rope_parameters").part("full_attention")
-    theta = fields.number("rope_theta", 500000.0)
-    near = theta if "rope_theta" in far else 500000.0
-    return turned_by_window(hf, config, far=theta, near=near)
+    # rope_theta is that of layers that see all. transformers takes it for no others.
+    return turned_by_window(hf, config, far=fields.number("rope_theta", 500000.0), near=500000.0)
 
 
 def normed_names(config: DecoderOnlyConfig) -> Names:

@@ -168,10 +168,16 @@ def listed_in(directory: Path) -> list[dict[str, Any]]:
     listed = read_list(path)
     if not 1 <= len(listed) <= _MOST_MODULES or not all(isinstance(each, dict) for each in listed):
         raise CheckpointError(f"{path} is no list of 1 to {_MOST_MODULES} modules")
-    names = [str(each["name"]) for each in listed if "name" in each]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        # Theirs has the second one alone, where the first one was.
-        raise CheckpointError(f"{path}: the name {twice!r:.60} is that of two modules")
+    names = [each["name"] for each in listed if "name" in each]
+    for name in names:
+        # torch refuses others.
+        if not isinstance(name, str) or not name or "." in name:
+            raise CheckpointError(
+                f"{path}: the name {name!r:.60} of a module must be a string, not empty and without a dot"
+            )
+        if names.count(name) > 1:
+            # Theirs has the second one alone, where the first one was.
+            raise CheckpointError(f"{path}: the name {name!r:.60} is that of two modules")
     return listed
 
 

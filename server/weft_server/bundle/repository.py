@@ -1,5 +1,6 @@
 """The model repository: which bundles lie in `<repository>/<model>/<version>/`. Nothing in them is opened here."""
 
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,13 +66,13 @@ def _what_it_is(directory: Path, oddities: list[str]) -> str:
     if any(directory.glob(f"*/{MANIFEST_FILE}")):
         return f"{directory} is one model, not a model repository; serve the folder that it is in, {place.parent}"
     if (directory / CONFIG_FILE).exists():
-        makes = f"`weft export {directory} models/MODEL/1` makes a bundle of it"
+        makes = f"`weft export {shlex.quote(str(directory))} models/MODEL/1` makes a bundle of it"
         return f"{directory} is a checkpoint, not a model repository; {makes}"
     if checkpoints := sorted(directory.glob(f"*/{CONFIG_FILE}")):
         first = checkpoints[0].parent
         return (
-            f"{directory} holds checkpoints, not bundles; `weft export {first} models/{first.name}/1` makes a bundle of"
-            " one, and `weft serve models` serves it"
+            f"{directory} holds checkpoints, not bundles; `weft export {shlex.quote(str(first))}"
+            f" {shlex.quote(f'models/{first.name}/1')}` makes a bundle of one, and `weft serve models` serves it"
         )
     if not oddities:
         return f"{directory} is empty: {_how_to_make(directory)}"
@@ -80,7 +81,7 @@ def _what_it_is(directory: Path, oddities: list[str]) -> str:
 
 
 def _how_to_make(directory: Path) -> str:
-    return f"{LAYOUT}; `weft export CHECKPOINT {directory / 'MODEL' / '1'}` makes one"
+    return f"{LAYOUT}; `weft export CHECKPOINT {shlex.quote(str(directory / 'MODEL' / '1'))}` makes one"
 
 
 def _scan_model(model: Path, scan: Scan) -> None:

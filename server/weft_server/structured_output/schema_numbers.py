@@ -98,11 +98,12 @@ class NumberBounds:
         _check(self._found, "")
         steps = [scaled(each) for each in self._found.get("multipleOf", ())]
         most = max([0, *(exponent for _, exponent in steps)])
+        # A matcher multiplies before it divides by what they share, in 32 bits: 65536 and 131072 are too much.
         multiple = 1
         for number, exponent in steps:
             multiple *= number * 10 ** (most - exponent)
             if multiple > MOST_MULTIPLE:
-                raise Unheld("multipleOf: the least common multiple of all of them is not held, as it is beyond 2^32")
+                raise Unheld("multipleOf: the product of all of them is not held, as it is beyond 2^32")
 
 
 def _check(found: dict[str, set[int | float]], pointer: str) -> None:

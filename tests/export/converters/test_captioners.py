@@ -8,6 +8,7 @@ from captioner_kinds import CAPTIONERS
 from hf_models import LOGITS, NUM_LONG, VOCAB, change_config, converted, furthest, greedy, made, token_rows
 
 from weft_export.converters.convert import convert
+from weft_export.converters.generation import fixed_generation, read_generation
 from weft_export.graphs.answering import Row
 from weft_export.options import ExportOptions
 
@@ -83,7 +84,23 @@ def test_a_blip_writes_by_no_file(tmp_path):
     settings = [(each.checkpoint.decoding, each.checkpoint.max_new_tokens, each.checkpoint.text) for each in read]
     assert settings[0] == settings[1]
     (note,) = set(read[1].notes) - set(read[0].notes)
-    assert note.endswith("answers do not follow: num_beams is 3, sequence_bias is [[[13], 9.0]], max_length is 9")
+    assert note.endswith(
+        "answers do not follow: eos_token_id is 4, num_beams is 3, sequence_bias is [[[13], 9.0]], max_length is 9"
+    )
+
+
+# A key that nobody knows, another end, and a number that is none, where texts are drawn and where not.
+TOLD = [{"foo": 3}, {"eos_token_id": 9}, {"do_sample": True, "temperature": "hot"}, {"temperature": "hot"}]
+
+
+@pytest.mark.parametrize("said", TOLD, ids=str)
+def test_what_a_class_without_a_file_leaves_out_is_told_as_of_others(said, tmp_path):
+    """Its draws are left out too; all else is told alike."""
+    fixed = {"eos_token_id": 1, "pad_token_id": 0, "bos_token_id": 2}
+    (tmp_path / "generation_config.json").write_text(json.dumps(said))
+    followed = read_generation(tmp_path, {}, fixed, reads_source=False, has_bias=True)
+    expected = {f"{name} is {value}" for name, value in said.items() if name == "do_sample"} | {*followed.not_carried}
+    assert expected == {*fixed_generation(tmp_path, fixed).not_carried}
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """What a class of config.json takes of the options: known before torch is imported, and as its converter says it."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -108,6 +109,25 @@ def test_what_is_asked_of_graphs_is_refused_where_an_export_refuses_it(name, tmp
     for options in OF_GRAPHS:
         late = is_taken(lambda given=options: check_asked(checkpoint, given))
         assert late == is_taken(lambda given=options: check_class(config, given, embeds=False)), options
+
+
+@pytest.mark.parametrize("labels", [None, "labels.txt"])
+def test_a_whole_clip_takes_adapters_where_its_labels_stay(labels, tmp_path):
+    """It is a classifier of pictures then, which reads no texts. Without them it matches, and takes no adapters."""
+    made_pair(0, tmp_path)
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    config = json.loads((tmp_path / "config.json").read_text())
+    options = ExportOptions(labels=labels and tmp_path / labels)
+    checkpoint = convert(tmp_path, options, filled=False).checkpoint
+    options = replace(options, adapters=2)
+
+    assert (labels is not None) == is_taken(lambda: check_asked(checkpoint, options))
+    assert (labels is not None) == is_taken(lambda: check_class(config, options, embeds=False))
+
+    options = replace(options, adapters=None, max_tokens=8)
+    converter = converter_of(config, has_labels=labels is not None, embeds=False)
+    assert (labels is None) == is_taken(lambda: check_options(converter, options))
+    assert (labels is None) == is_taken(lambda: check_class(config, options, embeds=False))
 
 
 @pytest.mark.parametrize("scoring", ["regression", "single_label_classification"])

@@ -47,6 +47,16 @@ def test_two_modules_of_one_name_are_refused(embedder, tmp_path):
         convert(directory, ExportOptions(), filled=False)
 
 
+@pytest.mark.parametrize("name", ["", None, 7, "a.b"], ids=str)
+def test_a_name_that_no_module_may_have_is_refused(name, embedder, tmp_path):
+    """As its loader refuses it: torch takes strings that are not empty, without a dot."""
+    directory = edited(embedder, tmp_path / "edited", "modules.json", (3, "name"), name)
+    with pytest.raises((KeyError, TypeError)):
+        st.SentenceTransformer(str(directory), device="cpu")
+    with pytest.raises(CheckpointError, match=r"modules.json: the name .* of a module must be a string"):
+        convert(directory, ExportOptions(), filled=False)
+
+
 def test_the_names_of_the_first_modules_file_are_its_loaders():
     """In its order: of several files the first that is there counts."""
     named = re.findall(r"sentence_[a-z-]+_config\.json", inspect.getsource(parts.Transformer.load_config))

@@ -1,0 +1,158 @@
+"""config.json as released: the fields that transformers no longer reads are accepted, and say what it does anyway."""
+
+import copy
+import inspect
+import sys
+from pathlib import Path
+
+import pytest
+import transformers
+from decoder_kinds import DECODERS
+
+from weft_export.converters.convert import converter_of
+from weft_export.converters.converter import HfCheckpoint
+from weft_export.converters.fields import Fields
+from weft_export.converters.generation import Generation
+from weft_export.errors import CheckpointError
+
+# Of each kind its sizes, then what its class has no field for.
+COHERE = {"hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 32}
+COHERE_LEFT = {
+    "position_embedding_type": "rope_gptj",
+    "rotary_pct": 1.0,
+    "use_embedding_sharing": True,
+    "use_gated_activation": True,
+    "use_parallel_block": True,
+    "use_parallel_embedding": True,
+}
+COHERE2_LEFT = {
+    **COHERE_LEFT,
+    "layer_switch": 4,
+    "order_of_interleaved_layers": "local_attn_first",
+    "use_qk_norm": False,
+}
+PLAIN = {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 8, "num_hidden_layers": 4}
+PLAIN |= {"intermediate_size": 8192, "rms_norm_eps": 1e-5, "hidden_act": "silu", "max_position_embeddings": 4096}
+YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192, "attention_factor": 1.2}
+YARN |= {"beta_fast": 32, "beta_slow": 1}
+ROUTER = {"output_router_logits": False, "router_aux_loss_coef": 0.01}
+MULTIPLIERS = {"attention_multiplier": 0.015625, "embedding_multiplier": 12.0, "residual_multiplier": 0.22}
+MULTIPLIERS |= {"logits_scaling": 8.0, "attention_bias": False}
+RELEASED = {
+    "cohere": (COHERE | {"use_qk_norm": False}, {"model_max_length": 131072, "pretraining_tp": 1}),
+    "cohere2": (COHERE | {"head_dim": 128, "sliding_window": 4096, "sliding_window_pattern": 4}, COHERE2_LEFT),
+    "nemotron": (
+        {"hidden_size": 3072, "num_attention_heads": 24, "num_key_value_heads": 8, "num_hidden_layers": 32}
+        | {"head_dim": 128, "norm_eps": 1e-5, "partial_rotary_factor": 0.5},
+        {"kv_channels": 128, "rope_percent": 0.5, "layer_norm_eps": 1e-5, "pretraining_tp": 1},
+    ),
+    "ernie4_5": (
+        {"hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 2, "num_hidden_layers": 18}
+        | {"head_dim": 128, "use_bias": False},
+        {"compression_ratio": 1.0},
+    ),
+    "seed_oss": (
+        {"hidden_size": 5120, "num_attention_heads": 80, "num_key_value_heads": 8, "num_hidden_layers": 64}
+        | {"head_dim": 128, "residual_dropout": 0.1},
+        {"pretraining_tp": 1},
+    ),
+    "smollm3": (
+        {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4, "num_hidden_layers": 36},
+        {"pretraining_tp": 2, "max_window_layers": 28},
+    ),
+    "exaone4": (
+        {"hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 8, "num_hidden_layers": 4}
+        | {"head_dim": 128, "sliding_window": 4096}
+        | {"layer_types": [*["sliding_attention"] * 3, "full_attention"], "sliding_window_pattern": "LLLG"},
+        {},
+    ),
+    "qwen3_moe": (
+        {"hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 4, "num_hidden_layers": 48}
+        | {"head_dim": 128, "num_experts": 128, "mlp_only_layers": [], "decoder_sparse_step": 1},
+        {"max_window_layers": 48},
+    ),
+    "olmo": (PLAIN | {"rms_norm_eps": None, "clip_qkv": None, "attention_bias": False}, {"pretraining_tp": 1}),
+    "olmo2": (PLAIN | {"attention_bias": False, "rope_scaling": None, "rope_theta": 500000}, {}),
+    "olmo3": (PLAIN | {"sliding_window": 4096, "rope_scaling": YARN, "rope_theta": 500000}, {}),
+    "olmoe": (PLAIN | {"clip_qkv": None, "num_experts": 64, "num_experts_per_tok": 8, **ROUTER}, {}),
+    "mixtral": (PLAIN | {"sliding_window": None, "num_local_experts": 8, "router_jitter_noise": 0.0, **ROUTER}, {}),
+    "granite": (PLAIN | MULTIPLIERS | {"mlp_bias": False}, {}),
+    "granitemoe": (PLAIN | MULTIPLIERS | {"num_local_experts": 32, **ROUTER}, {}),
+    "glm": (PLAIN | {"head_dim": 128, "partial_rotary_factor": 0.5, "attention_bias": True}, {}),
+    "glm4": (PLAIN | {"head_dim": 128, "partial_rotary_factor": 0.5, "attention_bias": True}, {}),
+    "helium": (PLAIN | {"head_dim": 128, "mlp_bias": False, "attention_bias": False}, {}),
+    "arcee": (PLAIN | {"head_dim": 128, "mlp_bias": False, "attention_bias": False}, {"pretraining_tp": 1}),
+    "ministral": (PLAIN | {"head_dim": 128, "sliding_window": 32768}, {}),
+}
+# What says another thing than transformers does.
+OTHER = [
+    ("cohere2", {"position_embedding_type": "rope_neox"}),
+    ("cohere2", {"rotary_pct": 0.5}),
+    ("cohere2", {"order_of_interleaved_layers": "global_attn_first"}),
+    ("cohere2", {"use_gated_activation": False}),
+    ("cohere2", {"use_parallel_block": False}),
+    ("cohere2", {"use_embedding_sharing": False}),
+    ("cohere2", {"use_qk_norm": True}),
+    ("cohere", {"use_qk_norm": True}),
+    ("nemotron", {"kv_channels": 64}),
+    ("nemotron", {"rope_percent": 1.0}),
+    ("nemotron", {"layer_norm_eps": 1e-6}),
+    ("ernie4_5", {"compression_ratio": 2.0}),
+]
+
+
+def sizes(name, fields):
+    """What we make of a config, all of whose fields are held to account."""
+    hf = HfCheckpoint(Path(), Fields({"vocab_size": 256000, **fields}), Generation(), frozenset())
+    made = converter_of({"model_type": name}).sizes(hf)
+    hf.fields.check_all_read()
+    return made
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_what_transformers_does_not_read_of_a_released_config_changes_nothing(name):
+    """Neither there nor here: none of these fields is named in the code of its model."""
+    known, left = RELEASED[name]
+    kind = next(each for each in DECODERS if each.name == name)
+    source = inspect.getsource(sys.modules[getattr(transformers, kind.architecture).__module__])
+    assert [] == [key for key in left if f"config.{key}" in source]
+    assert sizes(name, known) == sizes(name, {**known, **left})
+
+
+@pytest.mark.parametrize(("name", "other"), OTHER, ids=str)
+def test_such_a_field_with_another_value_is_refused_by_its_name(name, other):
+    """The model was made to do what it says, and neither transformers nor we would."""
+    with pytest.raises(CheckpointError, match=next(iter(other))):
+        sizes(name, {**RELEASED[name][0], **other})
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "complaint"),
+    [
+        (
+            "olmo2",
+            {"hidden_size": 1920, "num_attention_heads": 80},
+            "hidden_size / num_attention_heads is 24: it must be",
+        ),
+        ("qwen3", {"head_dim": 24}, "head_dim is 24: it must be a multiple of 16"),
+        ("exaone4", {"sliding_window_pattern": "LLLG"}, "sliding_window_pattern is 'LLLG': it needs layer_types"),
+    ],
+)
+def test_what_is_wrong_is_named_as_the_config_has_it(name, other, complaint):
+    """Not by a field that is not there."""
+    with pytest.raises(CheckpointError, match=complaint):
+        sizes(name, {**PLAIN, **other})
+
+
+@pytest.mark.parametrize("said", [{}, {"rope_theta": 10000.0}], ids=str)
+@pytest.mark.parametrize("far", [None, {"rope_type": "default"}, {"rope_theta": 777.0}], ids=str)
+@pytest.mark.parametrize("near", [None, {"rope_theta": 999.0}], ids=str)
+def test_layers_of_an_olmo_3_turn_as_its_config_object_says(said, far, near):
+    """rope_theta is of the layers that see all, and never of those with a window."""
+    parts = {"full_attention": far, "sliding_attention": near}
+    given = {"rope_parameters": {name: {"rope_type": "default"} | part for name, part in parts.items() if part}}
+    theirs = transformers.Olmo3Config(**PLAIN, **said, **copy.deepcopy(given)).rope_parameters
+    ours = sizes("olmo3", {**PLAIN, **said, **given})
+    # The second pair of 64 turns by theta to the power of -1 / 64.
+    thetas = [round(rotation.frequencies[1] ** -64) for rotation in ours.rotations]
+    assert [theirs[name]["rope_theta"] for name in parts] == pytest.approx(thetas, rel=1e-4)
