@@ -43,7 +43,9 @@ def command_of(argv: Sequence[str]) -> Any:
     command.commands |= plugged.commands
     word = _completed()
     if word in plugged.commands:
-        command.commands[word] = loaded(word)
+        # What cannot be imported is told to who runs it.
+        with suppress(Exception, SystemExit):
+            command.commands[word] = loaded(word)
     return command
 
 

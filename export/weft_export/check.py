@@ -8,7 +8,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.choices import PRECISIONS, Precision
 from weft_export.errors import ExportError
 from weft_export.estimate import Estimate, estimate, size, told
-from weft_export.export import as_asked, check_bf16, load
+from weft_export.export import as_asked, check_device, load
 from weft_export.families.writer import Writer
 from weft_export.options import ExportOptions
 from weft_proto.tasks import TASKS
@@ -41,7 +41,7 @@ def check(directory: Path, options: ExportOptions, num_slots: int, place: Path |
         lines.append(f"{'precision':13}{'bundle':>10}{'a slot':>10}{_slots(num_slots):>18}    an export takes about")
     for name, precision in PRECISIONS.items():
         try:
-            check_bf16(checkpoint, precision)
+            check_device(checkpoint, precision)
             replace(options, precision=name, held_out=None).check_precision()
         except ExportError as error:
             lines.append(f"{name:13}not possible: {error}")

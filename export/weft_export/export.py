@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,14 +136,12 @@ def _build(
     on_note: OnNote,
 ) -> bundle_pb2.BundleManifest:
     original, precision, mixed_runs = as_asked(loaded.checkpoint, options), options.number, options.mixed_runs
-    check_bf16(original, precision)
+    check_device(original, precision)
     examples = examples_of(original, precision, options.held_out, loaded.held_out)
     checkpoint = original
     if precision in ROUNDED:
-        from weft_export.quantization.quantized import quantized  # noqa: PLC0415 - late: for these precisions alone
-
         on_stage("measuring what rounding does", 0, 1)
-        checkpoint = quantized(original, precision, examples)
+        checkpoint = rounded(original, precision, examples, on_note)
     checkpoint = prepared(checkpoint)
     on_stage(f"this takes about {told(estimate(original, precision))}", 0, 1)
     version = runtime_version()
@@ -262,8 +260,30 @@ def examples_of(
     return read_held_out(given or default, checkpoint)
 
 
-def check_bf16(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
-    """Raise ExportError for a model that CUDA cannot run in this precision."""
+def rounded(
+    checkpoint: Checkpoint,
+    precision: bundle_pb2.Precision.ValueType,
+    examples: Sequence["Example"],
+    on_note: OnNote,
+) -> Checkpoint:
+    """Return a checkpoint as a precision that rounds has it, and say of what nothing was measured."""
+    from weft_export.quantization.quantized import quantized  # noqa: PLC0415 - late: for these precisions alone
+    from weft_export.quantization.unasked import note_of_experts  # noqa: PLC0415 - same
+
+    if note := note_of_experts(checkpoint, examples):
+        on_note(note)
+    return quantized(checkpoint, precision, examples)
+
+
+def check_device(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
+    """Raise ExportError for a model that CUDA cannot run in this precision, which is for it."""
+    if precision in HOST_PRECISIONS:
+        return
+    from weft_export.layers.experts import Experts  # noqa: PLC0415 - late: for these precisions alone
+
+    if any(isinstance(module, Experts) for module in checkpoint.model.modules()):
+        # How many rows an expert reads is a shape that a device would have to tell the host, in each layer.
+        raise ExportError("mixtures of experts run on CPU: fp16, bf16 and --paged are not for them; take fp32 or int8")
     if precision != bundle_pb2.PRECISION_BF16:
         return
     from weft_export.layers.recurrent import Recurrence  # noqa: PLC0415 - late: for this precision alone

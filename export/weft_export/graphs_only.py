@@ -7,12 +7,12 @@ from pathlib import Path
 from google.protobuf import json_format
 
 from weft_export.errors import ExportError
-from weft_export.export import OnNote, OnStage, check_bf16, load
+from weft_export.export import OnNote, OnStage, check_device, load, rounded
 from weft_export.graphs.graphs import graphs_of, states_of
 from weft_export.graphs.onnx_graph import read_ports, write_graph
 from weft_export.options import ExportOptions
-from weft_export.quantization.quantized import quantized
 from weft_export.verification.parity import check_parity
+from weft_proto.bundle_rules import ROUNDED
 from weft_proto.v1 import bundle_pb2
 
 PORTS_FILE = "ports.json"
@@ -35,8 +35,9 @@ def export_graphs(
     for note in loaded.notes:
         on_note(note)
     checkpoint = replace(loaded.checkpoint, explains=not options.no_explain)
-    check_bf16(checkpoint, number)
-    checkpoint = quantized(checkpoint, number)
+    check_device(checkpoint, number)
+    if number in ROUNDED:
+        checkpoint = rounded(checkpoint, number, (), on_note)
     graphs = graphs_of(checkpoint, number)
     home = next(path for path in folder.absolute().parents if path.is_dir())
     try:

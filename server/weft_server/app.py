@@ -353,8 +353,8 @@ class App:
         """The port of calls by HTTP, which drains with that of gRPC."""
         config = self.config
         most = config.max_request_bytes
-        # Where roles say who may.
-        changes = config.admin and config.console and config.tokens is not None
+        # Where roles say who may, and as many may reach the admin port.
+        changes = config.admin and config.console and config.tokens is not None and config.admin_host == config.host
         services = (*SERVICES, ADMIN_SERVICE) if changes else SERVICES
         calls = (*connect_routes(services, most), *openai_routes(self.models, most, config.max_queued_requests))
         routes = with_docs(calls, refuse_path)

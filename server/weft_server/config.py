@@ -58,7 +58,7 @@ class ServerConfig(BaseSettings):
     admin: bool = Field(
         False,
         description="Answer ModelAdminService on a port of its own: load, unload, swap and label models while the "
-        "server runs. With `--console` and `--tokens`, the console does so too.",
+        "server runs. With `--console` and `--tokens`, the console does so too, if `--admin-host` is that of `--host`.",
     )
     admin_host: str = Field(
         "127.0.0.1",

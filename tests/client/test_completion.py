@@ -17,9 +17,9 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-def completed(*words):
-    """What bash offers for the last word of a line."""
-    environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
+def completed(*words, **more):
+    """What bash offers for the last word of a line, with some more variables."""
+    environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"} | more
     done = subprocess.run(
         ["bash", "-c", TAB, "bash", "weft", *words], env=environment, check=True, capture_output=True, text=True
     )
@@ -40,6 +40,16 @@ def completed(*words):
 def test_tab_completes(words, offered):
     """In a real bash."""
     assert sorted(offered) == sorted(completed(*words))
+
+
+def test_a_package_that_cannot_be_imported_offers_nothing(tmp_path):
+    """No error stands in the line that somebody types. Who runs it hears."""
+    (tmp_path / "plugged.py").write_text("1 / 0")
+    (tmp_path / "plugged-1.dist-info").mkdir()
+    (tmp_path / "plugged-1.dist-info" / "METADATA").write_text("Name: plugged\nVersion: 1\n")
+    (tmp_path / "plugged-1.dist-info" / "entry_points.txt").write_text("[weft.commands]\nbroken = plugged:app\n")
+    assert [] == completed("broken", "--x", PYTHONPATH=str(tmp_path))
+    assert ["broken"] == completed("brok", PYTHONPATH=str(tmp_path))
 
 
 def test_a_shell_learns_it_by_one_command(tmp_path):

@@ -199,7 +199,7 @@ def test_an_admin_changes_the_models(demo_repository, tmp_path, page):
         server.wait_for("ready")
         page.open(url=f"http://{server.api}/#/state")
         for token, verb, version, told in (
-            ("token-of-the-caller", "Load", "1", "This token has not the role admin, which changing models needs."),
+            ("token-of-the-caller", "Load", "1", "lacks the role admin"),
             ("token-of-the-operator", "Load", "1", "en-es 1 is loaded."),
             ("token-of-the-operator", "Swap", "2", "en-es 2 answers; unloaded: 1."),
             ("token-of-the-operator", "Unload", "2", "en-es 2 is unloaded."),

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from weft_export.families.decoder_only import DecoderOnlyConfig
+from weft_export.families.speech import SpeechConfig
 from weft_export.layers.block_linear import FOUR_BITS, BlockLinear
 from weft_export.layers.quantized_linear import QuantisedLinear
 from weft_export.layers.style import Style
@@ -106,13 +107,17 @@ def test_a_row_has_the_same_bits_in_any_batch(make, near):
 
 
 @torch.inference_mode()
-def test_an_expert_that_nobody_chose_reads_nothing():
-    """At float32 a step costs as much as the chosen experts."""
+@pytest.mark.parametrize("num_rows", [1, 2, 33])
+def test_no_expert_reads_one_row_alone(num_rows):
+    """A chosen one reads a row more, so its bits are those of company. At float32 the others read nothing."""
     layer, read = mixture(), []
     for expert in layer.experts:
         expert.register_forward_pre_hook(lambda _, given: read.append(len(given[0])))
-    layer(torch.randn(1, 1, WIDTH))
-    assert sorted([0] * (EXPERTS - CHOSEN) + [1] * CHOSEN) == sorted(read)
+    x = torch.randn(num_rows, 1, WIDTH)
+    layer(x)
+    chosen = (layer.gates(x.flatten(0, 1)) != 0).sum(0)
+    assert torch.where(chosen > 0, chosen + 1, 0).tolist() == read
+    assert num_rows * CHOSEN == chosen.sum()
 
 
 def test_large_numbers_give_numbers():
@@ -127,6 +132,8 @@ def test_large_numbers_give_numbers():
     [
         ({"num_experts": 4}, "stand together"),
         ({"num_chosen_experts": 2}, "stand together"),
+        ({"normed_experts": False}, "style.normed_experts is of a mixture: it stands with style.num_experts"),
+        ({"whole_qk_norm": True}, "style.whole_qk_norm is a kind of style.qk_norm: it stands with it"),
         ({"num_experts": 4, "num_chosen_experts": 5}, r"num_chosen_experts \(5\) must be in \[1, num_experts = 4\]"),
     ],
 )
@@ -143,3 +150,15 @@ def test_more_experts_than_any_model_has_are_refused():
     DecoderOnlyConfig(**sizes, num_layers=16, style=style)
     with pytest.raises(ValueError, match=r"num_layers \* num_experts is 17408; at most 16384 are allowed"):
         DecoderOnlyConfig(**sizes, num_layers=17, style=style)
+
+
+@pytest.mark.parametrize("which", ["style", "encoder_style"])
+def test_more_experts_are_refused_in_any_family(which):
+    """Each style counts with all layers of its config."""
+    sizes = {"target_vocab_size": 300, "max_target_tokens": 8, "num_mels": 8, "num_frames": 16, "d_model": 32}
+    sizes |= {"num_encoder_heads": 2, "d_encoder_ff": 64, "num_encoder_layers": 8}
+    sizes |= {"num_decoder_heads": 2, "d_decoder_ff": 64}
+    choices = {which: Style(**STYLE, num_experts=1024, num_chosen_experts=2)}
+    SpeechConfig(**sizes, num_decoder_layers=8, **choices)
+    with pytest.raises(ValueError, match=r"num_layers \* num_experts is 17408; at most 16384 are allowed"):
+        SpeechConfig(**sizes, num_decoder_layers=9, **choices)

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from google.protobuf import json_format
 from tiny import CHECKPOINTS, save_tiny, tiny_generate
+from tiny_mixture import tiny_mixture
 from tokenizers import Tokenizer, decoders
 from typer.testing import CliRunner
 
 from weft_export.__main__ import export_app
+from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import export_checkpoint
@@ -56,6 +58,15 @@ def test_bf16_of_what_cuda_has_no_kernels_for_is_refused(name, tmp_path):
     with pytest.raises(ExportError, match="bf16 is not for models that recur or convolve"):
         export_checkpoint(checkpoint, tmp_path / name / "1", ExportOptions(precision="bf16"))
     assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("asked", [{"precision": "fp16"}, {"precision": "bf16"}, {"precision": "fp16", "paged": True}])
+def test_a_mixture_is_for_cpu(asked, tmp_path):
+    """A device would have to tell the host how many rows an expert reads; who asks is told, and nothing is written."""
+    save_checkpoint(tmp_path / "checkpoint", tiny_mixture(3))
+    with pytest.raises(ExportError, match="mixtures of experts run on CPU: fp16, bf16 and --paged are not for them"):
+        export_checkpoint(tmp_path / "checkpoint", tmp_path / "mixture" / "1", ExportOptions(**asked))
+    assert not (tmp_path / "mixture").exists()
 
 
 @pytest.mark.parametrize(

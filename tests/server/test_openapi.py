@@ -128,7 +128,7 @@ def test_an_example_is_a_request(document, method):
 
     assert [] == list(judge(document, said["schema"]).iter_errors(said["example"]))
     assert said["example"] == json_format.MessageToDict(json_format.ParseDict(said["example"], method.request()))
-    assert {method.name.removeprefix("Stream") for method in SERVED} == set(EXAMPLES)
+    assert {name.removeprefix("Stream") for name in METHODS} == set(EXAMPLES)
 
 
 def test_an_endpoint_s_example_is_a_request(document):

@@ -13,7 +13,6 @@ from weft_export.families.causal import CausalTransformer
 from weft_export.families.sizes import (
     require_divisible,
     require_each_layer,
-    require_experts,
     require_head,
     require_sizes,
 )
@@ -63,7 +62,6 @@ class DecoderOnlyConfig:
             require_head("d_model / num_heads", self.d_model, self.num_heads, multiple)
         else:
             require_head("head_dim", self.style.head_dim, 1, multiple)
-        require_experts(self.num_layers, self.style.num_experts)
         require_divisible("num_heads", self.num_heads, "num_kv_heads", self.num_kv_heads)
         require_each_layer("windows", self.windows, self.num_layers, ALL, self.max_tokens)
         require_each_layer("rotation_of", self.rotation_of, self.num_layers, NONE, len(self.rotations) - 1)

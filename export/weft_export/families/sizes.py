@@ -154,6 +154,19 @@ def require_sizes(config: Any) -> None:
         elif field.type is int or (field.type == int | None and value is not None):
             # A family of another package may have sizes that none of ours has.
             _require_whole(name, value, LIMITS.get(name, WIDTH))
+    _require_experts(config)
+
+
+def _require_experts(config: Any) -> None:
+    """Raise ValueError for more experts than any model has. Each is a module, which takes time even without memory.
+
+    A style counts with all layers of its config, although some may be of another.
+    """
+    for field in fields(config):
+        if num_experts := getattr(getattr(config, field.name), "num_experts", None):
+            total = sum(num_layers_of(config).values()) * num_experts
+            if total > MAX_EXPERTS_IN_ALL:
+                raise ValueError(f"num_layers * num_experts is {total}; at most {MAX_EXPERTS_IN_ALL} are allowed")
 
 
 def require_each_layer(name: str, values: Sequence[int], num_layers: int, least: int, most: int) -> None:
@@ -181,13 +194,6 @@ def require_head(what: str, size: int, parts: int, multiple: int) -> None:
             f"a head has {what} = {value} numbers; that must be a multiple of {multiple} for the attention operator of"
             f" ONNX Runtime{rotated}"
         )
-
-
-def require_experts(num_layers: int, num_experts: int | None) -> None:
-    """Raise ValueError for more experts than any model has. Each is a module, which takes time even without memory."""
-    total = num_layers * (num_experts or 0)
-    if total > MAX_EXPERTS_IN_ALL:
-        raise ValueError(f"num_layers * num_experts is {total}; at most {MAX_EXPERTS_IN_ALL} are allowed")
 
 
 def require_divisible(what: str, number: int, by: str, divisor: int) -> None:

@@ -39,11 +39,12 @@ class Experts(nn.Module):
         """Map x [batch, seq, d_model] to the same shape."""
         rows = x.reshape(-1, x.shape[-1])
         gates = self.gates(rows)
-        if any(isinstance(module, _ROUNDED) for module in self.experts.modules()):
-            # Their operators take no empty input, and some give a row alone other bits than in company:
-            # docs/decisions/batch-invariance.md, rule 5. So each expert reads one row more, which nobody looks at.
-            rows = torch.cat((rows, torch.zeros_like(rows[:1])))
-            gates = torch.cat((gates, torch.ones_like(gates[:1])))
+        # Some products give a row alone other bits than in company: docs/decisions/batch-invariance.md, rule 5. So each
+        # expert that is chosen reads one row more, which nobody looks at. Rounded ones all do: their operators take no
+        # empty input.
+        is_rounded = any(isinstance(module, _ROUNDED) for module in self.experts.modules())
+        more = torch.ones_like(gates[:1]) if is_rounded else gates.amax(dim=0, keepdim=True)
+        rows, gates = torch.cat((rows, torch.zeros_like(rows[:1]))), torch.cat((gates, more))
         out = torch.zeros_like(rows)
         for number, expert in enumerate(self.experts):
             gate = gates[:, number]

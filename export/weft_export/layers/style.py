@@ -62,6 +62,10 @@ class Style:
                 raise ValueError(f"style.{name} must be one of {', '.join(known)}, not {value!r}")
         if (self.num_experts is None) != (self.num_chosen_experts is None):
             raise ValueError("style.num_experts and style.num_chosen_experts stand together, or neither does")
+        if self.num_experts is None and not self.normed_experts:
+            raise ValueError("style.normed_experts is of a mixture: it stands with style.num_experts")
+        if self.whole_qk_norm and not self.qk_norm:
+            raise ValueError("style.whole_qk_norm is a kind of style.qk_norm: it stands with it")
         if self.num_experts is not None and not 1 <= (self.num_chosen_experts or 0) <= self.num_experts:
             raise ValueError(
                 f"style.num_chosen_experts ({self.num_chosen_experts}) must be in [1, num_experts = {self.num_experts}]"

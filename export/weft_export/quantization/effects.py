@@ -115,7 +115,7 @@ def _largest(
     largest: dict[str, Tensor] = {}
     with torch.no_grad():
         for request in requests:
-            _logits(model, request)
+            logits_of(model, request)
             for path, product in products.items():
                 for rows in product.read:
                     found = rows.abs().amax(dim=0)
@@ -227,7 +227,7 @@ def there_and_back(model: nn.Module, request: Request, generator: torch.Generato
     if task.has_labels and not task.takes_context and getattr(model, "scoring", SOFTMAX) == IDENTITY:
         return _values_and_back(model, request, generator)
     with torch.enable_grad():
-        logits = _choices(_logits(model, request), model, task).log_softmax(dim=-1)
+        logits = _choices(logits_of(model, request), model, task).log_softmax(dim=-1)
         sampled = torch.multinomial(logits.detach().exp(), 1, generator=generator)
         if logits.requires_grad:  # otherwise there is no product in the model
             logits.gather(1, sampled).sum().backward()  # type: ignore[no-untyped-call]
@@ -251,7 +251,7 @@ def _vector_and_back(model: nn.Module, request: Request, generator: torch.Genera
     Two vectors of length 1 are then SHARPNESS (1 - cosine) nats apart, to second order.
     """
     with torch.enable_grad():
-        (vector,) = nn.functional.normalize(_logits(model, request))
+        (vector,) = nn.functional.normalize(logits_of(model, request))
         sampled = torch.randn(vector.shape, generator=generator)
         if vector.requires_grad:
             (SHARPNESS**0.5 * vector @ sampled).backward()
@@ -264,14 +264,15 @@ def _values_and_back(model: nn.Module, request: Request, generator: torch.Genera
     A value that moves by d is then d * d / 2 nats away, however large it is: by 0.14 at MAX_EFFECT.
     """
     with torch.enable_grad():
-        values = _logits(model, request)
+        values = logits_of(model, request)
         sampled = torch.randn(values.shape, generator=generator)
         if values.requires_grad:
             (values * sampled).sum().backward()  # type: ignore[no-untyped-call]
     return values.numel()
 
 
-def _logits(model: nn.Module, request: Request) -> Tensor:
+def logits_of(model: nn.Module, request: Request) -> Tensor:
+    """Return what a model says to a request: logits, or a vector."""
     source, tokens = request
     logits: Tensor = model.decode(torch.tensor([tokens]), *source) if isinstance(model, Writer) else model(*source)
     return logits

@@ -96,7 +96,12 @@ def _watched(product: ObservedProduct, x: Tensor, multiply: Callable[[Tensor], T
 
 
 def _seen(x: Tensor, rows: list[Tensor], gradients: list[Tensor]) -> Tensor:
-    """Return x for one reader alone, whose rows and gradients are kept. Gradients come in the opposite order."""
+    """Return x for one reader alone, whose rows and gradients are kept. Gradients come in the opposite order.
+
+    An expert that nobody chose reads no row, and nothing of it is kept.
+    """
+    if not x.numel():
+        return x
     rows.append(x.detach().flatten(0, -2))
     if not torch.is_grad_enabled():
         return x

@@ -64,6 +64,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "Detokenize": {"model": {"name": "en-es"}, "tokenIds": [377, 219, 665]},
     "ListModels": {},
     "GetModel": {"model": {"name": "en-es"}},
+    "LoadModel": {"name": "en-es"},
+    "UnloadModel": {"name": "en-es", "version": 1},
+    "SwapModel": {"name": "en-es"},
+    "SetLabel": {"name": "en-es", "versionLabel": "stable", "version": 1},
 }
 
 

@@ -1,4 +1,4 @@
-"""The services that tell which models there are, and that change it on the admin port."""
+"""The services that tell which models there are, and that change it for admins."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from weft_export.converters.convert import check_options, convert, converter_of
 from weft_export.converters.registry import MODULE_OF, all_converters
 from weft_export.converters.text.kinds import AS_IT_IS, class_of, kind_of
 from weft_export.errors import CheckpointError, ExportError
-from weft_export.export import as_asked, check_bf16, examples_of
+from weft_export.export import as_asked, check_device, examples_of
 from weft_export.families.registry import family_of
 from weft_export.options import ExportOptions
 from weft_proto.tasks import TASKS
@@ -146,7 +146,7 @@ def test_examples_are_refused_for_values(scoring, tmp_path):
 def check_asked(checkpoint, options):
     """Raise ExportError for what an export says of a model that is made, without its weights."""
     as_asked(checkpoint, options)
-    check_bf16(checkpoint, options.number)
+    check_device(checkpoint, options.number)
     if options.held_out is not None and checkpoint.unscored:
         examples_of(checkpoint, options.number, options.held_out, options.held_out)
 

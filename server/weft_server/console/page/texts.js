@@ -78,7 +78,6 @@ export const T = {
   changes: {
     title: "Change the models", says: "For callers with the role admin. The server forgets it when it ends.", name: "Model", version: "Version",
     versionHelp: "Of load and swap: the highest one, if it is left empty.", verbs: { load: "Load", swap: "Swap", unload: "Unload" },
-    role: "This token has not the role admin, which changing models needs.",
     done: { load: (whose) => `${whose} is loaded.`, swap: (whose, others) => `${whose} answers${others ? `; unloaded: ${others}` : ""}.`, unload: (whose) => `${whose} is unloaded.` },
   },
   errors: { away: "The server does not answer. The page goes on when it does.", reason: "Reason", field: "Field", none: "Something went wrong:" },
