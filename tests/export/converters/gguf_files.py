@@ -2,6 +2,7 @@
 
 import json
 import math
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,7 +74,8 @@ def model_of(kind: Kind, directory: Path, **config) -> torch.nn.Module:
     """Write a random model of a kind to a directory, and return it."""
     model_class = getattr(transformers, kind.class_name)
     torch.manual_seed(0)
-    return made_model(model_class, model_class.config_class(**{**IDS, **kind.config, **config}), directory)
+    # transformers writes into what it is given.
+    return made_model(model_class, model_class.config_class(**deepcopy({**IDS, **kind.config, **config})), directory)
 
 
 def write_gguf(
