@@ -3,7 +3,6 @@
 import json
 import re
 import tempfile
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import typer
@@ -11,6 +10,7 @@ from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 from typer.cli import get_docs_for_click
 
+from weft_command.plugins import PLUGINS, loaded
 from weft_command.running import command_of
 from weft_proto.v1.methods import SERVICES
 from weft_server.api.connect_protocol import connect_routes
@@ -27,8 +27,7 @@ TYPES = descriptor_pb2.FieldDescriptorProto.Type
 def commands():
     """Return what each `weft ... --help` says."""
     command = command_of(["--help"])
-    for entry in entry_points(group="weft.commands"):
-        command.commands[entry.name] = typer.main.get_command(entry.load())
+    command.commands |= {name: loaded(name) for name in PLUGINS}
     context = typer.Context(command, info_name="weft")
     return get_docs_for_click(obj=command, ctx=context, name="weft", title="The command `weft`")
 

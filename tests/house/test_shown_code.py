@@ -8,14 +8,13 @@ import inspect
 import re
 import shlex
 import subprocess
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-import typer
 
 import weft
 import weft.plot
+from weft_command.plugins import PLUGINS, loaded
 from weft_command.running import command_of
 from weft_server.config import ServerConfig, flag_name
 
@@ -59,8 +58,7 @@ def typed(page, program):
 def command():
     """`weft` with all subcommands."""
     command = command_of(["--help"])
-    for entry in entry_points(group="weft.commands"):
-        command.commands[entry.name] = typer.main.get_command(entry.load())
+    command.commands |= {name: loaded(name) for name in PLUGINS}
     return command
 
 

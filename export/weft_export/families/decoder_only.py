@@ -10,12 +10,7 @@ import torch
 from torch import Tensor
 
 from weft_export.families.causal import CausalTransformer
-from weft_export.families.sizes import (
-    require_divisible,
-    require_each_layer,
-    require_head,
-    require_sizes,
-)
+from weft_export.families.sizes import require_divisible, require_each_layer, require_head, require_sizes
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.embeddings import Embeddings, EmbeddingStyle
 from weft_export.layers.positions import Rope, rope_tables

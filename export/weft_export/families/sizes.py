@@ -16,8 +16,9 @@ VOCABULARY = 2**20
 LENGTH = 2**17
 WIDTH = 2**16
 MAX_STAGES = 12
-MAX_EXPERTS, MAX_EXPERTS_IN_ALL = 1024, 2**14
 """Of a list: each stage halves the image, whose sides are at most 2 ** 12."""
+MAX_EXPERTS, MAX_EXPERTS_IN_ALL = 1024, 2**14
+"""Of a layer, and of all layers together."""
 
 LAYER_FIELDS = (
     "num_layers",

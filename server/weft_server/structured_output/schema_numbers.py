@@ -98,7 +98,7 @@ class NumberBounds:
         _check(self._found, "")
         steps = [scaled(each) for each in self._found.get("multipleOf", ())]
         most = max([0, *(exponent for _, exponent in steps)])
-        # A matcher multiplies before it divides by what they share, in 32 bits: 65536 and 131072 are too much.
+        # The matcher (llguidance 1.9) refuses 65536 with 131072, though 131072 would do: it seems to multiply first.
         multiple = 1
         for number, exponent in steps:
             multiple *= number * 10 ** (most - exponent)
