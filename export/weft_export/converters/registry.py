@@ -57,6 +57,7 @@ MODULE_OF = {
     "pegasus": "bart",
     "t5": "t5",
     "mt5": "t5",
+    "umt5": "t5",
     "vision-encoder-decoder": "vision_encoder_decoder",
     "whisper": "whisper",
     "blip": "blip",

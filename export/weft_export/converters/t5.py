@@ -1,8 +1,13 @@
-"""T5 in both versions, FLAN-T5 and mT5 (Raffel et al. 2020; Xue et al. 2021)."""
+"""T5 in both versions, FLAN-T5, ByT5, MADLAD-400, mT5 and UMT5.
+
+Raffel et al. 2020; Xue et al. 2021 (mT5), 2022 (ByT5); Kudugunta et al. 2023; Chung et al. 2023.
+"""
+
+import torch
 
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS
-from weft_export.converters.sources import Names, layer_names, rows, tied
+from weft_export.converters.sources import Names, computed, layer_names, rows, tied
 from weft_export.families.t5 import T5Config
 
 _SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
@@ -11,19 +16,20 @@ _SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens
 def sizes(hf: HfCheckpoint) -> T5Config:
     """Relative positions take no weights, so the lengths are the exporter's choice."""
     fields = hf.fields
-    is_mt5 = fields.word("model_type") == "mt5"
-    num_layers = fields.whole("num_layers", 8 if is_mt5 else 6)
-    kind, _, word = fields.word("feed_forward_proj", "gated-gelu" if is_mt5 else "relu").rpartition("-")
+    model_type = fields.word("model_type")
+    is_t5 = model_type == "t5"
+    num_layers = fields.whole("num_layers", 6 if is_t5 else 8)
+    kind, _, word = fields.word("feed_forward_proj", "relu" if is_t5 else "gated-gelu").rpartition("-")
     # "gated-gelu" has always meant the GELU by tanh.
     word = "gelu_new" if (kind, word) == ("gated", "gelu") else word
     if kind not in ("", "gated") or word not in ACTIVATIONS:
         raise fields.wrong("feed_forward_proj", "is not supported")
-    # Version 1.1 says that its projection is not tied, and is meant to have no scaling. mT5 never has.
-    scaled = fields.flag("tie_word_embeddings", default=True) and not is_mt5
+    # Version 1.1 says that its projection is not tied, and is meant to have no scaling. mT5 never has, and UMT5 always.
+    scaled = {"mt5": False, "umt5": True}.get(model_type, fields.flag("tie_word_embeddings", default=True))
     fields.only("dense_act_fn", word)
     fields.only("is_gated_act", kind == "gated")
-    if is_mt5:
-        fields.only("scale_decoder_outputs", False)
+    if not is_t5:
+        fields.only("scale_decoder_outputs", scaled)
     fields.skip("is_encoder_decoder", "n_positions", "is_decoder")
     return T5Config(
         vocab_size=fields.whole("vocab_size"),
@@ -41,6 +47,7 @@ def sizes(hf: HfCheckpoint) -> T5Config:
         tied_projection="lm_head.weight" not in hf.tensors,
         scaled_projection=fields.flag_or_false("scale_decoder_outputs", default=scaled),
         gated=kind == "gated",
+        layers_share_bias=model_type != "umt5",
         activation=ACTIVATIONS[word],
         norm_eps=fields.number("layer_norm_epsilon", 1e-6),
     )
@@ -51,8 +58,8 @@ def names(config: T5Config) -> Names:
     return {
         "decoder.embedding.tokens.weight": tied(*_SHARED),
         "decoder.embedding.projection.weight": "lm_head.weight",
-        **_stack(config, "encoder", "attention", feed_forward=1),
-        **_stack(config, "decoder", "self_attention", feed_forward=2),
+        **_stack(config, "encoder", "attention", config.num_encoder_layers, feed_forward=1),
+        **_stack(config, "decoder", "self_attention", config.num_decoder_layers, feed_forward=2),
         **layer_names(_CROSS, "decoder.layers.{}.", "decoder.block.{}.layer.1."),
     }
 
@@ -66,8 +73,11 @@ _CROSS: Names = {
 }
 
 
-def _stack(config: T5Config, stack: str, attention: str, feed_forward: int) -> Names:
-    first = f"{stack}.block.0.layer.0.SelfAttention"
+def _stack(config: T5Config, stack: str, attention: str, num_layers: int, *, feed_forward: int) -> Names:
+    tables = [
+        f"{stack}.block.{layer}.layer.0.SelfAttention.relative_attention_bias.weight"
+        for layer in range(1 if config.layers_share_bias else num_layers)
+    ]
     inner = {"gate": "wi_0", "inner": "wi_1"} if config.gated else {"inner": "wi"}
     layer: Names = {
         f"{attention}.qkv.weight": rows("layer.0.SelfAttention.{q,k,v}.weight"),
@@ -83,7 +93,7 @@ def _stack(config: T5Config, stack: str, attention: str, feed_forward: int) -> N
     return {
         **layer_names(layer, f"{stack}.layers.{{}}.", f"{stack}.block.{{}}."),
         f"{stack}.norm.gain": f"{stack}.final_layer_norm.weight",
-        f"{stack}.relative_bias.buckets.weight": f"{first}.relative_attention_bias.weight",
+        f"{stack}.relative_bias.buckets.weight": computed(lambda *parts: torch.cat(parts, dim=1), *tables),
     }
 
 
@@ -104,4 +114,11 @@ MT5 = Converter(
     names=names,
     ignored=_IGNORED,
 )
-CONVERTERS = (T5, MT5)
+UMT5 = Converter(
+    model_type="umt5",
+    architectures=("UMT5ForConditionalGeneration",),
+    family="t5",
+    sizes=sizes,
+    names=names,
+)
+CONVERTERS = (T5, MT5, UMT5)

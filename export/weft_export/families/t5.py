@@ -37,6 +37,7 @@ class T5Config:
     tied_projection: bool = False  # the output projection is the embedding (version 1.0)
     scaled_projection: bool | None = None  # after scaling by 1 / sqrt(d_model); None: where it is the embedding
     gated: bool = True  # False in version 1.0
+    layers_share_bias: bool = True  # False in UMT5
     activation: str = "gelu_tanh"  # "relu" in version 1.0
     norm_eps: float = 1e-6
     dropout: float = 0.0  # in training only
@@ -80,7 +81,8 @@ class T5Embedding(TokenEmbedding):
 class T5(SequenceToSequence):
     """RMSNorm before each sublayer, no biases, scores Q K^T + b[offset] without 1 / sqrt(d_k), gated GELU.
 
-    Encoder and decoder each have one relative bias for all layers; cross-attention has none. One embedding serves both.
+    Encoder and decoder each have one relative bias for all layers, or one for each layer; cross-attention has none. One
+    embedding serves both.
     """
 
     def __init__(self, config: T5Config) -> None:
@@ -99,8 +101,11 @@ class T5(SequenceToSequence):
         buckets = (config.num_buckets, config.max_distance)
         # A batch is padded to a multiple of 8, which may lie beyond max_source_tokens.
         longest_source = -(-config.max_source_tokens // 8) * 8
-        both_ways = RelativeBias(config.num_heads, longest_source, *buckets, bidirectional=True)
-        backwards = RelativeBias(config.num_heads, config.max_target_tokens, *buckets, bidirectional=False)
+        tables = [1, 1] if config.layers_share_bias else [config.num_encoder_layers, config.num_decoder_layers]
+        both_ways = RelativeBias(config.num_heads, longest_source, *buckets, bidirectional=True, num_tables=tables[0])
+        backwards = RelativeBias(
+            config.num_heads, config.max_target_tokens, *buckets, bidirectional=False, num_tables=tables[1]
+        )
         tied = config.tied_projection
         scaled = tied if config.scaled_projection is None else config.scaled_projection
         embedding = T5Embedding(config.vocab_size, config.d_model, tied=tied, scaled=scaled)

@@ -116,9 +116,9 @@ class Decoder(nn.Module):
 
     def forward(self, target_ids: Tensor, memories: Sequence[KeyValue], memory_mask: Tensor) -> Tensor:
         """Return logits [batch, target, vocab] for target_ids [batch, target], each position seeing those before it."""
-        causal, bias = self._whole(target_ids)
+        causal, biases = self._whole(target_ids)
         x = self.dropout(self.embedding(target_ids))
-        for layer, memory in zip(self.layers, memories, strict=True):
+        for layer, memory, bias in zip(self.layers, memories, biases, strict=True):
             x = layer(x, causal, memory, memory_mask, bias)
         return self.embedding.logits(self.norm(x))
 
@@ -127,11 +127,13 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, list[KeyValue], list[KeyValue]]:
         """Return logits [batch, vocab] of each row's last real token, the present caches and the memories."""
         x = self.embedding(run.input_ids, run.past_lengths)
-        bias = None
-        if self.relative_bias is not None:
-            bias = self.relative_bias.at(run.past_lengths.long()[:, None] + torch.arange(x.shape[1]))
+        biases = self._in_layers(
+            None
+            if self.relative_bias is None
+            else self.relative_bias.at(run.past_lengths.long()[:, None] + torch.arange(x.shape[1]))
+        )
         presents, kept = [], []
-        for layer, past, memory in zip(self.layers, caches, memories, strict=True):
+        for layer, past, memory, bias in zip(self.layers, caches, memories, biases, strict=True):
             x, present, same = layer.step(x, past, run, memory, bias)
             presents.append(present)
             kept.append(same)
@@ -139,15 +141,20 @@ class Decoder(nn.Module):
 
     def attentions(self, target_ids: Tensor, memories: Sequence[KeyValue], memory_mask: Tensor) -> list[Tensor]:
         """Return each layer's cross-attention weights [batch, h, target, source], teacher-forced."""
-        causal, bias = self._whole(target_ids)
+        causal, biases = self._whole(target_ids)
         x = self.embedding(target_ids)
         weights = []
-        for layer, memory in zip(self.layers, memories, strict=True):
+        for layer, memory, bias in zip(self.layers, memories, biases, strict=True):
             weights.append(layer.weights(x, causal, memory, memory_mask, bias))
             x = layer(x, causal, memory, memory_mask, bias)
         return weights
 
-    def _whole(self, target_ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the mask and the bias of self-attention over a whole target."""
+    def _whole(self, target_ids: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """Return the mask and each layer's bias of self-attention over a whole target."""
         seq = target_ids.shape[1]
-        return causal_mask(seq), None if self.relative_bias is None else self.relative_bias(seq)
+        return causal_mask(seq), self._in_layers(None if self.relative_bias is None else self.relative_bias(seq))
+
+    def _in_layers(self, bias: Tensor | None) -> Sequence[Tensor | None]:
+        if self.relative_bias is None or bias is None:
+            return [None] * len(self.layers)
+        return self.relative_bias.in_layers(bias, len(self.layers))

@@ -1,5 +1,6 @@
 """The Transformer encoder: used for source text, texts to classify, and patches of images."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -121,17 +122,15 @@ class Encoder(nn.Module):
     def _seen(self, x: Tensor) -> list[tuple[KeyValue | None, Tensor | None]]:
         """Return each layer's rotation and what is added to its scores."""
         if self.reach is None:
-            seen: list[tuple[KeyValue | None, Tensor | None]] = [(None, self._bias(x.shape[1]))] * len(self.layers)
+            seen: list[tuple[KeyValue | None, Tensor | None]] = [(None, bias) for bias in self._biases(x.shape[1])]
         else:
             seen = self.reach.of(x.shape[1])
         # The operator wants all of one type.
         return [(rotary, None if bias is None else bias.to(x.dtype)) for rotary, bias in seen]
 
-    def _bias(self, seq: int) -> Tensor | None:
+    def _biases(self, seq: int) -> Sequence[Tensor | None]:
         if self.relative_bias is not None:
-            bias: Tensor = self.relative_bias(seq)
-            return bias
-        if not self.causal:
-            return None
+            return self.relative_bias.in_layers(self.relative_bias(seq), len(self.layers))
         place = torch.arange(seq)
-        return torch.where(place > place[:, None], _UNSEEN, 0.0)[None, None]
+        bias = torch.where(place > place[:, None], _UNSEEN, 0.0)[None, None] if self.causal else None
+        return [bias] * len(self.layers)

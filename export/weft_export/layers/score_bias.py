@@ -1,5 +1,7 @@
 """What is added to the scores of attention, by the places of query and key alone; T5's table too."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -67,18 +69,34 @@ def alibi_slopes(num_heads: int) -> Tensor:
 
 
 class RelativeBias(ScoreBias):
-    """b[head, bucket(key - query)], shared by the layers of a stack (Raffel et al. 2020, section 2.1)."""
+    """b[head, bucket(key - query)], shared by the layers of a stack (Raffel et al. 2020, section 2.1).
+
+    Or each layer has its own (UMT5; Chung et al. 2023). Then the heads of all layers lie in one table.
+    """
 
     index: Tensor
 
     def __init__(
-        self, num_heads: int, max_tokens: int, num_buckets: int, max_distance: int, *, bidirectional: bool
+        self,
+        num_heads: int,
+        max_tokens: int,
+        num_buckets: int,
+        max_distance: int,
+        *,
+        bidirectional: bool,
+        num_tables: int = 1,
     ) -> None:
         super().__init__()
-        self.buckets = nn.Embedding(num_buckets, num_heads)
+        self.num_heads = num_heads
+        self.buckets = nn.Embedding(num_buckets, num_heads * num_tables)
         place = torch.arange(max_tokens)
         index = relative_buckets(place - place[:, None], num_buckets, max_distance, bidirectional=bidirectional)
         self.register_buffer("index", index, persistent=False)
+
+    def in_layers(self, bias: Tensor, num_layers: int) -> Sequence[Tensor]:
+        """Return what each of num_layers layers adds, of a bias of all heads."""
+        tables = bias.split(self.num_heads, dim=1)
+        return tables if len(tables) == num_layers else tables * num_layers
 
     def rows(self) -> Tensor:
         """Return the bias of each query, [max_tokens, h, max_tokens].

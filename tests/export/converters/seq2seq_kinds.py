@@ -68,4 +68,5 @@ SEQ2SEQ = [
     Kind("pegasus", "PegasusForConditionalGeneration", stacks),
     Kind("t5", "T5ForConditionalGeneration", t5, gain=1.0),
     Kind("mt5", "MT5ForConditionalGeneration", t5, gain=1.0),
+    Kind("umt5", "UMT5ForConditionalGeneration", t5, gain=1.0),
 ]

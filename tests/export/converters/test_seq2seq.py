@@ -50,7 +50,9 @@ def test_a_translator_writes_what_transformers_writes(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "config", [transformers.T5Config(), transformers.MT5Config()], ids=lambda each: each.model_type
+    "config",
+    [transformers.T5Config(), transformers.MT5Config(), transformers.UMT5Config()],
+    ids=lambda each: each.model_type,
 )
 def test_what_a_config_leaves_out_is_what_its_class_says(config):
     """T5 and mT5 have other layers, and other functions in them."""
