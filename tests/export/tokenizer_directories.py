@@ -183,6 +183,12 @@ OLDER = {
         {"tokenizer_class": "T5Tokenizer", "extra_ids": 0},
         {"spiece.model": spm(byte_fallback=True, **T5_IDS)},
     ),
+    "byt5": lambda: ("t5", {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 125}, {}),
+    "madlad": lambda: (
+        "t5",
+        {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "pad_token": "<s>"},
+        {"spiece.model": spm(user_defined_symbols="<2de>,<2fr>", byte_fallback=True)},
+    ),
     "xlm-roberta": lambda: ("xlm-roberta", None, {"sentencepiece.bpe.model": spm()}),
     "camembert": lambda: ("camembert", None, {"sentencepiece.bpe.model": spm()}),
     "mbart": lambda: ("mbart", {"src_lang": "en_XX"}, {"sentencepiece.bpe.model": spm()}),

@@ -1,13 +1,16 @@
 """Encoder-decoders of others: our logits and tokens are theirs."""
 
+import random
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
-from hf_models import LOGITS, NUM_LONG, VOCAB, converted, furthest, greedy, made, their_greedy, token_rows
+from hf_models import LOGITS, NUM_LONG, VOCAB, converted, furthest, greedy, made, made_model, their_greedy, token_rows
 from seq2seq_kinds import SEQ2SEQ
+from tokenizer_directories import OLDER, reference, write
 
+from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.generation import Generation
@@ -47,6 +50,34 @@ def check_logits(theirs, ours, sources, target):
 def test_a_translator_writes_what_transformers_writes(kind, tmp_path):
     """Logits within 1e-4 at every place, and the same 64 greedy tokens for sources of other lengths in one batch."""
     check(kind, 0, tmp_path)
+
+
+SAVED = {
+    "byt5": ["Wörter, 漢字 🎉", "<extra_id_0> a", "x", "two\nlines  "],
+    "madlad": ["<2de> a house", "<2fr> a house", "two  <2de> words"],
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_texts_are_answered_as_they_are_by_what_transformers_saved(name, tmp_path):
+    """ByT5 has no file of pieces; MADLAD's languages are tokens. From text to text, as generate() and its tokenizer."""
+    directory = write(tmp_path / "tokenizer", *OLDER[name]())
+    tokenizer = reference(directory)
+    row = next(each for each in SEQ2SEQ if each.name == "t5").draw(random.Random(1))
+    ids = {key: getattr(tokenizer, key) for key in ("pad_token_id", "eos_token_id")}
+    config = transformers.T5Config(**row | ids | {"vocab_size": len(tokenizer), "decoder_start_token_id": 0})
+    transformers.set_seed(1)
+    theirs = made_model(transformers.T5ForConditionalGeneration, config, tmp_path / "saved", 1.0)
+    tokenizer.save_pretrained(tmp_path / "saved")
+
+    ours = converted(tmp_path / "saved", max_tokens=80)
+    own = tokenizer_of(name, ours.files[ours.text.source_tokenizer])
+    texts = SAVED[name]
+    sources = [tokenizer(text, return_tensors="pt").input_ids for text in texts]
+    assert [each[0].tolist() for each in sources] == [own.encode(text).ids for text in texts]
+    expected = [their_greedy(theirs, {"input_ids": each}, 24) for each in sources]
+    asked = [Row(each[0], [ours.text.start_id]) for each in sources]
+    assert expected == greedy(ours, asked, 24)
 
 
 @pytest.mark.parametrize(

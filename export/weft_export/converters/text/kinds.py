@@ -19,6 +19,7 @@ _KINDS: Mapping[str, tuple[str, str]] = {
     "AlbertTokenizer": ("unigram", "ALBERT"),
     "BartTokenizer": ("byte_level", "ROBERTA"),
     "BertTokenizer": ("words", "BERT"),
+    "ByT5Tokenizer": ("raw_bytes", "BYT5"),
     "CamembertTokenizer": ("unigram", "CAMEMBERT"),
     "DebertaV2Tokenizer": ("unigram", "DEBERTA"),
     "DistilBertTokenizer": ("words", "BERT"),

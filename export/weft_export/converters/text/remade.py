@@ -61,6 +61,8 @@ def _vocabulary(
     kind: TokenizerKind, settings: TokenizerSettings, content: Mapping[str, Any] | None, names: Names
 ) -> Vocabulary:
     where = settings.where
+    if not kind.has_file:
+        return Vocabulary(ids={}, scores=[], merges=[])
     if content is not None:
         vocabulary = vocabularies.of_json(where / JSON_FILE, content)
     elif _has_model(kind, content):

@@ -162,6 +162,7 @@ def _tokens(
         names: Names = names_of(kind, settings)
         tokenizer = of_kind(kind, settings, content, names)
         notes = () if content is None else _notes(name, as_it_is(settings, content), tokenizer)
+        notes += (kind.note,) if kind.note else ()
     elif content is not None:
         names, notes = {**settings.padding, **settings.named}, ()
         tokenizer = as_it_is(settings, content)
