@@ -17,12 +17,13 @@ from weft_export.errors import CheckpointError
 from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
 from weft_export.graphs.graphs import states_of
 from weft_export.graphs.onnx_graph import OPSET, read_ports
+from weft_export.layers.pooling import ATTENTION
 from weft_proto.bundle_rules import FORMAT_VERSION, MANIFEST_FILE, MAX_MANIFEST_BYTES
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 SCORINGS = {SIGMOID: common_pb2.LABEL_SCORING_SIGMOID, IDENTITY: common_pb2.LABEL_SCORING_IDENTITY}
-_POOLINGS = {names.family: names.number for names in POOLINGS.values()}
+_POOLINGS = {names.family: names.number for names in POOLINGS.values()} | {ATTENTION: bundle_pb2.POOLING_ATTENTION}
 
 
 class GraphFile(Protocol):
@@ -60,7 +61,7 @@ def manifest_of(
         rounding=checkpoint.rounding,
         adapters=checkpoint.adapters,
     )
-    if TASKS[checkpoint.task].has_labels:
+    if TASKS[checkpoint.task].has_labels or TASKS[checkpoint.task].matches:
         manifest.scoring = SCORINGS.get(getattr(checkpoint.model, "scoring", ""), common_pb2.LABEL_SCORING_UNSPECIFIED)
     if TASKS[checkpoint.task].embeds:
         config: Any = checkpoint.model.config
@@ -73,7 +74,8 @@ def manifest_of(
         )
     if TASKS[checkpoint.task].matches:
         assert isinstance(checkpoint.model, Classifier)
-        spec = bundle_pb2.MatchSpec(scale=checkpoint.model.scale, label_text=checkpoint.label_text)
+        model = checkpoint.model
+        spec = bundle_pb2.MatchSpec(scale=model.scale, bias=model.bias, label_text=checkpoint.label_text)
         manifest.matching.CopyFrom(spec)
     if checkpoint.explained_heads:
         manifest.attention.heads.extend(checkpoint.explained_heads)

@@ -264,7 +264,11 @@ LIMITS = {
         "labels": Limit(MAX_LABEL_CHARS, entries=MAX_MATCHED_LABELS),
         "question": Limit(65_536),
     },
-    "MatchSpec": {"scale": Limit(1_000_000, least=0.001), "label_text": Limit(MAX_LABEL_CHARS)},
+    "MatchSpec": {
+        "scale": Limit(1_000_000, least=0.001),
+        "bias": Limit(1_000_000, least=-1_000_000),
+        "label_text": Limit(MAX_LABEL_CHARS),
+    },
     "EmbeddingSpec": {"dimensions": Limit(MAX_DIMENSIONS, least=1)},
     "Parity": {
         "max_abs_error": Limit(1_000_000),

@@ -189,6 +189,7 @@ OLDER = {
         {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "pad_token": "<s>"},
         {"spiece.model": spm(user_defined_symbols="<2de>,<2fr>", byte_fallback=True)},
     ),
+    "siglip": lambda: ("siglip", {"tokenizer_class": "SiglipTokenizer"}, {"spiece.model": spm(**T5_IDS)}),
     "xlm-roberta": lambda: ("xlm-roberta", None, {"sentencepiece.bpe.model": spm()}),
     "camembert": lambda: ("camembert", None, {"sentencepiece.bpe.model": spm()}),
     "mbart": lambda: ("mbart", {"src_lang": "en_XX"}, {"sentencepiece.bpe.model": spm()}),

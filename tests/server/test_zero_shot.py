@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from loaded import Loaded, ask, golden_request
-from weft_proto.v1 import common_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.models.label_embeddings import LabelEmbedding, LabelEmbeddings
+from weft_server.requests.zero_shot import probabilities_of
 from weft_server.telemetry.metrics import Metrics
 
 LABELS = ["cat", "dog", "green tree", "small house", "bird"]
@@ -53,6 +54,21 @@ def test_probabilities_are_the_softmax_of_scaled_cosines(tiny_repository):
             assert sorted(found.values(), reverse=True) == [each.score for each in answer.labels]
 
     asyncio.run(run())
+
+
+def test_with_a_sigmoid_each_label_has_a_probability_of_its_own():
+    """Of scaled cosine and bias (SigLIP), whatever other labels there are, and however large the scale."""
+    vectors = np.array([[1, 0], [0.6, 0.8], [-1, 0]], np.float32)
+    labels = [LabelEmbedding(each, 1) for each in vectors]
+    manifest = bundle_pb2.BundleManifest(scoring=common_pb2.LABEL_SCORING_SIGMOID, matching={"scale": 3, "bias": -1})
+    together = probabilities_of(vectors[0], labels, manifest)
+    expected = 1 / (1 + np.exp(1 - 3 * np.array([1, 0.6, -1])))
+    assert pytest.approx(expected.tolist(), abs=1e-6) == together.tolist()
+    alone = [probabilities_of(vectors[0], [label], manifest)[0] for label in labels]
+    assert np.array_equal(together, alone)
+
+    manifest.matching.scale = 1_000_000
+    assert [1, 1, 0] == probabilities_of(vectors[0], labels, manifest).tolist()
 
 
 def test_labels_are_kept_with_their_bits(tiny_repository):

@@ -14,29 +14,29 @@ from weft_proto.paging import MAX_HEAD_DIM
 
 _BODY_OF = re.compile(r"(?P<body>.*)ForMaskedLM|(?P<decoder>Llama|Mistral|Qwen2|Qwen3)ForCausalLM")
 """Which classes become an embedder where one is asked for: then they are read as their body."""
-_BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel).*Model|CLIPTextModelWithProjection"
+_BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel|Siglip).*Model|CLIPTextModelWithProjection"
 _DECODERS = r".*ForCausalLM|GPT2LMHeadModel"
 _MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe"
-_OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|ViTModel|Dinov2Model"
+_OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2Model"
 _TAKEN_BY = {
     "precision fp16": rf"(?!{_MIXTURES}).*",
     "precision bf16": rf"(?!Whisper|ConvNext|ResNet|{_MIXTURES}).*",
     "mixed_runs": _DECODERS,
     "paged": rf"(?!Bloom)({_DECODERS})",
-    "adapters": r"(?!ConvNext|ResNet|Swin|CLIPModel).*",
+    "adapters": r"(?!ConvNext|ResNet|Swin|CLIPModel|SiglipModel).*",
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}).*",
     "max_source_tokens": r"MarianMTModel|(?!Whisper|Blip).*ForConditionalGeneration",
-    "label_text": r"CLIPModel",
+    "label_text": r"CLIPModel|SiglipModel",
     "pairs": r".*ForSequenceClassification",
-    "pooling": _BODIES,
-    "truncate": rf".*For(Sequence|Token)Classification|(?!ViT|Dinov2)({_BODIES})",
+    "pooling": rf"SiglipTextModel|{_BODIES}",
+    "truncate": rf".*For(Sequence|Token)Classification|SiglipTextModel|(?!ViT|Dinov2)({_BODIES})",
 }
 """Which classes take an option."""
 _LABELLED = "CLIPForImageClassification"
 """What a CLIPModel is for all other options where its labels are chosen."""
 PICTURE, _RECORDING = "a picture (PNG, JPEG or WebP)", "a recording (WAV)"
-_FILES = {r"Whisper.*": _RECORDING, rf"Blip.*|VisionEncoderDecoder.*|CLIPModel|{_OF_PICTURES}": PICTURE}
+_FILES = {r"Whisper.*": _RECORDING, rf"Blip.*|VisionEncoderDecoder.*|CLIPModel|SiglipModel|{_OF_PICTURES}": PICTURE}
 """Which classes answer to a file, and what is in it."""
 _TEXT_PLACES = "max_position_embeddings"
 _PLACES = {
@@ -103,7 +103,7 @@ def _is_asked(option: str, options: ExportOptions) -> bool:
 
 def _is_unscored(name: str, config: Mapping[str, Any], options: ExportOptions) -> bool:
     """Whether answers are no answer of several: how near each label of a request is, or values."""
-    if name == "CLIPModel":
+    if name in ("CLIPModel", "SiglipModel"):
         return options.labels is None
     return "Classification" in name and config.get("problem_type") == "regression"
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from weft_export.converters.clip_texts import read_text_sizes, text_config, text_head, tower_names
+from weft_export.converters.clip_texts import encoder_layer, read_text_sizes, text_config, text_head, tower_names
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.pictures import label_sizes, patches, picture_sides
-from weft_export.converters.sources import Names, Source, both, both_rows, computed, layer_names
+from weft_export.converters.sources import Names, Source, both, computed, layer_names
 from weft_export.families.clip import ClipConfig
 from weft_export.families.clip_vision import ClipEmbedderConfig, ClipVisionConfig
 from weft_export.families.text_embedder import TextEmbedderConfig
@@ -69,7 +69,6 @@ def tower_sizes(hf: HfCheckpoint, fields: Fields) -> dict[str, Any]:
 
 def encoder_names() -> dict[str, Source | str]:
     """Return the sources of all but the head."""
-    ours, theirs = "layers.{}", "vision_model.encoder.layers.{}"
     patch = "vision_model.embeddings.patch_embedding"
     return {
         "class_token": computed(lambda token: token[None, None], "vision_model.embeddings.class_embedding"),
@@ -78,12 +77,7 @@ def encoder_names() -> dict[str, Source | str]:
         # The patches have no bias.
         "patches.projection.bias": computed(lambda kernel: kernel.new_zeros(len(kernel)), f"{patch}.weight"),
         **both("first_norm", "vision_model.pre_layrnorm"),
-        **both(f"{ours}.attention_norm", f"{theirs}.layer_norm1"),
-        **both(f"{ours}.feed_forward_norm", f"{theirs}.layer_norm2"),
-        **both_rows(f"{ours}.attention.qkv", f"{theirs}.self_attn.{{q,k,v}}_proj"),
-        **both(f"{ours}.attention.output", f"{theirs}.self_attn.out_proj"),
-        **both(f"{ours}.feed_forward.inner", f"{theirs}.mlp.fc1"),
-        **both(f"{ours}.feed_forward.outer", f"{theirs}.mlp.fc2"),
+        **encoder_layer("layers.{}", "vision_model.encoder.layers.{}"),
     }
 
 

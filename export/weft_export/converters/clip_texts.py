@@ -128,7 +128,7 @@ def tower_names(config: TextEmbedderConfig) -> Names:
         "body.words.tokens.weight": f"{_PREFIX}embeddings.token_embedding.weight",
         "body.words.positions.weight": from_row(0, places, config.max_tokens),
         **both("body.encoder.norm", f"{_PREFIX}final_layer_norm"),
-        **_layer_names(ours, theirs),
+        **encoder_layer(ours, theirs),
         "dense.0.weight": _PROJECTION,
     }
 
@@ -188,11 +188,12 @@ def _names() -> Names:
         "tokens.weight": f"{_PREFIX}embeddings.token_embedding.weight",
         "positions": f"{_PREFIX}embeddings.position_embedding.weight",
         **both("norm", f"{_PREFIX}final_layer_norm"),
-        **_layer_names(ours, theirs),
+        **encoder_layer(ours, theirs),
     }
 
 
-def _layer_names(ours: str, theirs: str) -> dict[str, Source | str]:
+def encoder_layer(ours: str, theirs: str) -> dict[str, Source | str]:
+    """Return the sources of a layer, of either encoder."""
     return {
         **both(f"{ours}.attention_norm", f"{theirs}.layer_norm1"),
         **both(f"{ours}.feed_forward_norm", f"{theirs}.layer_norm2"),

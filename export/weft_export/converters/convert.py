@@ -185,7 +185,8 @@ def check_options(converter: Converter, options: ExportOptions) -> None:
     if options.label_text is not None:
         matches = TASKS[family_of(converter.family).task].matches
         if not matches and not converter.takes_labels:
-            raise CheckpointError(f"the text of a label is chosen for CLIPModel, not for {converter.architectures[0]}")
+            named = converter.architectures[0]
+            raise CheckpointError(f"the text of a label is chosen for CLIPModel and SiglipModel, not for {named}")
         if "{}" not in options.label_text:
             raise CheckpointError("the text of a label has no {} where the label stands")
 

@@ -56,8 +56,18 @@ _DEIT = _Kind(3, _square(256), crop_size=224, crops=True)
 _BEIT = _Kind(3, _square(224), crop_size=224)
 _CONVNEXT = _Kind(3, {"shortest_edge": 384}, square=False)
 _CLIP = _Kind(3, {"shortest_edge": 224}, square=False, crop_size=224, crops=True, mean=_CLIP_MEAN, std=_CLIP_STD)
+_SIGLIP = _Kind(3, _square(224), square=False)
 _BLIP = _Kind(3, _square(384), mean=_CLIP_MEAN, std=_CLIP_STD)
-KINDS = {"ViT": _VIT, "DeiT": _DEIT, "Beit": _BEIT, "ConvNext": _CONVNEXT, "CLIP": _CLIP, "Bit": _CLIP, "Blip": _BLIP}
+KINDS = {
+    "ViT": _VIT,
+    "DeiT": _DEIT,
+    "Beit": _BEIT,
+    "ConvNext": _CONVNEXT,
+    "CLIP": _CLIP,
+    "Bit": _CLIP,
+    "Blip": _BLIP,
+    "Siglip": _SIGLIP,
+}
 """Each class, by the beginning of its name."""
 _ENDINGS = ("ImageProcessorPil", "ImageProcessorFast", "ImageProcessor", "FeatureExtractor")
 KIND_OF_MODEL = {
@@ -70,6 +80,8 @@ KIND_OF_MODEL = {
     "deit": _DEIT,
     "dinov2": _CLIP,
     "resnet": _CONVNEXT,
+    "siglip": _SIGLIP,
+    "siglip_vision_model": _SIGLIP,
     "swin": _VIT,
     "swinv2": _VIT,
     "vit": _VIT,

@@ -37,6 +37,11 @@ class Classifier(nn.Module):
         """Of a model that matches, what cosines are multiplied by."""
         return 1.0
 
+    @property
+    def bias(self) -> float:
+        """Of a model that matches, what is then added to them."""
+        return 0.0
+
     def forward(self, *source: Tensor) -> Tensor:
         """Return logits [batch, labels]; for a tagger [batch, seq, labels]; else vectors [batch, dimensions]."""
         raise NotImplementedError

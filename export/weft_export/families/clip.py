@@ -55,10 +55,13 @@ class ClipConfig:
 class Clip(Classifier):
     """Two towers, and the scale of what is between them."""
 
+    picture_family: str = "clip_embedder"
+    picture_tower: type[Classifier] = ClipEmbedder
+
     def __init__(self, config: ClipConfig) -> None:
         super().__init__()
         self.config = config
-        self.pictures = ClipEmbedder(config.pictures)
+        self.pictures = self.picture_tower(config.pictures)
         self.texts = TextEmbedder(config.texts)
         # t, of which the paper's temperature is exp(-t). It begins at 1 / 0.07 there.
         self.log_scale = nn.Parameter(torch.tensor(2.6592))
@@ -67,7 +70,7 @@ class Clip(Classifier):
     @property
     def towers(self) -> dict[str, Classifier]:
         """What embeds one kind of input, by its family: first pictures, then texts."""
-        return {"clip_embedder": self.pictures, "text_embedder": self.texts}
+        return {self.picture_family: self.pictures, "text_embedder": self.texts}
 
     @property
     def scale(self) -> float:

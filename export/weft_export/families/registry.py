@@ -45,6 +45,7 @@ _TABLE = {
     "beit": ("beit", "Beit", "BeitConfig", common_pb2.TASK_CLASSIFY_IMAGE),
     "clip_vision": ("clip_vision", "ClipVision", "ClipVisionConfig", common_pb2.TASK_CLASSIFY_IMAGE),
     "clip": ("clip", "Clip", "ClipConfig", common_pb2.TASK_MATCH),
+    "siglip": ("siglip", "Siglip", "SiglipConfig", common_pb2.TASK_MATCH),
     "convnext": ("convnext", "ConvNext", "ConvNextConfig", common_pb2.TASK_CLASSIFY_IMAGE),
     "resnet": ("resnet", "Resnet", "ResnetConfig", common_pb2.TASK_CLASSIFY_IMAGE),
     "attention_resnet": (
@@ -65,6 +66,8 @@ _TABLE = {
     "decoder_embedder": ("decoder_embedder", "DecoderEmbedder", "DecoderEmbedderConfig", common_pb2.TASK_EMBED_TEXT),
     "vit_embedder": ("vit", "VitEmbedder", "VitEmbedderConfig", common_pb2.TASK_EMBED_IMAGE),
     "clip_embedder": ("clip_vision", "ClipEmbedder", "ClipEmbedderConfig", common_pb2.TASK_EMBED_IMAGE),
+    "siglip_vision": ("siglip", "SiglipVision", "SiglipVisionConfig", common_pb2.TASK_CLASSIFY_IMAGE),
+    "siglip_embedder": ("siglip", "SiglipEmbedder", "SiglipEmbedderConfig", common_pb2.TASK_EMBED_IMAGE),
     "bert_tagger": ("bert", "BertTagger", "BertConfig", common_pb2.TASK_TAG),
 }
 

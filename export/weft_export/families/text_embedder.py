@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -34,16 +35,22 @@ class TextEmbedderConfig(EncoderConfig):
     dense: layers that the pooled vector goes through.
     normalized: vectors have the length 1.
     cut: only so many first numbers of them are kept, behind that; None for all.
+    filled_with: texts are filled up with this token to max_tokens, and the last place is read, as in SigLIP. None: not.
+    sees_filling: what they are filled up with is attended to.
     """
 
     pooling: str = MEAN
     dense: tuple[Dense, ...] = ()
     normalized: bool = True
     cut: int | None = None
+    filled_with: int | None = None
+    sees_filling: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_among("pooling", self.pooling, POOLINGS)
+        if self.filled_with is not None and (self.pooling != LAST or not 0 <= self.filled_with < self.vocab_size):
+            raise ValueError("filled_with is a token of the vocabulary, for pooling last")
 
     @property
     def dimensions(self) -> int:
@@ -102,10 +109,23 @@ class TextEmbedder(Embedder):
 
     def forward(self, *source: Tensor) -> Tensor:
         """Return vectors [batch, dimensions] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""
+        if self.config.filled_with is not None:
+            return self.ended(self.body(*self._filled(*source))[:, -1])
         num_read = 1 if self.config.pooling == FIRST else None
         return self.ended(pooled(self.body(*source, num_read=num_read), source[1], self.config.pooling))
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
         """Return the row that is pooled, over the tokens of source[0], input_ids [1, seq]: of several, their mean."""
-        flow = pick_flow(self.body.encoder.attentions(self.body.embed(source[0])), layer, head)
-        return over_source(self.read(flow))
+        input_ids = source[0]
+        if self.config.filled_with is not None:
+            input_ids, _ = self._filled(input_ids, torch.full((1,), input_ids.shape[1]))
+        flow = pick_flow(self.body.encoder.attentions(self.body.embed(input_ids)), layer, head)
+        return over_source(self.read(flow)[:, : source[0].shape[1]])
+
+    def _filled(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return texts of max_tokens, and how much of each is seen; None for all."""
+        place = torch.arange(self.config.max_tokens)
+        filling = torch.full((1, len(place)), self.config.filled_with).expand(input_ids.shape[0], -1)
+        longer = torch.cat((input_ids, filling), dim=1)[:, : len(place)]
+        filled = torch.where(place < lengths[:, None], longer, filling)
+        return filled, None if self.config.sees_filling else lengths

@@ -95,7 +95,7 @@ class RelativeBias(ScoreBias):
 
     def in_layers(self, bias: Tensor, num_layers: int) -> Sequence[Tensor]:
         """Return what each of num_layers layers adds, of a bias of all heads."""
-        tables = bias.split(self.num_heads, dim=1)
+        tables = bias.chunk(bias.shape[1] // self.num_heads, dim=1)
         return tables if len(tables) == num_layers else tables * num_layers
 
     def rows(self) -> Tensor:

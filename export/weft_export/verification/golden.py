@@ -303,7 +303,8 @@ def _matched(checkpoint: Checkpoint, golden: bundle_pb2.Golden, run: Run) -> Ten
     (picture,) = values(run, pictures, [_source(pictures, pictures.golden)[0][0]])
     labels = torch.stack(values(run, texts, [_source(texts, each)[0][0] for each in asked]))
     assert isinstance(checkpoint.model, Classifier)
-    return (checkpoint.model.scale * labels.float() @ picture.float()).softmax(dim=0)
+    logits = checkpoint.model.scale * labels.float() @ picture.float() + checkpoint.model.bias
+    return scores_of(logits, checkpoint.model.scoring)
 
 
 def _golden_error(

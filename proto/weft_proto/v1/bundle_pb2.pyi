@@ -36,6 +36,8 @@ class _PoolingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pooling.Value
     """POOLING_LAST takes that of the last place."""
     POOLING_MAX: _Pooling.ValueType  # 4
     """POOLING_MAX takes the largest value of each dimension."""
+    POOLING_ATTENTION: _Pooling.ValueType  # 5
+    """POOLING_ATTENTION takes what a learned query reads of all places."""
 
 class Pooling(_Pooling, metaclass=_PoolingEnumTypeWrapper):
     """Pooling is how the vectors of all places of an input become one."""
@@ -50,6 +52,8 @@ POOLING_LAST: Pooling.ValueType  # 3
 """POOLING_LAST takes that of the last place."""
 POOLING_MAX: Pooling.ValueType  # 4
 """POOLING_MAX takes the largest value of each dimension."""
+POOLING_ATTENTION: Pooling.ValueType  # 5
+"""POOLING_ATTENTION takes what a learned query reads of all places."""
 Global___Pooling: _TypeAlias = Pooling  # noqa: Y015
 
 class _Precision:
@@ -461,7 +465,8 @@ class BundleManifest(_message.Message):
     """precision is the type of the weights and of the state tensors; for PRECISION_INT8 and those behind it, see there."""
     scoring: _common_pb2.LabelScoring.ValueType
     """scoring is what the scores of a classifier of texts or of pictures are; its graph computes them. For extract it is
-    LABEL_SCORING_IDENTITY. Unspecified for all other tasks.
+    LABEL_SCORING_IDENTITY. For match it is unspecified, or LABEL_SCORING_SIGMOID ("SigLIP", Zhai et al. 2023). Unspecified for all
+    other tasks.
     """
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___BundleFile]:
@@ -617,29 +622,33 @@ Global___EmbeddingSpec: _TypeAlias = EmbeddingSpec  # noqa: Y015
 @_typing.final
 class MatchSpec(_message.Message):
     """MatchSpec says how the labels that a request brings are held to its picture ("CLIP", Radford et al. 2021): a label is put into
-    label_text, and scale times the cosine of the vectors of this text and of the picture is the label's logit. Probabilities are the
-    softmax over the labels of the request.
+    label_text, and scale times the cosine of the vectors of this text and of the picture, plus bias, is the label's logit.
+    Probabilities are the softmax over the labels of the request, or as BundleManifest.scoring says.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SCALE_FIELD_NUMBER: _builtins.int
     LABEL_TEXT_FIELD_NUMBER: _builtins.int
+    BIAS_FIELD_NUMBER: _builtins.int
     scale: _builtins.float
     """scale is what cosines are multiplied by, from 0.001 to 1,000,000."""
     label_text: _builtins.str
     """label_text is the text of a label unless a request says otherwise. It holds {} once, in whose place the label comes. At most 1,024
     characters.
     """
+    bias: _builtins.float
+    """bias is what is added to scaled cosines, from -1,000,000 to 1,000,000."""
     def __init__(
         self,
         *,
         scale: _builtins.float = ...,
         label_text: _builtins.str = ...,
+        bias: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_text", b"label_text", "scale", b"scale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "label_text", b"label_text", "scale", b"scale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

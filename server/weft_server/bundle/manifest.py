@@ -170,8 +170,8 @@ def _verify_pairs(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
     known = manifest.text.separator_id < max(1, manifest.text.source_vocab_size)
     require(known, f"text.separator_id {manifest.text.separator_id} is outside the source vocabulary")
     require(manifest.scoring in _SCORINGS, f"scoring {manifest.scoring} is unknown")
-    scores = task.takes_pair or manifest.task == common_pb2.TASK_CLASSIFY_IMAGE
-    require(scores or not manifest.scoring, "scoring is for classify_text, classify_image and extract")
+    scores = task.takes_pair or task.matches or manifest.task == common_pb2.TASK_CLASSIFY_IMAGE
+    require(scores or not manifest.scoring, "scoring is for classify_text, classify_image, extract and match")
     if task.takes_context:
         is_identity = manifest.scoring == common_pb2.LABEL_SCORING_IDENTITY
         require(is_identity, "scoring must be LABEL_SCORING_IDENTITY for extract")
@@ -240,6 +240,8 @@ def _verify_matching(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
     if task.matches:
         require(manifest.embedding.normalized, "embedding.normalized is false, and match compares by the cosine")
         require(manifest.matching.scale > 0, "matching.scale is missing")
+        is_identity = manifest.scoring == common_pb2.LABEL_SCORING_IDENTITY
+        require(not is_identity, "scoring must be LABEL_SCORING_SIGMOID for match, or unspecified")
         fault = label_text_fault(manifest.matching.label_text)
         require(fault is None, f"matching.label_text {fault}")
 

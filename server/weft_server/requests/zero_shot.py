@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft_proto.bundle_rules import MAX_LABEL_CHARS, MAX_MATCHED_LABELS, label_text_fault
+from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.models.label_embeddings import LabelEmbedding
 from weft_server.requests.embed import run_together
 from weft_server.requests.generate import classify
 
 if TYPE_CHECKING:
-    from weft_proto.v1 import classification_pb2, common_pb2
+    from weft_proto.v1 import bundle_pb2, classification_pb2
     from weft_server.models.model import Model
     from weft_server.models.request_context import RequestContext
     from weft_server.preprocessing.wanted import Wanted
@@ -85,8 +86,7 @@ async def match(call: RequestContext, model: Model, image: common_pb2.Image, tex
         embedded += sequences
     picture, reason, values = await classify(call, model, lambda wanted: model.reader.read_image(image, wanted))
     vectors = [vector for vector in found if vector]
-    scale = model.manifest.matching.scale
-    probabilities = await model.work(lambda _: probabilities_of(values, vectors, scale), call.deadline)
+    probabilities = await model.work(lambda _: probabilities_of(values, vectors, model.manifest), call.deadline)
     num_tokens = picture.num_input_tokens + sum(vector.num_tokens for vector in vectors)
     return ZeroShotMatch(probabilities, picture, reason, embedded, num_tokens, num_cached)
 
@@ -108,13 +108,21 @@ async def _embed(call: RequestContext, model: Model, texts: list[str], part: lis
     return await run_together(call, model, len(part), read)
 
 
-def probabilities_of(picture: np.ndarray, labels: list[LabelEmbedding], scale: float) -> np.ndarray:
-    """Return softmax(scale * cosine) over labels, float32 [labels]. All vectors have the length 1.
+def probabilities_of(
+    picture: np.ndarray, labels: list[LabelEmbedding], manifest: bundle_pb2.BundleManifest
+) -> np.ndarray:
+    """Return the softmax of scale * cosine + bias over labels, or each sigmoid, float32 [labels].
 
-    In float64, a label at a time, so that a cosine has the same bits beside any other labels.
+    All vectors have the length 1. In float64, a label at a time, so that a cosine has the same bits beside any other
+    labels.
     """
-    exact = picture.astype(np.float64)
-    logits = scale * np.array([np.add.reduce(label.values * exact) for label in labels])
+    exact, spec = picture.astype(np.float64), manifest.matching
+    logits = spec.scale * np.array([np.add.reduce(label.values * exact) for label in labels]) + spec.bias
+    if manifest.scoring == common_pb2.LABEL_SCORING_SIGMOID:
+        # Neither way does an exponential overflow.
+        small = np.exp(-np.abs(logits))
+        sigmoids: np.ndarray = (np.where(logits < 0, small, 1) / (1 + small)).astype(np.float32)
+        return sigmoids
     exponentials = np.exp(logits - logits.max())
     probabilities: np.ndarray = (exponentials / exponentials.sum()).astype(np.float32)
     return probabilities

@@ -113,6 +113,7 @@ async def _matched(call: RequestContext, model: Model, request: classification_p
         sequences = (*found.texts, found.picture)
         usage = common_pb2.Usage(input_tokens=found.num_input_tokens, cached_tokens=found.num_cached_tokens)
         answer = classification_pb2.ClassifyResponse(labels=labels, **about(call, model, *sequences, usage=usage))
+        answer.scoring = model.manifest.scoring
         with finishing(model, sequences, found.reason):
             if reading:
                 await explain_rows(answer.alignment, model, reading, found.picture, [choice.best(found.probabilities)])

@@ -117,6 +117,30 @@ def clip(rng):
     return {"id2label": vision.pop("id2label"), "vision_config": vision}
 
 
+def siglip_vision(rng):
+    """Draw SigLIP's image encoder. Its patches may leave some of a picture over."""
+    vision = patched(rng, square=True)
+    del vision["id2label"]
+    return {**vision, "image_size": vision["image_size"] + rng.randrange(vision["patch_size"])}
+
+
+def siglip(rng):
+    """Draw it with a trained head."""
+    return {**labels(rng), "vision_config": siglip_vision(rng) | {"vision_use_head": rng.random() < 0.5}}
+
+
+def siglip_texts(rng):
+    """Draw SigLIP's text encoder."""
+    texts = clip_texts(rng)
+    return {key: value for key, value in texts.items() if not key.endswith("_id")} | {"projection_size": 24}
+
+
+def whole_siglip(rng):
+    """Draw a SigLIP of a picture's encoder and a text's."""
+    vision = siglip_vision(rng)
+    return {"text_config": siglip_texts(rng) | {"projection_size": vision["hidden_size"]}, "vision_config": vision}
+
+
 def whole_clip(rng):
     """Draw a CLIP of a picture's encoder and a text's."""
     vision = patched(rng, square=True)
@@ -169,8 +193,11 @@ def dinov2(rng):
 
 VIT_BODY = Kind("vit body", "ViTModel", vit_body)
 DINOV2 = Kind("dinov2", "Dinov2Model", dinov2)
+SIGLIP_ALONE = Kind("siglip alone", "SiglipVisionModel", siglip_vision)
 CLIP_ALONE = Kind("clip alone", "CLIPVisionModelWithProjection", clip_alone)
 CLIP_TEXTS_ALONE = Kind("clip texts alone", "CLIPTextModelWithProjection", clip_texts_alone)
+WHOLE_SIGLIP = Kind("whole siglip", "SiglipModel", whole_siglip)
+SIGLIP_TEXTS_ALONE = Kind("siglip texts alone", "SiglipTextModel", siglip_texts)
 WHOLE_CLIP = Kind("whole clip", "CLIPModel", whole_clip)
 PICTURES = [
     Kind("vit", "ViTForImageClassification", vit),
@@ -182,4 +209,5 @@ PICTURES = [
     Kind("convnext", "ConvNextForImageClassification", convnext),
     Kind("resnet", "ResNetForImageClassification", resnet),
     Kind("clip", "CLIPForImageClassification", clip),
+    Kind("siglip", "SiglipForImageClassification", siglip),
 ]

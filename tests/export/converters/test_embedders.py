@@ -8,7 +8,7 @@ import torch
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import EMBEDDERS
 from hf_models import LOGITS, NUM_LONG, VOCAB, change_config, converted, furthest, made, token_rows
-from picture_kinds import CLIP_ALONE, DINOV2, VIT_BODY
+from picture_kinds import CLIP_ALONE, DINOV2, SIGLIP_ALONE, VIT_BODY
 from test_pictures import made_with_processor
 
 from weft_export.errors import CheckpointError
@@ -197,6 +197,31 @@ def test_clips_image_encoder_embeds_as_transformers_does(tmp_path):
         expected = torch.nn.functional.normalize(theirs(pixels).image_embeds, dim=-1)
         assert LOGITS >= furthest(ours.model(pixels), expected)
     assert common_pb2.TASK_EMBED_IMAGE == ours.task
+
+
+def check_siglip(seed, directory):
+    """Hold one random image encoder of SigLIP to transformers."""
+    theirs, pixels = made_with_processor(SIGLIP_ALONE, seed, directory)
+    ours = converted(directory)
+    with torch.inference_mode():
+        expected = torch.nn.functional.normalize(theirs(pixels).pooler_output, dim=-1)
+        assert LOGITS >= furthest(ours.model(pixels), expected)
+    assert common_pb2.TASK_EMBED_IMAGE == ours.task
+
+
+def test_siglips_image_encoder_embeds_as_transformers_does(tmp_path):
+    """pooler_output, of length 1: what a learned query reads. Without one, there is no vector, and a refusal."""
+    check_siglip(0, tmp_path)
+    change_config(tmp_path, vision_use_head=False)
+    with pytest.raises(CheckpointError, match="vision_use_head is False: it is not supported; only True is"):
+        converted(tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, NUM_LONG + 1))
+def test_so_do_random_ones(seed, tmp_path):
+    """The same law for twenty random configurations."""
+    check_siglip(seed, tmp_path)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])

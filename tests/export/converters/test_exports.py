@@ -6,8 +6,10 @@ import torch
 from captioner_kinds import CAPTIONERS
 from encoder_kinds import CLASSIFIERS, TAGGERS
 from hf_models import VOCAB, converted, made
+from picture_kinds import SIGLIP_ALONE
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import with_processor
+from test_pictures import made_with_processor
 
 from weft_export.export import export_checkpoint
 from weft_export.graphs.graphs import graphs_of
@@ -43,6 +45,24 @@ def test_encoders_of_new_kinds_keep_rows_alone(name, tmp_path):
             real = slice(LENGTHS[row]) if alone.ndim == 2 else slice(None)
             assert np.array_equal(together[row][real], alone[real]), f"row {row} of {rows}"
             assert PROBABILITIES >= np.abs(expected[row][real] - alone[real]).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [SIGLIP_ALONE], ids=lambda kind: kind.name)
+def test_encoders_of_pictures_of_new_kinds_keep_rows_alone(kind, tmp_path):
+    """The same of a picture that a learned query reads."""
+    made_with_processor(kind, 3, tmp_path)
+    checkpoint = converted(tmp_path)
+    graph = graphs_of(checkpoint, bundle_pb2.PRECISION_FP32)[0]
+    write_graph(graph, tmp_path)
+    session = open_session(tmp_path / graph.file_name)
+    sides = (checkpoint.image.channels, checkpoint.image.height, checkpoint.image.width)
+    pixels = np.random.default_rng(0).standard_normal((5, *sides)).astype(np.float32)
+    together = session.run(None, {"pixel_values": pixels})[0]
+    with torch.inference_mode():
+        assert PROBABILITIES >= np.abs(graph.module(torch.tensor(pixels)).numpy() - together).max()
+    for rows in ([4, 3, 2, 1, 0], [1, 3], [0], [1], [2], [3], [4]):
+        assert np.array_equal(together[rows], session.run(None, {"pixel_values": pixels[rows]})[0])
 
 
 @pytest.mark.slow

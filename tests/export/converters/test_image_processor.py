@@ -65,6 +65,8 @@ FILES = {
             "resample": 2,
         },
     ),
+    "siglip": ("siglip.Siglip", {"image_processor_type": "SiglipImageProcessor", "size": {"height": 33, "width": 33}}),
+    "siglip, in short": ("siglip.Siglip", {"image_processor_type": "SiglipImageProcessor"}),
     "bit": ("bit.Bit", {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 34}, "crop_size": 28}),
     "blip": ("blip.Blip", {"image_processor_type": "BlipImageProcessor", "size": {"height": 48, "width": 48}}),
     "without a norm": ("vit.ViT", {"image_processor_type": "ViTImageProcessor", "size": 24, "do_normalize": False}),

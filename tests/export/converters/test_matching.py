@@ -89,5 +89,7 @@ def test_what_cannot_be_matched_is_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"does not end a text with the token 7, where CLIP is read"):
         converted(tmp_path)
     change_config(tmp_path, architectures=["CLIPForImageClassification"])
-    with pytest.raises(CheckpointError, match="the text of a label is chosen for CLIPModel, not for CLIPForImage"):
+    with pytest.raises(
+        CheckpointError, match="the text of a label is chosen for CLIPModel and SiglipModel, not for CLIPForIm"
+    ):
         converted(tmp_path, label_text="a {}")

@@ -25,6 +25,8 @@ PICTURES = [
     ("ResNetForImageClassification", 200, {}),
     ("CLIPForImageClassification", 224, {}),
     ("CLIPModel", 224, {}),
+    ("SiglipForImageClassification", 224, {}),
+    ("SiglipVisionModel", 224, {}),
     ("BlipForConditionalGeneration", 384, {}),
     *(
         ("VisionEncoderDecoderModel", 224, {"encoder": {"model_type": one}, "decoder": {"model_type": other}})

@@ -12,7 +12,17 @@ from captioner_kinds import CAPTIONERS
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, EXTRACTORS, FILLERS, TAGGERS
 from hf_models import LOGITS, VOCAB, made, their_greedy, token_rows
-from picture_kinds import CLIP_ALONE, CLIP_TEXTS_ALONE, DINOV2, PICTURES, VIT_BODY, WHOLE_CLIP
+from picture_kinds import (
+    CLIP_ALONE,
+    CLIP_TEXTS_ALONE,
+    DINOV2,
+    PICTURES,
+    SIGLIP_ALONE,
+    SIGLIP_TEXTS_ALONE,
+    VIT_BODY,
+    WHOLE_CLIP,
+    WHOLE_SIGLIP,
+)
 from PIL import Image
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import their_logits, with_processor
@@ -55,6 +65,9 @@ def test_every_kind_that_is_converted_has_a_row():
         WHOLE_CLIP,
         CLIP_ALONE,
         CLIP_TEXTS_ALONE,
+        SIGLIP_ALONE,
+        SIGLIP_TEXTS_ALONE,
+        WHOLE_SIGLIP,
         *BODIES,
         VIT_BODY,
         DINOV2,

@@ -36,7 +36,7 @@ class TokenizerKind:
             files, or None where they do not say; of a SentencePiece model they are the model's own symbols instead.
         mask_takes_space: whether the mask token takes the space before it.
         mask_is_normalised: whether it is looked for in the normalised text.
-        has_file: whether its pieces are in a file; otherwise the class says them.
+        has_file: whether its pieces are read for it. Otherwise it finds them itself, and not in tokenizer.json.
         note: what a user should hear of it.
         is_plain: whether its special tokens are found as they are, whatever lstrip, rstrip and single_word say of them.
     """

@@ -27,18 +27,16 @@ def of_kind(
     Raises:
         CheckpointError: a file is missing, or is not as the class needs it.
     """
-    vocabulary = _vocabulary(kind, settings, content, names)
-    tokenizer = made(settings.where, lambda: kind.assemble(vocabulary, settings, names))
+    pieces = _vocabulary(kind, settings, content, names) if kind.has_file else Vocabulary(ids={}, scores=[], merges=[])
+    tokenizer = made(settings.where, lambda: kind.assemble(pieces, settings, names))
     extra = settings.extra
     if extra is None:
-        extra = kind.further(vocabulary.symbols if _has_model(kind, content) else settings.additional, settings)
+        extra = kind.further(pieces.symbols if _has_model(kind, content) else settings.additional, settings)
     add_tokens(tokenizer, settings, names, extra)
     if kind.is_plain:
         special = [str(token) for token in (*names.values(), *extra) if token is not None]
         tokenizer.add_tokens([AddedToken(token, special=True) for token in special])
-    tokenizer.post_processor = made(
-        settings.where, lambda: _post_processor(kind, tokenizer, vocabulary, settings, names)
-    )
+    tokenizer.post_processor = made(settings.where, lambda: _post_processor(kind, tokenizer, pieces, settings, names))
     check_tokenizer(settings.where, tokenizer)
     return tokenizer
 
@@ -61,8 +59,6 @@ def _vocabulary(
     kind: TokenizerKind, settings: TokenizerSettings, content: Mapping[str, Any] | None, names: Names
 ) -> Vocabulary:
     where = settings.where
-    if not kind.has_file:
-        return Vocabulary(ids={}, scores=[], merges=[])
     if content is not None:
         vocabulary = vocabularies.of_json(where / JSON_FILE, content)
     elif _has_model(kind, content):

@@ -54,6 +54,7 @@ class TextSide:
         max_length: how many tokens the model's tokenizer says it takes; None where it does not say.
         truncation_side: where transformers cuts a text that is too long, unless it is told otherwise: left or right.
         has_segments: whether a model with segments is told which token is of the second text (token_type_ids).
+        has_mask: whether a model is told which tokens fill up a batch (attention_mask).
         cleans_up: whether transformers takes spaces before marks out of decoded texts, which Weft does not.
         chat: how messages become a prompt; None where the directory has no template.
         languages: what the model is given for each of its languages.
@@ -74,6 +75,7 @@ class TextSide:
     max_length: int | None = None
     truncation_side: str = "right"
     has_segments: bool = False
+    has_mask: bool = True
     cleans_up: bool = False
     chat: bundle_pb2.ChatSpec | None = None
     languages: tuple[bundle_pb2.Language, ...] = ()
@@ -131,6 +133,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         truncation_side=_truncation_side(settings, content),
         cleans_up=_cleans_up(settings, tokens),
         has_segments=_has_segments(name, settings),
+        has_mask="attention_mask" in (settings.options.get("model_input_names") or ("attention_mask",)),
         chat=None if chat is None else chat[1],
         languages=tokens.languages.table,
         source_languages=tokens.languages.sources,
