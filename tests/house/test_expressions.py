@@ -147,6 +147,8 @@ EXPORT = {
         run(" ")),
     "converters/text/spm_text.py ' {2,}'": ("replace", run(" ", "a", "a"), run(" a")),
     r"converters/text/spm_text.py '\\A +|(?<! ) +\\z'": ("replace", run(" ", "a", "a"), run(" "), run(" a")),
+    "converters/text/canonical.py _PUNCTUATION": ("replace", run("!"), run("!a"), run("a")),
+    r"converters/text/canonical.py '\\s+'": ("replace", run(" ", "a", "a"), run(" a"), run(" ")),
     "converters/sources.py _NUMBER": ("findall", run("1", "."), run(".1", end="a"), run("."), run("1")),
     r"converters/sources.py '\\{(\\w+(?:,\\w+)+)\\}'": ("search", run("{a,a"), run("a", "{"), run(",a", "{a"),
         run("{")),

@@ -45,6 +45,17 @@ _BEIT: Renamings = (
     (rf"attention\.attention\.(relative_position_bias\.{_TABLE})", r"\1"),
 )
 _SWIN: Renamings = (*_LAYERS, (rf"attention\.self\.{_TABLE}", rf"attention.relative_position_bias.{_TABLE}"))
+# Queries, keys and values are three modules of one stored matrix, so an adapter of these is refused by its name.
+_NOMIC: Renamings = (
+    (r"encoder\.layers", "layers"),
+    (r"emb_ln", "embeddings.LayerNorm"),
+    (r"attn\.out_proj", "self_attn.o_proj"),
+    (r"fc11", "up_proj"),
+    (r"fc12", "gate_proj"),
+    (r"fc2", "down_proj"),
+    (r"norm1", "post_attention_layernorm"),
+    (r"norm2", "post_mlp_layernorm"),
+)
 # Of every kind: what old files call the two parts of a LayerNorm.
 _LEGACY: Renamings = ((r"LayerNorm\.gamma", "LayerNorm.weight"), (r"LayerNorm\.beta", "LayerNorm.bias"))
 _GPT2 = r"(.*\.)?h\.\d+\.(attn|crossattention|mlp)\.(c_attn|q_attn|c_proj|c_fc)\.weight"
@@ -53,9 +64,11 @@ KINDS: Mapping[str, ModelKind] = {
     "deit": ModelKind(_VIT),
     "beit": ModelKind(_BEIT),
     "dinov2": ModelKind(_HEADS),
+    "dinov2_with_registers": ModelKind(_HEADS),
     "swin": ModelKind(_SWIN),
     # It has a ViT or a DeiT, and a GPT-2 or TrOCR, whose names are those of their files.
     "vision-encoder-decoder": ModelKind(_VIT, scope="encoder.", conv1d=_GPT2),
+    "nomic_bert": ModelKind(_NOMIC),
     "gpt2": ModelKind(conv1d=_GPT2),
     "gpt_neox": ModelKind(((r"^embed_out\.", "lm_head."),)),
 }

@@ -17,7 +17,7 @@ _BODY_OF = re.compile(r"(?P<body>.*)ForMaskedLM|(?P<decoder>Llama|Mistral|Qwen2|
 _BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel|Siglip).*Model|CLIPTextModelWithProjection"
 _DECODERS = r".*ForCausalLM|GPT2LMHeadModel"
 _MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe"
-_OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2Model"
+_OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2(WithRegisters)?Model"
 _TAKEN_BY = {
     "precision fp16": rf"(?!{_MIXTURES}).*",
     "precision bf16": rf"(?!Whisper|ConvNext|ResNet|{_MIXTURES}).*",
@@ -46,6 +46,7 @@ _PLACES = {
     "blip_text_model": (_TEXT_PLACES, 512, 0),
     "clip_text_model": (_TEXT_PLACES, 77, 0),
     "modernbert": (_TEXT_PLACES, 8192, 0),
+    "nomic_bert": (_TEXT_PLACES, 2048, 0),
     "opt": (_TEXT_PLACES, 2048, 0),
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet"), (_TEXT_PLACES, 512, 2)),
     **dict.fromkeys(("bert", "distilbert", "electra", "albert", "deberta-v2"), (_TEXT_PLACES, 512, 0)),

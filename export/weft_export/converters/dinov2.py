@@ -1,4 +1,6 @@
-"""DINOv2 (Oquab et al. 2023): a ViT whose layers scale what they add, for pictures of any size."""
+"""DINOv2 (Oquab et al. 2023): a ViT whose layers scale what they add, for pictures of any size; also with registers."""
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,6 +12,8 @@ from weft_export.converters.pictures import patches, picture_pooling, read_pictu
 from weft_export.converters.sources import Names, both, both_rows, computed
 from weft_export.families.vit import VitEmbedderConfig
 
+REGISTERS = "dinov2_with_registers"
+
 
 def sizes(hf: HfCheckpoint) -> VitEmbedderConfig:
     """Pictures are as large as the processor makes them. image_size is that of training."""
@@ -20,7 +24,8 @@ def sizes(hf: HfCheckpoint) -> VitEmbedderConfig:
     fields.only("use_swiglu_ffn", False)
     channels, d_model = fields.whole("num_channels", 3), fields.whole("hidden_size", 768)
     spec = read_picture_spec(hf, channels)
-    side, across = fields.sides("patch_size", 14)
+    has_registers = fields.word("model_type") == REGISTERS
+    side, across = fields.sides("patch_size", 16 if has_registers else 14)
     if side != across:
         raise fields.wrong("patch_size", "must be the same down and across")
     return VitEmbedderConfig(
@@ -36,6 +41,7 @@ def sizes(hf: HfCheckpoint) -> VitEmbedderConfig:
         activation=fields.among("hidden_act", ACTIVATIONS, "gelu"),
         qkv_bias=fields.flag("qkv_bias", default=True),
         pooling=picture_pooling(hf),
+        num_registers=fields.whole("num_register_tokens", 4) if has_registers else None,
     )
 
 
@@ -44,9 +50,12 @@ def names(config: VitEmbedderConfig) -> Names:
     ours, theirs = "encoder.layers.{}", "encoder.layer.{}"
 
     def positions(table: Tensor) -> Tensor:
-        return _fitted(table[0], *config.grid)
+        fitted = _fitted(table[0], *config.grid, antialias=bool(config.num_registers))
+        # A register has no place.
+        return torch.cat((fitted[:1], fitted.new_zeros(config.num_registers or 0, fitted.shape[1]), fitted[1:]))
 
     return {
+        **({"registers": "embeddings.register_tokens"} if config.num_registers else {}),
         "class_token": "embeddings.cls_token",
         "positions": computed(positions, "embeddings.position_embeddings"),
         **patches("patches.projection", "embeddings.patch_embeddings.projection"),
@@ -60,7 +69,7 @@ def names(config: VitEmbedderConfig) -> Names:
     }
 
 
-def _fitted(table: Tensor, rows: int, columns: int) -> Tensor:
+def _fitted(table: Tensor, rows: int, columns: int, *, antialias: bool) -> Tensor:
     """Return positions of a grid from those of the square that was trained, the class token's first, as transformers.
 
     table is [1 + side * side, d_model]; of the same square it stays as it is.
@@ -69,7 +78,8 @@ def _fitted(table: Tensor, rows: int, columns: int) -> Tensor:
     if (rows, columns) == (side, side):
         return table
     square = table[1:].reshape(1, side, side, -1).permute(0, 3, 1, 2)
-    fitted = functional.interpolate(square, size=(rows, columns), mode="bicubic", align_corners=False)
+    size = (rows, columns)
+    fitted = functional.interpolate(square, size=size, mode="bicubic", align_corners=False, antialias=antialias)
     return torch.cat((table[:1], fitted.permute(0, 2, 3, 1).flatten(0, 2)))
 
 
@@ -81,4 +91,5 @@ DINOV2 = Converter(
     names=names,
     ignored=(r"embeddings\.mask_token",),
 )
-CONVERTERS = (DINOV2,)
+WITH_REGISTERS = replace(DINOV2, model_type=REGISTERS, architectures=("Dinov2WithRegistersModel",))
+CONVERTERS = (DINOV2, WITH_REGISTERS)

@@ -75,6 +75,7 @@ MODULE_OF = {
     "siglip_vision_model": "siglip",
     "siglip_text_model": "siglip",
     "dinov2": "dinov2",
+    "dinov2_with_registers": "dinov2",
     "bert": "bert",
     "roberta": "bert",
     "xlm-roberta": "bert",
@@ -85,6 +86,7 @@ MODULE_OF = {
     "mpnet": "bert",
     "modernbert": "modernbert",
     "deberta-v2": "deberta",
+    "nomic_bert": "nomic",
 }
 
 

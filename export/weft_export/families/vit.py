@@ -73,14 +73,15 @@ class VitBody(Classifier):
     With distillation, its token stands behind the class token.
     """
 
-    def __init__(self, config: VitSizes, *, distillation: bool = False) -> None:
+    def __init__(self, config: VitSizes, *, distillation: bool = False, num_registers: int = 0) -> None:
         super().__init__()
         self.config = config
-        self.num_tokens = 2 if distillation else 1  # before the patches
+        self.num_tokens = 1 + distillation + num_registers  # before the patches
         num_positions = config.grid[0] * config.grid[1] + self.num_tokens
         self.patches = PatchEmbedding(config.channels, config.patch_size, config.d_model)
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.d_model))
         self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.d_model)) if distillation else None
+        self.registers = nn.Parameter(torch.randn(1, num_registers, config.d_model) * 0.02) if num_registers else None
         self.positions = nn.Parameter(torch.randn(num_positions, config.d_model) * 0.02)
         style = Style(norm_eps=config.norm_eps, activation=config.activation, qkv_bias=config.qkv_bias)
         self.encoder = Encoder(config.num_layers, config.d_model, config.num_heads, config.d_ff, config.dropout, style)
@@ -97,8 +98,8 @@ class VitBody(Classifier):
 
     def _embed(self, pixel_values: Tensor) -> Tensor:
         patches = self.patches(pixel_values)
-        tokens = [self.class_token] if self.distillation_token is None else [self.class_token, self.distillation_token]
-        rows = [token.expand(patches.shape[0], -1, -1) for token in tokens]
+        tokens = (self.class_token, self.distillation_token, self.registers)
+        rows = [token.expand(patches.shape[0], -1, -1) for token in tokens if token is not None]
         return torch.cat((*rows, patches), dim=1) + self.positions
 
 
@@ -151,10 +152,15 @@ class Vit(VitBody):
 
 @dataclass(frozen=True, kw_only=True)
 class VitEmbedderConfig(VitSizes):
-    """A body. pooling: the vector of the class token, FIRST, or the MEAN of the patches'. normalized: of length 1."""
+    """A body. pooling: the vector of the class token, FIRST, or the MEAN of the patches'. normalized: of length 1.
+
+    num_registers: so many further tokens stand before the patches ("Vision Transformers Need Registers", Darcet et al.
+    2024). What is embedded does not read them. None: none.
+    """
 
     pooling: str = FIRST
     normalized: bool = True
+    num_registers: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,17 +177,21 @@ class VitEmbedder(VitBody):
 
     config: VitEmbedderConfig
 
+    def __init__(self, config: VitEmbedderConfig) -> None:
+        super().__init__(config, num_registers=config.num_registers or 0)
+
     def forward(self, *source: Tensor) -> Tensor:
         """Return vectors [batch, d_model] for pixel_values [batch, channels, height, width]."""
         (pixel_values,) = source
         if self.config.pooling == FIRST:
             pooled = self.encoded(pixel_values, num_read=1)[:, 0]
         else:
-            pooled = mean_over_positions(self.encoded(pixel_values)[:, 1:])
+            pooled = mean_over_positions(self.encoded(pixel_values)[:, self.num_tokens :])
         # In float32 at any precision: squares of float16 overflow soon.
         return functional.normalize(pooled.float(), dim=-1) if self.config.normalized else pooled
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
         """Return over the patches, [1, patches], the row that is read: the class token's, or the mean of all."""
-        flow = self.flow(layer, head, *source)[:, 1:]
-        return over_source(flow[:1] if self.config.pooling == FIRST else flow[1:].mean(dim=0, keepdim=True))
+        flow = self.flow(layer, head, *source)[:, self.num_tokens :]
+        read = flow[:1] if self.config.pooling == FIRST else flow[self.num_tokens :].mean(dim=0, keepdim=True)
+        return over_source(read)

@@ -9,7 +9,7 @@ from captioner_kinds import CAPTIONERS
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, EXTRACTORS, FILLERS, TAGGERS, masking
 from hf_models import VOCAB, Kind, made, token_rows
-from picture_kinds import DINOV2, PICTURES, VIT_BODY
+from picture_kinds import DINOV2, PICTURES, REGISTERS, VIT_BODY
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import their_logits, with_processor
 from test_pairs import OTHER, joining
@@ -119,7 +119,8 @@ def _picture_body(kind, directory, seed):
 
     def theirs(each):
         places = each(pixel_values=pixels).last_hidden_state
-        return torch.nn.functional.normalize(places[:, 1:].mean(dim=1), dim=-1)
+        num_tokens = 1 + getattr(model.config, "num_register_tokens", 0)
+        return torch.nn.functional.normalize(places[:, num_tokens:].mean(dim=1), dim=-1)
 
     return Case(model, theirs, lambda each: each.model(pixels), POOLED)
 
@@ -166,7 +167,7 @@ _MAKERS = (
     (FILLERS, _filler),
     ([*EMBEDDERS, *BODIES], _embedder),
     (PICTURES, _picture),
-    ([VIT_BODY, DINOV2], _picture_body),
+    ([VIT_BODY, DINOV2, REGISTERS], _picture_body),
     (SEQ2SEQ, _seq2seq),
     (CAPTIONERS, _captioner),
     ([WHISPER], _whisper),

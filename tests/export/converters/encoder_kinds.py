@@ -93,6 +93,17 @@ def modernbert(rng):
     }
 
 
+def nomic_bert(rng):
+    """Draw a NomicBERT."""
+    heads = rng.choice([2, 3])
+    return bert(rng) | {
+        "num_attention_heads": heads,
+        "hidden_size": heads * rng.choice([8, 16]),
+        "hidden_act": rng.choice(["silu", "gelu"]),
+        "rope_parameters": {"rope_type": "default", "rope_theta": rng.choice([1000.0, 50.0])},
+    }
+
+
 def deberta(rng):
     """Draw a DeBERTa of version 2 or 3, with longer texts than offsets that have a vector."""
     sizes = bert(rng)
@@ -142,10 +153,11 @@ _STEMS = [
     ("MPNet", mpnet),
     ("ModernBert", modernbert),
     ("DebertaV2", deberta),
+    ("NomicBert", nomic_bert),
 ]
 CLASSIFIERS = [Kind(stem.lower(), f"{stem}ForSequenceClassification", draw) for stem, draw in _STEMS]
 TAGGERS = [Kind(f"{stem.lower()}-tags", f"{stem}ForTokenClassification", draw) for stem, draw in _STEMS]
-EXTRACTORS = [Kind(f"{stem.lower()}-spans", f"{stem}ForQuestionAnswering", spans(draw)) for stem, draw in _STEMS]
+EXTRACTORS = [Kind(f"{stem.lower()}-spans", f"{stem}ForQuestionAnswering", spans(draw)) for stem, draw in _STEMS[:-1]]
 FILLERS = [Kind(f"{stem.lower()}-masks", f"{stem}ForMaskedLM", words(draw)) for stem, draw in _STEMS]
 EMBEDDERS = [
     *(Kind(f"{stem.lower()}-body", f"{stem}Model", draw) for stem, draw in _STEMS),

@@ -191,8 +191,15 @@ def dinov2(rng):
     return {**config, "image_size": 3 * config["patch_size"], "mlp_ratio": rng.choice([2, 3])}
 
 
+def with_registers(rng):
+    """Draw one with registers."""
+    config = dinov2(rng)
+    return {**config, "num_register_tokens": rng.choice([1, 4])}
+
+
 VIT_BODY = Kind("vit body", "ViTModel", vit_body)
 DINOV2 = Kind("dinov2", "Dinov2Model", dinov2)
+REGISTERS = Kind("dinov2 with registers", "Dinov2WithRegistersModel", with_registers)
 SIGLIP_ALONE = Kind("siglip alone", "SiglipVisionModel", siglip_vision)
 CLIP_ALONE = Kind("clip alone", "CLIPVisionModelWithProjection", clip_alone)
 CLIP_TEXTS_ALONE = Kind("clip texts alone", "CLIPTextModelWithProjection", clip_texts_alone)

@@ -158,6 +158,7 @@ BY_PLACES = {
     "bert",
     "roberta",
     "modernbert",
+    "nomicbert",
     "deberta-v2",
     "marian",
     "whisper",

@@ -8,7 +8,7 @@ import torch
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import EMBEDDERS
 from hf_models import LOGITS, NUM_LONG, VOCAB, change_config, converted, furthest, made, token_rows
-from picture_kinds import CLIP_ALONE, DINOV2, SIGLIP_ALONE, VIT_BODY
+from picture_kinds import CLIP_ALONE, DINOV2, REGISTERS, SIGLIP_ALONE, VIT_BODY
 from test_pictures import made_with_processor
 
 from weft_export.errors import CheckpointError
@@ -225,11 +225,12 @@ def test_so_do_random_ones(seed, tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("kind", [VIT_BODY, DINOV2], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [VIT_BODY, DINOV2, REGISTERS], ids=lambda kind: kind.name)
 def test_the_body_of_a_vision_transformer_embeds_as_transformers_does(kind, pooling, tmp_path):
     """Its class token, or the mean of its patches, of length 1; of DINOv2 at another size than it was trained at."""
     theirs, pixels = made_with_processor(kind, 0, tmp_path)
-    if kind is DINOV2:
+    num_tokens = 1 + getattr(theirs.config, "num_register_tokens", 0)
+    if kind in (DINOV2, REGISTERS):
         side = 2 * theirs.config.patch_size
         processor = json.loads((tmp_path / "preprocessor_config.json").read_text())
         processor |= {"size": {"height": side, "width": side}, "do_center_crop": False}
@@ -240,6 +241,6 @@ def test_the_body_of_a_vision_transformer_embeds_as_transformers_does(kind, pool
     ours = converted(tmp_path, pooling=pooling)
     with torch.inference_mode():
         places = theirs(pixels).last_hidden_state
-        expected = places[:, 0] if pooling == "cls" else places[:, 1:].mean(dim=1)
+        expected = places[:, 0] if pooling == "cls" else places[:, num_tokens:].mean(dim=1)
         assert LOGITS >= furthest(ours.model(pixels), torch.nn.functional.normalize(expected, dim=-1))
     assert common_pb2.TASK_EMBED_IMAGE == ours.task

@@ -40,8 +40,8 @@ QUICK = (
 # Bundles take no adapters of these, or none of their attention.
 DEBERTA = ("debertav2", "debertav2-tags", "debertav2-spans", "debertav2-masks", "debertav2-body", "debertav2-words")
 APART = ("swin", "swin v2", "convnext", *DEBERTA)
-# Its products are convolutions.
-WITHOUT = ("resnet",)
+# The products of the first are convolutions. Three of NomicBERT's are one in its files: see its own test.
+WITHOUT = ("resnet", *(name for name in KINDS if name.startswith("nomicbert")))
 
 
 def check_names(model, directory):
@@ -112,6 +112,20 @@ def test_a_product_that_is_added_the_wrong_way_round_is_found(name, tmp_path, mo
     monkeypatch.setattr(Modules, "is_turned", lambda self, stored: not is_turned(self, stored))
     with pytest.raises(ParityError, match="does not read what PEFT's reads"):
         read_back(case, tmp_path / "model", tmp_path / "adapter", tmp_path / "merged")
+
+
+def test_three_modules_of_one_stored_matrix_take_no_adapter(tmp_path):
+    """Those of NomicBERT's queries, keys and values are refused by name; its other products are adapted."""
+    case = case_of(KINDS["nomicbert"], tmp_path / "model", 0)
+    adapted(case.model, tmp_path / "queries", target_modules=["q_proj"])
+    with pytest.raises(CheckpointError, match=r"self_attn\.q_proj"):
+        read_back(case, tmp_path / "model", tmp_path / "queries", tmp_path / "refused")
+    case = case_of(KINDS["nomicbert"], tmp_path / "model", 0)
+    targets = ["o_proj", "up_proj", "gate_proj", "down_proj"]
+    theirs = adapted(case.model, tmp_path / "adapter", target_modules=targets)
+    with torch.inference_mode():
+        actual = read_back(case, tmp_path / "model", tmp_path / "adapter", tmp_path / "merged")
+        assert LOGITS >= furthest(actual, case.theirs(theirs))
 
 
 def test_a_head_that_is_excluded_is_as_it_was(tmp_path):

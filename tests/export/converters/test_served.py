@@ -17,6 +17,7 @@ from picture_kinds import (
     CLIP_TEXTS_ALONE,
     DINOV2,
     PICTURES,
+    REGISTERS,
     SIGLIP_ALONE,
     SIGLIP_TEXTS_ALONE,
     VIT_BODY,
@@ -71,6 +72,7 @@ def test_every_kind_that_is_converted_has_a_row():
         *BODIES,
         VIT_BODY,
         DINOV2,
+        REGISTERS,
         WHISPER,
     )
     converted = {name for converter in all_converters() for name in converter.architectures}

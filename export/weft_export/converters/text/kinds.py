@@ -81,6 +81,7 @@ _USUAL = {
     "mpnet": "MPNetTokenizer",
     "mt5": "T5Tokenizer",
     "nemotron": AS_IT_IS,
+    "nomic_bert": "BertTokenizer",
     "olmo": "GPTNeoXTokenizer",
     "olmo2": AS_IT_IS,
     "olmo3": AS_IT_IS,
