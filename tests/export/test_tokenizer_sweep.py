@@ -266,6 +266,7 @@ def test_each_key_of_each_file_is_followed_or_told(kind, form, tmp_path):
     assert {} == swept(directory, 900)
 
 
+BYTES, CANONICAL = ({"tokenizer_class": f"{name}Tokenizer"} for name in ("ByT5", "Siglip"))
 NO_TOKEN = {key: value for key, value in token("a").items() if key != "__type"}
 FEW = [
     ("bert", Change(CONFIG, {"image_token": NO_TOKEN}, ("image_token",))),
@@ -277,6 +278,11 @@ FEW = [
     ("bert", Change(CONFIG, {"clean_up_tokenization_spaces": True}, ("clean_up_tokenization_spaces",))),
     ("whisper", Change(CONFIG, {"added_tokens_decoder": {}}, ("added_tokens_decoder",))),
     ("bert", Change(CONFIG, {"added_tokens_decoder": {"-1": token("a")}}, ("added_tokens_decoder",))),
+    ("byt5", Change(CONFIG, BYTES | {"added_tokens_decoder": {"384": token("a")}}, ("added_tokens_decoder",))),
+    ("byt5", Change(CONFIG, BYTES | {"additional_special_tokens": ["a"]}, ("additional_special_tokens",))),
+    ("byt5", Change(CONFIG, BYTES | {"image_token": "a"}, ("image_token",))),
+    ("siglip", Change(CONFIG, CANONICAL | {"sep_token": "a"}, ("sep_token",))),
+    ("siglip", Change(CONFIG, CANONICAL | {"do_lower_case": None}, ("do_lower_case",))),
 ]
 
 

@@ -71,6 +71,21 @@ def test_with_a_sigmoid_each_label_has_a_probability_of_its_own():
     assert [1, 1, 0] == probabilities_of(vectors[0], labels, manifest).tolist()
 
 
+def test_an_answer_says_what_its_scores_are(tiny_repository):
+    """A sigmoid, where the bundle says so; and then one label alone is not certain."""
+
+    async def run():
+        async with loaded(tiny_repository) as model:
+            plain = await ask(model, image=picture(model), labels=LABELS[:1])
+            model.manifest.scoring = common_pb2.LABEL_SCORING_SIGMOID
+            answer = await ask(model, image=picture(model), labels=LABELS[:1])
+            assert (common_pb2.LABEL_SCORING_UNSPECIFIED, 1.0) == (plain.scoring, plain.labels[0].score)
+            assert common_pb2.LABEL_SCORING_SIGMOID == answer.scoring
+            assert answer.labels[0].score < 1
+
+    asyncio.run(run())
+
+
 def test_labels_are_kept_with_their_bits(tiny_repository):
     """A label that was there before is not embedded again, and neither its company nor its order changes a bit."""
 

@@ -101,7 +101,9 @@ def test_so_they_are_for_random_models(seed, tmp_path, tokenizer):
     check(seed, tmp_path, tokenizer)
 
 
-@pytest.mark.parametrize("names", [("input_ids",), ("input_ids", "attention_mask")], ids=len)
+@pytest.mark.parametrize(
+    "names", [("input_ids",), pytest.param(("input_ids", "attention_mask"), marks=pytest.mark.long)], ids=len
+)
 def test_the_text_tower_alone_embeds(names, tmp_path, tokenizer):
     """As SiglipTextModel is saved; its graph keeps rows apart, whatever is behind their ends."""
     theirs = write_model(SIGLIP_TEXTS_ALONE, 0, tmp_path, tokenizer, names)

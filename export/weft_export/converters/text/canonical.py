@@ -31,10 +31,14 @@ def _assemble(_vocabulary: Vocabulary, settings: TokenizerSettings, _names: Name
     if len(known) < len({*_NAMED.values()}):
         raise CheckpointError(f"{path} has no {' or no '.join(dict.fromkeys(_NAMED.values()))}")
     check_tokens(settings, _NAMED, {}, known)
+    if any(token.normalized for token in settings.added.values()):
+        raise settings.wrong("added_tokens_decoder has a normalized token, which is supported for no SiglipTokenizer")
     own = matchable(model)
     scores = [(piece.text, own.get(piece.text, _NEVER)) for piece in model.pieces]
     tokenizer = Tokenizer(models.Unigram(scores, unk_id=ids[_NAMED["unk_token"]], byte_fallback=False))
-    lower = [normalizers.Lowercase()] if settings.flag("do_lower_case", default=True) else []
+    # transformers does not take its class's default where a file says null.
+    lowers = settings.flag("do_lower_case", default=True) and settings.options.get("do_lower_case", True) is not None
+    lower = [normalizers.Lowercase()] if lowers else []
     marks = [normalizers.Replace(Regex(_PUNCTUATION), ""), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
     # A space comes before the first word, whatever the model says of it.
     read = normalizer_of(replace(model, add_dummy_prefix=True))

@@ -44,6 +44,7 @@ transformers_version tokenizer_type
 src_lang tgt_lang language task predict_timestamps num_madeup_words vocab_type remove_space
 do_basic_tokenize never_split use_default_system_prompt spaces_between_special_tokens
 response_template response_schema chat_control_tokens
+token_type_ids_pattern token_type_ids_include_special_tokens special_tokens_pattern
 """
 OPTION_KEYS: Table = {
     **dict.fromkeys(_USED_OPTIONS.split(), USED),
