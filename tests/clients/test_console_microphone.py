@@ -14,6 +14,13 @@ FAKE = "--use-fake-device-for-media-stream"
 ALLOWED = "--use-fake-ui-for-media-stream"
 REFUSED = "--deny-permission-prompts"
 RECORD = ".file button"
+SLOWLY = """(() => {
+    const read = OfflineAudioContext.prototype.decodeAudioData;
+    OfflineAudioContext.prototype.decodeAudioData = async function (data) {
+        await new Promise((done) => setTimeout(done, 1000));
+        return await read.call(this, data);
+    };
+})()"""
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +115,7 @@ def test_what_is_longer_than_the_model_hears_at_once_is_asked_without_attention(
         for file, is_explained in ((SOUND, True), (tmp_path / "long.wav", False)):
             opened(page, server, "commands", "transcribe")
             # Whoever asks at once waits until the file is read.
+            page.see(what=SLOWLY)
             page.upload(on="input[type=file]", files=[str(file)])
             ran(page)
             assert (None, is_explained) == (page.text(".answer .error"), '"explain"' in page.text(".code pre"))

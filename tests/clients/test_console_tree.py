@@ -80,21 +80,6 @@ def test_the_ways_of_the_tree_are_the_answers(server, page, strategy):
     judged(page, server)
 
 
-def test_a_branch_says_how_probable_it_was(server, page):
-    """After what stands before it: the product of its tokens."""
-    searched(page, server)
-    best, second = told(server, {"beams": {}})[:2]
-    logs = second["tokenLogProbs"]
-    parted = next(
-        at for at, (one, other) in enumerate(zip(best["tokens"], second["tokens"], strict=False)) if one != other
-    )
-    last = "[...document.querySelectorAll('.tree .leaf')].find((each) => each.textContent.startsWith('Answer 2'))"
-
-    assert percent(math.exp(sum(logs[parted:]))) == page.see(
-        what=f"{last}.parentElement.querySelector('small').textContent"
-    )
-
-
 def test_the_end_of_an_answer_lights_its_way(server, page):
     """By keyboard or pointer, and nothing else."""
     searched(page, server)
@@ -109,7 +94,10 @@ def test_the_end_of_an_answer_lights_its_way(server, page):
 
 
 def test_one_answer_may_be_the_beginning_of_another(server, page):
-    """Or be the same, or another from the first word on. What tokens say is text."""
+    """Or be the same, or another from the first word on. What tokens say is text.
+
+    A branch says how probable it was after what stands before it: the product of its own tokens.
+    """
     opened(page, server, "en-es", "tokenize")
     answers = [[1, 2], [1, 2, 3], [4], [1, 2]]
     words = {1: "a", 2: HOSTILE, 3: "c", 4: "d"}
@@ -129,6 +117,7 @@ def test_one_answer_may_be_the_beginning_of_another(server, page):
     spaced = HOSTILE.replace(" ", "\u00a0")
     assert [["a", spaced], ["a", spaced], ["a", spaced, "c"], ["d"]] == [way for _, way in seen]
     assert [["a", "d"], ["c"]] == page.see(what=PARTED)
+    assert [percent(math.exp(-2)), percent(math.exp(-1)), percent(math.exp(-1))] == page.texts(".tree small")
     assert [] == page.axe()
     for none in (made[:1], [{}, {}], [{"tokenIds": [1]}, {"tokenIds": [2]}]):
         assert not page.see(what=shown % json.dumps(none))
