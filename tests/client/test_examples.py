@@ -29,6 +29,7 @@ def test_each_help_shows_an_example_that_its_flags_take(weft_command, monkeypatc
     (example,) = re.findall(r"^  For example: (weft .*)$", said, re.MULTILINE)
     typed = shlex.split(example)[1:]
 
+    assert " object at 0x" not in weft_command(*names, "--help")[1]
     assert names == typed[: len(names)]
     names = names or typed[:1]
     assert command_of(names).make_context("weft", typed[len(names) :])
