@@ -5,9 +5,12 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import grpc
+import pytest
 from grpc import StatusCode
 
 from fakes import Failure
+from weft._status import error_of
 
 LONG = Failure(
     StatusCode.INVALID_ARGUMENT, "INPUT_TOO_LONG", "text is 99 tokens long; the model takes 64", field="text"
@@ -25,19 +28,19 @@ def http_server():
         thread.join()
 
 
-def test_a_port_of_http_is_told(weft_command):
+def test_a_port_of_http_is_told():
     """The words of gRPC name frames. Behind them stands which port is meant."""
-    with http_server() as target:
-        code, _, error = weft_command("translate", "a", "--target", target, "--timeout", "20")
-    assert 1 == code
-    assert " (no gRPC is spoken there: a server's port of gRPC is its --port, by default 7070)" in error
+    with http_server() as target, grpc.insecure_channel(target) as channel, pytest.raises(grpc.RpcError) as error:
+        channel.unary_unary("/weft.v1.ModelService/ListModels")(b"", timeout=20)
+    told = str(error_of(error.value, target))
+    assert told.endswith(" (no gRPC is spoken there: a server's port of gRPC is its --port, by default 7070)")
 
 
 def test_who_does_not_wait_long_is_told_how(weft_command):
     """Somebody listens, and says nothing in time."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         target = f"127.0.0.1:{silent.getsockname()[1]}"
-        code, _, error = weft_command("translate", "a", "--target", target, "--timeout", "0.5")
+        code, _, error = weft_command("translate", "a", "--target", target, "--timeout", "0.2")
     assert (1, True) == (code, error.endswith("(no answer came within the timeout). --timeout SECONDS waits longer.\n"))
 
 
