@@ -31,6 +31,21 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def check_alone(options: ExportOptions, *, of_each: bool = False) -> None:
+    """Check options as far as that can be done without a checkpoint. Raise ExportError as check_options."""
+    for name in ("golden", "description", "label_text"):
+        if (text := getattr(options, name)) is not None:
+            utf8(flag_of(name), text)
+    if options.adapted is not None and options.adapters is None:
+        raise ExportError("--adapted says which products take adapters: it needs --adapters RANK")
+    assert options.adapted_products
+    if not of_each:
+        options.check_precision()
+    if options.held_out is not None:
+        check_regular(options.held_out)
+    options.check_labels()
+
+
 def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = False) -> None:
     """Check options for an export of this directory, as far as that can be done without the weights.
 
@@ -44,17 +59,7 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
             4. One is for a Hugging Face directory, and this is a checkpoint of ours.
             5. One is for other classes of models, by the name of the class.
     """
-    for name in ("golden", "description", "label_text"):
-        if (text := getattr(options, name)) is not None:
-            utf8(flag_of(name), text)
-    if options.adapted is not None and options.adapters is None:
-        raise ExportError("--adapted says which products take adapters: it needs --adapters RANK")
-    assert options.adapted_products
-    if not of_each:
-        options.check_precision()
-    if options.held_out is not None:
-        check_regular(options.held_out)
-    options.check_labels()
+    check_alone(options, of_each=of_each)
     check_format(checkpoint)
     if options.adapters is not None:
         check_adaptable(checkpoint)

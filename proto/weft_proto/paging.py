@@ -17,6 +17,8 @@ PAGED_PORTS = (
 )
 # Precisions that a device has kernels in.
 PAGED_PRECISIONS = frozenset({bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16})
+# Of the largest heads that flash attention reads.
+MAX_HEAD_DIM = 256
 # Of the tokens of a block, a power of 2.
 MIN_BLOCK_TOKENS = 16
 MAX_BLOCK_TOKENS = 1024

@@ -10,14 +10,17 @@ from typing import Any
 from weft_export.converters.registry import MODULE_OF, nearest_to
 from weft_export.errors import CheckpointError
 from weft_export.options import ExportOptions, flag_of, too_long
+from weft_proto.paging import MAX_HEAD_DIM
 
 _BODY_OF = re.compile(r"(?P<body>.*)ForMaskedLM|(?P<decoder>Llama|Mistral|Qwen2|Qwen3)ForCausalLM")
 """Which classes become an embedder where one is asked for: then they are read as their body."""
 _BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel).*Model|CLIPTextModelWithProjection"
 _DECODERS = r".*ForCausalLM|GPT2LMHeadModel"
+_MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe"
 _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|ViTModel|Dinov2Model"
 _TAKEN_BY = {
-    "precision bf16": r"(?!Whisper|ConvNext|ResNet).*",
+    "precision fp16": rf"(?!{_MIXTURES}).*",
+    "precision bf16": rf"(?!Whisper|ConvNext|ResNet|{_MIXTURES}).*",
     "mixed_runs": _DECODERS,
     "paged": rf"(?!Bloom)({_DECODERS})",
     "adapters": r"(?!ConvNext|ResNet|Swin|CLIPModel).*",
@@ -77,6 +80,20 @@ def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bo
         raise CheckpointError(f"{flag_of('held_out')} is not for {name} as it is here: nothing scores its answers")
     if options.paged and config.get("alibi") is True:
         raise CheckpointError(f"{flag_of('paged')} is not for {name} with alibi: no kernel adds a bias there")
+    if options.paged and _head_dim(config) > MAX_HEAD_DIM:
+        raise CheckpointError(
+            f"{flag_of('paged')} is not for heads of over {MAX_HEAD_DIM} numbers: no kernel reads them"
+        )
+
+
+def _head_dim(config: Mapping[str, Any]) -> int:
+    """Return how many numbers a head of a decoder has. 0: this does not say it as most do."""
+    match config:
+        case {"head_dim": int(head_dim)}:
+            return head_dim
+        case {"hidden_size": int(size), "num_attention_heads": int(heads)} if heads > 0:
+            return size // heads
+    return 0
 
 
 def _is_asked(option: str, options: ExportOptions) -> bool:

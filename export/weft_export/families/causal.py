@@ -10,11 +10,11 @@ from weft_export.families.writer import KV_CACHE, State, Writer, flat, pairs
 from weft_export.layers.attention import SelfAttention, causal_mask
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
-from weft_export.layers.paged_attention import MAX_HEAD_DIM
 from weft_export.layers.pooling import last_position, last_positions
 from weft_export.layers.run import PackedRun, Run
 from weft_export.layers.score_bias import ScoreBias
 from weft_export.layers.style import Style, StyledLayer
+from weft_proto.paging import MAX_HEAD_DIM
 
 
 class CausalLayer(StyledLayer):

@@ -12,8 +12,6 @@ from torch import Tensor
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.run import PackedRun
 
-# Of the largest heads that flash attention reads.
-MAX_HEAD_DIM = 256
 _OPERATOR = "com.microsoft::PagedAttention"
 
 

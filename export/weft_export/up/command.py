@@ -14,10 +14,10 @@ from weft_export.checkpoints.formats import is_gguf
 from weft_export.console import plain_errors, shown
 from weft_export.converters.gguf.names import title_of
 from weft_export.errors import ExportError
-from weft_export.flags import check_options, contents_of, takes_options
+from weft_export.flags import check_alone, check_options, contents_of, takes_options
 from weft_export.options import ExportOptions
 from weft_export.up.asking import ask_server, least_bytes
-from weft_export.up.hub import download, is_hub_name
+from weft_export.up.hub import download, is_on_hub
 from weft_export.up.kept import alone, default_home, key_of, model_name
 from weft_proto.bundle_rules import MANIFEST_FILE
 
@@ -43,9 +43,13 @@ def up(
     """
     with plain_errors("up", extra="export"):
         options = ExportOptions(**flags)
+        serving = with_web(ctx.args)
+        if is_on_hub(checkpoint):
+            # Before anything is downloaded.
+            check_alone(options)
+            ask_server(serving, 0)
         path, name = _found(checkpoint)
         check_options(path, options)
-        serving = with_web(ctx.args)
         ask_server(serving, least_bytes(path, options.precision))
         repository = (keep or default_home()) / key_of(path, name, contents_of(options))
         bundle = repository / name / "1"
@@ -80,7 +84,7 @@ def _found(checkpoint: str) -> tuple[Path, str]:
     if checkpoint.startswith("-"):
         raise ExportError(f"the checkpoint comes first, then the flags of weft serve: weft up CHECKPOINT {checkpoint}")
     path = Path(checkpoint)
-    if not (path.exists() or is_gguf(path)) and is_hub_name(checkpoint):
+    if is_on_hub(checkpoint):
         return download(checkpoint), model_name(checkpoint.rpartition("/")[2])
     if is_gguf(path):
         return path, model_name(title_of(path))

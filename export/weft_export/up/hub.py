@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from weft_export.checkpoints.formats import is_gguf
 from weft_export.errors import CheckpointError
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -12,9 +13,10 @@ WANTED = ("*.json", "*.safetensors", "*.model", "*.spm", "*.txt", "*.jinja")
 _UNWANTED = ("[!0-9]*/*", "*/*/*")
 
 
-def is_hub_name(path: str) -> bool:
-    """Whether a path that does not exist may be ORG/NAME."""
-    return _NAME.fullmatch(path) is not None
+def is_on_hub(checkpoint: str) -> bool:
+    """Whether this is no file here, and may be ORG/NAME."""
+    path = Path(checkpoint)
+    return not (path.exists() or is_gguf(path)) and _NAME.fullmatch(checkpoint) is not None
 
 
 def download(name: str) -> Path:

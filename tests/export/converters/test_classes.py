@@ -80,6 +80,7 @@ OF_GRAPHS = (
     ExportOptions(mixed_runs=True),
     ExportOptions(paged=True, precision="fp16"),
     ExportOptions(adapters=2),
+    ExportOptions(precision="fp16"),
     ExportOptions(precision="bf16"),
     ExportOptions(precision="int8", held_out=Path("held_out.jsonl")),
 )

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 from decoder_kinds import DECODERS
-from hf_models import LOGITS, NUM_LONG, converted, furthest, greedy, made, their_greedy, token_rows
+from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, greedy, made, their_greedy, token_rows
 
 from weft_export.converters.convert import converter_of
 from weft_export.converters.converter import HfCheckpoint
@@ -45,6 +45,17 @@ def test_a_decoder_writes_what_transformers_writes(kind, tmp_path):
     The longest row has 23 + 20 tokens, more than any window.
     """
     check(kind, 0, tmp_path, 20)
+
+
+@pytest.mark.parametrize(("name", "released_as"), [("ernie4_5", "Ernie4_5_ForCausalLM")])
+def test_a_decoder_is_read_by_the_name_that_its_makers_released_it_by(name, released_as, tmp_path):
+    """The library goes by the model_type alone."""
+    made(next(kind for kind in DECODERS if kind.name == name), 0, tmp_path)
+    change_config(tmp_path, architectures=[released_as])
+    tokens = torch.tensor(token_rows(100, (9,)))
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    with torch.inference_mode():
+        assert LOGITS >= furthest(converted(tmp_path).model.decode(tokens)[0], theirs(tokens).logits[0])
 
 
 @pytest.mark.parametrize("kind", DECODERS, ids=lambda kind: kind.name)
