@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from process import ServerProcess
+from shown_code import typed
 
 ROOT = Path(__file__).parents[2]
 WEFT = str(Path(sys.executable).with_name("weft"))
@@ -91,6 +92,36 @@ def test_a_first_page_s_http_runs(http_server, checkout, page):
         done = subprocess.run(program, cwd=checkout, check=False, capture_output=True, text=True)
         assert (0, True) == (done.returncode, "estamos comiendo pan" in done.stdout), done.stderr
     assert '"finish_reason":"stop"' in done.stdout
+
+
+def test_the_page_of_errors_shows_one(server):
+    """As the command says it."""
+    ((command, answer),) = shown("docs/errors.md")
+    program = [WEFT, *shlex.split(command)[1:], "--target", server.target]
+    done = subprocess.run(program, check=False, capture_output=True, text=True)
+    assert (2, "", answer) == (done.returncode, done.stdout, done.stderr)
+
+
+def test_the_page_of_http_shows_what_curl_gets(http_server):
+    """Each answer begins as the page has it, up to its dots."""
+    (block,) = blocks("docs/http.md", "console")
+    asked = re.findall(r"^\$ (curl (?:.*\\\n)*.*)\n((?:(?!\$ ).*\n?)*)", block, re.MULTILINE)
+    for command, answer in asked:
+        line = command.replace("localhost:8000", http_server)
+        done = subprocess.run(["bash", "-c", f"{line} -s"], check=True, capture_output=True, text=True)
+        assert done.stdout.startswith(answer.partition("...")[0].rstrip(" ,")), done.stdout
+    assert 2 == len(asked)
+
+
+def test_the_page_of_openai_runs(http_server):
+    """Its first program and its curl, as they stand but for the server's address."""
+    source, *_ = blocks("docs/openai.md", "python")
+    (command,) = typed("docs/openai.md", "curl")
+    (said,) = re.findall("# (.*)", source)
+    for expected, program in {said: [sys.executable, "-c", source], '"text"': ["bash", "-c", f"{command} -s"]}.items():
+        program[-1] = program[-1].replace("localhost:8000", http_server)
+        done = subprocess.run(program, check=False, capture_output=True, text=True)
+        assert (0, True) == (done.returncode, expected in done.stdout), done.stderr
 
 
 @pytest.fixture(scope="module")

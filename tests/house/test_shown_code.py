@@ -1,57 +1,56 @@
 """What a page shows to be typed can be typed: commands parse, targets exist, Python calls what the SDK has.
 
-Whole pages are also run: tests/e2e/test_pages.py, tests/e2e/test_bring_your_own.py, tests/clients.
+Most pages are also run, by the tests in RUN_BY.
 """
 
 import ast
 import inspect
 import re
 import shlex
-import subprocess
-from pathlib import Path
 
 import pytest
 
 import weft
 import weft.plot
+from shown_code import ROOT, blocks, pages, read, typed
 from weft_command.plugins import PLUGINS, loaded
 from weft_command.running import command_of
 from weft_server.config import ServerConfig, flag_name
 
-ROOT = Path(__file__).parents[2]
-# Written by code (tests/client/api_page.py), of what is older, or of a run of its day.
-LEFT_OUT = ("docs/api.md", "CHANGELOG.md", "docs/benchmarks/", "docs/log-of-speed.md")
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-INDENTED = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
-# What stands behind a command on its line: where its output goes, or what the page says it prints.
-BEHIND = re.compile(r"\s(?:\||&&|>|<|&|2>)(?:\s|$)|\s{4,}")
 SERVE_FLAGS = {flag for name in ServerConfig.model_fields for flag in (flag_name(name), f"--no-{flag_name(name)[2:]}")}
+PROGRAMS = ("weft", "make", "curl", "helm", "kubectl", "docker", "pip", "npm")
 SDK = {"client": weft.Client, "weft": weft}
+# Pages whose code is run, and by what.
+RUN_BY = {
+    "README.md": "tests/e2e/test_pages.py",
+    "client/README.md": "tests/e2e/test_client_page.py",
+    "deploy/README.md": "tests/deploy/test_docker.py",
+    "docs/bring-your-own.md": "tests/e2e/test_bring_your_own.py",
+    "docs/errors.md": "tests/e2e/test_pages.py",
+    "docs/http.md": "tests/e2e/test_pages.py",
+    "docs/openai.md": "tests/e2e/test_pages.py",
+    "docs/other-languages.md": "tests/clients/test_clients.py",
+    "docs/reading-path.md": "tests/e2e/test_pages.py",
+    "docs/start.md": "tests/e2e/test_pages.py",
+}
+# The others with something to type, and why nobody runs it as it stands.
+NOT_RUN = {
+    "CONTRIBUTING.md": "targets of make, which CI and the nights run",
+    "docs/architecture.md": "a picture",
+    "docs/capacity.md": "several servers; tests/e2e/test_balancing.py has them",
+    "docs/console.md": "the page itself is in a browser; tests/clients/test_console.py has it",
+    "docs/gpu.md": "needs a device",
+    "docs/hugging-face.md": "needs the hub's files; make test-real has some of them",
+    "docs/load.md": "minutes of load; tests/e2e/test_bench.py and test_plan.py have less of it",
+    "docs/migrating.md": "needs a repository of Triton; tests/export/test_wrap.py has the command",
+    "docs/precision.md": "my-checkpoint is the reader's own; tests/export/test_command.py has the command",
+    "docs/running.md": "servers that run on; tests/e2e/test_process.py starts them",
+    "export/README.md": "my-checkpoint is the reader's own; tests/export/test_command.py has the command",
+    "tests/bench/peers/README.md": "hours of load",
+    "tests/mutants/README.md": "hours of tests",
+}
 # Where one of these is imported, `client` is theirs.
 OTHERS = re.compile(r"^(?:import|from) (?!weft\b)\w*(?:openai|client|litellm|langchain)", re.MULTILINE)
-
-
-def pages():
-    """Each page of the manual, by its path."""
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True)
-    return [name for name in listed.stdout.split() if not name.startswith(LEFT_OUT)]
-
-
-def blocks(page, *languages):
-    """The code blocks of a page in a language; "" are those that are indented."""
-    text = (ROOT / page).read_text()
-    yield from (found[2] for found in FENCED.finditer(text) if found[1] in languages)
-    if "" in languages:
-        yield from (re.sub(r"^    ", "", each, flags=re.MULTILINE) for each in INDENTED.findall(FENCED.sub("", text)))
-
-
-def typed(page, program):
-    """The command lines of a program that a page shows."""
-    for block in blocks(page, "", "sh", "console", "text"):
-        for line in block.replace("\\\n", " ").splitlines():
-            said = line.strip().removeprefix("$ ")
-            if said.startswith(f"{program} ") and not said.startswith(f"{program} serve: "):
-                yield BEHIND.split(said)[0]
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +68,15 @@ def left_over(command, words, parent=None):
     if not hasattr(command, "commands") or not rest:
         return rest
     return left_over(command.commands[rest[0]], rest[1:], context)
+
+
+def test_each_page_with_something_to_type_is_run_or_says_why_not():
+    """And none has a reason, or a test, that has nothing to type, or that does not name the page."""
+    has_code = {
+        page for page in pages() if any(list(typed(page, program)) for program in PROGRAMS) or "```" in read(page)
+    }
+    assert sorted(has_code) == sorted([*RUN_BY, *NOT_RUN])
+    assert [] == [page for page, test in RUN_BY.items() if page not in re.sub(r'" / "', "/", read(test))]
 
 
 @pytest.mark.parametrize("page", pages())

@@ -33,5 +33,7 @@ def ernie_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
 
 _names = partial(llama_names, neighbours=True)
 HELIUM = replace(LLAMA, model_type="helium", architectures=("HeliumForCausalLM",), sizes=helium_sizes, names=_names)
-ERNIE = replace(LLAMA, model_type="ernie4_5", architectures=("Ernie4_5ForCausalLM",), sizes=ernie_sizes, names=_names)
+# The second is the name in files that Baidu released before transformers had the class.
+_NAMED = ("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM")
+ERNIE = replace(LLAMA, model_type="ernie4_5", architectures=_NAMED, sizes=ernie_sizes, names=_names)
 CONVERTERS = (HELIUM, ERNIE)

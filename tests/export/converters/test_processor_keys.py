@@ -18,6 +18,7 @@ from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.generation import Generation
 from weft_export.converters.image_processor import KIND_OF_MODEL, KINDS, read_image_spec
+from weft_export.converters.keys import Only
 from weft_export.converters.processor_keys import IMAGE_KEYS, PROCESSOR_KEYS, SOUND_KEYS, read_processor
 from weft_export.errors import CheckpointError
 from weft_export.options import ExportOptions
@@ -152,10 +153,26 @@ def heard(directory):
     return convert(directory, ExportOptions(), filled=False).checkpoint.audio
 
 
-def test_recordings_are_padded_behind(whisper):
-    """The library pads before them where padding_side says so, which no bundle does."""
-    (whisper / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR | {"padding_side": "left"}))
-    with pytest.raises(CheckpointError, match=r"preprocessor_config\.json: padding_side is 'left', which cannot be"):
+# Of each key that can be followed at one value only, another value.
+OTHERWISE = {
+    "feature_extractor_type": "SpeechT5FeatureExtractor",
+    "sampling_rate": 8000,
+    "padding_value": 0.5,
+    "padding_side": "left",
+    "dither": 0.1,
+}
+
+
+def test_each_key_with_one_value_is_tried():
+    """The list above is the table's."""
+    assert [name for name, row in SOUND_KEYS.items() if isinstance(row, Only)] == list(OTHERWISE)
+
+
+@pytest.mark.parametrize("key", OTHERWISE)
+def test_what_no_bundle_does_with_recordings_is_refused(key, whisper):
+    """The library would hear something else, such as silence before a recording and not behind it."""
+    (whisper / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR | {key: OTHERWISE[key]}))
+    with pytest.raises(CheckpointError, match=rf"preprocessor_config\.json: {key} is .*, which cannot be"):
         heard(whisper)
 
 
