@@ -19,7 +19,6 @@ from weft_server.api.connect_protocol import connect_routes
 from weft_server.api.docs_routes import with_docs
 from weft_server.auth.authorization import Authorization
 from weft_server.auth.credentials import Credentials
-from weft_server.auth.tokens import Role
 from weft_server.bundle.repository import scan_repository
 from weft_server.calls.access_log import AccessLog
 from weft_server.calls.call_gate import CallGate
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from weft_server.calls.call_spans import CallSpans
-    from weft_server.calls.recent_refusals import Kind, Refusals
     from weft_server.config import ServerConfig
     from weft_server.process.shutdown import Shutdown
     from weft_server.telemetry.tracing import Tracing
@@ -364,7 +362,7 @@ class App:
         calls = (*connect_routes(services, most), *openai_routes(self.models, most, config.max_queued_requests))
         routes = with_docs(calls, refuse_path)
         if config.console:
-            refusals = self._refusals_for if changes else None
+            refusals = self._refusals.rows if changes else None
             routes += tuple(console_routes(refuse_path, lambda: self.grpc.port, self._metrics_for, refusals))
         answers = behaviours(self.models, config, self.lifecycle)
         return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_path)
@@ -374,12 +372,6 @@ class App:
 
     def _metrics_for(self, authorization: Sequence[str], certificate: Mapping[str, Any] | None) -> PageResponse:
         return self.pages.get("/metrics", PageRequest("", authorization, certificate))
-
-    def _refusals_for(
-        self, authorization: Sequence[str], certificate: Mapping[str, Any] | None
-    ) -> list[tuple[Kind, Refusals]]:
-        self.access.of_request(Role.ADMIN, authorization, certificate)
-        return self._refusals.rows()
 
     def _http_server(self) -> HttpServer:
         host, port = self.config.host, self.config.http_port

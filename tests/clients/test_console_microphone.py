@@ -53,7 +53,8 @@ def test_what_is_said_is_transcribed(server, spoken):
         assert "Record" == page.text(RECORD)
         ran(page)
 
-        assert "eighty eight fifty five" == page.text("#said")
+        # Behind it the model may hear a word in silence.
+        assert page.text("#said").startswith("eighty eight fifty five")
         judged(page, server)
 
 

@@ -8,10 +8,9 @@ import pytest
 from http_calls import ask, asked, head, served
 from intercepted import TOKENS, run
 from weft_proto.v1.methods import METHODS
-from weft_server.auth.authorization import Authorization
-from weft_server.auth.tokens import Role
+from weft_server.auth.authorization import REFUSALS_PATH
 from weft_server.calls.recent_refusals import MAX_KINDS, MAX_OF_TENANT, Kind, RecentRefusals
-from weft_server.console.console_routes import FACTS_PATH, REFUSALS_PATH, console_routes
+from weft_server.console.console_routes import FACTS_PATH, FOLDER, console_routes
 from weft_server.errors import InvalidRequest
 from weft_server.models.request_context import RequestContext
 from weft_server.openai_api.routes import refuse_path
@@ -93,20 +92,13 @@ def test_the_page_of_refusals_is_for_the_role_admin(tmp_path, token, status):
     noted(recent, "team-a", model="m")
 
     async def scenario():
-        access = {}
-
-        def refusals(authorization, certificate):
-            access["is"].of_request(Role.ADMIN, authorization, certificate)
-            return recent.rows()
-
-        routes = console_routes(refuse_path, lambda: 0, lambda *_: (200, "", b""), refusals)
+        routes = console_routes(refuse_path, lambda: 0, lambda *_: (200, "", b""), recent.rows)
         async with served(tmp_path, tokens=TOKENS, routes=routes, refuse=refuse_path, recent=recent) as server:
-            access["is"] = Authorization(server.credentials)
             sent = [f"authorization: Bearer {token}"] if token else []
             seen.append(await ask(server, head(REFUSALS_PATH, *sent, method="GET")))
 
     run(scenario())
-    (got, headers, body) = seen[0]
+    (got, headers, body) = seen.pop()
     assert status == got
     row = {
         "tenant": "team-a",
@@ -122,6 +114,23 @@ def test_the_page_of_refusals_is_for_the_role_admin(tmp_path, token, status):
         assert b"team-a" not in body
         names = {"token-of-the-caller": "caller", "token-of-the-scraper": "scraper"}
         assert (names.get(token, ""), "Console") == recent.rows()[0][0][:2]
+
+
+@pytest.mark.parametrize("more", [[], ["content-length: 1"], ["authorization: Bearer nobody"]])
+def test_strangers_do_not_see_whether_there_is_such_a_page(tmp_path, more):
+    """Whatever they send, they are answered as for a path that is not there."""
+    seen = []
+
+    async def scenario():
+        routes = console_routes(refuse_path, lambda: 0, lambda *_: (200, "", b""), RecentRefusals().rows)
+        async with served(tmp_path, tokens=TOKENS, routes=routes, refuse=refuse_path) as server:
+            seen.append(await ask(server, head(REFUSALS_PATH, *more, method="GET")))
+            seen.append(await ask(server, head(f"{FOLDER}none.json", *more, method="GET")))
+
+    run(scenario())
+    told = [(status, {**headers, "date": "", "x-request-id": ""}, body) for status, headers, body in seen]
+    assert 401 == told[0][0]
+    assert told[0] == told[1]
 
 
 def test_where_models_cannot_be_changed_there_is_no_such_page():

@@ -183,8 +183,6 @@ class CallGate:
     def failed(self, call: RequestContext, error: Exception) -> Status:
         """Note how a call failed, and return its status. A bug is logged."""
         status = with_request_id(to_status(error), call)
-        if isinstance(error, PermissionDenied):
-            call.tenant = error.name
         call.code, call.reason = status.code.name, error.reason if isinstance(error, RequestError) else ""
         if status.error_id:
             _log.error("bug", error_id=status.error_id, method=call.method, request_id=call.request_id, exc_info=error)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING, DecodingField
 from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import HttpResponse, Route
+from weft_server.auth.authorization import REFUSALS_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,11 +26,9 @@ if TYPE_CHECKING:
 
     # (status, media type, body) of the page of metrics, by the values of `authorization` and the caller's certificate.
     MetricsOf = Callable[[Sequence[str], Mapping[str, Any] | None], tuple[int, str, bytes]]
-    # The last refusals of all callers, by the same. Raises RequestError for who may not have them.
-    RefusalsOf = Callable[[Sequence[str], Mapping[str, Any] | None], list[tuple[Kind, Refusals]]]
 
 PAGE_PATH, FOLDER = "/", "/console/"
-FACTS_PATH, METRICS_PATH, REFUSALS_PATH = f"{FOLDER}facts.json", f"{FOLDER}metrics", f"{FOLDER}refusals.json"
+FACTS_PATH, METRICS_PATH = f"{FOLDER}facts.json", f"{FOLDER}metrics"
 PAGE = Path(__file__).with_name("page")
 _PAGE_FILE = "index.html"
 _TYPES = {
@@ -78,12 +77,13 @@ def console_routes(
     refuse: Callable[[HttpRequest, Refusal], Response],
     grpc_port: Callable[[], int],
     metrics: MetricsOf,
-    refusals: RefusalsOf | None = None,
+    refusals: Callable[[], list[tuple[Kind, Refusals]]] | None = None,
 ) -> Iterator[Route]:
     """Yield the routes. `refuse` refuses them.
 
-    `grpc_port` gives the port that the page's examples in Python call. `metrics` and `refusals` judge who may have
-    them: it may be another than who may call. `refusals` is given where this port answers the calls that change models.
+    `grpc_port` gives the port that the page's examples in Python call. `metrics` judges who may have them: it
+    may be another than who may call. `refusals` gives the last ones of all callers, for who changes models. It is given
+    where this port answers those calls.
     """
 
     def route(path: str, answer: Handler, *, is_open: bool) -> Route:
@@ -100,23 +100,19 @@ def console_routes(
     yield route(FACTS_PATH, show_facts, is_open=False)
 
     async def show_metrics(request: HttpRequest, _caller: Caller) -> Response:
-        status, kind, body = await asyncio.to_thread(metrics, _tokens_in(request), request.certificate)
+        given = tuple(value for name, value in request.headers if name == "authorization")
+        status, kind, body = await asyncio.to_thread(metrics, given, request.certificate)
         return HttpResponse(status, body, kind, _HEADERS)
 
     yield route(METRICS_PATH, show_metrics, is_open=True)
     if refusals is None:
         return
 
-    async def show_refusals(request: HttpRequest, _caller: Caller) -> Response:
-        rows = refusals(_tokens_in(request), request.certificate)
-        told = [{**kind._asdict(), "number": met.number, "lastS": met.last_s} for kind, met in rows]
+    async def show_refusals(_request: HttpRequest, _caller: Caller) -> Response:
+        told = [{**kind._asdict(), "number": met.number, "lastS": met.last_s} for kind, met in refusals()]
         return HttpResponse(200, json.dumps(told).encode(), headers=_HEADERS)
 
-    yield route(REFUSALS_PATH, show_refusals, is_open=True)
-
-
-def _tokens_in(request: HttpRequest) -> tuple[str, ...]:
-    return tuple(value for name, value in request.headers if name == "authorization")
+    yield route(REFUSALS_PATH, show_refusals, is_open=False)
 
 
 def _answer_with(file: _File) -> Handler:
