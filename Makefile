@@ -236,7 +236,7 @@ docs: $(READY) ## the manual as a site, into build/manual/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file build/manual/mkdocs.yml
 	@echo "To read it: $(PY) -m http.server --directory build/manual/site 8001, and open http://localhost:8001"
 
-picture: $(READY) ## draw the rooms of the server into docs/architecture.md
+picture: $(READY) ## draw the rooms of the server, for docs/architecture.md
 	@$(PY) tests/rooms_picture.py
 
 sync: $(READY) ## make the blocking clients of the asyncio ones

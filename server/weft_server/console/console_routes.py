@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from weft_server.api.caller import Caller
     from weft_server.api.http_messages import Handler, HttpRequest, Response
     from weft_server.api.refusal import Refusal
+    from weft_server.calls.recent_refusals import Kind, Refusals
 
     # (status, media type, body) of the page of metrics, by the values of `authorization` and the caller's certificate.
     MetricsOf = Callable[[Sequence[str], Mapping[str, Any] | None], tuple[int, str, bytes]]
+    # The last refusals of all callers, by the same. Raises RequestError for who may not have them.
+    RefusalsOf = Callable[[Sequence[str], Mapping[str, Any] | None], list[tuple[Kind, Refusals]]]
 
 PAGE_PATH, FOLDER = "/", "/console/"
-FACTS_PATH, METRICS_PATH = f"{FOLDER}facts.json", f"{FOLDER}metrics"
+FACTS_PATH, METRICS_PATH, REFUSALS_PATH = f"{FOLDER}facts.json", f"{FOLDER}metrics", f"{FOLDER}refusals.json"
 PAGE = Path(__file__).with_name("page")
 _PAGE_FILE = "index.html"
 _TYPES = {
@@ -75,13 +78,12 @@ def console_routes(
     refuse: Callable[[HttpRequest, Refusal], Response],
     grpc_port: Callable[[], int],
     metrics: MetricsOf,
-    *,
-    changes: bool = False,
+    refusals: RefusalsOf | None = None,
 ) -> Iterator[Route]:
     """Yield the routes. `refuse` refuses them.
 
-    `grpc_port` gives the port that the page's examples in Python call. `metrics` judges who may have them: it may be
-    another than who may call. `changes` says whether this port answers the calls that change models.
+    `grpc_port` gives the port that the page's examples in Python call. `metrics` and `refusals` judge who may have
+    them: it may be another than who may call. `refusals` is given where this port answers the calls that change models.
     """
 
     def route(path: str, answer: Handler, *, is_open: bool) -> Route:
@@ -93,16 +95,28 @@ def console_routes(
         yield route(f"/{name}", _answer_with(_read(path)), is_open=True)
 
     async def show_facts(_request: HttpRequest, _caller: Caller) -> Response:
-        return HttpResponse(200, _facts(grpc_port(), changes=changes), headers=_HEADERS)
+        return HttpResponse(200, _facts(grpc_port(), changes=refusals is not None), headers=_HEADERS)
 
     yield route(FACTS_PATH, show_facts, is_open=False)
 
     async def show_metrics(request: HttpRequest, _caller: Caller) -> Response:
-        given = tuple(value for name, value in request.headers if name == "authorization")
-        status, kind, body = await asyncio.to_thread(metrics, given, request.certificate)
+        status, kind, body = await asyncio.to_thread(metrics, _tokens_in(request), request.certificate)
         return HttpResponse(status, body, kind, _HEADERS)
 
     yield route(METRICS_PATH, show_metrics, is_open=True)
+    if refusals is None:
+        return
+
+    async def show_refusals(request: HttpRequest, _caller: Caller) -> Response:
+        rows = refusals(_tokens_in(request), request.certificate)
+        told = [{**kind._asdict(), "number": met.number, "lastS": met.last_s} for kind, met in rows]
+        return HttpResponse(200, json.dumps(told).encode(), headers=_HEADERS)
+
+    yield route(REFUSALS_PATH, show_refusals, is_open=True)
+
+
+def _tokens_in(request: HttpRequest) -> tuple[str, ...]:
+    return tuple(value for name, value in request.headers if name == "authorization")
 
 
 def _answer_with(file: _File) -> Handler:
