@@ -25,10 +25,12 @@ def command_of(names):
 def test_each_help_shows_an_example_that_its_flags_take(weft_command, monkeypatch, names):
     """Before its arguments, whole on a narrow screen, and as it is typed: its own parser takes it."""
     monkeypatch.setenv("COLUMNS", "72")
-    said = weft_command(*names, "--help")[1].partition("\nArguments:")[0].partition("\nOptions:")[0]
+    whole = weft_command(*names, "--help")[1]
+    said = whole.partition("\nArguments:")[0].partition("\nOptions:")[0]
     (example,) = re.findall(r"^  For example: (weft .*)$", said, re.MULTILINE)
     typed = shlex.split(example)[1:]
 
+    assert " object at 0x" not in whole
     assert names == typed[: len(names)]
     names = names or typed[:1]
     assert command_of(names).make_context("weft", typed[len(names) :])

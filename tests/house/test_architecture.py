@@ -71,6 +71,9 @@ def test_a_picture_has_each_box_and_arrow_once():
         one, other = places[above], places[below]
         assert (one["x"] + WIDTH / 2, one["y"] + HEIGHT) == pytest.approx((x, y), abs=0.1)
         assert (other["x"] + WIDTH / 2, other["y"] - 2) == pytest.approx((to_x, to_y), abs=0.1)
+        assert y < to_y
+    passed = [path.get("d").count("V") for path in root.findall("{*}path")]
+    assert [0, 0, 0, 0, 1, 1, 0, 2] == passed
     for line in made.lines:
         sides = [(made.places[each], WIDTH if each[1] == 0 else 0) for each in line]
         for (x, width), (next_x, next_width) in pairwise(sides):
