@@ -74,6 +74,18 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Begin each test with one thread of torch, whatever a recipe left in the one before.
+
+    A second one gains nothing on tiny tensors. Where others want the cores too, both wait for each other busily: ten
+    times as long, and of the processor too.
+    """
+    torch = sys.modules.get("torch")
+    if torch and torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+
+
 @pytest.hookimpl(trylast=True)  # when fixtures are gone
 def pytest_runtest_teardown(item, nextitem):
     """After each file, collect what it left, and look through what stays no more.
