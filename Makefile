@@ -31,7 +31,9 @@ EXPORTER := $(sort $(shell find export/weft_export -name '*.py') $(wildcard prot
 REAL := build/real
 
 # pip says hundreds of lines of every install that works. They go to its log; its warnings and errors are shown.
-INSTALL := $(PY) -m pip --disable-pip-version-check --no-input --quiet --log $(VENV)/pip.log install --progress-bar off
+INSTALL := $(PY) -m pip --disable-pip-version-check --no-input --quiet --log $(VENV)/pip.log install --progress-bar off --no-compile
+# pip compiles on one core what it installs: 18,700 files. As with pip, a file that does not compile is no error.
+COMPILE := $(PY) -m compileall -qq -j 0 $(VENV)/lib
 
 # Since 1.29 ONNX Runtime reports to its maker by default. The server and the parity run say no; this is for tests that load it.
 export ORT_DISABLE_TELEMETRY := 1
@@ -58,6 +60,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) -c constraints.txt torch hatchling editables
 	@$(INSTALL) -c constraints.txt --no-build-isolation -e ".[server,constraints,otel,train,plot,dev]"
+	@env -u PYTHONDONTWRITEBYTECODE $(COMPILE) || true
 	@touch $@
 
 # Two at a time, each a process of its own; make shows the words of each when it is done, so somebody has to speak before.
@@ -233,7 +236,7 @@ docs: $(READY) ## the manual as a site, into build/manual/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file build/manual/mkdocs.yml
 	@echo "To read it: $(PY) -m http.server --directory build/manual/site 8001, and open http://localhost:8001"
 
-picture: $(READY) ## draw the rooms of the server into docs/architecture.md
+picture: $(READY) ## draw the rooms of the server, for docs/architecture.md
 	@$(PY) tests/rooms_picture.py
 
 sync: $(READY) ## make the blocking clients of the asyncio ones

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import few
 import nightly
 
 ROOT = Path(__file__).parents[1]
@@ -36,8 +37,9 @@ settings.load_profile("weft")
 sys.path.insert(0, str(Path(__file__).parent / "export"))
 
 
-def pytest_configure():
-    """Let Ctrl-C and a hang-up reach the processes that tests start."""
+def pytest_configure(config):
+    """Say whether all cases run, and let Ctrl-C and a hang-up reach the processes that tests start."""
+    few.all_cases = "not whole" not in config.option.markexpr
     # Background jobs of a shell ignore the one, nohup the other, and what they start inherits that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -70,6 +72,18 @@ def pytest_collection_finish():
     # Modules and tests are millions of objects, which live to the end: no collection looks through them again.
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Begin each test with one thread of torch, whatever a recipe left in the one before.
+
+    A second one gains nothing on tiny tensors. Where others want the cores too, both wait for each other busily: ten
+    times as long, and of the processor too.
+    """
+    torch = sys.modules.get("torch")
+    if torch and torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
 
 
 @pytest.hookimpl(trylast=True)  # when fixtures are gone
@@ -129,7 +143,7 @@ def tiny_bundle(tiny_repository, int8_repository, int4_repository):
 
 
 @pytest.fixture(scope="session")
-def tiny_bundles_of(request):
+def tiny_bundles_of():
     """A function: the repository of a precision."""
     from quick_tracing import read_operators_once
 
@@ -137,8 +151,8 @@ def tiny_bundles_of(request):
     # Each needs seconds until it knows torch. xdist's workers are several already.
     spawn, num_processes = get_context("spawn"), 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
     with ProcessPoolExecutor(num_processes, mp_context=spawn, initializer=read_operators_once) as processes:
-        digest, has_all = _digest(), "not whole" not in request.config.option.markexpr
-        yield lambda precision: TinyBundles(precision, digest, processes, has_all=has_all)
+        digest = _digest()
+        yield lambda precision: TinyBundles(precision, digest, processes, has_all=few.all_cases)
 
 
 class TinyBundles:

@@ -23,8 +23,7 @@ PICTURES = (
 
 
 def take(page, api, name, asked, scheme, size, token):
-    """Ask, point at a token, and take the picture, in few colors."""
-    path = ROOT / "docs" / "images" / f"console-{name}.png"
+    """Ask, point at a token, and take the picture."""
     page.open(url=f"http://{api}/#/{asked}", scheme=scheme, width=size[0], height=size[1])
     page.until("document.querySelector('form.ask')")
     files = {"caption": SCENE, "transcribe": ROOT / "export/checkpoints/commands/examples/eighty-eight-fifty-five.wav"}
@@ -38,14 +37,42 @@ def take(page, api, name, asked, scheme, size, token):
     else:
         page.see(what="document.querySelector('#answer').scrollIntoView({block: 'start'}), scrollBy(0, -70)")
     page.see(what="new Promise((done) => setTimeout(done, 400))")
+    keep(page, name, 256)
+
+
+def take_tree(page, api):
+    """Four answers of a search, and the way of the third."""
+    page.open(url=f"http://{api}/#/pydocs@1/generate", scheme="light", width=1280, height=640)
+    page.until("document.querySelector('form.ask')")
+    page.see(what="document.querySelector('.settings').open = true")
+    page.see(
+        what="""(() => {
+        const at = [...document.querySelectorAll('.field')].find((each) => each.textContent.startsWith('How tokens'));
+        at.querySelector('select').value = 'beams';
+        at.querySelector('select').dispatchEvent(new Event('change'));
+    })()"""
+    )
+    for name, number in (("num_beams", "8"), ("num_outputs", "5"), ("max_new_tokens", "8")):
+        page.write(on=f"aria/{name}", text=number)
+    page.see(what="document.querySelector('.settings').open = false")
+    page.click(on="button.main")
+    page.until("document.querySelector('.tree')")
+    page.see(what="document.querySelector('.tree').parentElement.scrollIntoView(), scrollBy(0, -70)")
+    page.focus(on=".tree ul ul ul ul ul .leaf")
+    page.see(what="new Promise((done) => setTimeout(done, 400))")
+    keep(page, "tree", 128)
+
+
+def keep(page, name, num_colors):
+    """Take the picture, in few colors."""
+    path = ROOT / "docs" / "images" / f"console-{name}.png"
     page.shot(path=str(path))
-    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+    Image.open(path).convert("RGB").quantize(num_colors, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def take_state(page, api):
     """The state, while two models are asked."""
-    path = ROOT / "docs" / "images" / "console-state.png"
-    page.open(url=f"http://{api}/#/state", scheme="light", width=1280, height=640)
+    page.open(url=f"http://{api}/#/state", scheme="light", width=1280, height=690)
     calls = {"en-es": ("TranslationService/Translate", {"text": "the old women are not buying cheap apples"}),
              "pydocs": ("GenerationService/Generate", {"text": "Return a list of"})}  # fmt: skip
     ends = time.monotonic() + 12
@@ -60,13 +87,13 @@ def take_state(page, api):
     with ThreadPoolExecutor(8) as pool:
         asked = pool.map(ask, [*calls] * 4)
         page.see(what="new Promise((done) => setTimeout(done, 9000))")
-        page.shot(path=str(path))
+        keep(page, "state", 64)
         list(asked)
-    Image.open(path).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":
     with DrivenPage() as browser:
         take_state(browser, sys.argv[1])
+        take_tree(browser, sys.argv[1])
         for each in PICTURES:
             take(browser, sys.argv[1], *each)

@@ -21,10 +21,17 @@ WHY_NOT = (
 class DrivenPage:
     """A method for each step of page.mjs. A step that fails raises."""
 
+    def __init__(self, *flags):
+        self._flags = flags
+
     def __enter__(self):
         shutil.copy(ROOT / "tests" / "clients" / "page.mjs", HOME)
         self._node = subprocess.Popen(
-            ["node", "page.mjs", CHROMIUM], cwd=HOME, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ["node", "page.mjs", CHROMIUM, *self._flags],
+            cwd=HOME,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         return self
 

@@ -2,6 +2,9 @@
 
 import pytest
 
+# Whether this is a run of all cases. conftest.py says it before tests are read.
+all_cases = False
+
 
 def counts(few, whole):
     """The values of a parameter that says how many cases a test draws."""
@@ -12,3 +15,8 @@ def few_of(cases, few):
     """All cases as values of a parameter. Those that are not among the few are run by `make test-all` alone."""
     assert set(few) <= set(cases), f"{set(few) - set(cases)} are no cases"
     return [pytest.param(case, marks=() if case in few else pytest.mark.whole) for case in cases]
+
+
+def draws(whole):
+    """How many inputs Hypothesis draws for a test. They are others each time, and `make test` draws a third."""
+    return whole if all_cases else whole // 3

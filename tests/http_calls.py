@@ -44,9 +44,9 @@ async def generate(request, call):
 async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(), traffic=None, routes=(), **more):
     """A server of HTTP calls: its port, gate, metrics, credentials.
 
-    `more`: settings, answers by method, and `refuse` for what has no route.
+    `more`: settings, answers by method, `refuse` for what has no route, and `recent` for what is refused.
     """
-    refuse = more.pop("refuse", refuse_unknown)
+    refuse, recent = more.pop("refuse", refuse_unknown), more.pop("recent", None)
     answers = {"Classify": classify, "StreamGenerate": generate}
     answers |= {name: more.pop(name) for name in list(more) if name in METHODS}
     settings = {"host": "127.0.0.1", "api_port": 0, "access_log": "all", **more}
@@ -62,7 +62,7 @@ async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(
     config, metrics = ServerConfig(repository="models", **settings), Metrics()
     credentials = credentials_of(metrics, **settings)
     traffic = traffic or Traffic(max_message_bytes=MAX_REQUEST_BYTES, max_connections=config.max_connections)
-    gate = gate_of(metrics, ModelRegistry(list(entries)), traffic, config.access_log)
+    gate = gate_of(metrics, ModelRegistry(list(entries)), traffic, config.access_log, recent)
     access = Authorization(credentials)
     routes = [*connect_routes(SERVICES, config.max_request_bytes), *routes]
     server = ApiServer(config, gate, access, credentials, answers, routes, refuse)

@@ -19,6 +19,7 @@ from weft_server.auth.authorization import Authorization
 from weft_server.auth.credentials import Credentials
 from weft_server.calls.access_log import AccessLog
 from weft_server.calls.call_gate import CallGate
+from weft_server.calls.recent_refusals import RecentRefusals
 from weft_server.config import ServerConfig
 from weft_server.engine.scheduler import Scheduler
 from weft_server.lifecycle.lifecycle import Lifecycle
@@ -63,11 +64,11 @@ def interceptor_of(metrics=None, traffic=None, access_log="all", **settings):
     return Interceptor(gate_of(metrics, traffic=traffic, access_log=access_log), access, MAX_REQUEST_BYTES)
 
 
-def gate_of(metrics=None, models=None, traffic=None, access_log="all"):
+def gate_of(metrics=None, models=None, traffic=None, access_log="all", recent=None):
     """What the calls of a server pass."""
     admission = EarlyAdmission(models or ModelRegistry([]))
     traffic = traffic or Traffic(max_message_bytes=MAX_REQUEST_BYTES)
-    return CallGate(metrics or Metrics(), admission, traffic, AccessLog(access_log))
+    return CallGate(metrics or Metrics(), admission, traffic, AccessLog(access_log), recent or RecentRefusals())
 
 
 def methods():

@@ -1,4 +1,4 @@
-"""Draws the rooms of the server into docs/architecture.md, from their imports: `make picture`.
+"""Draws the rooms of the server for docs/architecture.md, from their imports: `make picture`.
 
 Each room has its lines of code, in hundreds. An arrow goes from a room to one that it imports, and none where other
 arrows lead there too: from `rpc` to `models` one goes by the rooms between them.
@@ -9,10 +9,11 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+from layered_picture import LayeredPicture
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "server/weft_server"
-PAGE = ROOT / "docs/architecture.md"
-BEGIN, END = "<!-- Made by `make picture`. -->\n", "<!-- The picture ends. -->\n"
+PICTURE = ROOT / "docs/images/rooms.svg"
 
 
 def room_of(path):
@@ -55,18 +56,11 @@ def arrows(imports):
 
 
 def picture():
-    """Return the picture, as a page of GitHub shows it."""
+    """Return the picture of the code as it is."""
     lines, imports = rooms()
-    nodes = [f'    {room}["{room}<br/>{hundreds(lines[room])}"]' for room in sorted(lines)]
-    edges = [f"    {room} --> {other}" for room, other in arrows(imports)]
-    return "\n".join(["```mermaid", "flowchart TD", *nodes, *edges, "```", ""])
-
-
-def page():
-    """Return the page with the picture of the code as it is."""
-    before, rest = PAGE.read_text().split(BEGIN)
-    return before + BEGIN + picture() + END + rest.split(END)[1]
+    boxes = [(room, hundreds(lines[room])) for room in sorted(lines)]
+    return LayeredPicture(boxes, list(arrows(imports))).svg("The rooms of the server, and which of them imports which")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PICTURE.write_text(picture())

@@ -94,8 +94,10 @@ def names_flags(verb: Callable[..., None]) -> Callable[..., None]:
         try:
             verb(*args, **given)
         except InvalidRequest as error:
+            is_splittable = error.reason == "INPUT_TOO_LONG" and given.get("split") is False
+            hint = "; --split takes a longer one" if is_splittable else ""
             raise InvalidRequest(
-                in_flags(error.message, flags), reason=error.reason, field_violations=error.field_violations
+                in_flags(error.message, flags) + hint, reason=error.reason, field_violations=error.field_violations
             ) from error
 
     return run

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -218,7 +218,13 @@ def flat(verb: Callable[..., None]) -> Callable[..., None]:
             continue
         types = _hints_with_headings(group)
         parameters += (
-            Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=types[each.name])
+            Parameter(
+                each.name,
+                Parameter.KEYWORD_ONLY,
+                # An option without one is required.
+                default=Parameter.empty if each.default is MISSING else each.default,
+                annotation=types[each.name],
+            )
             for each in fields(group)
         )
 

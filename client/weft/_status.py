@@ -126,6 +126,8 @@ def _hint(text: str) -> str:
     """What may be behind words of gRPC."""
     if text == "Deadline Exceeded":
         return " (no answer came within the timeout)"
+    if "Expected SETTINGS frame" in text:
+        return " (no gRPC is spoken there: a server's port of gRPC is its --port, by default 7070)"
     if text.endswith("Socket closed"):
         return " (does the server want TLS, or a certificate?)"
     return ""

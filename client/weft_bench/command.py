@@ -28,6 +28,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging) -> None:
     """Put a load on a running server and measure it.
 
+    For example: weft bench --model en-es --concurrency 16
+
     Prints latencies, rates, and where the time was spent.
 
     The exit code is 1 if a request failed. A request that the server refused because it was overloaded has not failed.

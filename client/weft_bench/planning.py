@@ -89,6 +89,8 @@ def plan(
 ) -> None:
     """Measure a bundle on this machine, and say what a load needs: replicas, slots and memory, and what bounds it.
 
+    For example: weft plan models/en-es/1 --rate 50
+
     It serves the bundle with the settings of the environment, and asks it by more and more callers at once.
     A replica is a server on a machine like this one. The generator runs here too, and takes its share of it.
     """

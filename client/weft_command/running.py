@@ -73,12 +73,14 @@ def _wrong_usage(error: Any) -> str:
     message = message.replace("Value error, ", "").replace("Input should be", "it must be")
     if "extra argument" in message and hasattr(error.ctx.command, "of_extra_arguments"):
         return str(error.ctx.command.of_extra_arguments)
-    return f"{message}. Try --help." if isinstance(error, UsageError) else message
+    # It may end with a question.
+    end = "" if message.endswith("?") else "."
+    return f"{message}{end} Try --help." if isinstance(error, UsageError) else message
 
 
 def _told(error: Exception) -> tuple[str, int]:
     """Return what is said of an error, and the exit code."""
-    from weft.exceptions import Error, InvalidRequest, Unavailable  # noqa: PLC0415 - late, as above
+    from weft.exceptions import DeadlineExceeded, Error, InvalidRequest, Unavailable  # noqa: PLC0415 - late, as above
 
     if isinstance(error, InvalidRequest):
         return error.message, 2
@@ -87,6 +89,8 @@ def _told(error: Exception) -> tuple[str, int]:
     hint = "" if error.retry_after is None else f" (try again in {error.retry_after:g} s)"
     if error.reason == "TOKEN_MISSING":
         hint = ". --token-file FILE sends one, or WEFT_TOKEN."
+    if isinstance(error, DeadlineExceeded) and not error.reason:
+        hint = ". --timeout SECONDS waits longer."
     if isinstance(error, Unavailable) and not error.reason:  # no server said it
         hint = ". Is a server there? `weft serve` starts one; --target names another."
     return error.message + hint, 1

@@ -71,12 +71,17 @@ def _pictures(name):
 
 
 def _linked(name, text):
-    """Return a page whose links lead to pages alone: a file of the source is named by its path, as it has no page."""
+    """Return a page whose links lead to pages alone: a file of the source is named by its path, as it has no page.
+
+    A picture leads to itself, as on GitHub: on a telephone it is opened to be read.
+    """
 
     def shown(link):
         mark, words, target, part = link.groups(default="")
         path = _from_root(name, target)
-        if mark or path is None or path.suffix == ".md":
+        if mark and path:
+            return f"[{link.group()}]({target})"
+        if path is None or path.suffix == ".md":
             return link.group()
         if (ROOT / path / "README.md").is_file():
             return f"[{words}]({target.rstrip('/')}/README.md{part})"

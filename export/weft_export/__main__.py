@@ -51,6 +51,8 @@ def export(
 ) -> None:
     """Export a checkpoint of Weft, a Hugging Face directory or a GGUF file to a bundle, and prove it.
 
+    For example: weft export my-gpt models/my-gpt/1
+
     Torch and ONNX Runtime answer the same requests. If they disagree, nothing is written.
     """
     with plain_errors("export"), shown("export", line_seconds=math.inf if quiet else 0) as say:

@@ -25,6 +25,8 @@ def train(
 ) -> None:
     """Train a demo checkpoint, or an adapter of one, by its recipe.
 
+    For example: weft train en-es
+
     Then print what the recipe measured on held-out data.
     """
     with plain_errors("train"), shown("train", line_seconds=15) as say:

@@ -22,6 +22,7 @@ from weft_server.auth.credentials import Credentials
 from weft_server.bundle.repository import scan_repository
 from weft_server.calls.access_log import AccessLog
 from weft_server.calls.call_gate import CallGate
+from weft_server.calls.recent_refusals import RecentRefusals
 from weft_server.config import ConfigError
 from weft_server.console.console_routes import console_routes
 from weft_server.errors import Draining
@@ -107,10 +108,12 @@ class App:
             config.max_connections,
         )
         self.access_log = AccessLog(config.access_log)
+        self._refusals = RecentRefusals()
         self._tracing = open_tracing(os.environ)
         spans = _call_spans(self._tracing)
         early_admission = EarlyAdmission(self.models, config.tenant_key)
-        self.gate = CallGate(self.metrics, early_admission, self.traffic, self.access_log, spans)
+        told = (self.traffic, self.access_log, self._refusals, spans)
+        self.gate = CallGate(self.metrics, early_admission, *told)
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
         self.traffic.places.watching = lambda: self.health.watchers
         self.metrics.traffic = lambda: self.traffic.figures() | {"health_watches": self.health.num_watches}
@@ -129,7 +132,7 @@ class App:
         )
         self.api = self._api_server() if config.api_port is not None else None
         # Nobody waits for its calls.
-        self.admin_gate = CallGate(self.metrics, EarlyAdmission(self.models), self.traffic, self.access_log, spans)
+        self.admin_gate = CallGate(self.metrics, EarlyAdmission(self.models), *told)
         self.admin = self._admin_server() if config.admin else None
         self._draining = asyncio.Event()
         # Why the server ends by itself. The exit code is 1 then.
@@ -359,7 +362,8 @@ class App:
         calls = (*connect_routes(services, most), *openai_routes(self.models, most, config.max_queued_requests))
         routes = with_docs(calls, refuse_path)
         if config.console:
-            routes += tuple(console_routes(refuse_path, lambda: self.grpc.port, self._metrics_for, changes=changes))
+            refusals = self._refusals.rows if changes else None
+            routes += tuple(console_routes(refuse_path, lambda: self.grpc.port, self._metrics_for, refusals))
         answers = behaviours(self.models, config, self.lifecycle)
         return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_path)
 

@@ -46,8 +46,12 @@ class AdapterNotFound(RequestError):
 class ServiceNotFound(RequestError):
     """A health check names a service that there is not."""
 
+    _THERE_ARE = "there are live, accepting, model/NAME, those of the contracts, and '' for the whole server"
+
     def __init__(self, service: str) -> None:
-        super().__init__("SERVICE_NOT_FOUND", f"there is no service {service[:128]!r}", field="service")
+        super().__init__(
+            "SERVICE_NOT_FOUND", f"there is no service {service[:64]!r}: {self._THERE_ARE}", field="service"
+        )
 
 
 class MethodNotFound(RequestError):

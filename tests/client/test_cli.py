@@ -506,18 +506,23 @@ def test_help_is_whole(weft_command, monkeypatch, command, columns):
 
 def test_help_has_sections(weft_command):
     """Arguments come first, under their own heading. What has no group stands under Options."""
-    sections = weft_command("translate", "--help")[1].split("\n\n")[2:]
+    sections = weft_command("translate", "--help")[1].split("\n\n")[3:]
     assert ["Arguments", "Options"] == [section.partition(":")[0] for section in sections[:2]]
     assert ["text", "<str>"] == sections[0].split()[1:3]
     assert "--help " in sections[1]
 
 
-def test_the_list_of_commands_is_whole(weft_command, monkeypatch):
+@pytest.mark.parametrize("columns", ["80", "50"])
+@pytest.mark.parametrize("words", [[], ["models"]])
+def test_the_list_of_commands_is_whole(weft_command, monkeypatch, columns, words):
     """Of each the whole first sentence."""
-    monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = weft_command("--help")
-    assert "..." not in out.partition("Commands:")[2]
-    assert max(map(len, out.splitlines())) <= 80
+    monkeypatch.setenv("COLUMNS", columns)
+    listed = weft_command(*words, "--help")[1].partition("Commands:")[2]
+    commands = typer.main.get_command(cli.app).commands
+    for each in (commands["models"].commands if words else commands).values():
+        assert " ".join(each.help.split("\n\n")[0].split()) in " ".join(listed.split())
+    assert "..." not in listed
+    assert max(map(len, listed.splitlines())) <= int(columns)
 
 
 FLAGS = {

@@ -1,11 +1,10 @@
-// Drives a page of Chromium for a test: `page.mjs CHROMIUM`. Each line of JSON on stdin is a step, and has a line of JSON as its answer.
+// Drives a page of Chromium for a test: `page.mjs CHROMIUM FLAG ...`. Each line of JSON on stdin is a step, and has a line of JSON as its answer.
 import { createInterface } from "node:readline";
 import { createRequire } from "node:module";
 import puppeteer from "puppeteer-core";
 
 const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
-const sound = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", "--autoplay-policy=no-user-gesture-required"];
-const browser = await puppeteer.launch({ executablePath: process.argv[2], args: ["--no-sandbox", ...sound] });
+const browser = await puppeteer.launch({ executablePath: process.argv[2], args: ["--no-sandbox", "--autoplay-policy=no-user-gesture-required", ...process.argv.slice(3)] });
 let page = null, errors = [], origins = new Set(), answers = new Map();
 
 const steps = {

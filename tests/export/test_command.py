@@ -85,7 +85,7 @@ def test_without_a_terminal_training_says_a_line_now_and_then(monkeypatch, capsy
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_stopped_export_leaves_nothing(name, tmp_path):
     """A signal in the middle of an export ends it with the shell's code for it, and the repository is as it was."""
-    checkpoint, repository = save_tiny("tiny-translate", tmp_path / "checkpoint"), tmp_path / "models"
+    checkpoint, repository = save_tiny("tiny-rnn", tmp_path / "checkpoint"), tmp_path / "models"
     repository.mkdir()
     command = [*WEFT, "export", str(checkpoint), str(repository / "en-es" / "1")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:

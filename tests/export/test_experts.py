@@ -15,7 +15,7 @@ from weft_export.layers.quantized_linear import QuantisedLinear
 from weft_export.layers.style import Style
 from weft_proto.bundle_rules import SESSION_ENTRIES
 
-EXPERTS, CHOSEN, WIDTH, INSIDE = 6, 2, 32, 64
+EXPERTS, CHOSEN, WIDTH, INSIDE = 4, 2, 32, 64
 STYLE = {"rms_norm": True, "activation": "silu", "gated": True, "bias": False}
 
 

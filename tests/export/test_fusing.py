@@ -14,18 +14,18 @@ from weft_proto.v1 import bundle_pb2
 ROLE = bundle_pb2.GRAPH_ROLE_DECODER
 
 
-def operators(name, precision, folder):
-    """How often each operator stands in a decoder's graph."""
-    (graph,) = (graph for graph in graphs_of(CHECKPOINTS[name](), precision) if graph.role == ROLE)
-    write_graph(graph, folder)
-    return Counter(node.op_type for node in onnx.load(folder / graph.file_name, load_external_data=False).graph.node)
+def operators(path):
+    """How often each operator stands in a graph."""
+    return Counter(node.op_type for node in onnx.load(path, load_external_data=False).graph.node)
 
 
-def test_each_sum_before_a_norm_is_one_operator_on_a_device(tmp_path):
+def test_each_sum_before_a_norm_is_one_operator_on_a_device(tmp_path, tiny_bundle):
     """At fp16 all sums of Llama's layers but the last, which is cut before its norm. Gate and up are one product."""
-    exact = operators("tiny-generate", bundle_pb2.PRECISION_FP32, tmp_path)
-    half = operators("tiny-generate", bundle_pb2.PRECISION_FP16, tmp_path)
-    layers = len(CHECKPOINTS["tiny-generate"]().model.layers)
+    checkpoint = CHECKPOINTS["tiny-generate"]()
+    (graph,) = (graph for graph in graphs_of(checkpoint, bundle_pb2.PRECISION_FP16) if graph.role == ROLE)
+    write_graph(graph, tmp_path)
+    exact, half = (operators(folder / graph.file_name) for folder in (tiny_bundle("tiny-generate"), tmp_path))
+    layers = len(checkpoint.model.layers)
 
     assert 0 == exact["SkipSimplifiedLayerNormalization"] == exact["Split"]
     assert 2 * layers - 1 == half["SkipSimplifiedLayerNormalization"]

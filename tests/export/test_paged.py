@@ -32,6 +32,8 @@ from weft_proto.v1 import bundle_pb2
 
 FP32, FP16 = bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_FP16
 PAGED = [name for name in CHECKPOINTS if getattr(sample(name).model, "unpaged", "") is None]
+# One with all that a decoder may have, and one of another family.
+DAILY, NIGHTLY = {"tiny-decoder", "tiny-generate"}, [pytest.mark.whole]
 # Of a pack: rows that decode, and pieces of prompts, first and later ones.
 PAST, NEW = (0, 17, 3, 40, 0), (9, 1, 5, 1, 1)
 
@@ -81,8 +83,11 @@ class Paged:
         return ids, caches, [(past, own[past:]) for past, own in zip(PAST, ids, strict=True)]
 
 
-# Making one takes seconds, so each test of one is slow.
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in PAGED])
+# Making one takes seconds, so each test of one is slow, and `make test` has two.
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.slow, *NIGHTLY * (name not in DAILY)]) for name in PAGED],
+)
 def paged(request, tmp_path_factory):
     """A paged graph of each family that can be."""
     return Paged(request.param, tmp_path_factory.mktemp(request.param))

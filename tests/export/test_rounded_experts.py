@@ -19,10 +19,19 @@ UNASKED = "1 of 3 experts read no token of what rounding was measured on: what i
 INT8, INT4, NF4 = bundle_pb2.PRECISION_INT8, bundle_pb2.PRECISION_INT4, bundle_pb2.PRECISION_NF4
 
 
+def with_an_unasked_expert():
+    """A mixture of three, whose first expert is never the best: of two opposite scores, one is above 0."""
+    checkpoint = tiny_mixture(3)
+    router = checkpoint.model.layers[0].feed_forward.router
+    with torch.no_grad():
+        router[0], router[2] = 0, -router[1]
+    return checkpoint
+
+
 @pytest.mark.parametrize(("precision", "kind"), [(INT8, QuantisedLinear), (INT4, BlockLinear), (NF4, Nf4Linear)])
 def test_experts_that_nobody_asked_are_rounded(precision, kind):
     """Nothing says that rounding them costs anything, so they are rounded as most are."""
-    model = quantized(tiny_mixture(), precision).model
+    model = quantized(with_an_unasked_expert(), precision).model
     mixture = model.layers[0].feed_forward
     read = [0] * len(mixture.experts)
     for number, expert in enumerate(mixture.experts):
@@ -35,15 +44,6 @@ def test_experts_that_nobody_asked_are_rounded(precision, kind):
     assert 1 == min(read)
     unasked = mixture.experts[read.index(1)]
     assert [kind] * 3 == [type(getattr(unasked, name)) for name in ("gate", "inner", "outer")]
-
-
-def with_an_unasked_expert():
-    """A mixture of three, whose first expert is never the best: of two opposite scores, one is above 0."""
-    checkpoint = tiny_mixture(3)
-    router = checkpoint.model.layers[0].feed_forward.router
-    with torch.no_grad():
-        router[0], router[2] = 0, -router[1]
-    return checkpoint
 
 
 def test_how_many_experts_nobody_asked_is_said():

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from few import draws
 from normalizers import NORMALIZERS
 from weft_export.checkpoints.spans import spans_of
 from weft_proto.v1 import classification_pb2
@@ -63,7 +64,7 @@ def test_spans_are_those_of_a_server(make, tmp_path):
 
 
 @pytest.mark.parametrize("kind", NORMALIZERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(text=st.text("aeoz \u0301\u0323\u1112\u1161ㄱㅏﬁ👩\u200d\x01`.", min_size=1), seed=st.integers(0, 1 << 40))
 def test_spans_of_composed_characters_are_those_of_a_server(tmp_path_factory, kind, text, seed):
     """Whatever a normaliser makes of the text, exporter and server cut the same spans out of it."""

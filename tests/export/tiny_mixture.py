@@ -1,4 +1,4 @@
-"""A tiny random generator whose layers are mixtures of many experts, of which a request asks few."""
+"""A tiny random generator whose layer is a mixture of experts."""
 
 from dataclasses import replace
 
@@ -8,11 +8,8 @@ from tiny_parts import randomised
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.decoder_only import DecoderOnly
 
-# More experts than a request has tokens.
-EXPERTS, CHOSEN = 72, 1
 
-
-def tiny_mixture(experts: int = EXPERTS, chosen: int = CHOSEN) -> Checkpoint:
+def tiny_mixture(experts: int, chosen: int = 1) -> Checkpoint:
     """Return the tiny decoder with one layer, of experts."""
     checkpoint = tiny_decoder()
     assert isinstance(checkpoint.model, DecoderOnly)

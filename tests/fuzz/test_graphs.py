@@ -21,7 +21,7 @@ GRAPHS = [
     ("tiny-text", "classifier.onnx"),
     ("tiny-generate", "decoder.onnx"),
     ("tiny-translate", "encoder.onnx"),
-    ("tiny-rnn-gru", "decoder.onnx"),
+    ("tiny-rnn", "decoder.onnx"),
 ]
 
 

@@ -29,7 +29,7 @@ NAMES = (
     "tiny-extract",
     "tiny-masks",
     "tiny-image",
-    "tiny-rnn-gru",
+    "tiny-rnn",
 )
 
 

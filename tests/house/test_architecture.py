@@ -2,11 +2,14 @@
 
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 import rooms_picture
+from layered_picture import HEIGHT, WIDTH, LayeredPicture
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/architecture.md").read_text()
@@ -49,8 +52,32 @@ def test_each_room_s_table_has_its_files():
 
 
 def test_the_picture_is_the_code():
-    """The page has the rooms, their lines and imports as they are: `make picture` draws them again."""
-    assert rooms_picture.page() == PAGE
+    """It has the rooms, their lines and imports as they are: `make picture` draws them again."""
+    assert rooms_picture.picture() == rooms_picture.PICTURE.read_text()
+
+
+def test_a_picture_has_each_box_and_arrow_once():
+    """An arrow begins below the one box and ends above the other. No box meets another, or an arrow that passes."""
+    arrows = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("a", "d"), ("e", "d"), ("d", "f"), ("a", "f")]
+    made = LayeredPicture([(name, f"{name}!") for name in "abcdefg"], arrows)
+    root = ET.fromstring(made.svg("letters"))
+    boxes = [{key: float(each.get(key)) for key in ("x", "y")} for each in root.findall("{*}rect")[1:]]
+    texts = [each.text for each in root.findall("{*}text")]
+    places = dict(zip(texts[::2], boxes, strict=True))
+    ways = [[float(each) for each in re.findall(r"-?[\d.]+", path.get("d"))] for path in root.findall("{*}path")]
+
+    assert [f"{name}!" for name in "abcdefg"] == texts[1::2]
+    for (above, below), (x, y, *_, to_x, to_y) in zip(arrows, ways, strict=True):
+        one, other = places[above], places[below]
+        assert (one["x"] + WIDTH / 2, one["y"] + HEIGHT) == pytest.approx((x, y), abs=0.1)
+        assert (other["x"] + WIDTH / 2, other["y"] - 2) == pytest.approx((to_x, to_y), abs=0.1)
+        assert y < to_y
+    passed = [path.get("d").count("V") for path in root.findall("{*}path")]
+    assert [0, 0, 0, 0, 1, 1, 0, 2] == passed
+    for line in made.lines:
+        sides = [(made.places[each], WIDTH if each[1] == 0 else 0) for each in line]
+        for (x, width), (next_x, next_width) in pairwise(sides):
+            assert next_x - x >= (width + next_width) / 2
 
 
 def test_every_path_is_there():

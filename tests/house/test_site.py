@@ -35,6 +35,22 @@ def test_each_page_is_there_and_asks_nobody(site):
     assert [] == [name for name, text in pages.items() if asked.search(text)]
 
 
+def test_a_picture_opens_by_a_click(site):
+    """On a telephone it is too small to be read."""
+    page = (site / "docs/architecture/index.html").read_text()
+
+    assert re.search(r"<a href=../images/rooms.svg><img [^>]*src=../images/rooms.svg", page.replace('"', ""))
+    assert (site / "docs/images/rooms.svg").is_file()
+
+
+def test_no_page_leaves_a_picture_to_a_script():
+    """The site has none that draws: it would show the source. A picture is a file, which GitHub shows too."""
+    tracked = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True)
+    drawn = re.compile(r"^```(?:mermaid|dot|plantuml|d2|geojson|topojson|stl|math)", re.MULTILINE)
+
+    assert [] == [name for name in tracked.stdout.split() if drawn.search((ROOT / name).read_text())]
+
+
 def test_the_code_writes_the_reference_and_the_search_finds_it(site):
     """Each command, call and message."""
     index = json.loads((site / "search/search_index.json").read_text())

@@ -157,7 +157,7 @@ def test_rows_that_nobody_watches_get_full_steps_though_runs_could_be_mixed(tiny
     assert [] == watched.mixed_runs
 
 
-@pytest.mark.parametrize("name", ["tiny-gpt", "tiny-window", "tiny-generate-int8"])
+@pytest.mark.parametrize("name", ["tiny-gpt", "tiny-decoder", "tiny-generate-int8"])
 def test_mixed_runs_do_not_show_in_answers(name, tiny_bundle):
     """Tokens and log-probabilities are those of separate runs, bit for bit, whoever begins and ends in between."""
     directory = tiny_bundle(name)

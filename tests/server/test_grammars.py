@@ -12,6 +12,7 @@ import pytest
 from tokenizers import decoders
 
 import tokenizer_kinds
+from few import counts
 from json_texts import fits
 from weft_proto.v1 import common_pb2
 from weft_server.errors import CannotConstrain, InvalidRequest
@@ -90,12 +91,13 @@ def write(constraint, end, rng, most=60):
 
 @pytest.mark.parametrize("make", [tokenizer_kinds.byte_level, tokenizer_kinds.words, tokenizer_kinds.letters])
 @pytest.mark.parametrize("kind", CONSTRAINTS)
-def test_every_answer_that_ends_is_what_was_asked_for(opened, make, kind):
+@pytest.mark.parametrize("num_walks", counts(100, 300))
+def test_every_answer_that_ends_is_what_was_asked_for(opened, make, kind, num_walks):
     """The decoded text of random walks that end parses, and all of a choice's texts come up."""
     model, tokenizer, end = opened(make())
     asked, parses = CONSTRAINTS[kind]
     constraint, rng, seen = model.build(asked), random.Random(kind), set()
-    for _ in range(300):
+    for _ in range(num_walks):
         ids, ended = write(constraint, end, rng)
         if ended:
             text = tokenizer.decode(ids)

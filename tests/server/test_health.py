@@ -145,6 +145,7 @@ def test_of_a_long_name_a_little_is_said():
                 await _check(stub, "x" * 4000)
             assert error.value.code() is grpc.StatusCode.NOT_FOUND
             assert len(error.value.details()) < 200
+            assert "there are live, accepting, model/NAME, " in error.value.details()
 
     asyncio.run(scenario())
 

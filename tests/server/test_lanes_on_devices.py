@@ -143,7 +143,7 @@ def test_lengths_share_a_run_of_a_device():
 
 def test_one_question_beside_streams_is_read_in_a_step(tiny_repository):
     """Each question is a run of its own: a second one would make the streams wait longer."""
-    bundle = load_bundle(tiny_repository / "tiny-answer" / "1")
+    bundle = load_bundle(tiny_repository / "tiny-git" / "1")
     text, image = bundle.manifest.text, bundle.manifest.image
     encoder, decoder = (
         Session(bundle.path(bundle.graph(role).path), 1, FAR)

@@ -46,7 +46,7 @@ def test_a_model_that_hears_says_how_long_and_how_much(tiny_repository):
 
 def test_a_model_that_answers_says_how_long_a_question_may_be(tiny_repository):
     """Beside the limits on a picture. It hears nothing."""
-    limits = card(tiny_repository, "tiny-answer")[0].limits
+    limits = card(tiny_repository, "tiny-git")[0].limits
     assert (60_000, 900, 24) == (limits.max_image_bytes, limits.max_image_pixels, limits.max_source_tokens)
     assert (0, 0, 0) == (limits.max_audio_bytes, limits.max_audio_s, limits.window_s)
 

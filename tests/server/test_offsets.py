@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, models, pre_tokenizers
 
+from few import draws
 from normalizers import NORMALIZERS
 from weft_proto import offsets as places_file
 from weft_proto.offsets import _CHARACTERS, Offsets, _characters
@@ -39,7 +40,7 @@ TEXT = st.lists(st.lists(CHARACTERS, min_size=1, max_size=5).map("".join), min_s
 
 
 @pytest.mark.parametrize("kind", NORMALIZERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(text=TEXT)
 def test_words_are_whole(kind, text):
     """Tokens that are words stand for the words of the text, to their last mark."""
@@ -47,7 +48,7 @@ def test_words_are_whole(kind, text):
 
 
 @pytest.mark.parametrize("kind", NORMALIZERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(text=TEXT)
 def test_no_code_point_is_lost_or_taken(kind, text):
     """Tokens that are characters stand for all code points together; what one is given, none had before."""
@@ -62,7 +63,7 @@ def test_no_code_point_is_lost_or_taken(kind, text):
 
 
 @pytest.mark.parametrize("kind", NORMALIZERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(text=st.text(max_size=30))
 def test_places_of_any_text_lie_in_it(kind, text):
     """Whatever the text: places are inside of it, in order, and white space stands only in places of its own."""
@@ -114,7 +115,7 @@ def test_the_bytes_of_a_composed_character_share_its_place():
 
 
 @pytest.mark.parametrize("kind", NORMALIZERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(text=st.text("\x01\u200b\u0301e .<", max_size=8))
 @example(text="\x01e\x01\u0301")  # without both it would be another text
 @example(text="<\x01e\x01\u0301<\x01")
@@ -184,7 +185,7 @@ def test_what_is_cut_off_is_not_looked_at(kind, unit, direction, monkeypatch):
     assert cut(9_001) <= cut(901)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(text=st.text(STARTERS + MARKS + "🇦🇧🇨\u200d\n \u0600", max_size=12))
 def test_flags_are_characters_as_unicode_has_them(text):
     """Two regional indicators are one. Whatever is around them, characters begin where the library says."""

@@ -267,5 +267,5 @@ def test_a_crowd_of_all_kinds_is_bit_identical_to_each_alone(tiny_repository):
             alone = [await ask(model, **request) for request in asked]
         assert [plain(one.completion) for one in alone] == [plain(one.completion) for one in together]
 
-    for name in ("tiny-translate", "tiny-gpt", "tiny-window"):
+    for name in ("tiny-translate", "tiny-gpt"):
         asyncio.run(run(name))

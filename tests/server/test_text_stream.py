@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from few import draws
 from tokenizer_kinds import TEXTS
 from weft_server.preprocessing.text_stream import TextStream
 
@@ -21,7 +22,7 @@ def _stream(tokenizer, ids, stop=(), chunk=1):
 IDS = st.lists(st.integers(0, 340), max_size=40)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(ids=IDS, chunk=st.integers(1, 7))
 def test_byte_level_streams_equal_whole_decoding(byte_level, ids, chunk):
     """Any byte-level tokens, broken characters and unknown ids too: deltas joined are the library's own decoding."""
@@ -31,7 +32,7 @@ def test_byte_level_streams_equal_whole_decoding(byte_level, ids, chunk):
     assert (len(ids), False) == (stream.tokens_used, stream.stopped)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(data=st.binary(max_size=24))
 def test_every_byte_sequence_decodes_as_utf8_with_replacements(byte_level, data):
     """A token for each byte: the text is the bytes as UTF-8, what is invalid replaced."""
@@ -41,7 +42,7 @@ def test_every_byte_sequence_decodes_as_utf8_with_replacements(byte_level, data)
     assert data.decode(errors="replace") == "".join(_stream(tokenizer, ids)[1])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(text=TEXTS, chunk=st.integers(1, 7))
 def test_encoded_text_comes_back(byte_level, words, text, chunk):
     """Encoded text streams back as the library decodes it; byte-level gives the very text."""
@@ -51,7 +52,7 @@ def test_encoded_text_comes_back(byte_level, words, text, chunk):
     assert text == byte_level[0].decode(byte_level[0].encode(text))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(ids=st.lists(st.integers(0, 11), max_size=60), chunk=st.integers(1, 7))
 def test_spaces_that_later_tokens_swallow_are_never_given(words, word_piece, ids, chunk):
     """Decoders that rewrite spaces before the next token: deltas joined still are the library's own decoding."""
@@ -59,7 +60,7 @@ def test_spaces_that_later_tokens_swallow_are_never_given(words, word_piece, ids
         assert reference.decode(ids) == "".join(_stream(tokenizer, ids, chunk=chunk)[1])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(ids=st.lists(st.integers(0, 267), max_size=40), chunk=st.integers(2, 7))
 def test_chunks_change_nothing(words, ids, chunk):
     """Any tokens, in any chunks, with any broken bytes: the text is the same as one token at a time."""
@@ -67,7 +68,7 @@ def test_chunks_change_nothing(words, ids, chunk):
     assert _stream(tokenizer, ids)[0].text == _stream(tokenizer, ids, chunk=chunk)[0].text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(ids=st.lists(st.integers(0, 267), max_size=70))
 def test_a_whole_answer_is_what_its_stream_gives(byte_level, words, word_piece, ids):
     """Decoded by windows or by tokens, broken bytes, special tokens and swallowed spaces included: the same text."""
@@ -79,7 +80,7 @@ def test_a_whole_answer_is_what_its_stream_gives(byte_level, words, word_piece, 
 STOPS = st.lists(st.text("ab ñ😀\n", min_size=1, max_size=4), min_size=1, max_size=4).map(tuple)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=draws(500), deadline=None)
 @given(text=st.text("ab ñ😀\n", max_size=30), stop=STOPS, chunk=st.integers(1, 7))
 def test_the_text_ends_before_the_first_stop_string(byte_level, text, stop, chunk):
     """Deltas joined are the text up to the token that completes a stop string, cut before the earliest one in it."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from tokenizers import models, pre_tokenizers, processors
 
 import tokenizer_kinds
+from few import counts
 from hostile_tokenizers import split as cut_at
 from hostile_tokenizers import tokenizer as tokenizer_file
 from tokenizer_kinds import TEXTS
@@ -122,11 +123,12 @@ def framing(pair):
     return processors.TemplateProcessing(single="[0] $A [1]", pair=pair, special_tokens=special)
 
 
+@pytest.mark.parametrize("longest", counts(12, 20))
 @pytest.mark.parametrize("direction", ["right", "left"])
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("kind", UNITS)
-def test_two_texts_are_cut_as_the_library_cuts_them(kind, frame, direction, tmp_path):
-    """The longer one first. All pairs of 0 to 20 tokens, for odd and even room."""
+def test_two_texts_are_cut_as_the_library_cuts_them(kind, frame, direction, longest, tmp_path):
+    """The longer one first. All pairs of 0 to `longest` tokens, for odd and even room."""
     reference = getattr(tokenizer_kinds, kind)()
     if frame is None:
         reference.post_processor = None
@@ -134,9 +136,9 @@ def test_two_texts_are_cut_as_the_library_cuts_them(kind, frame, direction, tmp_
         reference.post_processor = framing(frame)
     reference.save(str(tmp_path / "tokenizer.json"))
     units, joint = UNITS[kind]
-    texts = [joint.join(units[index % len(units)] for index in range(length)) for length in range(21)]
-    assert [*range(21)] == [len(reference.encode(text, add_special_tokens=False).ids) for text in texts]
-    for most in (6, 11, 12, 30):
+    texts = [joint.join(units[index % len(units)] for index in range(length)) for length in range(longest + 1)]
+    assert [*range(longest + 1)] == [len(reference.encode(text, add_special_tokens=False).ids) for text in texts]
+    for most in (6, 11, 12, longest * 3 // 2):
         reference.enable_truncation(most, direction=direction)
         tokenizer = Tokenizer(tmp_path / "tokenizer.json", SourceTruncation(most, direction))
         for pair in ((text, other) for text in texts for other in reversed(texts)):

@@ -89,6 +89,8 @@ def classify(
 ) -> None:
     """Find the label of a picture or of a text.
 
+    For example: weft classify --text "Open a connection."
+
     If labels do not exclude each other, all are printed whose score is not below --threshold, one a line. Of a
     regression, its values are printed.
     """

@@ -50,6 +50,8 @@ def embed(
 ) -> None:
     """Turn texts or pictures into vectors.
 
+    For example: weft embed "a red cross" "a blue box"
+
     They are near each other where the inputs mean alike. Each is a line of numbers.
     """
     asked: EmbedOptions = {**request.options(), "dimensions": dimensions, "prompt_name": prompt_name}

@@ -58,6 +58,8 @@ def extract(
 ) -> None:
     """Find the answer to a question in a text.
 
+    For example: weft extract "Ana is ill." "Who is ill?"
+
     Each answer is one line. With --scores it begins with its score, start and end, with tabs between them. Start and
     end count the characters of the text (Unicode code points). A line of --file has a text and a question, with a tab
     between them.

@@ -34,6 +34,8 @@ def fill_mask(
 ) -> None:
     """Say which words fit in the places of masks.
 
+    For example: weft fill-mask "Rome is the [MASK]."
+
     A mask is a token that the model knows, such as [MASK]: `weft models --json` says its `mask_token`.
 
     Each filling is one line, best first, and an empty line is between masks. With --scores a line begins with score,

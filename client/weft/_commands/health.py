@@ -21,6 +21,8 @@ def health(
 ) -> None:
     """Say whether the server serves.
 
+    For example: weft health --wait
+
     The exit code is 1 if it does not.
     """
     with server.client() as client, show.patience("waiting for the server"):

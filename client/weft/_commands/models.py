@@ -50,6 +50,8 @@ Share = Annotated[
 def models(ctx: typer.Context, *, server: PatientServer, as_json: AsJson = False) -> None:
     """List the server's models, or change them.
 
+    For example: weft models --json
+
     A change needs a server with --admin. Its admin port is another one: give --target behind the subcommand.
     """
     if ctx.invoked_subcommand is not None:
@@ -78,6 +80,8 @@ def load(
 ) -> None:
     """Load a version of the server's repository.
 
+    For example: weft models load en-es 2
+
     It answers when the command ends. If it is refused, nothing has changed.
     """
     with server.client() as client, show.patience("loading"):
@@ -88,6 +92,8 @@ def load(
 def unload(name: Name, version: Version, *, server: AdminServer) -> None:
     """Take a version away.
 
+    For example: weft models unload en-es 1
+
     The requests that it has are finished. Its memory is free when the command ends.
     """
     with server.client() as client, show.patience("unloading"):
@@ -97,6 +103,8 @@ def unload(name: Name, version: Version, *, server: AdminServer) -> None:
 
 def swap(name: Name, version: MaybeVersion = None, *, server: AdminServer, as_json: AsJson = False) -> None:
     """Load a version, and unload all others.
+
+    For example: weft models swap en-es 2
 
     It takes over when it is ready, and no request is lost. If it is refused, nothing has changed.
     """
@@ -122,6 +130,8 @@ def label(
     server: AdminServer,
 ) -> None:
     """Put a label on a version, or take it away.
+
+    For example: weft models label en-es canary 2
 
     Requests that name no version go to the stable one, and the canary's share of them to the canary.
     """

@@ -58,6 +58,8 @@ def score(
 ) -> None:
     """Say how probable a model finds an answer.
 
+    For example: weft score "bread" "pan" --model en-es
+
     The line is the sum of its tokens' log-probabilities. A line of --file has a source and a target, with a tab between
     them.
     """

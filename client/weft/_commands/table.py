@@ -21,4 +21,7 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
 )
 # They take texts, which a shell splits at their spaces.
 TAKE_TEXTS = frozenset({translate, answer, tag, extract, fill_mask, generate, score, tokenize})
-ABOUT = "Translate, caption, answer, transcribe, classify, tag, extract, fill masks, generate, embed and score."
+ABOUT = """Translate, caption, answer, transcribe, classify, tag, extract, fill masks, generate, embed and score.
+
+For example: weft translate "we are eating bread"
+"""

@@ -30,6 +30,8 @@ def tag(
 ) -> None:
     """Find the spans of a text that the model labels.
 
+    For example: weft tag "Ana lives in Lisbon."
+
     Each span is one line: its label, start, end and text, with tabs between them. Start and end count the characters
     of the text (Unicode code points).
     """

@@ -27,6 +27,8 @@ def tokenize(
 ) -> None:
     """Cut a text into a model's tokens.
 
+    For example: weft tokenize en-es "we eat bread"
+
     Each is one line: its id, start, end and text, with tabs between them. Start and end count the characters of the
     text (Unicode code points). They are equal for a token that stands for none of it.
     """
@@ -54,7 +56,10 @@ def detokenize(
     as_json: AsJson = False,
     server: PatientServer,
 ) -> None:
-    """Print the text that tokens of a model stand for."""
+    """Print the text that tokens of a model stand for.
+
+    For example: weft detokenize en-es 7 12 3
+    """
     with server.client() as client, show.patience("joining"):
         answer = client.detokenize(
             token_ids, model=model, model_version=model_version, version_label=version_label, side=side

@@ -46,7 +46,10 @@ def translate(
     files: Files,
     request: TextRequest,
 ) -> None:
-    """Translate a text."""
+    """Translate a text.
+
+    For example: weft translate "we are eating bread"
+    """
     asked = {**request.options(), "source_language": source_language, "target_language": target_language}
     asked |= {"split_sentences": split, "cache_salt": cache_salt}
     if files.is_asked({"a text": text}):
@@ -56,7 +59,10 @@ def translate(
 
 
 def caption(picture: PicturePath = None, *, files: Files, request: TextRequest) -> None:
-    """Describe a picture."""
+    """Describe a picture.
+
+    For example: weft caption scene.png
+    """
     asked = request.options()
     if files.is_asked({"a picture": picture}):
         _write_lines(files, request, "caption", asked)
@@ -74,6 +80,8 @@ def answer(
     request: TextRequest,
 ) -> None:
     """Answer a question about a picture.
+
+    For example: weft answer scene.png "what is red?"
 
     A line of --file has the path of a picture and a question, with a tab between them.
     """
@@ -98,7 +106,10 @@ def transcribe(
     files: Files,
     request: TextRequest,
 ) -> None:
-    """Write down what is said in a recording."""
+    """Write down what is said in a recording.
+
+    For example: weft transcribe spoken.wav
+    """
     said = {"to_english": to_english, "timestamps": timestamps}
     # What is not said is as the model's checkpoint has it.
     asked = {
@@ -144,7 +155,10 @@ def generate(
     files: Files,
     request: TextRequest,
 ) -> None:
-    """Continue a text, or answer a message."""
+    """Continue a text, or answer a message.
+
+    For example: weft generate "Return a list of"
+    """
     asked: dict[str, Any] = {**request.options(), "return_prompt_scores": prompt_scores, "cache_salt": cache_salt}
     if system is not None and chat is None:
         raise InvalidRequest("--system needs --chat")

@@ -39,6 +39,8 @@ def export_adapter(
 ) -> None:
     """Export a LoRA adapter to a place beside its base, and prove it.
 
+    For example: weft export-adapter lora models/gpt/1 --checkpoint gpt
+
     Torch answers with the adapter added to its weights, and ONNX Runtime with the adapter beside them.
     If they disagree, nothing is written.
     """

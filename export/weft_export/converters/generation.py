@@ -12,6 +12,12 @@ from weft_export.errors import CheckpointError
 from weft_proto.v1 import common_pb2
 
 GENERATION_FILE = "generation_config.json"
+# Ids that config.json says too, others, and lengths.
+_IDS = ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id")
+_MORE_IDS = ("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens")
+_LENGTHS = ("max_new_tokens", "min_new_tokens", "max_length", "min_length")
+# More ids, or phrases, than any file has.
+_MOST = 100_000
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,8 @@ def read_generation(
     """
     path = directory / GENERATION_FILE
     given = read_object(path) if path.exists() else config
+    _check_types(path.name if path.exists() else "config.json", given)
+    _check_ids("config.json", config, _IDS)
     known = GENERATION_KEYS if path.exists() else given.keys()
     generation = _read({**given, **fixed}, config, reads_source=reads_source, has_bias=has_bias)
     left = [_told(name, value) for name, value in given.items() if _is_left(name, value, known, fixed)]
@@ -79,6 +87,7 @@ def fixed_generation(directory: Path, fixed: dict[str, Any]) -> Generation:
         CheckpointError: a field is of another type.
     """
     said = read_object_if_there(directory / GENERATION_FILE)
+    _check_types(GENERATION_FILE, said)
     asked = {name: value for name, value in said.items() if name in GENERATION_KEYS}
 
     def read(without: str | None) -> Generation:
@@ -139,13 +148,29 @@ def _read(given: dict[str, Any], config: dict[str, Any], *, reads_source: bool, 
     )
 
 
+def _check_types(place: str, given: dict[str, Any]) -> None:
+    """Raise CheckpointError for a key of a file that has another type than its name says."""
+    _check_ids(place, given, (*_IDS, *_MORE_IDS))
+    for name in _LENGTHS:
+        if given.get(name) not in (None, -1) and not _is_id(given[name]):
+            raise CheckpointError(f"{place}: {name} is {given[name]!r:.60}: it must be a number of tokens")
+    phrases = given.get("bad_words_ids") or []
+    if not isinstance(phrases, list) or len(phrases) > _MOST:
+        raise CheckpointError(f"{place}: bad_words_ids is {phrases!r:.60}: it must be a list of lists of token ids")
+
+
+def _check_ids(place: str, given: dict[str, Any], names: tuple[str, ...]) -> None:
+    for name in names:
+        ids = _listed(given.get(name))
+        # -1 is how some say that there is none.
+        if len(ids) > _MOST or not all(_is_id(each) or each == -1 for each in ids):
+            raise CheckpointError(f"{place}: {name} is {given[name]!r:.60}: it must be token ids")
+
+
 def _banned(given: dict[str, Any], ends: tuple[int, ...]) -> tuple[int, ...]:
     """Return the tokens that are never written, in order."""
     banned = set(_ids(given, "suppress_tokens"))
-    phrases = given.get("bad_words_ids") or []
-    if not isinstance(phrases, list) or len(phrases) > 100_000:
-        raise CheckpointError(f"bad_words_ids is {phrases!r:.60}: it must be a list of lists of token ids")
-    for phrase in phrases:
+    for phrase in given.get("bad_words_ids") or []:
         if phrase in [[end] for end in ends]:
             continue  # transformers does not forbid an end either
         if isinstance(phrase, list) and len(phrase) == 1 and _is_id(phrase[0]):
@@ -159,14 +184,13 @@ def _one(given: dict[str, Any], name: str, default: int | None = None) -> int | 
 
 
 def _ids(given: dict[str, Any], name: str) -> tuple[int, ...]:
-    value = given.get(name)
+    return tuple(each for each in _listed(given.get(name)) if each != -1)
+
+
+def _listed(value: Any) -> list[Any]:
     if value is None:
-        return ()
-    ids = value if isinstance(value, list) else [value]
-    # -1 is how some say that there is none.
-    if len(ids) > 100_000 or not all(_is_id(each) or each == -1 for each in ids):
-        raise CheckpointError(f"{name} is {value!r:.60}: it must be token ids")
-    return tuple(each for each in ids if each != -1)
+        return []
+    return value if isinstance(value, list) else [value]
 
 
 def _is_id(value: object) -> bool:

@@ -38,8 +38,10 @@ def up(
 ) -> None:
     """Export a checkpoint if that was not done yet, and serve it.
 
+    For example: weft up my-gpt --port 7100
+
     The options of weft export that say what a bundle has are taken here too. All others are those of weft serve.
-    They follow the checkpoint. For example: weft up my-gpt --port 7100
+    They follow the checkpoint.
     """
     with plain_errors("up", extra="export"):
         options = ExportOptions(**flags)

@@ -134,6 +134,8 @@ def wrap(
 ) -> None:
     """Make a bundle of an ONNX file that others made, and prove it.
 
+    For example: weft wrap pets.onnx models/pets/1
+
     The model classifies pictures or texts, tags tokens, or makes vectors. It is refused if a row's bits go with its
     batch.
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from weft_server.auth.tokens import Tokens
     from weft_server.models.request_context import RequestContext
 
+# By HTTP: the last refusals of all callers.
+REFUSALS_PATH = "/console/refusals.json"
 _SCHEME = "bearer "
 # What any certificate may do that an authority of ours has signed, where no file says more.
 _SIGNED = frozenset({Role.CALL, Role.METRICS})
@@ -95,8 +97,9 @@ class Authorization:
 
 
 def role_of(method: str) -> Role:
-    """Return the role that a method needs, by its full name."""
-    return Role.ADMIN if method.startswith(f"/{ADMIN_SERVICE}/") else Role.CALL
+    """Return the role that a method needs, by its full name. By HTTP a path is one."""
+    is_admin = method.startswith(f"/{ADMIN_SERVICE}/") or method == REFUSALS_PATH
+    return Role.ADMIN if is_admin else Role.CALL
 
 
 def _of_token(tokens: Tokens, given: Sequence[str | bytes]) -> Identity:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft_server.admission.early_admission import EarlyAdmission
     from weft_server.calls.access_log import AccessLog
     from weft_server.calls.call_spans import CallSpans
+    from weft_server.calls.recent_refusals import RecentRefusals
     from weft_server.models.request_context import RequestContext
     from weft_server.telemetry.metrics import Metrics
     from weft_server.transport.status import Status
@@ -46,6 +47,7 @@ class CallGate:
         early_admission: EarlyAdmission,
         traffic: Traffic,
         access_log: AccessLog,
+        recent_refusals: RecentRefusals,
         call_spans: CallSpans | None = None,
     ) -> None:
         """`call_spans` makes a span of each request. None: nobody traces."""
@@ -56,6 +58,7 @@ class CallGate:
         self._metrics = metrics
         self._early_admission = early_admission
         self._access_log = access_log
+        self._recent_refusals = recent_refusals
         self._call_spans = call_spans
         self._changed = asyncio.Event()
         self._last_call = 0.0
@@ -150,7 +153,8 @@ class CallGate:
         return with_request_id(status, call)
 
     def _tell(self, call: RequestContext, code: str, reason: str) -> None:
-        """Log a request's end, and trace it."""
+        """Log a request's end, and trace it. Keep it, if it was refused."""
+        self._recent_refusals.note(call, code, reason)
         span = self._call_spans.record(call, code, reason) if self._call_spans else None
         if span:
             self._metrics.exemplify(call.metrics, _latencies(call), span)

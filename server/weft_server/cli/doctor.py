@@ -21,6 +21,8 @@ _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object inste
 def doctor(ctx: typer.Context, folder: str | None, *, as_json: bool, **flags: Any) -> None:
     """Look at this machine, and at what `weft serve` would do with the same settings. Say how to mend what is wrong.
 
+    For example: weft doctor models --api-port 8000
+
     The exit code is 1 if something keeps a server from serving, and 0 otherwise.
     """
     _end([*look_at_packages(), *look_at_machine(), *_look_at_settings(ctx, folder, flags)], as_json=as_json)

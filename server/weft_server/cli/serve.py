@@ -46,6 +46,8 @@ _CHECK_BEFORE = typer.Option(
 def serve(ctx: typer.Context, folder: str | None, *, check: bool, check_before: int | None, **flags: Any) -> None:
     """Serve a model repository over gRPC until SIGTERM or Ctrl-C.
 
+    For example: weft serve models --api-port 8000
+
     Each setting is a flag and an environment variable. The flag wins.
     """
     try:

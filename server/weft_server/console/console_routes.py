@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING, DecodingField
 from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import HttpResponse, Route
+from weft_server.auth.authorization import REFUSALS_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from weft_server.api.caller import Caller
     from weft_server.api.http_messages import Handler, HttpRequest, Response
     from weft_server.api.refusal import Refusal
+    from weft_server.calls.recent_refusals import Kind, Refusals
 
     # (status, media type, body) of the page of metrics, by the values of `authorization` and the caller's certificate.
     MetricsOf = Callable[[Sequence[str], Mapping[str, Any] | None], tuple[int, str, bytes]]
@@ -75,13 +77,13 @@ def console_routes(
     refuse: Callable[[HttpRequest, Refusal], Response],
     grpc_port: Callable[[], int],
     metrics: MetricsOf,
-    *,
-    changes: bool = False,
+    refusals: Callable[[], list[tuple[Kind, Refusals]]] | None = None,
 ) -> Iterator[Route]:
     """Yield the routes. `refuse` refuses them.
 
-    `grpc_port` gives the port that the page's examples in Python call. `metrics` judges who may have them: it may be
-    another than who may call. `changes` says whether this port answers the calls that change models.
+    `grpc_port` gives the port that the page's examples in Python call. `metrics` judges who may have them: it
+    may be another than who may call. `refusals` gives the last ones of all callers, for who changes models. It is given
+    where this port answers those calls.
     """
 
     def route(path: str, answer: Handler, *, is_open: bool) -> Route:
@@ -93,7 +95,7 @@ def console_routes(
         yield route(f"/{name}", _answer_with(_read(path)), is_open=True)
 
     async def show_facts(_request: HttpRequest, _caller: Caller) -> Response:
-        return HttpResponse(200, _facts(grpc_port(), changes=changes), headers=_HEADERS)
+        return HttpResponse(200, _facts(grpc_port(), changes=refusals is not None), headers=_HEADERS)
 
     yield route(FACTS_PATH, show_facts, is_open=False)
 
@@ -103,6 +105,14 @@ def console_routes(
         return HttpResponse(status, body, kind, _HEADERS)
 
     yield route(METRICS_PATH, show_metrics, is_open=True)
+    if refusals is None:
+        return
+
+    async def show_refusals(_request: HttpRequest, _caller: Caller) -> Response:
+        told = [{**kind._asdict(), "number": met.number, "lastS": met.last_s} for kind, met in refusals()]
+        return HttpResponse(200, json.dumps(told).encode(), headers=_HEADERS)
+
+    yield route(REFUSALS_PATH, show_refusals, is_open=False)
 
 
 def _answer_with(file: _File) -> Handler:

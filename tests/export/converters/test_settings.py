@@ -4,6 +4,7 @@ import ast
 import asyncio
 import inspect
 import json
+import re
 from collections import Counter
 from importlib import import_module
 
@@ -18,7 +19,9 @@ from seq2seq_kinds import SEQ2SEQ
 from loaded import Loaded, ask
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.converters.convert import convert
+from weft_export.converters.generation import read_generation
 from weft_export.converters.settings import GENERATION_KEYS, GenerationSettings
+from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2
@@ -52,6 +55,29 @@ EFFECTIVE = {
     **{name: lambda _, value=value: value for name, value in BEAMS.items()},
 }
 CHOICES = ["exponential_decay_length_penalty", "begin_suppress_tokens", "bad_words_ids", "sequence_bias"]
+
+# Keys of another type than theirs, and what is said behind the name of the file.
+WRONG = {
+    "eos_token_id": ("x", "it must be token ids"),
+    "pad_token_id": (True, "it must be token ids"),
+    "decoder_start_token_id": (-2, "it must be token ids"),
+    "forced_bos_token_id": (1.5, "it must be token ids"),
+    "suppress_tokens": ([1, "x"], "it must be token ids"),
+    "max_new_tokens": ([7], "it must be a number of tokens"),
+    "min_length": ("7", "it must be a number of tokens"),
+    "bad_words_ids": ({"a": 1}, "it must be a list of lists of token ids"),
+}
+
+
+@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
+@pytest.mark.parametrize("key", WRONG)
+def test_a_key_of_another_type_is_refused_with_its_file(key, file, tmp_path):
+    """Which is config.json where no other is there."""
+    value, said = WRONG[key]
+    if file == "generation_config.json":
+        (tmp_path / file).write_text(json.dumps({key: value}))
+    with pytest.raises(CheckpointError, match=rf"^{re.escape(file)}: {key} is .*: {said}$"):
+        read_generation(tmp_path, {key: value}, {}, reads_source=False, has_bias=True)
 
 
 def read(**given):

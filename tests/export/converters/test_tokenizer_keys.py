@@ -3,11 +3,14 @@
 import inspect
 import re
 
+import pytest
 import transformers
 from transformers import tokenization_utils_base, tokenization_utils_tokenizers
 
+from weft_export.converters.keys import Use, check_keys
 from weft_export.converters.text.kinds import _KINDS as CLASSES
-from weft_export.converters.text.settings import NAMES, OPTION_KEYS
+from weft_export.converters.text.settings import CONFIG, NAMES, OPTION_KEYS
+from weft_export.errors import CheckpointError
 
 READS = re.compile(r"""(?:kwargs|config)(?:\.(?:get|pop|setdefault)\(\s*|\[)["'](\w+)["']""")
 # What a caller gives, and no file: how to load, how to save, how to call, how to train.
@@ -25,6 +28,26 @@ type vocab
 """
 # Told as unknown where a file has it: it is for older files of a kind that is not read otherwise.
 UNKNOWN = "fix_mistral_regex"
+
+# Of each option that can be followed at one value only, another value. The first are refused, the last are noted.
+OTHERWISE = {
+    "split_special_tokens": True,
+    "init_inputs": ["<s>"],
+    "sp_model_kwargs": {"enable_sampling": True},
+    "errors": "strict",
+    "normalize": True,
+}
+
+
+def test_what_is_not_followed_is_refused_or_noted():
+    """By its name, and with its value."""
+    assert [name for name, row in OPTION_KEYS.items() if not isinstance(row, Use)] == list(OTHERWISE)
+    for name, value in list(OTHERWISE.items())[:3]:
+        with pytest.raises(CheckpointError, match=re.escape(f"{CONFIG}: {name} is {value!r}")):
+            check_keys(CONFIG, {name: value}, OPTION_KEYS)
+    for name, value in list(OTHERWISE.items())[3:]:
+        (note,) = check_keys(CONFIG, {name: value}, OPTION_KEYS)
+        assert note.startswith(f"{name} is {value!r}: ")
 
 
 def test_each_option_that_a_tokenizer_reads_is_in_the_table():

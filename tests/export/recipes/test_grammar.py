@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from few import counts
 from weft_recipes.grammar.clauses import TENSES, predicate, tenses_of
 from weft_recipes.grammar.corpus import count_clauses, sample
 from weft_recipes.grammar.lexicon import ADJECTIVES, NOUNS, VERBS, pluralize_es
@@ -129,10 +130,11 @@ def test_tables_are_complete():
     assert 1 == max(Counter(noun.en for noun in NOUNS).values())
 
 
-def test_one_translation_for_each_sentence():
+@pytest.mark.parametrize("num_sentences", counts(5_000, 20_000))
+def test_one_translation_for_each_sentence(num_sentences):
     """No English sentence has two translations, questions look like questions, and "a el", "de el" never occur."""
     translations = {}
-    for pair in sample(20_000, 4, held_out=False):
+    for pair in sample(num_sentences, 4, held_out=False):
         assert pair.target == translations.setdefault(pair.source, pair.target)
         assert pair.source.endswith("?") == pair.target.endswith("?") == pair.target.startswith("¿")
         assert not {("a", "el"), ("de", "el")} & set(zip(pair.es, pair.es[1:], strict=False)), pair.target
@@ -140,17 +142,19 @@ def test_one_translation_for_each_sentence():
         assert all(0 <= index < len(pair.en) for indices in pair.alignment for index in indices)
 
 
-def test_large_enough():
+@pytest.mark.parametrize("num_sentences", counts(5_000, 20_000))
+def test_large_enough(num_sentences):
     """The grammar has far more than a hundred thousand sentences, and samples rarely repeat themselves."""
-    pairs = sample(20_000, 5, held_out=False)
+    pairs = sample(num_sentences, 5, held_out=False)
 
     assert count_clauses() > 1e9
     assert len({pair.source for pair in pairs}) > 0.9 * len(pairs)
 
 
-def test_held_out_combinations_are_never_trained_on():
+@pytest.mark.parametrize("num_sentences", counts(6_000, 30_000))
+def test_held_out_combinations_are_never_trained_on(num_sentences):
     """No combination of subject, verb and object of the held-out part occurs in the training part."""
-    trained = {pair.combination for pair in sample(30_000, 6, held_out=False)}
+    trained = {pair.combination for pair in sample(num_sentences, 6, held_out=False)}
     held_out = {pair.combination for pair in sample(1_000, 7, held_out=True)}
 
     assert not trained & held_out

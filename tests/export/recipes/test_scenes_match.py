@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from few import counts
 from weft_recipes import scenes_match
 from weft_recipes.pictures.description import coloured_shapes, describe, describe_fully, true_of
 from weft_recipes.pictures.scene import Scene, Thing, sample
@@ -83,9 +84,10 @@ def test_the_loss_is_the_paper_s_where_each_picture_has_one_text():
     assert without == scenes_match.contrast(logits, own, matches)
 
 
-def test_the_checkpoint_finds_what_fits():
+@pytest.mark.parametrize("num_scenes", counts(80, 250))
+def test_the_checkpoint_finds_what_fits(num_scenes):
     """On held-out combinations the committed weights are about as good as the card says."""
-    measured = scenes_match.measure(CHECKPOINT, 250)
+    measured = scenes_match.measure(CHECKPOINT, num_scenes)
 
     assert measured["right caption among 16, zero-shot"] >= 0.9
     assert measured["right one of 35 coloured shapes alone, zero-shot"] >= 0.9

@@ -5,12 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.errors import ExportError
 from weft_recipes.catalogue import ADAPTERS, RECIPES
 from weft_recipes.shared import base
-from weft_recipes.shared.training import fit
+from weft_recipes.shared.training import fit, prepare
 
 FOLDER = Path(__file__).parents[3] / "export" / "checkpoints"
 # CI runs one.
@@ -70,3 +71,11 @@ def test_recipe_without_its_base_says_what_to_train(tmp_path, monkeypatch):
     ):
         with pytest.raises(ExportError, match=f"weft train {needed}$"):
             (RECIPES | ADAPTERS)[name](tmp_path / name, lambda *_: None)
+
+
+@pytest.mark.parametrize("which", ["one", "another"])
+def test_the_threads_of_a_recipe_end_with_its_test(which):
+    """A recipe holds torch to two threads. With them, a test that follows may take ten times as long."""
+    assert 1 == torch.get_num_threads(), which
+    prepare(0)
+    assert 2 == torch.get_num_threads()

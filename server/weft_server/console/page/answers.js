@@ -2,6 +2,7 @@
 import { attend, chip, heat, pictureColumns, soundColumns, tokenColumns } from "./attention.js";
 import { make, percent, shown } from "./dom.js";
 import { T } from "./texts.js";
+import { treeOf } from "./tree.js";
 
 const probability = (log) => Math.exp(log ?? 0);
 const seconds = (text) => Math.round(1000 * parseFloat(text ?? "0"));
@@ -58,7 +59,7 @@ function* writtenText(answer, columns) {
     if (alignment && columns) yield* withAlternatives(attention(alignment, targets, columns), shades.slice(1));
     else if (targets.length) yield part(T.answer.probabilities, hint(T.answer.shade), ...shades);
   }
-  if (completion.others) yield outputs(completion);
+  if (completion.others) yield* outputs(completion);
 }
 
 function* withAlternatives([section], more) {
@@ -83,10 +84,11 @@ function tokenShades({ tokenLogProbs = [], topTokens = [] }, chips) {
   return [make("div", { className: "chips" }, chips), ...(topTokens.length ? [box] : [])];
 }
 
-function outputs(completion) {
-  const all = [completion, ...completion.others];
-  return part(T.answer.others, make("ol", { className: "outputs" }, all.map((each) => make("li", {}, make("span", {}, each.text ?? ""),
+function* outputs(completion) {
+  const all = [completion, ...completion.others], tree = treeOf(all);
+  yield part(T.answer.others, make("ol", { className: "outputs" }, all.map((each) => make("li", {}, make("span", {}, each.text ?? ""),
     each.score !== undefined && make("small", {}, `${T.answer.score} ${each.score.toFixed(3)}`)))));
+  if (tree) yield part(T.tree.title, hint(T.tree.says), tree);
 }
 
 // [name, value] pairs. Of what is no probability, the longest bar is the largest.

@@ -37,7 +37,7 @@ export function attend(alignment, targets, columns, says) {
   columns.show(null);
 }
 
-function on(element, enter, leave) {
+export function on(element, enter, leave) {
   for (const [kind, does] of [["pointerenter", enter], ["focus", enter], ["pointerleave", leave], ["blur", leave]]) element.addEventListener(kind, does);
 }
 

@@ -8,12 +8,12 @@ export const token = {
   set: (value) => value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY),
 };
 
-// What a server says no with. `status` is 0 where nobody answered.
+// What a server says no with. `status` is 0 where nobody answered. `asked` is the method, or the path.
 export class Refused extends Error {
-  constructor(status, { code = "", message = "", details = [] } = {}) {
+  constructor(status, { code = "", message = "", details = [] } = {}, asked = "") {
     super(message);
     const debug = (type) => details.find((each) => each.type === `google.rpc.${type}`)?.debug ?? {};
-    Object.assign(this, { status, code, reason: debug("ErrorInfo").reason ?? "" });
+    Object.assign(this, { status, code, asked, reason: debug("ErrorInfo").reason ?? "" });
     // A stream's request is in another message.
     this.field = (debug("BadRequest").fieldViolations?.[0]?.field ?? "").replace(/^request\./, "");
   }
@@ -38,7 +38,7 @@ export async function* stream(method, message, signal) {
   for await (const [flags, text] of envelopes(got.body.getReader())) {
     const said = JSON.parse(text);
     if (!(flags & 2)) { yield said; continue; }
-    if (said.error) throw new Refused(200, said.error);
+    if (said.error) throw new Refused(200, said.error, method.replace(/.*\//, ""));
     return;
   }
   throw new Refused(0);
@@ -53,7 +53,7 @@ async function sent(url, about) {
   const text = await got.text();
   let said = { message: `HTTP ${got.status} ${text.replace(/<[^>]*>/g, " ").trim().slice(0, 300)}`.trim() };
   try { said = JSON.parse(text); } catch { /* a proxy's page */ }
-  throw new Refused(got.status, said.error ?? said);
+  throw new Refused(got.status, said.error ?? said, url.replace(/.*\//, ""));
 }
 
 // How long the page waits for what is told at once.

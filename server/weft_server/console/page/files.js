@@ -19,22 +19,32 @@ function fileControl(name, accept, ways, convert) {
   const input = make("input", { type: "file", accept, "aria-label": T.fields[name] ?? name });
   const says = make("p", { className: "quiet", role: "status" });
   const control = { element: box, blob: null, name: "", input, preview };
-  control.set = async (blob, title) => {
-    says.textContent = "";
+  control.tell = (text) => { says.textContent = text; };
+  // Whoever asks at once waits for it. Of two files the one that was given last is taken.
+  control.set = (blob, title) => control.taken = take(blob, title);
+  let last = null;
+  async function take(blob, title) {
+    const mine = last = Symbol(title);
+    control.tell("");
     try {
       const made = TAKEN.test(blob.type) ? [blob, title] : await convert(blob, title);
-      if (control.isClosed) return;
-      [control.blob, control.name] = made;
+      const seconds = await control.secondsOf?.(made[0]);
+      if (control.isClosed || mine !== last) return;
+      [control.blob, control.name, control.seconds] = [...made, seconds];
       control.shows?.();
-    } catch { [control.blob, says.textContent] = [null, T.files.unreadable]; }
-  };
+    } catch {
+      if (mine !== last) return;
+      control.blob = null;
+      control.tell(T.files.unreadable);
+    }
+  }
   // It is no longer shown.
   control.close = () => {
     control.isClosed = true;
     control.endRecording?.();
     URL.revokeObjectURL(control.url);
   };
-  control.value = async () => (await control.drawn, control.blob) ? { data: await base64(control.blob) } : undefined;
+  control.value = async () => (await control.taken, control.blob) ? { data: await base64(control.blob) } : undefined;
   input.addEventListener("change", () => input.files[0] && control.set(input.files[0], input.files[0].name));
   box.addEventListener("dragover", (event) => { event.preventDefault(); box.classList.add("over"); });
   box.addEventListener("dragleave", () => box.classList.remove("over"));
@@ -70,8 +80,7 @@ function pad(control) {
   const canvas = make("canvas", { width: PAD, height: PAD, className: "pad", "aria-label": T.files.pad, role: "img" });
   const pen = canvas.getContext("2d");
   let color = COLORS[0], isDown = false;
-  // Whoever asks at once waits until the picture is made.
-  const keep = () => { control.drawn = new Promise((done) => canvas.toBlob((blob) => {
+  const keep = () => { control.taken = new Promise((done) => canvas.toBlob((blob) => {
     if (control.isClosed) { done(); return; }
     URL.revokeObjectURL(control.url);
     [control.blob, control.name, control.url] = [blob, "drawing.png", URL.createObjectURL(blob)];
@@ -107,6 +116,8 @@ function pad(control) {
 export function soundControl(name) {
   const control = fileControl(name, "audio/*", (made) => [make("div", { className: "row" }, made.input, microphone(made))], async (blob, title) =>
     [wav(await samplesOf(blob)), title.replace(/\.\w+$/, "") + ".wav"]);
+  // What this browser cannot read, the server may.
+  control.secondsOf = (blob) => samplesOf(blob).then(({ samples, rate }) => samples.length / rate, () => 0);
   control.shows = () => {
     URL.revokeObjectURL(control.url);
     control.url = URL.createObjectURL(control.blob);
@@ -115,13 +126,17 @@ export function soundControl(name) {
   return control;
 }
 
+// Why there is none, by the name of what the browser throws. Of a page that is not secure it has no `mediaDevices`.
+const WHY_NOT = { NotAllowedError: T.files.refused, TypeError: T.files.notSecure };
+
 function microphone(control) {
   let recorder = null;
   control.endRecording = () => recorder?.stop();
   const button = make("button", { type: "button", onclick: async () => {
     if (recorder) { recorder.stop(); return; }
     let heard;
-    try { heard = await navigator.mediaDevices.getUserMedia({ audio: true }); } catch { button.textContent = T.files.noMicrophone; return; }
+    control.tell("");
+    try { heard = await navigator.mediaDevices.getUserMedia({ audio: true }); } catch (error) { control.tell(WHY_NOT[error.name] ?? T.files.noMicrophone); return; }
     if (control.isClosed) { for (const track of heard.getTracks()) track.stop(); return; }
     const pieces = [];
     recorder = new MediaRecorder(heard);

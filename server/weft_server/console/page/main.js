@@ -2,6 +2,7 @@
 import { Refused, get, patience, token, unary, urlOf } from "./calls.js";
 import { make, newId } from "./dom.js";
 import { playground } from "./playground.js";
+import { noteRefusal } from "./refusals.js";
 import { statePage } from "./state.js";
 import { T } from "./texts.js";
 
@@ -59,6 +60,7 @@ function drawList(current) {
 // Of each call that failed: whoever is not known is asked for a token.
 function heard(error) {
   if (!(error instanceof Refused)) return;
+  if (error.status) noteRefusal(error);
   if (error.status === 401) askToken(token.get());
   if (error.status === 0) { warn(error); poll(); }
 }

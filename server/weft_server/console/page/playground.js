@@ -59,9 +59,9 @@ function runner(at) {
     answer.setAttribute("aria-busy", "true");
     try {
       message = await messageOf(model, controls, isAgain);
-      settings.fill(message);
       // A form that is filled anew while the answer comes changes nothing of it.
-      const files = controls.flatMap((each) => each.names?.() ?? (each.blob ? [each.name] : [])), blob = controls.find((each) => each.blob)?.blob;
+      const files = controls.flatMap((each) => each.names?.() ?? (each.blob ? [each.name] : [])), { blob, seconds } = controls.find((each) => each.blob) ?? {};
+      settings.fill(message, seconds);
       free();
       const said = await asked(verb, message, mine.signal, answer);
       fill(answer, factsOf(said, performance.now() - began), ...shownAnswer(verb, said, blob && { blob, urlOf }, message),

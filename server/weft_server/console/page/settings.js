@@ -39,7 +39,8 @@ export function settingsOf(verb, model, table, again) {
   return {
     element: box,
     rows: table,
-    fill: (message) => { for (const part of parts) part.fill(message); },
+    // `seconds` is how long its recording is.
+    fill: (message, seconds = 0) => { for (const part of parts) part.fill(message, seconds); },
     controls,
     // The one that an error names, such as decoding.sampling.temperature, or decoding.stop[0].
     find: (field) => controls.find((each) => `decoding.${each.path}` === field.replace(/\[.*/, "")),
@@ -48,7 +49,7 @@ export function settingsOf(verb, model, table, again) {
 }
 
 function explainPart(model, again) {
-  const asks = make("input", { type: "checkbox", checked: true }), heads = model.attentionHeads ?? [];
+  const asks = make("input", { type: "checkbox", checked: true }), heads = model.attentionHeads ?? [], windowS = model.limits?.windowS || Infinity;
   const layer = options(make("select"), [["", model.defaultAttentionLayer === undefined ? T.settings.rollout : `${T.settings.standard} (${model.defaultAttentionLayer})`],
     ...heads.map((_, number) => [String(number), String(number)])]);
   const head = make("select");
@@ -57,9 +58,9 @@ function explainPart(model, again) {
   head.addEventListener("change", again);
   ofLayer();
   return {
-    elements: [labelled(T.settings.explain, asks, T.settings.explainHelp), labelled(T.settings.layer, layer), labelled(T.settings.head, head)],
-    fill: (message) => {
-      if (!asks.checked || message.splitSentences || (message.inputs?.length ?? 1) > 1) return;
+    elements: [labelled(T.settings.explain, asks, T.settings.explainHelp + (windowS < Infinity ? T.settings.explainWindow(windowS) : "")), labelled(T.settings.layer, layer), labelled(T.settings.head, head)],
+    fill: (message, seconds) => {
+      if (!asks.checked || seconds > windowS || message.splitSentences || (message.inputs?.length ?? 1) > 1) return;
       message.explain = { ...(layer.value && { layer: Number(layer.value) }), ...(head.value && { head: Number(head.value) }) };
     },
   };

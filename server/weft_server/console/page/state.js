@@ -2,6 +2,7 @@
 import { Refused, get, patience } from "./calls.js";
 import { changesPart } from "./changes.js";
 import { make } from "./dom.js";
+import { allRefusals, ownRefusals } from "./refusals.js";
 import { T } from "./texts.js";
 
 const POLL_MS = 2000, SAMPLES = 16;
@@ -65,7 +66,8 @@ function refusals(samples) {
 // this port changes them.
 export function statePage(models, changes, heard) {
   const pages = [], shown = make("div", {}, make("p", { className: "quiet" }, T.working));
-  const page = make("div", { className: "model" }, make("h1", {}, T.state.title), make("p", { className: "quiet" }, T.state.says), shown, changes && changesPart(models, heard));
+  const page = make("div", { className: "model" }, make("h1", {}, T.state.title), make("p", { className: "quiet" }, T.state.says), shown, ownRefusals,
+    changes && [allRefusals(heard), changesPart(models, heard)]);
   async function look() {
     try {
       pages.push({ at: performance.now(), samples: samplesOf(await (await get("console/metrics", patience())).text()) });

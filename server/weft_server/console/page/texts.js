@@ -42,7 +42,7 @@ export const T = {
   run: "Run", send: "Send", stop: "Stop", working: "Working ...", stopped: "Stopped. The slot is free.", anew: "Begin anew", you: "You", model: "Model",
   theModels: "the model's own",
   settings: {
-    title: "Settings", strategy: "How tokens are chosen", explain: "Attention", explainHelp: "What the model looked at. It costs one more pass.",
+    title: "Settings", strategy: "How tokens are chosen", explain: "Attention", explainHelp: "What the model looked at. It costs one more pass.", explainWindow: (seconds) => ` Of a recording of at most ${seconds} s: the model hears no more at once.`,
     scores: "Probabilities", scoresHelp: "Of each token, with the five most probable ones.", layer: "Layer", head: "Head", average: "average of all",
     rollout: "all together", standard: "standard", range: (words) => `${words}.`,
     strategies: { "": "as the model does", greedy: "greedy", sampling: "sampling", beams: "beam search", alternatives: "alternatives" },
@@ -52,7 +52,7 @@ export const T = {
   },
   files: {
     draw: "Draw one", pad: "A sheet to draw on", ink: "Ink", dark: "Dark sheet", light: "Light sheet", record: "Record", recording: "Recording. Click to end",
-    noMicrophone: "No microphone", unreadable: "This file cannot be read as that.",
+    refused: "The browser lets this page use no microphone.", noMicrophone: "There is no microphone.", notSecure: "A browser gives a microphone only to a page by https, or of localhost.", unreadable: "This file cannot be read as that.",
     inks: ["white", "black", "red", "blue", "green", "yellow", "orange", "purple"],
   },
   answer: {
@@ -66,6 +66,10 @@ export const T = {
     timings: { queue: "waited", prefill: "read", decode: "wrote" }, tokensIn: "tokens in", tokensOut: "out", cached: "of them cached", version: "version",
     spoken: "Language", dimensions: "numbers each",
   },
+  tree: {
+    title: "The answers as a tree", says: "Answers that begin alike share a branch. Its number: how probable it was after what stands before it. Point at the end of an answer to see its way.",
+    share: "The probability of this branch", answer: (number) => `Answer ${number}`, whole: (share) => `${share} as a whole`,
+  },
   code: { title: "The same call", curl: "as curl", python: "as Python", openai: "as openai", copy: "Copy", copied: "Copied", marked: "Selected: press Ctrl+C", none: "OpenAI's API has no such call.",
     files: (name) => `It reads ${name} from the folder where it runs.` },
   token: { title: "Who calls?", says: "This server wants a token. It stays in this tab, and is gone with it.", wrong: "The server does not know this token.", label: "Token", use: "Use it", other: "Token" },
@@ -74,6 +78,11 @@ export const T = {
     noneRefused: "Nothing.", role: "This token has not the role metrics, which the state needs.",
     columns: { model: "Model", state: "State", precision: "Precision", running: "Running", queued: "Waiting", slots: "Slots", cache: "Cache", tokens: "Tokens/s", requests: "Requests/s", first: "First token", whole: "Whole" },
     help: { slots: "held, of all", cache: "Share of its entries that hold a token", first: "Half of them came before the first time, 95 of 100 before the second", whole: "Half of them ended before the first time, 95 of 100 before the second" },
+  },
+  refusals: {
+    own: "What this page was refused", ownHelp: "In the server's words. They stay in this tab, and are gone with it.", none: "Nothing.",
+    all: "The last refusals of all callers", allHelp: "For callers with the role admin. Without words, for these may quote what a caller wrote: the manual says what each reason means.",
+    nobody: "no name", columns: { lastS: "Last", tenant: "Caller", method: "Call", model: "Model", reason: "Reason", code: "Status", number: "Times" },
   },
   changes: {
     title: "Change the models", says: "For callers with the role admin. The server forgets it when it ends.", name: "Model", version: "Version",
