@@ -9,7 +9,7 @@ from captioner_kinds import CAPTIONERS
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, EXTRACTORS, FILLERS, TAGGERS, masking
 from hf_models import VOCAB, Kind, made, token_rows
-from picture_kinds import DINOV2, PICTURES, REGISTERS, VIT_BODY
+from picture_kinds import DINOV2, PICTURES, REGISTERS, SIGLIP_ALONE, VIT_BODY
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import their_logits, with_processor
 from test_pairs import OTHER, joining
@@ -125,6 +125,15 @@ def _picture_body(kind, directory, seed):
     return Case(model, theirs, lambda each: each.model(pixels), POOLED)
 
 
+def _picture_vector(kind, directory, seed):
+    model, pixels = made_with_processor(kind, seed, directory)
+
+    def theirs(each):
+        return torch.nn.functional.normalize(each(pixel_values=pixels).pooler_output, dim=-1)
+
+    return Case(model, theirs, lambda each: each.model(pixels))
+
+
 def _seq2seq(kind, directory, seed):
     model = made(kind, seed, directory)
     source, target = (torch.tensor([row]) for row in token_rows(VOCAB, (13, 30), seed))
@@ -168,6 +177,7 @@ _MAKERS = (
     ([*EMBEDDERS, *BODIES], _embedder),
     (PICTURES, _picture),
     ([VIT_BODY, DINOV2, REGISTERS], _picture_body),
+    ([SIGLIP_ALONE], _picture_vector),
     (SEQ2SEQ, _seq2seq),
     (CAPTIONERS, _captioner),
     ([WHISPER], _whisper),
