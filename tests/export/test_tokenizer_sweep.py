@@ -281,6 +281,7 @@ FEW = [
     ("byt5", Change(CONFIG, BYTES | {"added_tokens_decoder": {"384": token("a")}}, ("added_tokens_decoder",))),
     ("byt5", Change(CONFIG, BYTES | {"additional_special_tokens": ["a"]}, ("additional_special_tokens",))),
     ("byt5", Change(CONFIG, BYTES | {"image_token": "a"}, ("image_token",))),
+    ("byt5", Change(CONFIG, BYTES | {"eos_token": "</s>", "unk_token": "<unk>"}, ("no token",))),
     ("siglip", Change(CONFIG, CANONICAL | {"sep_token": "a"}, ("sep_token",))),
     ("siglip", Change(CONFIG, CANONICAL | {"do_lower_case": None}, ("do_lower_case",))),
 ]

@@ -43,7 +43,13 @@ def of_kind(
 
 def names_of(kind: TokenizerKind, settings: TokenizerSettings) -> dict[str, Token | None]:
     """Return the special tokens of a tokenizer by their names: the class's own unless the files say otherwise."""
-    names = dict(settings.padding) | dict(kind.names) | dict(settings.named)
+    # A class whose own tokens are more than a text makes such ones of texts, too.
+    found = {
+        name: token
+        for name, token in settings.named.items()
+        if not (isinstance(token, str) and isinstance(kind.names.get(name), AddedToken))
+    }
+    names = dict(settings.padding) | dict(kind.names) | found
     mask = names.get("mask_token")
     if kind.mask_takes_space and isinstance(mask, str):
         names["mask_token"] = AddedToken(mask, lstrip=True, special=True, normalized=kind.mask_is_normalised)
