@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from weft_export.converters.clip_texts import encoder_layer, read_text_sizes, text_config, text_head, tower_names
+from weft_export.converters.clip_texts import (
+    check_pooling,
+    encoder_layer,
+    read_text_sizes,
+    text_config,
+    text_head,
+    tower_names,
+)
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.pictures import label_sizes, patches, picture_sides
@@ -38,6 +45,7 @@ def pair_sizes(hf: HfCheckpoint) -> ClipConfig:
 
 def texts_sizes(hf: HfCheckpoint) -> TextEmbedderConfig:
     """The text encoder alone, whose config is no part of another."""
+    check_pooling(hf)
     return text_config(hf, hf.fields, hf.fields.whole("projection_dim", 512))
 
 

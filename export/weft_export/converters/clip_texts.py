@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.tokenizer import encode, tokenizer_of
+from weft_export.choices import Pooling
 from weft_export.converters.converter import DEFAULT_LABEL_TEXT, HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.sources import Names, Source, both, both_rows, from_row, source_of
@@ -118,6 +119,12 @@ def text_config(hf: HfCheckpoint, fields: Fields, width: int) -> TextEmbedderCon
         pooling=LAST,
         dense=(Dense(width, bias=False),),
     )
+
+
+def check_pooling(hf: HfCheckpoint) -> None:
+    """Raise CheckpointError where an option asks for another place of a text than its last one."""
+    if hf.options.pooling not in (None, Pooling.LAST):
+        raise CheckpointError(f"a text is read at its last place here: --pooling {hf.options.pooling} is not for it")
 
 
 def tower_names(config: TextEmbedderConfig) -> Names:

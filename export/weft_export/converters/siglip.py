@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from weft_export.choices import Pooling
-from weft_export.converters.clip_texts import encoder_layer
+from weft_export.converters.clip_texts import check_pooling, encoder_layer
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.pictures import label_sizes, patches, picture_sides, squares_only
@@ -129,10 +128,7 @@ def texts_config(hf: HfCheckpoint, fields: Fields, text_fields: Mapping[str, Any
 
 def texts_sizes(hf: HfCheckpoint) -> TextEmbedderConfig:
     """The text encoder alone, whose config is no part of another."""
-    if hf.options.pooling not in (None, Pooling.LAST):
-        raise CheckpointError(
-            f"a SigLIP's text is read at its last place: --pooling {hf.options.pooling} is not for it"
-        )
+    check_pooling(hf)
     return texts_config(hf, hf.fields, {"model_type": "siglip_text_model"})
 
 

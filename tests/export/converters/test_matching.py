@@ -75,6 +75,8 @@ def test_the_text_tower_alone_embeds(tmp_path):
         expected = torch.nn.functional.normalize(theirs(text).text_embeds, dim=-1)
         assert LOGITS >= furthest(ours.model(text, torch.tensor([text.shape[1]], dtype=torch.int32)), expected)
     assert common_pb2.TASK_EMBED_TEXT == ours.task
+    with pytest.raises(CheckpointError, match="a text is read at its last place here: --pooling mean is not for it"):
+        converted(tmp_path, pooling="mean")
 
 
 def test_what_cannot_be_matched_is_named(tmp_path):
