@@ -94,7 +94,9 @@ def names_flags(verb: Callable[..., None]) -> Callable[..., None]:
         try:
             verb(*args, **given)
         except InvalidRequest as error:
-            is_splittable = error.reason == "INPUT_TOO_LONG" and given.get("split") is False
+            # The attention of sentences that are put together is not drawn.
+            is_drawn = getattr(given.get("request"), "explain", None) is not None
+            is_splittable = error.reason == "INPUT_TOO_LONG" and given.get("split") is False and not is_drawn
             hint = "; --split takes a longer one" if is_splittable else ""
             raise InvalidRequest(
                 in_flags(error.message, flags) + hint, reason=error.reason, field_violations=error.field_violations

@@ -44,6 +44,10 @@ def check_alone(options: ExportOptions, *, of_each: bool = False) -> None:
     if options.held_out is not None:
         check_regular(options.held_out)
     options.check_labels()
+    if options.golden is not None and not options.golden.strip():
+        raise ExportError("--golden is blank")
+    if options.label_text is not None and (fault := label_text_fault(options.label_text)):
+        raise ExportError(f"--label-text {fault}")
 
 
 def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = False) -> None:
@@ -67,8 +71,6 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
     asked = replace(options, precision=DEFAULT_OPTIONS.precision, held_out=None) if of_each else options
     if is_foreign(checkpoint) or is_gguf(checkpoint):
         _check_class(checkpoint, asked)
-    if options.golden is not None and not options.golden.strip():
-        raise ExportError("--golden is blank")
     if options.of_hugging_face and not (is_foreign(checkpoint) or is_gguf(checkpoint)):
         raise ExportError(
             f"{', '.join(options.of_hugging_face)}: config.json of {checkpoint} says that itself, as of a checkpoint"
@@ -79,8 +81,6 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
 def _check_class(checkpoint: Path, options: ExportOptions) -> None:
     config = config_in(checkpoint) if is_gguf(checkpoint) else read_config(checkpoint)
     check_class(config, options, embeds=options.pooling is not None or (checkpoint / MODULES).exists())
-    if options.label_text is not None and (fault := label_text_fault(options.label_text)):
-        raise ExportError(f"--label-text {fault}")
     check_length(config, options)
     what = takes_file(config)
     if options.golden is None or not what:

@@ -137,7 +137,7 @@ class ExportOptions:
     label_text: Annotated[
         str | None,
         typer.Option(
-            help="Of a whole CLIP model: the text of a label, which takes the place of {}.",
+            help="Of a whole CLIP or SigLIP model: the text of a label, which takes the place of {}.",
             show_default="This is a photo of {}.",
         ),
     ] = None

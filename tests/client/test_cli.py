@@ -256,13 +256,20 @@ def test_scores_show_what_was_likely(weft_command, picture):
     assert ["'b' 0 0.6065", "'a' 1 0.6065"] == [" ".join(line.split()) for line in error.rstrip().splitlines()][-2:]
 
 
-def test_labels_that_hold_each_by_itself_are_all_printed(weft_command, tmp_path):
-    """All of them, a line each, and none if none holds. Of a regression the values are printed, of one no name."""
+def test_labels_that_hold_each_by_itself_are_all_printed(weft_command, picture, tmp_path):
+    """All of them, a line each, and none if none holds; of labels to choose from the best one.
+
+    Of a regression the values are printed, of one no name.
+    """
     several = ("classify", "--text", "a", "--model", "flags")
     assert (0, "text\nother\n", "") == weft_command(*several)
     assert (0, "text\n", "") == weft_command(*several, "--threshold", "0.5")
     assert (0, "", "") == weft_command(*several, "--threshold", "0.9")
     assert (0, "0.7500  text\n", "") == weft_command(*several, "--threshold", "0.5", "--scores")
+    choice = ("classify", picture, "--model", "flags", "--label", "text", "--label", "other")
+    assert (0, "image\n", "") == weft_command(*choice)
+    assert (0, "0.7500  image\n0.2500  other\n", "") == weft_command(*choice, "--scores")
+    assert (0, "image\nother\n", "") == weft_command(*choice, "--threshold", "0.1")
     values = ("classify", "--text", "a", "--model", "stars")
     assert (0, "0.7500  text\n0.2500  other\n", "") == weft_command(*values)
     assert (0, "0.7500\n", "") == weft_command(*values, "--top", "1")

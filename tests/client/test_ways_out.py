@@ -46,10 +46,11 @@ def test_who_does_not_wait_long_is_told_how(weft_command):
 
 def test_a_text_that_is_too_long_to_translate_may_be_split(weft_command, server):
     """Where it was not asked for. What else is too long is not split."""
-    server.servicer.script.extend([LONG] * 3)
+    server.servicer.script.extend([LONG] * 4)
     told = "weft: text is 99 tokens long; the model takes 64"
     assert (2, "", f"{told}; --split takes a longer one\n") == weft_command("translate", "a")
     assert (2, "", f"{told}\n") == weft_command("translate", "a", "--split")
+    assert (2, "", f"{told}\n") == weft_command("translate", "a", "--explain", "a.png")
     assert (2, "", f"{told}\n") == weft_command("tag", "a")
 
 

@@ -16,7 +16,7 @@ from tiny import CHECKPOINTS, save_tiny
 from weft_export.checkpoints.directory import MAX_TABLE_NUMBERS, load_checkpoint
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import FAMILIES
-from weft_export.families.sizes import LIMITS, MAX_STAGES, PER_LAYER, RANGES
+from weft_export.families.sizes import LIMITS, MAX_STAGES, PER_LAYER, RANGES, require_sizes
 from weft_proto.bundle_rules import MAX_READ_BYTES
 
 ONE_OF_EACH = {sample(name).family: name for name in reversed(CHECKPOINTS)}
@@ -43,6 +43,14 @@ def test_every_number_of_a_family_has_a_bound(family):
 
     assert set(numbers_of(config)) <= set(LIMITS)
     assert {field.name for field in dataclasses.fields(config) if field.type is float} <= set(RANGES)
+
+
+def test_a_token_may_be_the_first_of_its_vocabulary():
+    """Any other number is at least 1."""
+    config = dataclasses.make_dataclass("Config", [(name, int, 1) for name in ("filled_with", "d_model")])
+    require_sizes(config(filled_with=0))
+    with pytest.raises(ValueError, match=r"model\.d_model must be a whole number in \[1, 65536\], not 0"):
+        require_sizes(config(d_model=0))
 
 
 def test_the_manual_states_every_bound():

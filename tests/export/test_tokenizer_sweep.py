@@ -282,6 +282,9 @@ FEW = [
     ("byt5", Change(CONFIG, BYTES | {"additional_special_tokens": ["a"]}, ("additional_special_tokens",))),
     ("byt5", Change(CONFIG, BYTES | {"image_token": "a"}, ("image_token",))),
     ("byt5", Change(CONFIG, BYTES | {"eos_token": "</s>", "unk_token": "<unk>"}, ("no token",))),
+    ("mpnet", Change(CONFIG, {"unk_token": "<unk>"}, ("unk_token",))),
+    ("mpnet", Change(CONFIG, {"cls_token": "<s>", "pad_token": "<pad>"}, ("cls_token",))),
+    ("mpnet", Change(CONFIG, {"cls_token": "[CLS]", "sep_token": "[SEP]"}, ("cls_token",))),
     ("siglip", Change(CONFIG, CANONICAL | {"sep_token": "a"}, ("sep_token",))),
     ("siglip", Change(CONFIG, CANONICAL | {"do_lower_case": None}, ("do_lower_case",))),
 ]

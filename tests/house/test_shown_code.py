@@ -20,7 +20,7 @@ from weft_server.config import ServerConfig, flag_name
 SERVE_FLAGS = {flag for name in ServerConfig.model_fields for flag in (flag_name(name), f"--no-{flag_name(name)[2:]}")}
 PROGRAMS = ("weft", "make", "curl", "helm", "kubectl", "docker", "pip", "npm")
 SDK = {"client": weft.Client, "weft": weft}
-# Pages whose code is run, and by what.
+# Pages whose code is run, each day or in `make test-all`, and by what.
 RUN_BY = {
     "README.md": "tests/e2e/test_pages.py",
     "client/README.md": "tests/e2e/test_client_page.py",

@@ -79,6 +79,11 @@ def test_an_answer_says_what_its_scores_are(tiny_repository):
             plain = await ask(model, image=picture(model), labels=LABELS[:1])
             model.manifest.scoring = common_pb2.LABEL_SCORING_SIGMOID
             answer = await ask(model, image=picture(model), labels=LABELS[:1])
+            many = [f"{word} {number}" for word in LABELS for number in range(2)]
+            every = await ask(model, image=picture(model), labels=many)
+            assert sorted(many) == sorted(each.label for each in every.labels)  # how small it may be
+            over = await ask(model, image=picture(model), labels=many, threshold=every.labels[3].score)
+            assert every.labels[:4] == over.labels
             assert (common_pb2.LABEL_SCORING_UNSPECIFIED, 1.0) == (plain.scoring, plain.labels[0].score)
             assert common_pb2.LABEL_SCORING_SIGMOID == answer.scoring
             assert answer.labels[0].score < 1

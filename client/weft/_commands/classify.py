@@ -1,5 +1,7 @@
 """`weft classify`: the label of a picture or of a text."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,24 +16,27 @@ from weft._verbs.classify import CLASSIFY, Classification, ClassifyOptions, Labe
 from weft.exceptions import InvalidRequest
 
 
-def _held(answer: Classification) -> tuple[LabelScore, ...]:
-    """Return the labels that hold: the first one, or all where labels do not exclude each other."""
-    return answer.labels[:1] if answer.scoring is LabelScoring.UNSPECIFIED else answer.labels
+def _held(answer: Classification, *, is_choice: bool) -> tuple[LabelScore, ...]:
+    """Return the labels that hold: the first one, or all where labels do not exclude each other.
+
+    is_choice: whether the request brought the labels to choose from. No threshold has been set for these.
+    """
+    return answer.labels[:1] if is_choice or answer.scoring is LabelScoring.UNSPECIFIED else answer.labels
 
 
-def _label_texts(answer: Classification) -> list[str]:
+def _label_texts(answer: Classification, *, is_choice: bool = False) -> list[str]:
     """Return what a person reads of each label that holds: its name, or the value of a regression."""
     if answer.scoring is not LabelScoring.IDENTITY:
-        return [each.label for each in _held(answer)]
+        return [each.label for each in _held(answer, is_choice=is_choice)]
     if len(answer.labels) == 1:  # its name says nothing
         return [f"{answer.labels[0].score:.4f}"]
     return [f"{each.score:.4f}  {each.label}" for each in answer.labels]
 
 
-def _label_title(answer: Classification) -> str:
+def _label_title(answer: Classification, *, is_choice: bool) -> str:
     """Return the labels that hold with their scores, as one line above a picture."""
     figure = ".4f" if answer.scoring is LabelScoring.IDENTITY else ".1%"
-    return ", ".join(f"{each.label} ({each.score:{figure}})" for each in _held(answer))
+    return ", ".join(f"{each.label} ({each.score:{figure}})" for each in _held(answer, is_choice=is_choice))
 
 
 LINES = Kind(CLASSIFY, inputs=(*TEXT, "image"), takes=ClassifyOptions, title="classifying", fields=_label_texts)
@@ -91,9 +96,10 @@ def classify(
 
     For example: weft classify --text "Open a connection."
 
-    If labels do not exclude each other, all are printed whose score is not below --threshold, one a line. Of a
-    regression, its values are printed.
+    If labels do not exclude each other, all are printed whose score is not below --threshold, one a line. Of labels to
+    choose from, the best one is. Of a regression, its values are printed.
     """
+    is_choice = bool(labels) and threshold is None
     asked: ClassifyOptions = {
         **request.options(),
         "text_pair": pair,
@@ -105,7 +111,7 @@ def classify(
     }
     if files.is_asked({"a picture": picture, "--text": text}):
         files.run(
-            LINES,
+            replace(LINES, fields=partial(_label_texts, is_choice=is_choice)),
             request,
             asked,
             as_json=request.as_json,
@@ -120,16 +126,17 @@ def classify(
     source = None if text is None else read_argument(text)
     with request.client() as client, show.patience(LINES.title):
         answer = client.classify(source, image=picture, **asked)
-    _print(answer, scores=request.scores, as_json=request.as_json)
-    show.more(answer, verbose=request.verbose)
-    request.draw(answer.alignment, title=_label_title(answer), image=picture)
-
-
-def _print(answer: Classification, *, scores: bool, as_json: bool) -> None:
-    """Print the labels that hold, a line each; with scores all that came, and of a regression its values."""
-    if as_json:
+    if request.as_json:
         show.emit_json(answer)
-        return
-    lines = [f"{each.score:.4f}  {each.label}" for each in answer.labels] if scores else _label_texts(answer)
+    else:
+        _print(answer, scores=request.scores, is_choice=is_choice)
+    show.more(answer, verbose=request.verbose)
+    request.draw(answer.alignment, title=_label_title(answer, is_choice=is_choice), image=picture)
+
+
+def _print(answer: Classification, *, scores: bool, is_choice: bool) -> None:
+    """Print the labels that hold, a line each; with scores all that came, and of a regression its values."""
+    texts = _label_texts(answer, is_choice=is_choice)
+    lines = [f"{each.score:.4f}  {each.label}" for each in answer.labels] if scores else texts
     if lines:
         show.emit("\n".join(lines))

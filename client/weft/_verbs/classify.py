@@ -20,7 +20,7 @@ class ClassifyOptions(Options, total=False):
 
     `top_k` is how many labels to return at most, by default all of them up to 5; all of them where they do not exclude
     each other. `threshold` is the least score of a label that is returned. By default it is 0.5 where several labels
-    may be true at once (`LabelScoring.SIGMOID`), and else there is none.
+    of the model may be true at once (`LabelScoring.SIGMOID`), and else there is none.
     `text_pair` is a second text to judge beside the first, for models with `Model.takes_pairs`.
     `labels` are those to choose from for a picture, for models with `Model.takes_labels`. Each is put into `label_text`
     in the place of {}, by default into the model's own.
@@ -49,7 +49,7 @@ class Classification(Brief):
     """The labels that were chosen, highest score first; `alignment` is None unless `explain` was asked for.
 
     `scoring` is what the scores are. Of several labels that are true or not each by itself, `labels` are all with a
-    score of `threshold` or more, 0.5 by default; there may be none.
+    score of `threshold` or more; there may be none. By default it is 0.5 for the model's own labels.
     """
 
     labels: tuple[LabelScore, ...]

@@ -92,6 +92,8 @@ def _head_dim(config: Mapping[str, Any]) -> int:
     match config:
         case {"head_dim": int(head_dim)}:
             return head_dim
+        case {"model_type": "gemma" | "gemma2" | "gemma3_text"}:
+            return 0  # its class has a size of its own
         case {"hidden_size": int(size), "num_attention_heads": int(heads)} if heads > 0:
             return size // heads
     return 0

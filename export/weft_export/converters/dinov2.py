@@ -25,6 +25,10 @@ def sizes(hf: HfCheckpoint) -> VitEmbedderConfig:
     channels, d_model = fields.whole("num_channels", 3), fields.whole("hidden_size", 768)
     spec = read_picture_spec(hf, channels)
     has_registers = fields.word("model_type") == REGISTERS
+    if has_registers:
+        # Of the files that Meta released. The library does so, whatever they say.
+        fields.only("interpolate_antialias", True)
+        fields.only("interpolate_offset", 0.0)
     side, across = fields.sides("patch_size", 16 if has_registers else 14)
     if side != across:
         raise fields.wrong("patch_size", "must be the same down and across")
@@ -50,7 +54,7 @@ def names(config: VitEmbedderConfig) -> Names:
     ours, theirs = "encoder.layers.{}", "encoder.layer.{}"
 
     def positions(table: Tensor) -> Tensor:
-        fitted = _fitted(table[0], *config.grid, antialias=bool(config.num_registers))
+        fitted = _fitted(table[0], *config.grid, antialias=config.num_registers is not None)
         # A register has no place.
         return torch.cat((fitted[:1], fitted.new_zeros(config.num_registers or 0, fitted.shape[1]), fitted[1:]))
 

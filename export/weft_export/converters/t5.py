@@ -10,6 +10,10 @@ from weft_export.converters.fields import ACTIVATIONS
 from weft_export.converters.sources import Names, computed, layer_names, rows, tied
 from weft_export.families.t5 import T5Config
 
+_FLATTER = (
+    "tie_word_embeddings is false: transformers 5 divides the logits of a UMT5 by the root of d_model all the same, and"
+    " so does this bundle. Greedy answers do not change by it; probabilities and draws are flatter"
+)
 _SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 
 
@@ -25,7 +29,13 @@ def sizes(hf: HfCheckpoint) -> T5Config:
     if kind not in ("", "gated") or word not in ACTIVATIONS:
         raise fields.wrong("feed_forward_proj", "is not supported")
     # Version 1.1 says that its projection is not tied, and is meant to have no scaling. mT5 never has, and UMT5 always.
-    scaled = {"mt5": False, "umt5": True}.get(model_type, fields.flag("tie_word_embeddings", default=True))
+    is_tied = fields.flag("tie_word_embeddings", default=True)
+    scaled = {"mt5": False, "umt5": True}.get(model_type, is_tied)
+    if model_type == "umt5":
+        # Of the files that Google released. No version of the library reads it.
+        fields.skip("scalable_attention")
+        if not is_tied:
+            fields.note(_FLATTER)
     fields.only("dense_act_fn", word)
     fields.only("is_gated_act", kind == "gated")
     if not is_t5:

@@ -29,6 +29,8 @@ LAYER_FIELDS = (
     "num_attention_blocks",
 )
 """Those that say how many modules are built."""
+# Ids, of which the first is 0.
+_TOKENS = ("separator_id", "filled_with")
 LIMITS = {
     **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), VOCABULARY),
     **dict.fromkeys(
@@ -65,13 +67,12 @@ LIMITS = {
     **dict.fromkeys(("num_heads", "num_kv_heads", "num_encoder_heads", "num_decoder_heads"), MAX_HEADS),
     "num_labels": MAX_LABELS,
     **dict.fromkeys(("image_height", "image_width", "patch_size", "window_size"), MAX_IMAGE_SIDE),
-    "separator_id": VOCABULARY - 1,
+    **dict.fromkeys(_TOKENS, VOCABULARY - 1),
     **dict.fromkeys(("num_experts", "num_chosen_experts"), MAX_EXPERTS),
     "channels": 3,
     "num_mels": 256,
     "num_frames": 6000,
-    "num_class_tokens": 64,
-    **dict.fromkeys(("expansion", "reduction"), 64),
+    **dict.fromkeys(("expansion", "reduction", "num_class_tokens", "num_registers"), 64),
 }
 """The most that a whole number of a config may be, by its field."""
 RANGES = {
@@ -210,8 +211,9 @@ def require_among(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _require_whole(name: str, value: object, limit: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limit:
-        raise ValueError(f"model.{name} must be a whole number in [1, {limit}], not {value!r}")
+    least = 0 if name in _TOKENS else 1
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= limit:
+        raise ValueError(f"model.{name} must be a whole number in [{least}, {limit}], not {value!r}")
 
 
 def _require_list(name: str, value: object) -> None:

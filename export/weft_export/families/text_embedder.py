@@ -116,10 +116,10 @@ class TextEmbedder(Embedder):
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
         """Return the row that is pooled, over the tokens of source[0], input_ids [1, seq]: of several, their mean."""
-        input_ids = source[0]
+        input_ids, seen = source[0], None
         if self.config.filled_with is not None:
-            input_ids, _ = self._filled(input_ids, torch.full((1,), input_ids.shape[1]))
-        flow = pick_flow(self.body.encoder.attentions(self.body.embed(input_ids)), layer, head)
+            input_ids, seen = self._filled(input_ids, torch.full((1,), input_ids.shape[1]))
+        flow = pick_flow(self.body.encoder.attentions(self.body.embed(input_ids), seen), layer, head)
         return over_source(self.read(flow)[:, : source[0].shape[1]])
 
     def _filled(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None]:

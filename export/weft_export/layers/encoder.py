@@ -110,13 +110,18 @@ class Encoder(nn.Module):
         out: Tensor = self.norm(x)
         return out
 
-    def attentions(self, x: Tensor) -> list[Tensor]:
-        """Return each layer's self-attention weights [batch, h, seq, seq] over x [batch, seq, d_model], all real."""
-        everything = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+    def attentions(self, x: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
+        """Return each layer's self-attention weights [batch, h, seq, seq] over x [batch, seq, d_model].
+
+        Of each row the first lengths [batch] positions are seen; all of them by default.
+        """
+        mask = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+        if lengths is not None:
+            mask = (torch.arange(x.shape[1]) < lengths[:, None])[:, None, None]
         weights = []
         for layer, (rotary, bias) in zip(self.layers, self._seen(x), strict=True):
-            weights.append(layer.weights(x, everything, bias, rotary))
-            x = layer(x, None, bias, None, rotary)
+            weights.append(layer.weights(x, mask, bias, rotary))
+            x = layer(x, lengths, bias, None, rotary)
         return weights
 
     def _seen(self, x: Tensor) -> list[tuple[KeyValue | None, Tensor | None]]:

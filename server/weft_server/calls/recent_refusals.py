@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from weft_server.models.request_context import RequestContext
 
-# Kinds that are kept, of all and of one tenant. So who is refused for everything hides nobody else's.
+# Kinds that are kept, of all and of one tenant. So one name that is refused for everything hides no other's.
 MAX_KINDS = 50
 MAX_OF_TENANT = 10
 
 
 class Kind(NamedTuple):
-    """Refusals that are like each other. Each field is a name of ours, or one of the tokens file or a certificate."""
+    """Refusals that are like each other.
+
+    Each field is a name of ours, or one that the tokens file, a certificate or a gateway gives.
+    """
 
     tenant: str
     method: str

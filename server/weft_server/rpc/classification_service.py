@@ -106,7 +106,10 @@ async def _matched(call: RequestContext, model: Model, request: classification_p
     if request.text_pair:
         raise InvalidRequest("text_pair", "needs text beside it")
     texts = texts_of(model, request)
-    choice = choice_of(request, request.labels)
+    choice = choice_of(request, request.labels, model.manifest.scoring)
+    if not request.HasField("threshold"):
+        # The best of a request's own labels is often under a half.
+        choice = choice._replace(threshold=-math.inf)
     with reading_of(model, request) as reading:
         found = await match(call, model, request.image, texts)
         labels = choice.of(found.probabilities)

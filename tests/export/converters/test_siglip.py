@@ -127,6 +127,17 @@ def test_the_text_tower_alone_embeds(names, tmp_path, tokenizer):
     assert common_pb2.TASK_EMBED_TEXT == ours.task
 
 
+@pytest.mark.parametrize("names", [("input_ids",), ("input_ids", "attention_mask"), ()], ids=len)
+def test_a_text_attends_to_what_it_sees(names, tmp_path, tokenizer):
+    """What it is filled up with takes no part where it is hidden, and most of it where it is seen."""
+    write_model(SIGLIP_TEXTS_ALONE, 0, tmp_path, tokenizer, names)
+    model = converted(tmp_path).model
+    ids = torch.tensor([[3, 4, 5]])
+    with torch.inference_mode():
+        masses = [model.explain(torch.tensor(layer), torch.tensor(0), ids)[1].item() for layer in range(2)]
+    assert ["attention_mask" in names] * 2 == [mass == pytest.approx(1) for mass in masses]
+
+
 def test_another_length_is_refused(tmp_path, tokenizer):
     """Texts are filled up to 64 tokens; another number is another model."""
     write_model(SIGLIP_TEXTS_ALONE, 0, tmp_path, tokenizer)

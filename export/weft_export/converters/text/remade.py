@@ -43,17 +43,19 @@ def of_kind(
 
 def names_of(kind: TokenizerKind, settings: TokenizerSettings) -> dict[str, Token | None]:
     """Return the special tokens of a tokenizer by their names: the class's own unless the files say otherwise."""
-    # A class whose own tokens are more than a text makes such ones of texts, too.
-    found = {
-        name: token
-        for name, token in settings.named.items()
-        if not (isinstance(token, str) and isinstance(kind.names.get(name), AddedToken))
-    }
+    found = {name: _like(kind.names.get(name), token) for name, token in settings.named.items()}
     names = dict(settings.padding) | dict(kind.names) | found
     mask = names.get("mask_token")
     if kind.mask_takes_space and isinstance(mask, str):
         names["mask_token"] = AddedToken(mask, lstrip=True, special=True, normalized=kind.mask_is_normalised)
     return names
+
+
+def _like(own: Token | None, token: Token | None) -> Token | None:
+    """Return a token of a file. A class whose own one takes the spaces around it makes such a one of a text, too."""
+    if not (isinstance(token, str) and isinstance(own, AddedToken) and own.rstrip):
+        return token
+    return AddedToken(token, lstrip=own.lstrip, rstrip=own.rstrip, normalized=own.normalized, special=own.special)
 
 
 def _has_model(kind: TokenizerKind, content: Mapping[str, Any] | None) -> bool:

@@ -119,6 +119,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
     if chat is not None:
         files[TEMPLATE_FILE] = chat[0]
     ids = [_id(tokens, name) for name in _WITH_ID]
+    inputs = settings.options.get("model_input_names")
     return TextSide(
         files=files,
         source_tokenizer=next(iter(tokens.contents)),
@@ -133,7 +134,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         truncation_side=_truncation_side(settings, content),
         cleans_up=_cleans_up(settings, tokens),
         has_segments=_has_segments(name, settings),
-        has_mask="attention_mask" in (settings.options.get("model_input_names") or ("attention_mask",)),
+        has_mask=inputs is None or "attention_mask" in inputs,
         chat=None if chat is None else chat[1],
         languages=tokens.languages.table,
         source_languages=tokens.languages.sources,

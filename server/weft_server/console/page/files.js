@@ -113,11 +113,19 @@ function pad(control) {
     make("button", { type: "button", onclick: () => clear("#ffffff") }, T.files.light)));
 }
 
+// How long a recording is, by its head alone. What this browser cannot read, the server may.
+const secondsOf = (blob) => new Promise((done) => {
+  const url = URL.createObjectURL(blob), audio = make("audio", { preload: "metadata" });
+  const end = () => { URL.revokeObjectURL(url); done(Number.isFinite(audio.duration) ? audio.duration : 0); };
+  audio.addEventListener("loadedmetadata", end);
+  audio.addEventListener("error", end);
+  audio.src = url;
+});
+
 export function soundControl(name) {
   const control = fileControl(name, "audio/*", (made) => [make("div", { className: "row" }, made.input, microphone(made))], async (blob, title) =>
     [wav(await samplesOf(blob)), title.replace(/\.\w+$/, "") + ".wav"]);
-  // What this browser cannot read, the server may.
-  control.secondsOf = (blob) => samplesOf(blob).then(({ samples, rate }) => samples.length / rate, () => 0);
+  control.secondsOf = secondsOf;
   control.shows = () => {
     URL.revokeObjectURL(control.url);
     control.url = URL.createObjectURL(control.blob);
