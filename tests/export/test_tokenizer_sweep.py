@@ -285,6 +285,7 @@ FEW = [
     ("mpnet", Change(CONFIG, {"unk_token": "<unk>"}, ("unk_token",))),
     ("mpnet", Change(CONFIG, {"cls_token": "<s>", "pad_token": "<pad>"}, ("cls_token",))),
     ("mpnet", Change(CONFIG, {"cls_token": "[CLS]", "sep_token": "[SEP]"}, ("cls_token",))),
+    ("albert-cased", Change(CONFIG, CANONICAL, ("tokenizer_class",))),
     ("siglip", Change(CONFIG, CANONICAL | {"sep_token": "a"}, ("sep_token",))),
     ("siglip", Change(CONFIG, CANONICAL | {"do_lower_case": None}, ("do_lower_case",))),
 ]

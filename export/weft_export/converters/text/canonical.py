@@ -29,7 +29,8 @@ def _assemble(_vocabulary: Vocabulary, settings: TokenizerSettings, _names: Name
     ids = {piece.text: index for index, piece in enumerate(model.pieces)}
     known = {ids[text]: text for text in _NAMED.values() if text in ids}
     if len(known) < len({*_NAMED.values()}):
-        raise CheckpointError(f"{path} has no {' or no '.join(dict.fromkeys(_NAMED.values()))}")
+        missing = " or no ".join(dict.fromkeys(_NAMED.values()))
+        raise CheckpointError(f"{path} has no {missing}, and a SiglipTokenizer has: see tokenizer_class")
     check_tokens(settings, _NAMED, {}, known)
     if any(token.normalized for token in settings.added.values()):
         raise settings.wrong("added_tokens_decoder has a normalized token, which is supported for no SiglipTokenizer")
