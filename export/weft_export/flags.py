@@ -46,8 +46,6 @@ def check_alone(options: ExportOptions, *, of_each: bool = False) -> None:
     options.check_labels()
     if options.golden is not None and not options.golden.strip():
         raise ExportError("--golden is blank")
-    if options.label_text is not None and (fault := label_text_fault(options.label_text)):
-        raise ExportError(f"--label-text {fault}")
 
 
 def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = False) -> None:
@@ -81,6 +79,8 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
 def _check_class(checkpoint: Path, options: ExportOptions) -> None:
     config = config_in(checkpoint) if is_gguf(checkpoint) else read_config(checkpoint)
     check_class(config, options, embeds=options.pooling is not None or (checkpoint / MODULES).exists())
+    if options.label_text is not None and (fault := label_text_fault(options.label_text)):
+        raise ExportError(f"--label-text {fault}")
     check_length(config, options)
     what = takes_file(config)
     if options.golden is None or not what:

@@ -76,7 +76,7 @@ REFUSED = {
     "wider --paged --precision fp16": "weft up: --paged is not for heads of over 256 numbers",
     "llama --adapters 2 --adapted key,words": "weft up: 'words' is no product of a layer",
     "someone/model --slots 0": "weft up: --slots (WEFT_SLOTS): input should be greater than or equal to 1",
-    "someone/model --label-text words": "weft up: --label-text ",
+    "someone/model --adapted key": "weft up: --adapted says which products take adapters: it needs --adapters",
     "clip --adapters 2": "weft up: --adapters is not for CLIPModel",
     "gptq --adapters 2": "weft up: gptq: adapters are not for weights that are quantised already",
     "whisper --precision bf16": "weft up: --precision bf16 is not for WhisperForConditionalGeneration",
