@@ -201,7 +201,7 @@ test-pages: $(READY) ## do what the manual's longest pages say, two minutes
 test-recipes: $(READY) ## run each recipe to its end, with two steps
 	@$(PYTEST) -q -m "long or slow" tests/export/recipes/test_training.py
 
-test-real: real $(REAL)/smollm2/config.json $(REAL)/others/.fetched $(REAL)/gemma-3-270m-q4_k_m.gguf $(REAL)/whisper-tiny.en/model.safetensors ## the real models against their own references, a quarter of an hour or more
+test-real: real $(REAL)/smollm2/config.json $(REAL)/others/.fetched $(REAL)/gemma-3-270m-q4_k_m.gguf $(REAL)/whisper-tiny.en/model.safetensors ## the real models against their own references, an hour
 	@$(PYTEST) -q -m "long or not long" tests/real
 
 # Clients of others, in environments of their own. Without Node and Chromium their tests are skipped, with a reason.
