@@ -9,7 +9,7 @@ import torch
 import transformers
 from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, made, made_model
 from picture_kinds import SIGLIP_TEXTS_ALONE, WHOLE_SIGLIP
-from test_zero_shot_pipeline import LABELS, PICTURES, SIDE, TEXTS, file_of, pipelines, served
+from test_zero_shot_pipeline import LABELS, PICTURES, SIDE, TEXTS, file_of, piped, served
 from tokenizer_directories import OLDER, reference, write
 
 from weft_export.checkpoints.picture import read_pixel_values
@@ -176,15 +176,8 @@ def saved(tmp_path_factory, tokenizer):
 
 @pytest.fixture(scope="module")
 def expected(saved):
-    """What the pipeline says of each picture, for each of TEXTS: label and score, best first."""
-    pipeline = pipelines.pipeline("zero-shot-image-classification", model=str(saved))
-    found = {}
-    for text in TEXTS:
-        answers = [pipeline(each, candidate_labels=LABELS, hypothesis_template=text) for each in PICTURES]
-        found[text] = [[(each["label"], pytest.approx(each["score"], abs=1e-4)) for each in one] for one in answers]
-    scores = np.array(
-        [[[score.expected for _, score in sorted(one, key=str)] for one in each] for each in found.values()]
-    )
+    """What the pipeline says: label and score."""
+    found, scores = piped(saved)
     # Otherwise nothing is proved: labels, pictures and texts differ, and probabilities are no softmax.
     assert min(np.ptp(scores, axis=axis).max() for axis in (0, 1, 2)) > 0.01
     assert np.abs(scores.sum(axis=2) - 1).min() > 0.05
