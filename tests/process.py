@@ -75,6 +75,10 @@ class ServerProcess:
         """Take an event of the log."""
         self.log.append(event)
 
+    def calls(self):
+        """The log's lines of calls so far: the last one may be written after its answer."""
+        return [event for event in self.log if event["event"] == "call"]
+
     def wait_for(self, name, timeout=PATIENCE_S):
         """The first log event of that name."""
         deadline = time.monotonic() + timeout

@@ -152,10 +152,10 @@ OWN_OF_A_LINE = {
 
 def observed(server, ask):
     """What a call answers, counts and logs."""
-    before, known = counts_of(server), len(server.log)
+    before, known = counts_of(server), len(server.calls())
     code, reason, responses = ask()
-    server.wait_until(lambda: any(event["event"] == "call" for event in server.log[known:]), what="the call's line")
-    (line,) = [event for event in server.log[known:] if event["event"] == "call"]
+    server.wait_until(lambda: known < len(server.calls()), what="the call's line")
+    (line,) = server.calls()[known:]
     _check_usage(line, responses)
     line = {key: value for key, value in line.items() if key not in OWN_OF_A_LINE}
     counts = {name: value - before.get(name, 0) for name, value in counts_of(server).items()}

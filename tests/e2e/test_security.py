@@ -218,12 +218,13 @@ def test_the_log_holds_no_text_no_picture_and_no_token(server, folder, scene):
     trust = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
     for path in (f"/{MARK}", f"/metrics?{MARK}", "/livez"):
         server.get(path, trust, Authorization=f"Bearer {WRONG}{MARK}")
+    server.wait_until(lambda: len(shown) <= len(server.calls()), what="a line of each call")
 
     assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNAUTHENTICATED", "UNIMPLEMENTED"} <= codes
     assert not codes & {"INTERNAL", "UNKNOWN"}
     assert not [text for text in shown if "Traceback" in text or ".py" in text]
     log = json.dumps(server.log)
-    assert codes <= {event["code"] for event in server.log if event["event"] == "call"}
+    assert codes <= {event["code"] for event in server.calls()}
     assert '"traced"' in log
     assert '"tenant": "caller"' in log
     assert [] == [word for word in (MARK, MARK.encode().hex(), TOKEN, WRONG, "token-of") if word in log]

@@ -119,7 +119,7 @@ def test_too_many_failures_end_the_server(repository, points):
         assert other.result().labels
         assert 1 == server.exit_code()
     # The client has tried again, and may have another reason by now.
-    reasons = [event["reason"] for event in server.log if event["event"] == "call" and event["code"] == "UNAVAILABLE"]
+    reasons = [event["reason"] for event in server.calls() if event["code"] == "UNAVAILABLE"]
     assert "MODEL_FAILED" == reasons[0]
     assert any(event["event"] == "stopped after too many failures" for event in server.log)
 

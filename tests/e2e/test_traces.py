@@ -111,8 +111,8 @@ def test_a_call_is_a_span_of_its_callers_trace(monkeypatch, repository, receiver
         assert (4, True) == tuple(
             attributes(stream)[name] for name in ("gen_ai.usage.output_tokens", "gen_ai.request.stream")
         )
-        lines = [line for line in server.log if line["event"] == "call"]
-        assert {f"{context.trace_id:032x}"} == {line["trace_id"] for line in lines}
+        server.wait_until(lambda: 2 == len(server.calls()), what="a line of each call")
+        assert {f"{context.trace_id:032x}"} == {line["trace_id"] for line in server.calls()}
         page = server.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")[1]
         shown = {
             sample.name: sample.exemplar.labels["span_id"]
@@ -203,8 +203,9 @@ def test_callers_say_what_is_sampled(monkeypatch, repository, receiver):
         with weft.Client(server.target, metadata={"traceparent": f"00-{TRACE}-{SPAN}-00"}) as client:
             client.classify("the goal", model="topics")
         receiver.wait_for("respond")
+        server.terminate()
     assert 1 == sum(span.name == "weft.v1.ClassificationService/Classify" for span in receiver.spans())
-    assert ["", TRACE, TRACE] == [line["trace_id"] for line in server.log if line["event"] == "call"]
+    assert ["", TRACE, TRACE] == [line["trace_id"] for line in server.calls()]
 
 
 @pytest.mark.parametrize("is_dead", [True, False])
