@@ -11,7 +11,8 @@ from weft_proto.v1 import common_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
 from weft_server.loading.build import build_model
-from weft_server.preprocessing.log_mel import sound_of
+from weft_server.preprocessing.log_mel import Span, sound_of
+from weft_server.preprocessing.waveform import Waveforms
 from weft_server.sequence import Decoding, Sampling, Sequence
 from weft_server.source import AskedPixels, Ids, Masked, Source
 from weft_server.telemetry.metrics import Metrics
@@ -38,6 +39,9 @@ def requests_for(manifest, count, seed):
             pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
             asks = question(text, rng) if TASKS[manifest.task].takes_question else ()
             source = AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, asks)
+        elif TASKS[manifest.task].labels_moments:
+            samples = rng.normal(0, 1, int(rng.choice([40, 1200, 1999, 2000]))).astype(np.float32)
+            source = Waveforms(manifest.audio).source(samples, Span(0, len(samples)))
         elif manifest.HasField("audio"):
             shape = (manifest.audio.num_mels, manifest.audio.num_frames)
             source = sound_of(rng.normal(0, 1, shape).astype(np.float32), manifest.audio)

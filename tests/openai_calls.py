@@ -232,6 +232,6 @@ async def serving(repository, *names, **settings):
         yield Client(
             caller,
             lambda selector: registry.find(selector, ALL_MODELS).task,
-            lambda resolved: spelling_of(vocabularies[resolved.name]),
+            lambda resolved: spelling_of(vocabularies[resolved.name]) if resolved.name in vocabularies else None,
             has_seams=lambda resolved: has_seams(vocabularies[resolved.name]),
         )

@@ -98,7 +98,7 @@ class Transcription(Completion):
     `segments` are the parts that the model heard at once; with `timestamps`, those that it tells apart itself.
     `language` is what was named or told; empty for a model that knows no languages by name. `language_probability` is
     how probable it is, where the model told it. `words` are the rows of `alignment`, and come with it: when each is
-    said is read off what it attends to.
+    said is read off what it attends to. Of a model whose `Model.times_words` is set they come with each answer.
     """
 
     segments: tuple[Segment, ...] = ()

@@ -78,7 +78,8 @@ class Model(Brief):
     default they are probabilities that sum to 1.
     `mask_token` is what a text of `fill_mask` has where tokens are asked for; empty unless the model fills masks.
     `takes_labels` is whether `classify` needs `labels`, and `label_text` what each is put into, in the place of {}.
-    `tells_timestamps` is whether `transcribe` takes `timestamps`. `default_language`, `default_to_english` and
+    `tells_timestamps` is whether `transcribe` takes `timestamps`, and `times_words` whether each of its answers has
+    `words`. `default_language`, `default_to_english` and
     `default_timestamps` are how it answers where a request does not say; without a language it tells it.
     `takes_adapters` is whether a request may name an adapter. `adapters` are those that lie beside it now.
     `prompts` are those that `prompt_name` of `embed` and `classify` may name, and `default_prompt_name` names the one
@@ -114,6 +115,7 @@ class Model(Brief):
     takes_pairs: bool = False
     label_scoring: LabelScoring = LabelScoring.UNSPECIFIED
     tells_timestamps: bool = False
+    times_words: bool = False
     default_language: str = ""
     default_to_english: bool = False
     default_timestamps: bool = False

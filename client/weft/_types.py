@@ -42,6 +42,7 @@ class Task(StrEnum):
     MATCH = "match"
     EXTRACT = "extract"
     FILL_MASK = "fill_mask"
+    TRANSCRIBE_CTC = "transcribe_ctc"
 
 
 class FinishReason(StrEnum):

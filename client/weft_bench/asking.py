@@ -75,7 +75,7 @@ def make_requests(
 
 
 def _languages(model: Model) -> dict[str, tuple[str, ...]]:
-    if model.task is Task.TRANSCRIBE:
+    if model.task in (Task.TRANSCRIBE, Task.TRANSCRIBE_CTC):
         return {"language": model.source_languages}
     return {"source_language": model.source_languages, "target_language": model.target_languages}
 

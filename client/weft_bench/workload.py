@@ -23,7 +23,7 @@ TASKS = frozenset(_VERBS)
 _ROWS = {Task(row.name): row for row in tasks.TASKS.values()}
 # Their verbs take two kinds of input, and texts are the first argument.
 PICTURES_SECOND = frozenset(task for task, row in _ROWS.items() if row.takes_image and not row.writes_text)
-WRITES_TEXT = frozenset(task for task, verb in _VERBS.items() if isinstance(verb, WritingVerb))
+WRITES_TEXT = frozenset(task for task in _VERBS if _ROWS[task].writes_text)
 
 
 def reads(task: Task) -> Kind:

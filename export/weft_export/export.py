@@ -232,6 +232,8 @@ def as_asked(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
     if options.adapters is not None:
         if TASKS[asked.task].matches:
             raise ExportError("adapters are not for models that match")
+        if TASKS[asked.task].labels_moments:
+            raise ExportError("adapters are not for models that label the moments of a recording")
         from weft_export.graphs.adapting import adapter_spec  # noqa: PLC0415 - late: for bundles that take adapters
 
         asked = replace(asked, adapters=adapter_spec(asked.model, options.adapters, options.adapted_products))

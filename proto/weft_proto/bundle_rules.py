@@ -250,6 +250,12 @@ LIMITS = {
         "max_first_timestamp": Limit(6000),
         "default_language": Limit(_TAG),
     },
+    "CtcSpec": {
+        "blank_id": Limit(MAX_LABELS - 1),
+        "word_delimiter": Limit(MAX_LABEL_CHARS),
+        "space": Limit(MAX_LABEL_CHARS),
+        "min_samples": Limit(4_800),
+    },
     "SpokenLanguage": {"tag": Limit(_TAG), "token_id": Limit(_VOCAB - 1)},
     "Golden": {
         "text": Limit(65_536),

@@ -65,6 +65,8 @@ def longest_prefix(manifest: bundle_pb2.BundleManifest) -> int:
 
 def audio_fault(spec: bundle_pb2.AudioSpec, text: bundle_pb2.TextSpec) -> str | None:
     """Say what is wrong with an AudioSpec of a model whose tokens are `text`'s, or None."""
+    if spec.HasField("ctc"):
+        return "audio.ctc is for transcribe_ctc"
     tags = [each.tag.lower() for each in spec.languages]
     ids = [*(each.token_id for each in spec.languages), *_given(spec).values()]
     longest = bool(tags) + len(_given(spec).keys() - {"translate_id"})

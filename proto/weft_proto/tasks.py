@@ -12,6 +12,7 @@ _TAGGER = bundle_pb2.GRAPH_ROLE_TAGGER
 _EMBEDDER = bundle_pb2.GRAPH_ROLE_EMBEDDER
 _IMAGE_EMBEDDER = bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER
 _MASKED_LM = bundle_pb2.GRAPH_ROLE_MASKED_LM
+_CTC = bundle_pb2.GRAPH_ROLE_CTC
 _SCORE = bundle_pb2.GRAPH_ROLE_SCORE
 
 
@@ -85,6 +86,11 @@ class Task:
         return _MASKED_LM in self.needs
 
     @property
+    def labels_moments(self) -> bool:
+        """Its answer is text that is read off a label for each moment of a recording."""
+        return _CTC in self.needs
+
+    @property
     def takes_prompt_name(self) -> bool:
         """A request may name a prompt, which stands before its text."""
         return self.may_cut and not self.labels_tokens
@@ -108,7 +114,7 @@ class Task:
     @property
     def has_labels(self) -> bool:
         """Its answer is of labels."""
-        return not (self.writes_text or self.embeds or self.fills_masks)
+        return not (self.writes_text or self.embeds or self.fills_masks or self.labels_moments)
 
     @property
     def has_text(self) -> bool:
@@ -130,6 +136,7 @@ TASKS = {
     common_pb2.TASK_TRANSCRIBE: Task(
         "transcribe", frozenset({_ENCODER, _DECODER}), may_have=frozenset({_SCORE}), takes_audio=True
     ),
+    common_pb2.TASK_TRANSCRIBE_CTC: Task("transcribe_ctc", frozenset({_CTC}), takes_audio=True),
     common_pb2.TASK_TAG: Task("tag", frozenset({_TAGGER})),
     common_pb2.TASK_EXTRACT: Task("extract", frozenset({_TAGGER}), takes_context=True),
     common_pb2.TASK_FILL_MASK: Task("fill_mask", frozenset({_MASKED_LM})),

@@ -241,6 +241,26 @@ class Sound(Whole):
         return {"input_features": np.stack([source.array for source in sources])}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Waveform(Sound):
+    """The samples of a window, float32 [samples]. Its positions are the moments that have labels.
+
+    What is normed and attended to is the whole window, so those that share a run have equally many samples.
+    """
+
+    port: ClassVar[str] = "waveform"
+
+    @property
+    def alike(self) -> Hashable:
+        """Its samples."""
+        return self.port, len(self.array)
+
+    @staticmethod
+    def feeds(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:  # noqa: ARG004 - no padding
+        """Samples float32 [inputs, samples]."""
+        return {"waveform": np.stack([source.array for source in sources])}
+
+
 def feeds_of(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:
     """Return what a graph reads of inputs that share a run, padded to `width` where their kind is padded."""
     return sources[0].feeds(sources, width, pad_id)

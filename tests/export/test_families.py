@@ -33,6 +33,8 @@ def a_source(checkpoint):
     if image is not None:
         positions = image.num_class_tokens + image.grid_rows * image.grid_columns
         return (torch.randn(BATCH, image.channels, image.height, image.width),), lengths_of(*[positions] * BATCH)
+    if TASKS[checkpoint.task].labels_moments:
+        return (torch.randn(BATCH, 900),), lengths_of(*[900] * BATCH)
     if (audio := checkpoint.audio) is not None:
         return (torch.randn(BATCH, audio.num_mels, audio.num_frames),), lengths_of(*[audio.num_positions] * BATCH)
     ids, lengths = torch.randint(4, text.source_vocab_size, (BATCH, 11)), lengths_of(4, 11, 1)
@@ -240,7 +242,7 @@ def test_logits_have_the_shape_of_the_task(name):
         # Of two towers, each of the pictures is held to each of the texts.
         source = tuple(tensor for tower in checkpoint.towers for tensor in a_source(tower)[0])
         task, config = TASKS[checkpoint.task], checkpoint.model.config
-        rows = (11,) if task.labels_tokens else (2,) if task.fills_masks else ()
+        rows = (11,) if task.labels_tokens else (2,) if task.fills_masks else (45,) if task.labels_moments else ()
         width = config.vocab_size if task.fills_masks else len(checkpoint.labels)
         if task.embeds:
             width = BATCH if task.matches else config.dimensions

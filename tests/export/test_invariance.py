@@ -77,6 +77,8 @@ def check_rows(session, manifest):
     if session.get_inputs()[0].name == "pixel_values":
         shape = (ROWS, manifest.image.channels, manifest.image.height, manifest.image.width)
         feeds = {"pixel_values": RNG.standard_normal(shape).astype(np.float32)}
+    elif TASKS[manifest.task].labels_moments:
+        feeds = {"waveform": RNG.standard_normal((ROWS, 1500)).astype(np.float32)}
     elif manifest.HasField("audio"):
         shape = (ROWS, manifest.audio.num_mels, manifest.audio.num_frames)
         feeds = {"input_features": RNG.standard_normal(shape).astype(np.float32)}

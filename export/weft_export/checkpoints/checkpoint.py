@@ -116,6 +116,8 @@ class Checkpoint:
     def read_media(self, what: str, data: bytes) -> Tensor:
         """Return the file of a picture as pixel_values [C, H, W], or of a recording as input_features [mels, frames].
 
+        For a model that labels moments, a recording is a waveform [samples].
+
         Raises:
             CheckpointError: it begins with `what`, and says what a server would not take.
         """
@@ -177,7 +179,11 @@ class Checkpoint:
         if self.metrics:
             return None
         row = TASKS[self.task]
-        return f"the task {row.name}" if row.matches else "a model whose scores are values and no probabilities"
+        return (
+            f"the task {row.name}"
+            if row.matches or row.labels_moments
+            else "a model whose scores are values and no probabilities"
+        )
 
     @property
     def _scoring(self) -> str | None:

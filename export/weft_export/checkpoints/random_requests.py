@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_proto.sound import spoken_ids
+from weft_proto.sound import spoken_ids, window_samples
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -15,6 +15,8 @@ MAX_PROMPT = 96
 """Of a prompt, and of most sources. What costs more with each token does not follow the length of the context."""
 MAX_SOURCE = 512
 """Of the longest source."""
+MAX_HEARD_S = 4
+"""Of the longest recording that is heard moment by moment, in seconds."""
 NUM_MASKS = 2
 """Of each text with masks, at any of its positions. What is masked there does not matter to what is read."""
 
@@ -64,6 +66,11 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
             RandomRequest((values,), [*_start(text, index), *asked[index]], memory_length=memory_length)
             for index, values in enumerate(pixels)
         ]
+    if checkpoint.audio is not None and checkpoint.audio.HasField("ctc"):
+        longest = min(window_samples(checkpoint.audio), MAX_HEARD_S * checkpoint.audio.sample_rate)
+        least = checkpoint.audio.ctc.min_samples
+        sizes = torch.randint(least, longest + 1, (num_requests - 2,), generator=generator).tolist()
+        return [RandomRequest((torch.randn(1, size, generator=generator),)) for size in (longest, least, *sizes)]
     if (audio := checkpoint.audio) is not None:
         window = (1, audio.num_mels, audio.num_frames)
         sounds = [torch.randn(window, generator=generator) for _ in range(num_requests)]

@@ -4,10 +4,12 @@ import io
 import wave
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from weft_export.errors import CheckpointError
+from weft_proto.ctc import VARIANCE_FLOOR, num_labels_of
 from weft_proto.sound import MAX_AUDIO_BYTES, mel_triangles, window_samples
 from weft_proto.v1 import bundle_pb2
 
@@ -15,7 +17,7 @@ _LOUDEST = 32768
 
 
 def read_recording(what: str, data: bytes, spec: bundle_pb2.AudioSpec) -> Tensor:
-    """Return the log-mel energies [num_mels, num_frames] of a recording of one window.
+    """Return the log-mel energies [num_mels, num_frames] of a recording of one window, or its samples as CtcSpec says.
 
     Raises:
         CheckpointError: it begins with `what`, and says that it is too large or too long, or no such WAV.
@@ -33,12 +35,24 @@ def read_recording(what: str, data: bytes, spec: bundle_pb2.AudioSpec) -> Tensor
     samples = torch.frombuffer(bytearray(pcm), dtype=torch.int16).float() / _LOUDEST if pcm else torch.zeros(0)
     if not 0 < len(samples) <= window_samples(spec):
         raise CheckpointError(f"{what} has {len(samples)} samples; a window has {window_samples(spec)}")
-    return log_mel(samples, spec)
+    if not spec.HasField("ctc"):
+        return log_mel(samples, spec)
+    if num_labels_of(spec, len(samples)) == 0:
+        raise CheckpointError(f"{what} has {len(samples)} samples; a label is made of {spec.ctc.min_samples}")
+    return waveform(samples, spec)
 
 
 def log_mel(samples: Tensor, spec: bundle_pb2.AudioSpec) -> Tensor:
     """Return the log-mel energies float32 [num_mels, num_frames] of samples [at most a window], as AudioSpec says."""
     return levels(mel_powers(samples, spec))
+
+
+def waveform(samples: Tensor, spec: bundle_pb2.AudioSpec) -> Tensor:
+    """Return samples float32 [num_samples] of one window as a model reads them."""
+    if not spec.ctc.normalized:
+        return samples
+    heard = samples.numpy()
+    return torch.from_numpy((heard - heard.mean()) / np.sqrt(heard.var() + VARIANCE_FLOOR))
 
 
 def mel_powers(samples: Tensor, spec: bundle_pb2.AudioSpec) -> Tensor:

@@ -17,6 +17,7 @@ from weft_proto.bundle_rules import (
 )
 from weft_proto.chat.faults import NoTemplate
 from weft_proto.chat.prompt import PromptTemplate
+from weft_proto.ctc import ctc_fault
 from weft_proto.languages import check_languages
 from weft_proto.prompts import prompts_fault
 from weft_proto.questions import picture_places, question_fault
@@ -60,6 +61,7 @@ DEMANDS = {
         metrics=("token_accuracy", "exact_match"),
         sizes=(("target_vocab_size", "target_vocab_size"), ("max_total_tokens", "max_target_tokens")),
     ),
+    common_pb2.TASK_TRANSCRIBE_CTC: Demand(metrics=()),
     common_pb2.TASK_GENERATE: Demand(
         metrics=("token_accuracy", "exact_match"),
         sizes=(
@@ -187,6 +189,9 @@ def check_audio(
     if not TASKS[task].takes_audio:
         _require(audio is None, "this family takes no 'audio'")
         return
+    if audio is not None and TASKS[task].labels_moments:
+        _check_moments(config, audio)
+        return
     if audio is None or text is None:
         raise ValueError("'audio' is missing")
     for field in ("num_mels", "num_frames", "num_positions"):
@@ -196,8 +201,21 @@ def check_audio(
     _require(fault is None, str(fault))
 
 
+def _check_moments(config: Any, audio: bundle_pb2.AudioSpec) -> None:
+    for field in ("hop_size", "num_frames"):
+        _require_equal(f"audio.{field}", getattr(audio, field), f"model.{field}", getattr(config, field))
+    _require_equal("audio.ctc.min_samples", audio.ctc.min_samples, "the model's", config.min_samples)
+    check_spec("audio", audio)
+    fault = ctc_fault(audio, config.num_labels)
+    _require(fault is None, str(fault))
+
+
 def check_labels(task: common_pb2.Task.ValueType, config: Any, labels: tuple[str, ...]) -> None:
     """Raise ValueError when labels do not fit the task and the sizes in config."""
+    if TASKS[task].labels_moments:
+        _require_equal("the number of labels", len(labels), "model.num_labels", config.num_labels)
+        check_value("labels", labels, LIMITS["BundleManifest"]["labels"])
+        return
     if not TASKS[task].has_labels:
         _require(not labels, "only a classifier has labels")
         return

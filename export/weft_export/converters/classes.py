@@ -17,15 +17,16 @@ _BODY_OF = re.compile(r"(?P<body>.*)ForMaskedLM|(?P<decoder>Llama|Mistral|Qwen2|
 _BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel|Siglip).*Model|CLIPTextModelWithProjection"
 _DECODERS = r".*ForCausalLM|GPT2LMHeadModel"
 _MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe"
+_CTC = r".*ForCTC"
 _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2(WithRegisters)?Model"
 _TAKEN_BY = {
     "precision fp16": rf"(?!{_MIXTURES}).*",
-    "precision bf16": rf"(?!Whisper|ConvNext|ResNet|{_MIXTURES}).*",
+    "precision bf16": rf"(?!Whisper|{_CTC}|ConvNext|ResNet|{_MIXTURES}).*",
     "mixed_runs": _DECODERS,
     "paged": rf"(?!Bloom)({_DECODERS})",
-    "adapters": r"(?!ConvNext|ResNet|Swin|CLIPModel|SiglipModel).*",
+    "adapters": rf"(?!{_CTC}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel).*",
     "labels": r"CLIPModel",
-    "max_tokens": rf"(?!{_OF_PICTURES}).*",
+    "max_tokens": rf"(?!{_OF_PICTURES}|{_CTC}).*",
     "max_source_tokens": r"MarianMTModel|(?!Whisper|Blip).*ForConditionalGeneration",
     "label_text": r"CLIPModel|SiglipModel",
     "pairs": r".*ForSequenceClassification",
@@ -36,7 +37,10 @@ _TAKEN_BY = {
 _LABELLED = "CLIPForImageClassification"
 """What a CLIPModel is for all other options where its labels are chosen."""
 PICTURE, _RECORDING = "a picture (PNG, JPEG or WebP)", "a recording (WAV)"
-_FILES = {r"Whisper.*": _RECORDING, rf"Blip.*|VisionEncoderDecoder.*|CLIPModel|SiglipModel|{_OF_PICTURES}": PICTURE}
+_FILES = {
+    rf"Whisper.*|{_CTC}": _RECORDING,
+    rf"Blip.*|VisionEncoderDecoder.*|CLIPModel|SiglipModel|{_OF_PICTURES}": PICTURE,
+}
 """Which classes answer to a file, and what is in it."""
 _TEXT_PLACES = "max_position_embeddings"
 _PLACES = {
@@ -108,7 +112,7 @@ def _is_unscored(name: str, config: Mapping[str, Any], options: ExportOptions) -
     """Whether answers are no answer of several: how near each label of a request is, or values."""
     if name in ("CLIPModel", "SiglipModel"):
         return options.labels is None
-    return "Classification" in name and config.get("problem_type") == "regression"
+    return name.endswith("ForCTC") or ("Classification" in name and config.get("problem_type") == "regression")
 
 
 def check_length(config: Mapping[str, Any], options: ExportOptions) -> None:

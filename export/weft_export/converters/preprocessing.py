@@ -34,8 +34,16 @@ def checkpoint_of(
     files: dict[str, bytes] = {}
     read: dict[str, Any] = {"text": None, "image": None, "audio": None}
     notes: tuple[str, ...] = ()
-    if row.takes_audio:
-        read |= _sound(hf, files)
+    labels = () if not row.has_labels else hf.options.label_names or _labels_of(config, sizes.num_labels)
+    if row.labels_moments:
+        from weft_export.converters.ctc_files import read_ctc  # noqa: PLC0415 - late: for models with such labels
+
+        audio, labels = read_ctc(hf, sizes)
+        read |= _heard(audio, files)
+    elif row.takes_audio:
+        from weft_export.converters.audio_processor import read_audio_spec  # noqa: PLC0415 - late: for models that hear
+
+        read |= _heard(read_audio_spec(hf), files)
     if row.has_text:
         from weft_export.converters.text_spec import read_texts  # noqa: PLC0415 - late: for models that have texts
 
@@ -44,7 +52,6 @@ def checkpoint_of(
     if row.takes_image:
         read |= _picture(hf, sizes.pictures if row.matches else sizes, files)
         read["golden"].labels.extend(GOLDEN_LABELS if row.matches else ())
-    labels = () if not row.has_labels else hf.options.label_names or _labels_of(config, sizes.num_labels)
     attends = bool(shell.attention_heads) and not shell.summarises
     try:
         checkpoint = Checkpoint(
@@ -75,12 +82,10 @@ def _picture(hf: HfCheckpoint, sizes: Any, files: dict[str, bytes]) -> dict[str,
     return {"image": image, "golden": bundle_pb2.Golden(image_path=GOLDEN_PICTURE)}
 
 
-def _sound(hf: HfCheckpoint, files: dict[str, bytes]) -> dict[str, Any]:
-    """Read what a model's recordings are, and make one to try among `files`."""
+def _heard(audio: bundle_pb2.AudioSpec, files: dict[str, bytes]) -> dict[str, Any]:
+    """Return what a model's recordings are, and make one to try among `files`."""
     from weft_export.checkpoints.made_media import made_sound  # noqa: PLC0415 - late: for models that hear
-    from weft_export.converters.audio_processor import read_audio_spec  # noqa: PLC0415 - same
 
-    audio = read_audio_spec(hf)
     files[GOLDEN_SOUND] = made_sound(audio)
     golden = bundle_pb2.Golden(audio_path=GOLDEN_SOUND, source_language=_first_language(audio))
     return {"audio": audio, "golden": golden}

@@ -60,6 +60,8 @@ MODULE_OF = {
     "umt5": "t5",
     "vision-encoder-decoder": "vision_encoder_decoder",
     "whisper": "whisper",
+    "wav2vec2": "wav2vec2",
+    "hubert": "wav2vec2",
     "blip": "blip",
     "vit": "vit",
     "deit": "vit",

@@ -177,6 +177,8 @@ def _stacked(sources: Sequence[Tensor]) -> dict[str, Tensor]:
         return {"input_features": torch.stack(tuple(sources))}
     if sources[0].dim() > 1:
         return {"pixel_values": torch.stack(tuple(sources))}
+    if sources[0].is_floating_point():
+        return {"waveform": torch.stack(tuple(sources))}
     lengths = [len(source) for source in sources]
     width = -(-max(lengths) // 8) * 8
     ids = torch.stack([nn.functional.pad(source, (0, width - len(source))) for source in sources])

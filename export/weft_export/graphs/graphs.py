@@ -14,6 +14,7 @@ from weft_export.families.classifier import Classifier
 from weft_export.families.writer import KV_CACHE, MEMORY, RECURRENT, State, Writer
 from weft_export.graphs.views import (
     ClassifierView,
+    CtcView,
     DecoderView,
     EmbedderView,
     EncoderView,
@@ -56,6 +57,7 @@ _STATELESS: dict[bundle_pb2.GraphRole.ValueType, tuple[str, Callable[[Classifier
     bundle_pb2.GRAPH_ROLE_CLASSIFIER: ("classifier.onnx", ClassifierView, "probabilities"),
     bundle_pb2.GRAPH_ROLE_TAGGER: ("tagger.onnx", ClassifierView, "probabilities"),
     bundle_pb2.GRAPH_ROLE_MASKED_LM: ("masked_lm.onnx", ClassifierView, "logits"),
+    bundle_pb2.GRAPH_ROLE_CTC: ("ctc.onnx", CtcView, "log_probs"),
     bundle_pb2.GRAPH_ROLE_EMBEDDER: ("embedder.onnx", EmbedderView, "embedding"),
     bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: ("image_embedder.onnx", EmbedderView, "embedding"),
 }
@@ -190,6 +192,10 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
         image = checkpoint.image
         pixels = torch.zeros(batch, image.channels, image.height, image.width)
         return (Input("pixel_values", pixels, rows),)
+    if checkpoint.audio is not None and checkpoint.audio.HasField("ctc"):
+        # Long enough for several labels.
+        waveform = torch.zeros(batch, checkpoint.audio.ctc.min_samples + _SEQ * checkpoint.audio.hop_size)
+        return (Input("waveform", waveform, {**rows, 1: "samples"}),)
     if checkpoint.audio is not None:
         features = torch.zeros(batch, checkpoint.audio.num_mels, checkpoint.audio.num_frames)
         return (Input("input_features", features, rows),)

@@ -132,6 +132,19 @@ def scores_of(logits: Tensor, scoring: str) -> Tensor:
     return logits.softmax(dim=-1)
 
 
+class CtcView(nn.Module):
+    """A recording to the log-probabilities of the labels of each moment."""
+
+    def __init__(self, model: Classifier) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *source: Tensor) -> Tensor:
+        """Return log-probabilities float32 [batch, frames, labels]."""
+        logits: Tensor = self.model(*source)
+        return logits.float().log_softmax(dim=-1)
+
+
 class EmbedderView(nn.Module):
     """A text or an image to its vector."""
 

@@ -198,6 +198,10 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     """GRAPH_ROLE_MASKED_LM: inputs as a text encoder's, and `mask_positions` int64 [batch, masks], below lengths; output `logits` float32
     [batch, masks, vocab] of the tokens at these positions. EXPLAIN has that input too, and a row for each of the positions.
     """
+    GRAPH_ROLE_CTC: _GraphRole.ValueType  # 11
+    """GRAPH_ROLE_CTC: input `waveform` float32 [batch, samples], none of which is padding; output `log_probs` float32 [batch, frames,
+    labels], where frames is as CtcSpec says.
+    """
 
 class GraphRole(_GraphRole, metaclass=_GraphRoleEnumTypeWrapper):
     """GraphRole is what a graph computes. Port names and shapes are fixed by the role; [] holds symbolic or fixed sizes.
@@ -283,6 +287,10 @@ GRAPH_ROLE_IMAGE_EMBEDDER: GraphRole.ValueType  # 9
 GRAPH_ROLE_MASKED_LM: GraphRole.ValueType  # 10
 """GRAPH_ROLE_MASKED_LM: inputs as a text encoder's, and `mask_positions` int64 [batch, masks], below lengths; output `logits` float32
 [batch, masks, vocab] of the tokens at these positions. EXPLAIN has that input too, and a row for each of the positions.
+"""
+GRAPH_ROLE_CTC: GraphRole.ValueType  # 11
+"""GRAPH_ROLE_CTC: input `waveform` float32 [batch, samples], none of which is padding; output `log_probs` float32 [batch, frames,
+labels], where frames is as CtcSpec says.
 """
 Global___GraphRole: _TypeAlias = GraphRole  # noqa: Y015
 
@@ -480,6 +488,7 @@ class BundleManifest(_message.Message):
           classify:           CLASSIFIER
           tag, extract:       TAGGER
           fill_mask:          MASKED_LM
+          transcribe_ctc:     CTC
           embed:              EMBEDDER for texts, IMAGE_EMBEDDER for pictures
           match:              EMBEDDER, IMAGE_EMBEDDER
         and EXPLAIN when the model can explain, and SCORE when it produces text and can score. That makes at most 4. EXPLAIN of a model
@@ -506,8 +515,8 @@ class BundleManifest(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """labels are the classes in index order; set when the model classifies or tags; `start` and `end` when it extracts. At most 65,536, of at most 1,024
-        characters each.
+        """labels are the classes in index order; set when the model classifies or tags; `start` and `end` when it extracts. For transcribe_ctc
+        they are what its labels say, of which some may be equal. At most 65,536, of at most 1,024 characters each.
         """
 
     @_builtins.property
@@ -1391,14 +1400,15 @@ class AudioSpec(_message.Message):
     DEFAULT_TO_ENGLISH_FIELD_NUMBER: _builtins.int
     DEFAULT_TIMESTAMPS_FIELD_NUMBER: _builtins.int
     DEFAULT_WITHOUT_TASK_FIELD_NUMBER: _builtins.int
+    CTC_FIELD_NUMBER: _builtins.int
     sample_rate: _builtins.int
     """sample_rate is in Hz, from 4,000 to 48,000."""
     num_mels: _builtins.int
-    """num_mels is how many energies a frame has, from 8 to 256."""
+    """num_mels is how many energies a frame has, from 8 to 256. 0 with ctc."""
     fft_size: _builtins.int
-    """fft_size is in samples, even, from 32 to 4,096."""
+    """fft_size is in samples, even, from 32 to 4,096. 0 with ctc."""
     hop_size: _builtins.int
-    """hop_size is the distance of frames in samples, at most fft_size and at most 4,096."""
+    """hop_size is the distance of frames in samples, at most fft_size without ctc, and at most 4,096."""
     num_frames: _builtins.int
     """num_frames is how many frames a window has, from 8 to 6,000, a multiple of num_positions."""
     num_positions: _builtins.int
@@ -1435,6 +1445,13 @@ class AudioSpec(_message.Message):
     def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpokenLanguage]:
         """languages are those that can be spoken, if a model knows several; at most 1,024."""
 
+    @_builtins.property
+    def ctc(self) -> Global___CtcSpec:
+        """ctc says how a label for each moment becomes text; set for TASK_TRANSCRIBE_CTC alone. A model reads the samples themselves then:
+        num_mels and fft_size are 0, no silence is filled in, and none of the fields from languages on is set. hop_size is the distance
+        of labels in samples, and num_positions is num_frames.
+        """
+
     def __init__(
         self,
         *,
@@ -1455,10 +1472,11 @@ class AudioSpec(_message.Message):
         default_to_english: _builtins.bool = ...,
         default_timestamps: _builtins.bool = ...,
         default_without_task: _builtins.bool = ...,
+        ctc: Global___CtcSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "first_timestamp_id", b"first_timestamp_id", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "ctc", b"ctc", "first_timestamp_id", b"first_timestamp_id", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "default_language", b"default_language", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "default_without_task", b"default_without_task", "fft_size", b"fft_size", "first_timestamp_id", b"first_timestamp_id", "hop_size", b"hop_size", "languages", b"languages", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "num_frames", b"num_frames", "num_mels", b"num_mels", "num_positions", b"num_positions", "sample_rate", b"sample_rate", "timestamp_samples", b"timestamp_samples", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "ctc", b"ctc", "default_language", b"default_language", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "default_without_task", b"default_without_task", "fft_size", b"fft_size", "first_timestamp_id", b"first_timestamp_id", "hop_size", b"hop_size", "languages", b"languages", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "num_frames", b"num_frames", "num_mels", b"num_mels", "num_positions", b"num_positions", "sample_rate", b"sample_rate", "timestamp_samples", b"timestamp_samples", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_timestamp_id: _TypeAlias = _typing.Literal["first_timestamp_id"]  # noqa: Y015
     _WhichOneofArgType__first_timestamp_id: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id"]  # noqa: Y015
@@ -1482,6 +1500,54 @@ class AudioSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__translate_id) -> _WhichOneofReturnType__translate_id | None: ...
 
 Global___AudioSpec: _TypeAlias = AudioSpec  # noqa: Y015
+
+@_typing.final
+class CtcSpec(_message.Message):
+    """CtcSpec says how a label for each moment becomes text ("Connectionist Temporal Classification", Graves et al. 2006). Of labels that
+    say the same behind each other one is left, then those that say what blank_id does go, and then word_delimiter becomes space. What
+    the rest say is joined, its ends are stripped, and it is made lower case if lower_case says so. A word is what stands between two
+    labels that say space. It begins with the first moment of its first label, and ends behind the last of its last one.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLANK_ID_FIELD_NUMBER: _builtins.int
+    WORD_DELIMITER_FIELD_NUMBER: _builtins.int
+    SPACE_FIELD_NUMBER: _builtins.int
+    LOWER_CASE_FIELD_NUMBER: _builtins.int
+    NORMALIZED_FIELD_NUMBER: _builtins.int
+    MIN_SAMPLES_FIELD_NUMBER: _builtins.int
+    blank_id: _builtins.int
+    """blank_id is the label of no sound; below the number of labels, which is at most 65,536."""
+    word_delimiter: _builtins.str
+    """word_delimiter is what the label between words says; at most 1,024 characters."""
+    space: _builtins.str
+    """space is what stands in its place in a text; at most 1,024 characters."""
+    lower_case: _builtins.bool
+    """lower_case is whether texts are made lower case. Words are not."""
+    normalized: _builtins.bool
+    """normalized is whether samples of a window are brought to a mean of 0 and a variance of 1, by the root of the variance plus 1e-7."""
+    min_samples: _builtins.int
+    """min_samples is how many samples the first label is made of; each hop_size more make another one. At least 1, and at most a tenth
+    of sample_rate.
+    """
+    def __init__(
+        self,
+        *,
+        blank_id: _builtins.int = ...,
+        word_delimiter: _builtins.str = ...,
+        space: _builtins.str = ...,
+        lower_case: _builtins.bool = ...,
+        normalized: _builtins.bool = ...,
+        min_samples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blank_id", b"blank_id", "lower_case", b"lower_case", "min_samples", b"min_samples", "normalized", b"normalized", "space", b"space", "word_delimiter", b"word_delimiter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CtcSpec: _TypeAlias = CtcSpec  # noqa: Y015
 
 @_typing.final
 class SpokenLanguage(_message.Message):
@@ -1560,8 +1626,8 @@ class Golden(_message.Message):
     @_builtins.property
     def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """scores are the answer over all labels in place of probabilities, where BundleManifest.scoring is LABEL_SCORING_IDENTITY (extract:
-        row-major [tokens, labels], of the context `text` alone). Of fill_mask they are the log-probabilities of token_ids. At most
-        65,536, each from -1,000,000 to 1,000,000; within the tolerance of probabilities, or that share of a score over 1.
+        row-major [tokens, labels], of the context `text` alone). Of fill_mask they are the log-probabilities of token_ids, and of
+        transcribe_ctc those of the likeliest label of each moment. At most 65,536, each from -1,000,000 to 1,000,000; within the tolerance of probabilities, or that share of a score over 1.
         """
 
     @_builtins.property

@@ -56,6 +56,8 @@ class _TaskEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Task.ValueType],
     """TASK_EXTRACT is a question and a context to spans of the context (ClassificationService.Extract)."""
     TASK_FILL_MASK: _Task.ValueType  # 13
     """TASK_FILL_MASK is a text with mask tokens to the tokens that fit best in their places (ClassificationService.FillMask)."""
+    TASK_TRANSCRIBE_CTC: _Task.ValueType  # 14
+    """TASK_TRANSCRIBE_CTC is speech to text that is read off a label for each moment, without a decoder (TranscriptionService)."""
 
 class Task(_Task, metaclass=_TaskEnumTypeWrapper):
     """What every request and answer of Weft shares. A comment on a field is its specification: unit, range, default, edge.
@@ -96,6 +98,8 @@ TASK_EXTRACT: Task.ValueType  # 12
 """TASK_EXTRACT is a question and a context to spans of the context (ClassificationService.Extract)."""
 TASK_FILL_MASK: Task.ValueType  # 13
 """TASK_FILL_MASK is a text with mask tokens to the tokens that fit best in their places (ClassificationService.FillMask)."""
+TASK_TRANSCRIBE_CTC: Task.ValueType  # 14
+"""TASK_TRANSCRIBE_CTC is speech to text that is read off a label for each moment, without a decoder (TranscriptionService)."""
 Global___Task: _TypeAlias = Task  # noqa: Y015
 
 class _LabelScoring:

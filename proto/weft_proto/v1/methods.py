@@ -34,7 +34,7 @@ _ROWS: dict[ModuleType, dict[str, _Tasks | None]] = {
     translation_pb2: {"Translate": (common_pb2.TASK_TRANSLATE,)},
     caption_pb2: {"Caption": (common_pb2.TASK_CAPTION,)},
     answer_pb2: {"Answer": (common_pb2.TASK_ANSWER,)},
-    transcription_pb2: {"Transcribe": (common_pb2.TASK_TRANSCRIBE,)},
+    transcription_pb2: {"Transcribe": (common_pb2.TASK_TRANSCRIBE, common_pb2.TASK_TRANSCRIBE_CTC)},
     classification_pb2: {
         "Classify": (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE, common_pb2.TASK_MATCH),
         "Tag": (common_pb2.TASK_TAG,),

@@ -45,11 +45,11 @@ class TranscribeRequest(_message.Message):
     Model.default_to_english.
     """
     return_scores: _builtins.bool
-    """return_scores asks for Completion.token_log_probs."""
+    """return_scores asks for Completion.token_log_probs. Of a label of TASK_TRANSCRIBE_CTC it is that of its likeliest moment."""
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
     num_top_tokens: _builtins.int
-    """num_top_tokens asks for Completion.top_tokens, so many for each token; [0, 20], default 0."""
+    """num_top_tokens asks for Completion.top_tokens, so many for each token; [0, 20], default 0. Not for TASK_TRANSCRIBE_CTC."""
     timestamps: _builtins.bool
     """timestamps asks the model to tell when each part is said: TranscribeResponse.segments are then its own. Only for models whose
     Model.tells_timestamps is set. Then decoding has no `stop`. Default: Model.default_timestamps.
@@ -65,7 +65,7 @@ class TranscribeRequest(_message.Message):
     @_builtins.property
     def decoding(self) -> _common_pb2.Decoding:
         """decoding says how to produce text; defaults as stated there. It may have neither a prefix nor a constraint nor several outputs.
-        For a recording of several windows it holds for each.
+        For a recording of several windows it holds for each. A model of TASK_TRANSCRIBE_CTC has no decoder: it may say `greedy` alone.
         """
 
     @_builtins.property
@@ -200,7 +200,8 @@ class TranscribeResponse(_message.Message):
     def words(self) -> _containers.RepeatedCompositeFieldContainer[Global___Word]:
         """words are the words of the text in their order; set when explain was asked for. When each is said is read off the alignment: of
         all ways to divide the recording among the words, it is the one in which they attend the most to their own parts. A model that
-        attends elsewhere tells wrong times.
+        attends elsewhere tells wrong times. With a model whose Model.times_words is set they are set in any case, and each is said where
+        its labels are.
         """
 
     def __init__(

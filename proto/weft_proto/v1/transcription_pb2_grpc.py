@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TranscriptionServiceStub(object):
-    """TranscriptionService writes down what is said. Its models are those of TASK_TRANSCRIBE.
+    """TranscriptionService writes down what is said. Its models are those of TASK_TRANSCRIBE and TASK_TRANSCRIBE_CTC.
     """
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class TranscriptionServiceStub(object):
 
 
 class TranscriptionServiceServicer(object):
-    """TranscriptionService writes down what is said. Its models are those of TASK_TRANSCRIBE.
+    """TranscriptionService writes down what is said. Its models are those of TASK_TRANSCRIBE and TASK_TRANSCRIBE_CTC.
     """
 
     def Transcribe(self, request, context):
@@ -88,7 +88,7 @@ def add_TranscriptionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TranscriptionService(object):
-    """TranscriptionService writes down what is said. Its models are those of TASK_TRANSCRIBE.
+    """TranscriptionService writes down what is said. Its models are those of TASK_TRANSCRIBE and TASK_TRANSCRIBE_CTC.
     """
 
     @staticmethod

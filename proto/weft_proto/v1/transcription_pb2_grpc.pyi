@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TranscriptionServiceStub:
-    """TranscriptionService writes down what is said. Its models are those of TASK_TRANSCRIBE."""
+    """TranscriptionService writes down what is said. Its models are those of TASK_TRANSCRIBE and TASK_TRANSCRIBE_CTC."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -42,7 +42,7 @@ class TranscriptionServiceStub:
 
 @_typing.type_check_only
 class TranscriptionServiceAsyncStub(TranscriptionServiceStub):
-    """TranscriptionService writes down what is said. Its models are those of TASK_TRANSCRIBE."""
+    """TranscriptionService writes down what is said. Its models are those of TASK_TRANSCRIBE and TASK_TRANSCRIBE_CTC."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Transcribe: _aio.UnaryUnaryMultiCallable[_transcription_pb2.TranscribeRequest, _transcription_pb2.TranscribeResponse]  # type: ignore[assignment]
@@ -53,7 +53,7 @@ class TranscriptionServiceAsyncStub(TranscriptionServiceStub):
     """StreamTranscribe sends text as it is produced, then one final message equal to what Transcribe answers."""
 
 class TranscriptionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """TranscriptionService writes down what is said. Its models are those of TASK_TRANSCRIBE."""
+    """TranscriptionService writes down what is said. Its models are those of TASK_TRANSCRIBE and TASK_TRANSCRIBE_CTC."""
 
     @_abc_1.abstractmethod
     def Transcribe(

@@ -15,10 +15,11 @@ from weft_proto.bundle_rules import (
     only_asked,
     resizing_fault,
 )
+from weft_proto.ctc import ctc_fault, num_labels_of
 from weft_proto.languages import check_languages
 from weft_proto.prompts import prompts_fault
 from weft_proto.questions import begins_filled, picture_places, question_fault
-from weft_proto.sound import audio_fault
+from weft_proto.sound import audio_fault, window_samples
 from weft_proto.tasks import TASKS, Task
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.state_tensors import verify_states
@@ -43,7 +44,9 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     require(not task.has_text or manifest.HasField("text"), "text is missing")
     wanted = task.takes_image == manifest.HasField("image")
     require(wanted, "image is for tasks that take one, and needed there")
-    require(task.takes_audio == manifest.HasField("audio"), "audio is for transcribe, and needed there")
+    require(
+        task.takes_audio == manifest.HasField("audio"), "audio is for tasks that take a recording, and needed there"
+    )
     _verify_tokenizers(manifest.text, files)
 
     if task.takes_image:
@@ -54,7 +57,8 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
             fault = question_fault(manifest.text, begun)
             require(fault is None, str(fault))
     if task.takes_audio:
-        fault = audio_fault(manifest.audio, manifest.text)
+        hears = task.labels_moments
+        fault = ctc_fault(manifest.audio, len(manifest.labels)) if hears else audio_fault(manifest.audio, manifest.text)
         require(fault is None, str(fault))
     if task.takes_text:
         _verify_source(manifest.text, files, task)
@@ -259,8 +263,8 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
     speaks = golden.source_language or golden.target_language
     require(task.takes_language or task.takes_audio or not speaks, "golden has a language, which is for translate")
     require((task.embeds and not task.matches) or not golden.embedding, "golden.embedding is for tasks that embed")
-    scored = task.has_labels or task.fills_masks
-    require(scored or not golden.scores, "golden.scores are for tasks that classify or fill masks")
+    scored = task.has_labels or task.fills_masks or task.labels_moments
+    require(scored or not golden.scores, "golden.scores are for tasks that classify, fill masks or label moments")
     has_labels = task.has_labels or task.matches
     require(has_labels or not golden.probabilities, "golden.probabilities are for tasks that classify, tag or match")
     require(task.matches or not golden.labels, "golden.labels are for match")
@@ -272,6 +276,9 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
         _verify_matched(golden)
     elif task.fills_masks:
         _verify_fillings(golden, manifest.text)
+    elif task.labels_moments:
+        fits = 0 < len(golden.scores) <= num_labels_of(manifest.audio, window_samples(manifest.audio))
+        require(fits, "golden.scores are missing, or more than a window has moments")
     elif task.embeds:
         _verify_vector(golden.embedding, manifest.embedding)
     else:

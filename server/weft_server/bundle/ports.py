@@ -77,6 +77,7 @@ def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, 
         bundle_pb2.GRAPH_ROLE_TAGGER: ("probabilities", (None, None, len(manifest.labels))),
         bundle_pb2.GRAPH_ROLE_CLASSIFIER: ("probabilities", (None, len(manifest.labels))),
         bundle_pb2.GRAPH_ROLE_MASKED_LM: ("logits", (None, None, manifest.text.source_vocab_size)),
+        bundle_pb2.GRAPH_ROLE_CTC: ("log_probs", (None, None, len(manifest.labels))),
         bundle_pb2.GRAPH_ROLE_EMBEDDER: ("embedding", (None, manifest.embedding.dimensions)),
         bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: ("embedding", (None, manifest.embedding.dimensions)),
     }
@@ -108,6 +109,8 @@ def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> di
     if TASKS[manifest.task].takes_image:
         shape = (batch, manifest.image.channels, manifest.image.height, manifest.image.width)
         return {"pixel_values": Demand(bundle_pb2.DATA_TYPE_FLOAT32, shape)}
+    if TASKS[manifest.task].labels_moments:
+        return {"waveform": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (batch, None))}
     if TASKS[manifest.task].takes_audio:
         window = (batch, manifest.audio.num_mels, manifest.audio.num_frames)
         return {"input_features": Demand(bundle_pb2.DATA_TYPE_FLOAT32, window)}

@@ -37,6 +37,7 @@ class ClassifyLane:
         sessions: Iterable[Session],
         *,
         per_token: bool,
+        best_only: bool = False,
         pad_id: int,
         max_batch: int,
         batch_tokens: int,
@@ -50,11 +51,15 @@ class ClassifyLane:
 
         `per_token` says that the graph gives values for each token, padding included. A tagger's does.
 
+        `best_only` says that of the labels of each moment the likeliest is an answer: its index and its
+        log-probability, float32 [moments, 2]. There are fewer labels than a float32 counts exactly.
+
         `stack` has a place for each request of a batch, if the model takes adapters.
         """
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
         self.sessions = {port: session for session in sessions for port in session.input_names}
         self._per_token = per_token
+        self._best_only = best_only
         self._pad_id = pad_id
         self._max_batch = max_batch
         self._batch_tokens = batch_tokens
@@ -162,5 +167,8 @@ class ClassifyLane:
             sequence.times.first_token = now
 
     def _own(self, row: np.ndarray, sequence: Sequence) -> np.ndarray:
-        """The part of a run's row that is not padding."""
+        """The part of a run's row that is not padding, and that is asked for."""
+        if self._best_only:
+            best = row.argmax(axis=-1)
+            return np.stack([best.astype(np.float32), row[np.arange(len(row)), best]], axis=-1)
         return row[: sequence.num_input_tokens] if self._per_token else row

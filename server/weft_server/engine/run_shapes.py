@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_server.runtime.device import HOST
-from weft_server.source import SHORT, Ids, Masked, feeds_of
+from weft_server.source import SHORT, Ids, Masked, Whole, feeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -67,7 +67,8 @@ class RunShapes:
 
     def alike(self, source: Source) -> Hashable:
         """What is equal of inputs that may share a batch."""
-        return source.alike if self.in_place else (source.port, self.width(source), source.num_masks)
+        is_whole = self.in_place or isinstance(source, Whole)
+        return source.alike if is_whole else (source.port, self.width(source), source.num_masks)
 
     def limit(self, source: Source) -> int:
         """How many inputs a run has at most in which this one is the longest."""

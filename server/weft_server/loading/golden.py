@@ -42,6 +42,8 @@ async def verify_golden(model: Model) -> None:
     elif TASKS[model.manifest.task].fills_masks:
         sequence = await _verify_fillings(model, golden)
         await verify_explanation(model, sequence.source, [], sequence.source.num_masks)
+    elif TASKS[model.manifest.task].labels_moments:
+        await _verify_moments(model, golden)
     elif golden.probabilities or golden.scores:
         sequence, num_rows = await _verify_probabilities(model, golden)
         await verify_explanation(model, sequence.source, [], num_rows)
@@ -155,6 +157,15 @@ async def _verify_fillings(model: Model, golden: bundle_pb2.Golden, adapter: Ada
     if not (np.abs(actual - expected) / np.maximum(np.abs(expected), 1)).max() <= tolerance:  # so NaN fails too
         raise BundleError(f"the golden answer differs by more than {tolerance:g}: {actual} instead of {expected}")
     return sequence
+
+
+async def _verify_moments(model: Model, golden: bundle_pb2.Golden) -> None:
+    """Compare the log-probability of the likeliest label of each moment."""
+    _, _, actual = await classify(_call(), model, _reader(model, golden, model.languages.plain))
+    expected, found = np.array(golden.scores, np.float32), actual[:, 1]
+    tolerance = GOLDEN_TOLERANCE[model.manifest.precision]
+    if found.shape != expected.shape or not np.abs(found - expected).max() <= tolerance:  # so NaN fails too
+        raise BundleError(f"the golden answer differs by more than {tolerance:g}: {found} instead of {expected}")
 
 
 async def _verify_embedding(model: Model, golden: bundle_pb2.Golden, adapter: Adapter | None = None) -> Sequence:

@@ -68,8 +68,8 @@ def verify_classifier(
         bucket = max(source.bucket for source in sources)
         feeds = feeds_of(sources, bucket, manifest.text.pad_id)
         rows: tuple[int, ...] = (len(sources),)
-        if task.labels_tokens or task.fills_masks:
-            rows = len(sources), bucket if task.labels_tokens else sources[0].num_masks
+        if task.labels_tokens or task.fills_masks or task.labels_moments:
+            rows = len(sources), sources[0].num_masks if task.fills_masks else bucket
         with claims(manifest, field):
             (found,) = session.run(feeds).values()
             _expect((*rows, width), found.shape)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import structlog
 
+from weft_proto.tasks import TASKS
 from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
 from weft_server.loading.limit_checks import claims
@@ -38,8 +39,8 @@ def keep_lone_rows(session: Session, bundle: Bundle, role: bundle_pb2.GraphRole.
         return
     manifest = bundle.manifest
     takes_image = takes_picture(manifest, role)
-    if takes_image:
-        source = longest_source(manifest, takes_image=takes_image)
+    if takes_image or TASKS[manifest.task].takes_audio:
+        source = longest_source(manifest, takes_image=takes_image, most=_LENGTH)
     else:
         length = min(_LENGTH, manifest.text.max_source_tokens)
         source = text_source(manifest, np.arange(length) % manifest.text.source_vocab_size)

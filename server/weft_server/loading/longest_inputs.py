@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
-from weft_server.preprocessing.log_mel import sound_of
+from weft_server.preprocessing.log_mel import Span, sound_of
+from weft_server.preprocessing.waveform import Waveforms
 from weft_server.source import AskedPixels, Ids, Masked
 
 if TYPE_CHECKING:
@@ -33,6 +35,11 @@ def longest_source(
         pixels = np.zeros((image.channels, image.height, image.width), np.float32)
         question = (token_id,) * longest if TASKS[manifest.task].takes_question else ()
         return AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
+    if TASKS[manifest.task].labels_moments:
+        size = window_samples(audio)
+        if most is not None:
+            size = min(size, audio.ctc.min_samples + (most - 1) * audio.hop_size)
+        return Waveforms(audio).source(np.zeros(size, np.float32), Span(0, size))
     if TASKS[manifest.task].takes_audio:
         return sound_of(np.zeros((audio.num_mels, audio.num_frames), np.float32), audio)
     return text_source(manifest, np.full(longest, token_id))

@@ -53,7 +53,8 @@ HEARD_FIELDS = RequestFields(
         Field(
             "timestamp_granularities",
             list[Literal["word", "segment"]] | None,
-            "`word`, `segment` or both, for `verbose_json`. Words are for a recording of one window.",
+            "`word`, `segment` or both, for `verbose_json`. "
+            "Words are for a recording of one window, unless the model has CTC.",
         ),
         Field("include", list[Literal["logprobs"]] | None, "`logprobs`: of each token. For `json`."),
     ),
@@ -98,11 +99,12 @@ async def _transcribe(http: ApiRequest, fields: RequestFields, *, to_english: bo
         decoding=numbers_of(asked),
         return_scores=is_scored,
     )
-    if "word" in granularities:
-        request.explain.SetInParent()
-    if shape in _TIMED or (shape == "verbose_json" and granularities != {"word"}):
+    if shape in {*_TIMED, "verbose_json"}:
         card = await http.caller.unary(METHODS["GetModel"], model_pb2.GetModelRequest(model=request.model))
-        request.timestamps = card.model.tells_timestamps
+        if granularities != {"word"}:
+            request.timestamps = card.model.tells_timestamps
+        if "word" in granularities and not card.model.times_words:
+            request.explain.SetInParent()
     if asked.stream:
         twin = transcription_pb2.StreamTranscribeRequest(request=request)
         return await streamed(

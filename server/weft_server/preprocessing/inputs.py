@@ -18,10 +18,11 @@ from weft_proto.tasks import TASKS
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.audio_file import load_samples
 from weft_server.preprocessing.images import load_picture
-from weft_server.preprocessing.log_mel import LogMel, sound_of, spans_of
+from weft_server.preprocessing.log_mel import LogMel, spans_of
 from weft_server.preprocessing.prompts import Prompts
 from weft_server.preprocessing.sentences import divided, sentences
 from weft_server.preprocessing.tokenizer import TokenizerFailed
+from weft_server.preprocessing.waveform import Waveforms
 from weft_server.source import AskedPixels, Ids, Pixels
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class InputReader:
         self._text_tokenizer, self.chat = tokenizer, chat
         self._max_image_bytes, self._max_image_pixels = max_image_bytes, max_image_pixels
         self._max_audio_bytes, self._max_audio_s = max_audio_bytes, max_audio_s
-        self._log_mel = LogMel(self._audio) if manifest.HasField("audio") else None
+        self._hearing = _hearing_of(manifest)
         takes_prompt = TASKS[manifest.task].takes_prompt
         # A prompt leaves room for at least one new token.
         self.max_tokens = self._text.max_total_tokens - 1 if takes_prompt else self._text.max_source_tokens
@@ -283,14 +284,13 @@ class InputReader:
             InvalidRequest: it is no recording, or too long.
             DeadlineExpired: it is not wanted any more.
         """
-        assert self._log_mel is not None, "this model takes no recording. This is a bug."
+        assert self._hearing is not None, "this model takes no recording. This is a bug."
         rate = self._audio.sample_rate
         samples = load_samples(audio.data, rate, self._max_audio_bytes, self._max_audio_s, wanted, check_length)
         parts = []
         for span in spans_of(samples, self._audio):
             wanted.check()
-            features = self._log_mel.features(samples[span.start : span.end])
-            parts.append(InputPart("", sound_of(features, self._audio, span, len(samples))))
+            parts.append(InputPart("", self._hearing.source(samples, span)))
         return parts
 
     def read_window(self, audio: common_pb2.Audio, field: str, wanted: Wanted) -> Source:
@@ -358,6 +358,13 @@ class InputReader:
 
     def _too_long(self, field: str, length: str) -> InvalidRequest:
         return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")
+
+
+def _hearing_of(manifest: bundle_pb2.BundleManifest) -> LogMel | Waveforms | None:
+    """What makes sources of samples, for a model that takes recordings."""
+    if not manifest.HasField("audio"):
+        return None
+    return Waveforms(manifest.audio) if TASKS[manifest.task].labels_moments else LogMel(manifest.audio)
 
 
 def known(split: Callable[[Given], Found], text: Given, field: str) -> Found:

@@ -61,6 +61,10 @@ class LogMel:
         # Periodic: as if one more sample followed.
         self._hann = np.hanning(spec.fft_size + 1)[:-1]
 
+    def source(self, samples: NDArray[np.float32], span: Span) -> Sound:
+        """Return the window of a recording that lies at `span`."""
+        return sound_of(self.features(samples[span.start : span.end]), self._spec, span, len(samples))
+
     def features(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return energies float32 [num_mels, num_frames] of the samples of one window, silence behind them."""
         spec = self._spec

@@ -143,7 +143,7 @@ async def _submit(
 
         # A seed that is drawn is drawn once, so all parts have the same.
         decoding = await model.work(resolve, call.deadline) if takes_long(requested) else resolve()
-        _check_room(cut, len(parts), engine.max_queued(call.standing))
+        check_room(cut, len(parts), engine.max_queued(call.standing))
         if cut.telling:
             asking = cut.telling.ask(call, parts[0].source)
             engine.submit(asking)
@@ -200,7 +200,8 @@ def _single(requested: common_pb2.Decoding, cut: Cut) -> common_pb2.Decoding:
     return single
 
 
-def _check_room(cut: Cut, num_parts: int, max_queued: int) -> None:
+def check_room(cut: Cut, num_parts: int, max_queued: int) -> None:
+    """Raise InvalidRequest for an input of more parts than may wait."""
     if num_parts > max_queued:
         why = f"has {num_parts} {cut.parts}, and this server lets {max_queued} wait: send it in several requests"
         raise InvalidRequest(cut.field, why, "INPUT_TOO_LONG")

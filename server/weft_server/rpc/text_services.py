@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft_proto.languages import Frame, LanguageError
 from weft_proto.sound import num_timestamps, spoken_ids
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.models.request_context import REQUEST_CONTEXT
@@ -26,6 +27,7 @@ from weft_server.requests.transcription import (
 )
 from weft_server.rpc.alignment import explain_text, explain_words, reading_of
 from weft_server.rpc.languages import frame_of
+from weft_server.rpc.moments import transcribe_moments
 from weft_server.rpc.responses import write_completion
 from weft_server.source import Sound
 
@@ -98,6 +100,11 @@ class TextServicer:
         call.salt(getattr(request, "cache_salt", ""))
         call.tell_tops(request.num_top_tokens)
         model = await self._models.take(call, request.model, *self._method.tasks)
+        if TASKS[model.manifest.task].labels_moments:
+            async with aclosing(transcribe_moments(call, model, request, streams=streams)) as heard:
+                async for message in heard:
+                    yield message
+            return
         with reading_of(model, request) as reading:
             scorer = self._scorer(model, request)
             frame = self._frame(model, request)

@@ -11,7 +11,7 @@ export const T = {
     TASK_TRANSLATE: "Translation", TASK_CAPTION: "Captions", TASK_CLASSIFY_TEXT: "Text into labels", TASK_CLASSIFY_IMAGE: "Pictures into labels",
     TASK_GENERATE: "Text that goes on", TASK_TAG: "Labels of words", TASK_EMBED_TEXT: "Vectors of texts", TASK_EMBED_IMAGE: "Vectors of pictures",
     TASK_TRANSCRIBE: "Speech to text", TASK_ANSWER: "Questions about pictures", TASK_MATCH: "Pictures beside texts", TASK_EXTRACT: "Answers out of a text",
-    TASK_FILL_MASK: "Missing words",
+    TASK_FILL_MASK: "Missing words", TASK_TRANSCRIBE_CTC: "Speech to text",
   },
   states: {
     MODEL_STATE_LOADING: "loading", MODEL_STATE_READY: "ready", MODEL_STATE_FAILED: "refused", MODEL_STATE_SLEEPING: "sleeping", MODEL_STATE_DRAINING: "draining",

@@ -18,7 +18,7 @@ export const VERBS = [
       ["splitSentences", "check", { help: T.help.splitSentences }]] },
   { name: "caption", method: "CaptionService/Caption", fits: isOf("CAPTION"), streams: true, writes: true, fields: () => [["image", "picture"]] },
   { name: "answer", method: "AnswerService/Answer", fits: isOf("ANSWER"), streams: true, writes: true, fields: (model) => [["image", "picture"], text(model)] },
-  { name: "transcribe", method: "TranscriptionService/Transcribe", fits: isOf("TRANSCRIBE"), streams: true, writes: true,
+  { name: "transcribe", method: "TranscriptionService/Transcribe", fits: isOf("TRANSCRIBE", "TRANSCRIBE_CTC"), streams: true, writes: true,
     fields: (model) => [["audio", "sound"], languages("language", model.sourceLanguages),
       several(model.targetLanguages) && ["toEnglish", "check"], model.tellsTimestamps && ["timestamps", "check", { help: T.help.timestamps }]] },
   { name: "generate", method: "GenerationService/Generate", fits: isOf("GENERATE"), streams: true, writes: true, fields: (model) => [text(model)] },

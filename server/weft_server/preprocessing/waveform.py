@@ -1,0 +1,40 @@
+"""Samples of a recording as a model hears them that has a label for each moment, as a bundle's CtcSpec says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_proto.ctc import VARIANCE_FLOOR, num_labels_of
+from weft_server.errors import InvalidRequest
+from weft_server.preprocessing.audio_file import FIELD
+from weft_server.source import Waveform
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from weft_proto.v1 import bundle_pb2
+    from weft_server.preprocessing.log_mel import Span
+
+
+class Waveforms:
+    """Makes sources of samples. A window is heard by itself: what is before and behind it changes nothing."""
+
+    def __init__(self, spec: bundle_pb2.AudioSpec) -> None:
+        self._spec = spec
+
+    def source(self, samples: NDArray[np.float32], span: Span) -> Waveform:
+        """Return the window of a recording. Raises InvalidRequest when it is too short for a label."""
+        spec = self._spec
+        num_labels = num_labels_of(spec, span.end - span.start)
+        if not num_labels:
+            why = (
+                f"has {span.end - span.start} samples at {spec.sample_rate} Hz; the model needs {spec.ctc.min_samples}"
+            )
+            raise InvalidRequest(FIELD, why, "AUDIO_TOO_SHORT")
+        heard = samples[span.start : span.end]
+        if spec.ctc.normalized:
+            heard = (heard - heard.mean()) / np.sqrt(heard.var() + np.float32(VARIANCE_FLOOR))
+        seconds = (each / spec.sample_rate for each in (spec.hop_size, *span, len(samples)))
+        return Waveform(heard, num_labels, *seconds)
