@@ -1,6 +1,7 @@
 """A model with a label for each moment: what it answers, one window after the other, and what it refuses by name."""
 
 import asyncio
+import math
 
 import numpy as np
 import pytest
@@ -61,6 +62,18 @@ def test_a_window_says_what_its_labels_say(num_samples, tiny_repository):
     assert sorted(times) == times
     assert all(0 <= each <= num_samples / RATE + 1e-6 for each in times)
     assert common_pb2.FINISH_REASON_STOP == answer.completion.finish_reason
+
+
+def test_a_window_is_heard_as_the_exporter_hears_it(tiny_repository):
+    """Normalised, to the bit. A norm over time would hide another loudness in every answer."""
+    file = noise(1234)
+
+    async def talk(model):
+        audio = common_pb2.Audio(data=file)
+        (part,) = await model.work(lambda wanted: model.reader.read_windows(audio, wanted), math.inf)
+        return part.source.array
+
+    assert np.array_equal(CHECKPOINTS[NAME]().read_media("file", file), run(tiny_repository, talk))
 
 
 def test_a_stream_has_a_message_for_each_window(tiny_repository):

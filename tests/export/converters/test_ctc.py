@@ -1,6 +1,7 @@
 """wav2vec 2.0 and HuBERT with a CTC head: our logits, text and times are theirs, alone and in a crowd."""
 
 import asyncio
+import inspect
 import io
 import json
 import random
@@ -17,6 +18,7 @@ from few import few_of
 from loaded import Loaded, ask
 from weft_export.checkpoints.sound import wav_of
 from weft_export.converters.convert import convert
+from weft_export.converters.ctc_files import WAVEFORM_KEYS
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.options import ExportOptions
@@ -231,6 +233,13 @@ def test_files_that_cannot_be_followed_are_refused_by_name(file, change, named, 
     path.write_text(json.dumps(whole))
     with pytest.raises(CheckpointError, match=named):
         convert(tmp_path, ExportOptions(), filled=False)
+
+
+def test_each_key_of_a_recordings_class_is_known():
+    """What it takes, and what it saves."""
+    of_class = transformers.Wav2Vec2FeatureExtractor
+    taken = {*inspect.signature(of_class).parameters} - {"kwargs"}
+    assert set() == {*taken, *json.loads(of_class().to_json_string())} - WAVEFORM_KEYS.keys()
 
 
 def test_a_label_that_says_nothing_is_refused(tmp_path):
