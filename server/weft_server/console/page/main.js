@@ -79,6 +79,8 @@ async function poll() {
   const mine = asking = new AbortController(), signal = AbortSignal.any([mine.signal, patience()]);
   let failed = null;
   try {
+    // Whoever is asked for a token at once need not be refused first.
+    if (!facts && !token.get() && (await (await get("console/caller.json", signal)).json()).asksToken) { askToken(); return; }
     facts ??= await (await get("console/facts.json", signal)).json();
     models = (await unary("ModelService/ListModels", {}, signal)).models ?? [];
   } catch (error) { failed = error; }
