@@ -11,9 +11,7 @@ const steps = {
   // A page of its own, without what others have stored.
   open: async ({ url, width = 1280, height = 900, scheme = "light", motion = "no-preference" }) => {
     await page?.close();
-    const context = await browser.createBrowserContext();
-    await context.overridePermissions(new URL(url).origin, ["clipboard-read", "clipboard-sanitized-write"]);
-    page = await context.newPage();
+    page = await (await browser.createBrowserContext()).newPage();
     [errors, origins, answers] = [[], new Set(), new Map()];
     page.on("request", (request) => { if (/^https?:|^wss?:/.test(request.url())) origins.add(new URL(request.url()).origin); });
     page.on("pageerror", (error) => errors.push(error.message));
@@ -41,6 +39,8 @@ const steps = {
   click: async ({ on }) => await page.locator(on).click(),
   hover: async ({ on }) => await page.locator(on).hover(),
   focus: async ({ on }) => await page.focus(on),
+  // It may do this, and nothing else that a browser asks for.
+  allow: async ({ names }) => await page.browserContext().overridePermissions(new URL(page.url()).origin, names),
   // What the browser has in its menu, such as Paste.
   command: async ({ name }) => await page.keyboard.press("F13", { commands: [name] }),
   // Of several, such as Control+Enter, the first ones are held.
