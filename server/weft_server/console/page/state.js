@@ -34,7 +34,9 @@ const seconds = (value) => value < 1 ? `${Math.round(1000 * value)} ms` : `${val
 const size = (bytes) => bytes ? `${(Number(bytes) / 1e6).toLocaleString("en", { maximumSignificantDigits: 2 })} MB` : "–";
 const pair = (before, now, name, model) => {
   const times = [0.5, 0.95].map((share) => quantile(share, before, now, name, model));
-  return times[0] === null ? "–" : times.map(seconds).join(" / ");
+  if (times[0] === null) return "–";
+  const [half, most] = times.map(seconds), unit = most.slice(most.indexOf(" "));
+  return `${half.endsWith(unit) ? half.slice(0, -unit.length) : half} / ${most}`;
 };
 const rate = (value) => value < 10 ? value.toFixed(1) : Math.round(value).toLocaleString("en");
 
