@@ -266,6 +266,14 @@ def test_the_state_follows_the_metrics(server, page):
     page.until(f"/ms|s/.test({row}.children[{columns.index('First token')}].textContent)")
     page.until(f"Number({row}.children[{columns.index('Tokens/s')}].textContent) > 0")
 
+    for model in ("en-es", "pydocs"):
+        has_prefixes = server.metric("weft_prefix_cache_max_bytes", model=model) > 0
+        cell = (
+            f"[...document.querySelectorAll('.state tbody tr')].find((each) => each.textContent.startsWith('{model}'))"
+        )
+        said = page.see(what=f"{cell}.children[{columns.index('Cache')}].textContent")
+        assert re.fullmatch(r"\d+% / \d+%" if has_prefixes else r"\d+%", said), said
+
     assert "EMPTY_INPUT en-es1" in page.texts(".outputs li")
     assert f"en-es 1{'ready':>6}" == page.see(what=f"{row}.children[0].textContent + {row}.children[1].textContent")
     assert [] == page.axe()

@@ -239,6 +239,16 @@ def test_the_page_is_small_and_brings_all_that_it_needs():
     ] == outside
 
 
+def test_all_that_the_page_says_stands_in_one_file():
+    """Whoever translates it, or looks for a word, needs one. Elsewhere is no text of two words."""
+    others = [name for name in FILES if name.endswith(".js") and name != "texts.js"]
+    said = re.compile(r"""["'`]([A-Z][a-z]+ [a-z][^"'`]*)["'`]""")
+    without = {name: re.sub(r"(?m)(^|\s)//.*$", "", (PAGE / name).read_text()) for name in others}
+
+    assert said.search((PAGE / "texts.js").read_text())
+    assert [] == [(name, found) for name, text in without.items() for found in said.findall(text)]
+
+
 def test_no_text_becomes_html():
     """What callers and models say is set as text: nothing in the page makes HTML, code or a style of it."""
     assert [] == [(name, found) for name in FILES for found in re.findall(MAKERS, (PAGE / name).read_text())]
