@@ -204,6 +204,24 @@ def test_pages_of_others_do_not_have_it(said, status, path):
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("host", "tls", "expected"),
+    [
+        ("127.0.0.1", False, "http://localhost"),
+        ("0.0.0.0", True, "https://localhost"),
+        ("::1", False, "http://localhost"),
+    ],
+)
+def test_the_log_says_what_to_open(host, tls, expected, tmp_path):
+    """In a browser of this machine. The certificate of a test is for that name, too."""
+
+    async def scenario():
+        async with served(tmp_path, tls=tls, routes=console(), refuse=refuse_path, host=host) as server:
+            assert f"{expected}:{server.port}/" == server.server.url
+
+    run(scenario())
+
+
 def test_its_settings_are_the_table_of_decoding():
     """Each number that the command has a flag for, with the range, the default and the help of that flag."""
     status, _, body = got(path=FACTS_PATH)
