@@ -44,7 +44,7 @@ LISTS = [
     {"image_token": token("a", "lstrip", typed=True)}, {"image_token": None}, {"image_token": 3}, {"mask_token": "a"},
 ]  # fmt: skip
 # A class that a change names may have other files.
-NO_FILE = ("has neither", "has no tokenizer.json", "No such file")
+NO_FILE = ("has neither", "has no tokenizer.json", "is missing", "No such file")
 LISTED = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 # Tokens by their names, of which a class may ask for some.
 OWN = ("image_token", "cls_token_2", "add_bos_token", "add_eos_token", "mask_token_sent")
