@@ -293,6 +293,7 @@ FEW = [
     ("mpnet", Change(CONFIG, {"cls_token": "<s>", "pad_token": "<pad>"}, ("cls_token",))),
     ("mpnet", Change(CONFIG, {"cls_token": "[CLS]", "sep_token": "[SEP]"}, ("cls_token",))),
     ("albert-cased", Change(CONFIG, CANONICAL, ("tokenizer_class",))),
+    ("pegasus", Change(CONFIG, {"mask_token_sent": ""}, ("mask_token_sent",))),
     ("siglip", Change(CONFIG, CANONICAL | {"sep_token": "a"}, ("sep_token",))),
     ("siglip", Change(CONFIG, CANONICAL | {"do_lower_case": None}, ("do_lower_case",))),
 ]

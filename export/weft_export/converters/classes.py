@@ -41,6 +41,10 @@ _FILES = {r"Whisper.*": _RECORDING, rf"Blip.*|VisionEncoderDecoder.*|CLIPModel|S
 _TEXT_PLACES = "max_position_embeddings"
 _PLACES = {
     "gpt2": ("n_positions", 1024, 0),
+    "gpt_bigcode": ("n_positions", 1024, 0),
+    "gptj": ("n_positions", 2048, 0),
+    "codegen": ("n_positions", 2048, 0),
+    "gpt_neo": (_TEXT_PLACES, 2048, 0),
     "whisper": ("max_target_positions", 448, 0),
     "trocr": (_TEXT_PLACES, 512, 0),
     "blip_text_model": (_TEXT_PLACES, 512, 0),
