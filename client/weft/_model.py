@@ -71,7 +71,8 @@ class Model(Brief):
     `call_format` is how an answer to `messages` writes a call of a function; empty where that is not known.
     `takes_constraints` is whether it keeps to `Decoding.json_schema`, `regex`, `lark` and `choices`.
     `version_labels` are the labels of this version, "stable" and "canary". `canary_share` is a canary's share of the
-    requests that name neither version nor label. `precision` is what it computes in, such as "fp32" or "int4".
+    requests that name neither version nor label. `precision` is what it computes in, such as "fp32" or "int4",
+    and `size_bytes` what its bundle's files have.
     `devices` are those that it runs on: "cpu", or "cuda:0", "cuda:1" and so on.
     `dimensions` is how many numbers a vector of `embed` has, and `normalized` whether it has the length 1.
     `takes_pairs` is whether `classify` takes a `text_pair`, and `label_scoring` what the scores of its labels are; by
@@ -126,3 +127,4 @@ class Model(Brief):
     default_prompt_name: str = ""
     truncation_side: TruncationSide = TruncationSide.UNSPECIFIED
     call_format: str = ""
+    size_bytes: int = 0

@@ -255,6 +255,9 @@ def test_the_state_follows_the_metrics(server, page):
     row = "[...document.querySelectorAll('.state tbody tr')].find((each) => each.textContent.startsWith('en-es'))"
     columns = page.texts(".state thead th")
     assert "0.0" == page.see(what=f"{row}.children[{columns.index('Tokens/s')}].textContent")
+    size = float(page.see(what=f"{row}.children[{columns.index('Size')}].textContent").removesuffix(" MB"))
+    files = (EXAMPLES.parents[1] / "build/models/en-es/1").iterdir()
+    assert pytest.approx(sum(path.stat().st_size for path in files) / 1e6, rel=0.1) == size
     assert "\u2013" == page.see(what=f"{row}.children[{columns.index('First token')}].textContent")
     for text in ("we are eating bread", "the old women are not buying cheap apples", ""):
         body = json.dumps({"text": text})

@@ -112,3 +112,5 @@ def test_letters_are_as_large_as_the_browser_s(server, width):
             ran(page)
             assert "32px" == page.see(what="getComputedStyle(document.body).fontSize")
             assert width >= page.see(what="document.documentElement.scrollWidth"), model
+            stays = page.see(what="getComputedStyle(document.querySelector('body > header')).position")
+            assert ("static" if width == 360 else "sticky") == stays

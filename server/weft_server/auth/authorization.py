@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft_proto.v1.methods import ADMIN_SERVICE
 from weft_server.admission.early_admission import PRIORITY_KEY
 from weft_server.auth.tokens import ANYONE, Identity, Role
-from weft_server.errors import PermissionDenied, Unauthenticated
+from weft_server.errors import PermissionDenied, RequestError, Unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -89,10 +89,8 @@ class Authorization:
         """Whether a token alone says who this is, who shows a certificate or none. Nobody is refused by it."""
         try:
             self.of_request(Role.CALL, (), certificate)
-        except Unauthenticated:
-            return self._credentials.tokens is not None
-        except PermissionDenied:
-            return False
+        except RequestError as error:
+            return isinstance(error, Unauthenticated)
         return False
 
     def _of_names(self, names: list[str]) -> Identity:

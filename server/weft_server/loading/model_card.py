@@ -23,6 +23,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.task, card.family, card.description = manifest.task, manifest.family, manifest.description
     card.devices.extend(model.devices)
     card.precision = precision_name(manifest.precision)
+    card.size_bytes = sum(file.size_bytes for file in manifest.files)
     card.labels.extend(manifest.labels)
     card.source_languages.extend(text.source_languages)
     card.target_languages.extend(text.target_languages)
