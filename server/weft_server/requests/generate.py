@@ -10,9 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft_proto.tasks import TASKS
+from weft_server.preprocessing.pictured_prompt import PicturedPrompt
 from weft_server.preprocessing.text_stream import TextStream
 from weft_server.requests.decoding_config import resolve_decoding
 from weft_server.requests.phrase_reader import takes_long
+from weft_server.requests.sight import see
 from weft_server.sequence import Decoding, FinishReason, Output, Sequence, Times
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from weft_server.source import Source
 
     # An input, or a function that reads it in a worker thread.
-    Read = Source | Callable[[Wanted], Source]
+    Read = Source | Callable[[Wanted], Source | PicturedPrompt]
 
 
 class OtherAnswer(NamedTuple):
@@ -138,7 +140,8 @@ async def submit(
     engine.reserve(call.standing, deadline=call.deadline)
     try:
         started = time.monotonic()
-        source = await model.work(read, call.deadline) if callable(read) else read
+        given = await model.work(read, call.deadline) if callable(read) else read
+        source = await see(call, model, given) if isinstance(given, PicturedPrompt) else given
         model.metrics.preprocess.observe(time.monotonic() - started)
         decoding = await work(lambda wanted: resolve(source, wanted), call.deadline) if work else resolve(source)
         sequence = call.sequence(
