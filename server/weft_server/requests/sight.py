@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from weft_server.errors import RequestError
+from weft_server.errors import InvalidRequest
 from weft_server.sequence import Sequence
 from weft_server.source import PicturedIds, SeenPicture
 
@@ -69,8 +69,6 @@ async def _encoded(call: RequestContext, model: Model, pictures: dict[bytes, Pro
 def _pixels(model: Model, picture: PromptPicture, wanted: Wanted) -> Source:
     try:
         return model.reader.read_image(picture.image, wanted)
-    except RequestError as error:
-        if error.field.startswith(_FIELD):
-            error.message = picture.field + error.message.removeprefix(_FIELD)
-            error.field = picture.field + error.field.removeprefix(_FIELD)
-        raise
+    except InvalidRequest as error:
+        field = picture.field + error.field.removeprefix(_FIELD)
+        raise InvalidRequest(field, error.message.removeprefix(f"{error.field} "), error.reason) from error
