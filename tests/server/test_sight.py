@@ -1,6 +1,7 @@
 """Pictures in a conversation: encoded once, kept apart by digest and tenant, and refused by name at the door."""
 
 import asyncio
+import base64
 import io
 
 import numpy as np
@@ -9,7 +10,9 @@ from PIL import Image
 from tiny_sight import IMAGE_ID, MAX_TOKENS, NUM_PLACES, VOCABULARY
 
 from loaded import Loaded, ask, tokenize
+from openai_calls import serving
 from weft_proto.v1 import common_pb2, generation_pb2
+from weft_proto.v1.methods import METHODS
 from weft_server.errors import InvalidRequest
 from weft_server.models.picture_features import PictureFeatures
 from weft_server.preprocessing.pictured_prompt import MAX_PICTURES, PromptPicture, pictured
@@ -27,6 +30,7 @@ def noise(seed, width, height):
 
 
 PICTURES = [noise(seed, *size) for seed, size in enumerate(((30, 22), (22, 40), (64, 16)))]
+CHAT = "/v1/chat/completions"
 DECODING = common_pb2.Decoding(max_new_tokens=12, greedy=common_pb2.Greedy())
 
 
@@ -179,11 +183,11 @@ def test_what_no_model_can_see_is_refused_by_name_and_leaves_nothing(tiny_reposi
 
 
 def test_a_model_of_texts_joins_texts_and_refuses_pictures(tiny_repository):
-    """Texts in parts are one text; a picture is refused by its place."""
+    """Texts in parts are one text, a line each; a picture is refused by its place."""
 
     async def use(model):
-        one = await answer(model, chat(generation_pb2.Message(role="user", content="the cat")))
-        several = await answer(model, chat(("the ", "cat")))
+        one = await answer(model, chat(generation_pb2.Message(role="user", content="the\ncat")))
+        several = await answer(model, chat(("the", "cat")))
         with pytest.raises(InvalidRequest) as error:
             await answer(model, chat(("the", PICTURES[0])))
         return one, several, (error.value.field, error.value.reason)
@@ -206,6 +210,36 @@ def test_tokens_of_messages_begin_as_a_processor_lets_them_begin(tiny_repository
     tokens, length, refused = run(tiny_repository, "tiny-llava", use)
     assert ("<s>", length) == (tokens[0], len(tokens))
     assert ("messages.turns[0].parts", "NOT_SUPPORTED") == refused
+
+
+def test_a_chat_by_http_is_that_of_generate(tiny_repository):
+    """Data URIs are pictures, whole and as a stream, and what is wrong with one has its `param`."""
+
+    def said(*parts):
+        shown = [
+            {"type": "text", "text": each}
+            if isinstance(each, str)
+            else {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(each).decode()}}
+            for each in parts
+        ]
+        return {"model": "tiny-llava", "messages": [{"role": "user", "content": shown}], "max_tokens": 12}
+
+    async def talk(client):
+        request = generation_pb2.GenerateRequest(messages=chat(("what", PICTURES[0])), decoding=DECODING)
+        typed = (await client.caller.unary(METHODS["Generate"], request)).completion
+        whole = await client.post(CHAT, **said("what", PICTURES[0]))
+        events = await client.post(CHAT, **said("what", PICTURES[0]), stream=True)
+        texts = [each["choices"][0]["delta"].get("content", "") for each in events if isinstance(each, dict)]
+        assert (typed.text, typed.usage.input_tokens) == ("".join(texts), whole["usage"]["prompt_tokens"])
+        assert typed.text == whole["choices"][0]["message"]["content"]
+        return [await client.refusal(CHAT, **said("what", wrong)) for wrong in (b"no picture", "<image>")]
+
+    async def main():
+        async with serving(tiny_repository, "tiny-llava") as client:
+            return await talk(client)
+
+    expected = [("messages[0].content[1].image_url.url", "bad_image"), ("messages[0].content[1].text", "invalid_field")]
+    assert [(400, *each) for each in expected] == asyncio.run(main())
 
 
 def test_whoever_leaves_while_pictures_are_seen_leaves_nothing(tiny_repository):
@@ -234,7 +268,7 @@ def test_a_prompt_is_cut_anywhere():
     assert (1, 5) == prompt.starts
     features = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
     seen = tuple(SeenPicture(*each) for each in zip(prompt.starts, digests, features, strict=True))
-    source = PicturedIds(prompt.ids, seen, VOCABULARY)
+    source = PicturedIds(prompt.array, seen, VOCABULARY)
     assert [1, *[VOCABULARY] * 3, 2, *[VOCABULARY] * 3, 3] == source.piece(0, 9).tolist()
     assert [1, *[IMAGE_ID] * 3, 2, *[IMAGE_ID] * 3, 3] == source.array.tolist()
     whole = source.features(0, 9)
@@ -251,7 +285,7 @@ def test_a_prompt_is_cut_anywhere():
     one, other = (PicturedIds(token, (SeenPicture(at, digests[0], features[0]),), VOCABULARY) for at in (0, 1))
     assert one.content(0, 4) != other.content(0, 4)
     swapped = tuple(SeenPicture(*each) for each in zip(prompt.starts, digests[::-1], features, strict=True))
-    assert source.content(4, 8) != PicturedIds(prompt.ids, swapped, VOCABULARY).content(4, 8)
+    assert source.content(4, 8) != PicturedIds(prompt.array, swapped, VOCABULARY).content(4, 8)
 
 
 def test_no_more_than_a_context_holds_is_asked_of_a_picture(tiny_repository):

@@ -77,7 +77,7 @@ class Message(_message.Message):
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePart]:
         """parts are texts and pictures, in the order in which they are said, in place of content: at most 128, and at most 64 pictures in
-        all messages. A model that takes no pictures reads the texts as one. Where pictures stand in the prompt, the template says:
+        all messages. A model that takes no pictures reads the texts as one, with line feeds between. Where pictures stand in the prompt, the template says:
         some put them before the texts of their message.
         """
 

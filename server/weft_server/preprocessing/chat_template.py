@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_MESSAGES = 1024
 MAX_PARTS = 128
+# What joins the texts of a message, for a model that takes one text.
+_BETWEEN_PARTS = "\n"
 MAX_ROLE_CHARS = 64
 
 
@@ -98,11 +100,11 @@ class Chat:
             if kind is None:
                 raise InvalidRequest(f"{place}.parts[{index}].kind", "is required: text or image", "EMPTY_INPUT")
             if kind == "image" and not self.takes_pictures:
-                why = "is not taken by the model, whose messages are texts"
+                why = "is a picture, and the model takes none"
                 raise InvalidRequest(f"{place}.parts[{index}].image", why, "WRONG_INPUT_KIND")
             content.append({"type": "text", "text": part.text} if kind == "text" else {"type": "image"})
         if not self.takes_pictures:
-            return turn.content or "".join(part["text"] for part in content)
+            return turn.content or _BETWEEN_PARTS.join(part["text"] for part in content)
         return content or [{"type": "text", "text": turn.content}]
 
 

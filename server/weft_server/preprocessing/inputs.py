@@ -217,7 +217,7 @@ class InputReader:
             (bos := self._text.chat.bos_token) and prompt.startswith(bos)
         )
 
-    def read_messages(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> Ids | PicturedPrompt:
+    def read_messages(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> Ids:
         """Return the token ids of the prompt that messages make. Raises as `prompt_of` does, and for one too long."""
         text = self.prompt_of(messages, field, wanted)
         encode = self._tokenizer.encode_framed if self.is_framed(text) else self._tokenizer.encode
@@ -231,7 +231,7 @@ class InputReader:
         if not self.takes_pictures:
             return Ids(np.array(ids, np.int64))
         prompt = pictured(ids, pictures, self._text.image_id, self._num_places)
-        return prompt if pictures else Ids(prompt.ids)
+        return prompt if pictures else Ids(prompt.array)
 
     def read_pictured(self, image: common_pb2.Image, question: str, field: str) -> PicturedPrompt:
         """Return a prompt that begins with a picture, behind which a question stands."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft_server.errors import InvalidRequest
+from weft_server.source import Ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,18 +26,12 @@ class PromptPicture(NamedTuple):
     field: str
 
 
-@dataclass(frozen=True, slots=True)
-class PicturedPrompt:
-    """Token ids int64 [length] with the token of a picture at each place of one, and where each picture begins."""
+@dataclass(frozen=True, slots=True, eq=False)
+class PicturedPrompt(Ids):
+    """Token ids with the token of a picture at each place of one, and where each picture begins."""
 
-    ids: np.ndarray
     pictures: tuple[PromptPicture, ...]
     starts: tuple[int, ...]
-
-    @property
-    def num_tokens(self) -> int:
-        """Its tokens, and the places of its pictures."""
-        return len(self.ids)
 
 
 def pictured(ids: Sequence[int], pictures: Sequence[PromptPicture], image_id: int, num_places: int) -> PicturedPrompt:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from weft_server.source import Source
 
     # An input, or a function that reads it in a worker thread.
-    Read = Source | Callable[[Wanted], Source | PicturedPrompt]
+    Read = Source | Callable[[Wanted], Source]
 
 
 class OtherAnswer(NamedTuple):
@@ -140,8 +140,9 @@ async def submit(
     engine.reserve(call.standing, deadline=call.deadline)
     try:
         started = time.monotonic()
-        given = await model.work(read, call.deadline) if callable(read) else read
-        source = await see(call, model, given) if isinstance(given, PicturedPrompt) else given
+        source = await model.work(read, call.deadline) if callable(read) else read
+        if isinstance(source, PicturedPrompt):
+            source = await see(call, model, source)
         model.metrics.preprocess.observe(time.monotonic() - started)
         decoding = await work(lambda wanted: resolve(source, wanted), call.deadline) if work else resolve(source)
         sequence = call.sequence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -31,15 +32,16 @@ async def see(call: RequestContext, model: Model, prompt: PicturedPrompt) -> Pic
     shown = dict(zip(digests, prompt.pictures, strict=True))
     found = {digest: model.picture_features.find(call.tenant, digest) for digest in shown}
     missing = {digest: shown[digest] for digest, features in found.items() if features is None}
-    for digest, features in (await _encoded(call, model, missing)).items():
-        found[digest] = features
-        model.picture_features.keep(call.tenant, digest, features)
+    fresh = await _encoded(call, model, missing)
+    for digest, each in fresh.items():
+        model.picture_features.keep(call.tenant, digest, each)
+    found |= fresh
     seen = []
     for start, digest in zip(prompt.starts, digests, strict=True):
         features = found[digest]
         assert features is not None, "a picture was not seen. This is a bug."
         seen.append(SeenPicture(start, digest, features))
-    return PicturedIds(prompt.ids, tuple(seen), model.manifest.text.source_vocab_size)
+    return PicturedIds(prompt.array, tuple(seen), model.manifest.text.source_vocab_size)
 
 
 async def _encoded(call: RequestContext, model: Model, pictures: dict[bytes, PromptPicture]) -> dict[bytes, np.ndarray]:
@@ -51,7 +53,7 @@ async def _encoded(call: RequestContext, model: Model, pictures: dict[bytes, Pro
     waiting: dict[bytes, Sequence] = {}
     try:
         for digest, picture in pictures.items():
-            pixels = await model.work(lambda wanted, each=picture: _pixels(model, each, wanted), call.deadline)
+            pixels = await model.work(partial(_pixels, model, picture), call.deadline)
             sequence = Sequence(
                 call.request_id, pixels, None, standing=call.standing, is_counted=True, deadline=call.deadline
             )
