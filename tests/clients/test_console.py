@@ -182,6 +182,7 @@ def test_a_stream_that_is_stopped_frees_its_slot(server, page):
     opened(page, server, "pydocs", "generate")
     page.click(on="button.main")
     server.wait_until(lambda: server.is_held("pydocs.decode"), what="a step")
+    page.until("document.querySelector('.coming').textContent")
     came = page.text(".coming")
     page.click(on=".ask button:nth-child(2):not(.tabs *)")
     page.until("document.querySelector('.ask [role=status]:last-child').textContent.startsWith('Stopped')")

@@ -1,6 +1,6 @@
 // Controls of a message's fields. Each has an `element`, and `value()`: JSON, or undefined where nothing was given.
 import { labelled, make, options } from "./dom.js";
-import { base64, pictureControl, soundControl } from "./files.js";
+import { base64, onPaste, pictureControl, soundControl } from "./files.js";
 import { T } from "./texts.js";
 
 const words = (input, read) => ({ input, value: () => input.value.trim() === "" ? undefined : read(input.value) });
@@ -35,11 +35,18 @@ export function fieldControl(name, kind, more = {}, example = "") {
 function picturesControl() {
   const input = make("input", { type: "file", accept: "image/png,image/jpeg,image/webp", multiple: true, "aria-label": T.fields.images });
   const shown = make("div", { className: "row" });
-  const close = () => { for (const each of shown.children) URL.revokeObjectURL(each.src); };
+  const free = () => { for (const each of shown.children) URL.revokeObjectURL(each.src); };
   input.addEventListener("change", () => {
-    close();
+    free();
     shown.replaceChildren(...[...input.files].map((file) => make("img", { src: URL.createObjectURL(file), alt: file.name, className: "thumb" })));
   });
+  const endPaste = onPaste("image/", (files) => {
+    const given = new DataTransfer();
+    for (const each of files) given.items.add(each);
+    input.files = given.files;
+    input.dispatchEvent(new Event("change"));
+  });
+  const close = () => { free(); endPaste(); };
   const value = async () => input.files.length ? await Promise.all([...input.files].map(async (file) => ({ data: await base64(file) }))) : undefined;
   return { element: make("div", { className: "file" }, input, shown), input, value, close, names: () => [...input.files].map((file) => file.name) };
 }
