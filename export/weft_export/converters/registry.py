@@ -65,6 +65,7 @@ MODULE_OF = {
     "vision-encoder-decoder": "vision_encoder_decoder",
     "whisper": "whisper",
     "blip": "blip",
+    "llava": "llava",
     "vit": "vit",
     "deit": "vit",
     "beit": "beit",
