@@ -67,7 +67,8 @@ class Model(Brief):
     `attention_heads` counts the heads of each layer that `Explain` may name; empty when it cannot explain.
     `default_attention_layer` is None when it explains by attention rollout. Where `prefixes` are given, a source text
     must begin with one of them: they tell a text-to-text model what to do.
-    `takes_messages` is whether `generate` takes `messages`. `can_score` is whether it scores given texts and prompts.
+    `takes_messages` is whether `generate` takes `messages`, and `takes_pictures` whether these may hold pictures.
+    `can_score` is whether it scores given texts and prompts.
     `call_format` is how an answer to `messages` writes a call of a function; empty where that is not known.
     `takes_constraints` is whether it keeps to `Decoding.json_schema`, `regex`, `lark` and `choices`.
     `version_labels` are the labels of this version, "stable" and "canary". `canary_share` is a canary's share of the
@@ -128,3 +129,4 @@ class Model(Brief):
     truncation_side: TruncationSide = TruncationSide.UNSPECIFIED
     call_format: str = ""
     size_bytes: int = 0
+    takes_pictures: bool = False

@@ -173,6 +173,7 @@ def _facts(model: Model) -> Iterator[str]:
     yield from _spoken(model)
     takes = {
         "messages": model.takes_messages,
+        "pictures in messages": model.takes_pictures,
         "constraints": model.takes_constraints,
         "texts to score": model.can_score,
         f"labels, each in {model.label_text!r}": model.takes_labels,

@@ -39,6 +39,21 @@ def test_a_chat_is_told_of_the_tools_of_a_file(weft_command, server, tmp_path):
     assert ("weather", "Tells it.", '{"type": "object"}') == (told.name, told.description, told.parameters)
 
 
+def test_a_chat_may_be_about_pictures(weft_command, server, tmp_path):
+    """Each --picture is a part before the text. Without --chat there is nothing to say about it."""
+    paths = [tmp_path / name for name in ("a.png", "b.png")]
+    for path in paths:
+        path.write_bytes(path.name.encode())
+    shown = [argument for path in paths for argument in ("--picture", str(path))]
+    assert 0 == weft_command("generate", "--chat", "which one?", *shown)[0]
+    (turn,) = server.servicer.seen.pop().request.messages.turns
+    assert [b"a.png", b"b.png", "which one?"] == [part.text or part.image.data for part in turn.parts]
+
+    for arguments in (("a", *shown), ("--chat", "a", "--picture", str(tmp_path / "none.png"))):
+        code, out, error = weft_command("generate", *arguments)
+        assert (2, "", 1, []) == (code, out, error.count("\n"), server.servicer.seen)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -23,10 +23,10 @@ _TAKEN_BY = {
     "precision bf16": rf"(?!Whisper|ConvNext|ResNet|{_MIXTURES}).*",
     "mixed_runs": _DECODERS,
     "paged": rf"(?!Bloom)({_DECODERS})",
-    "adapters": r"(?!ConvNext|ResNet|Swin|CLIPModel|SiglipModel).*",
+    "adapters": r"(?!ConvNext|ResNet|Swin|CLIPModel|SiglipModel|Llava).*",
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}).*",
-    "max_source_tokens": r"MarianMTModel|(?!Whisper|Blip).*ForConditionalGeneration",
+    "max_source_tokens": r"MarianMTModel|(?!Whisper|Blip|Llava).*ForConditionalGeneration",
     "label_text": r"CLIPModel|SiglipModel",
     "pairs": r".*ForSequenceClassification",
     "pooling": rf"SiglipTextModel|{_BODIES}",
@@ -41,6 +41,10 @@ _FILES = {r"Whisper.*": _RECORDING, rf"Blip.*|VisionEncoderDecoder.*|CLIPModel|S
 _TEXT_PLACES = "max_position_embeddings"
 _PLACES = {
     "gpt2": ("n_positions", 1024, 0),
+    "gpt_bigcode": ("n_positions", 1024, 0),
+    "gptj": ("n_positions", 2048, 0),
+    "codegen": ("n_positions", 2048, 0),
+    "gpt_neo": (_TEXT_PLACES, 2048, 0),
     "whisper": ("max_target_positions", 448, 0),
     "trocr": (_TEXT_PLACES, 512, 0),
     "blip_text_model": (_TEXT_PLACES, 512, 0),

@@ -47,6 +47,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.prompts.extend(text.prompts)
     card.default_prompt_name, card.truncation_side = text.default_prompt_name, text.truncation_side
     card.takes_messages = model.reader.takes_messages
+    card.takes_pictures = model.reader.takes_pictures
     card.call_format = model.reader.call_format
     card.takes_constraints = model.grammars.takes_constraints and not TASKS[manifest.task].takes_audio
     card.dimensions, card.normalized = manifest.embedding.dimensions, manifest.embedding.normalized
