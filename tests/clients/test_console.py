@@ -58,7 +58,7 @@ def repository(demo_repository, tiny_repository, tmp_path_factory):
 def server(repository, tmp_path_factory):
     """They are served, with a console."""
     points = tmp_path_factory.mktemp("points")
-    with console_of(repository, points, max_restarts=100) as server:
+    with console_of(repository, points, max_restarts=100, prefix_cache_mb=8) as server:
         yield server
 
 
@@ -291,14 +291,11 @@ def test_the_state_follows_the_metrics(server, page):
     page.until(f"/ms|s/.test({row}.children[{columns.index('First token')}].textContent)")
     page.until(f"Number({row}.children[{columns.index('Tokens/s')}].textContent) > 0")
 
-    for model in ("en-es", "pydocs"):
-        has_prefixes = server.metric("weft_prefix_cache_max_bytes", model=model) > 0
-        cell = (
+    for model, expected in (("en-es", r"\d+%"), ("pydocs", r"\d+% / \d+%")):
+        cells = (
             f"[...document.querySelectorAll('.state tbody tr')].find((each) => each.textContent.startsWith('{model}'))"
         )
-        said = page.see(what=f"{cell}.children[{columns.index('Cache')}].textContent")
-        assert re.fullmatch(r"\d+% / \d+%" if has_prefixes else r"\d+%", said), said
-
+        assert re.fullmatch(expected, page.see(what=f"{cells}.children[{columns.index('Cache')}].textContent"))
     assert "EMPTY_INPUT en-es1" in page.texts(".outputs li")
     assert f"en-es 1{'ready':>6}" == page.see(what=f"{row}.children[0].textContent + {row}.children[1].textContent")
     assert [] == page.axe()

@@ -51,6 +51,11 @@ function fileControl(name, accept, ways, convert) {
       control.tell(T.files.unreadable);
     }
   }
+  control.clear = () => {
+    URL.revokeObjectURL(control.url);
+    [control.blob, input.value] = [null, ""];
+    preview.replaceChildren();
+  };
   // It is no longer shown.
   control.close = () => {
     control.isClosed = true;
