@@ -291,7 +291,7 @@ def test_the_state_follows_the_metrics(server, page):
     page.until(f"/ms|s/.test({row}.children[{columns.index('First token')}].textContent)")
     page.until(f"Number({row}.children[{columns.index('Tokens/s')}].textContent) > 0")
 
-    for model, expected in (("en-es", r"\d+%"), ("pydocs", r"\d+% / \d+%")):
+    for model, expected in (("topics", "\u2013"), ("pydocs", r"\d+% / \d+%")):
         cells = (
             f"[...document.querySelectorAll('.state tbody tr')].find((each) => each.textContent.startsWith('{model}'))"
         )
