@@ -247,7 +247,9 @@ class App:
             _log.error("not ready", why=why)
         else:
             await self.health.set_ready(serving=True)
-            _log.info("ready", models=len(self.models.entries))
+            # Whoever starts it by hand wants to open that next.
+            page = {"console": self.api.url} if self.api and self.config.console else {}
+            _log.info("ready", models=len(self.models.entries), **page)
         # A bundle that is refused keeps no other one from being asked.
         self._phase = "READY=1"
         self._tell_manager()

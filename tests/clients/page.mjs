@@ -20,6 +20,11 @@ const steps = {
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }, { name: "prefers-reduced-motion", value: motion }]);
     await page.goto(url);
   },
+  // A tab more in the same browser. It is driven from now on, and the other one stays open.
+  beside: async ({ url }) => {
+    page = await page.browserContext().newPage();
+    await page.goto(url);
+  },
   // From now on, a path is answered with this JSON instead of by the server. Without one, by the server again.
   answer: async ({ path, json, status = 200 }) => {
     if (!answers.size) {

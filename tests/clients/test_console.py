@@ -131,6 +131,31 @@ def test_a_picture_s_attention_is_drawn_on_it(server, page):
     assert "cross" not in page.lit(wrote)
 
 
+def test_an_answer_about_a_picture_lights_it_both_ways(server, page):
+    """Each word of it a place of the picture, and that place the word."""
+    opened(page, server, "scenes-answers", "answer")
+    given(page, SHAPES, {"text": "what is left of the purple triangle?"})
+    ran(page)
+    wrote, brightest = (
+        ".chips .chip",
+        """(() => {
+        const heat = document.querySelector(".heat"), { width, height } = heat;
+        const shades = heat.getContext("2d").getImageData(0, 0, width, height).data;
+        let at = 0;
+        for (let place = 0; place < width * height; place++) if (shades[4 * place + 3] < shades[4 * at + 3]) at = place;
+        return [(at % width + 0.5) / width, (Math.floor(at / width) + 0.5) / height];
+    })()""",
+    )
+    words = page.texts(wrote)
+    number = words.index("square")
+    page.hover(on=f"{wrote}:nth-child({number + 1})")
+    page.until("document.querySelector('.seen.lit')")
+    x, y = page.see(what=brightest)
+    page.point(on=".seen", x=x, y=y)
+    assert "square" in page.lit(wrote)
+    assert not page.see(what="document.querySelector('.seen').classList.contains('lit')")
+
+
 def test_a_word_of_a_recording_is_heard(server, page):
     """A click plays the moment in which it was said, and ends with it."""
     opened(page, server, "commands", "transcribe")
@@ -265,6 +290,14 @@ def test_the_state_follows_the_metrics(server, page):
         subprocess.run([*asked, f"http://{server.api}/weft.v1.TranslationService/Translate"], check=True)
     page.until(f"/ms|s/.test({row}.children[{columns.index('First token')}].textContent)")
     page.until(f"Number({row}.children[{columns.index('Tokens/s')}].textContent) > 0")
+
+    for model in ("en-es", "pydocs"):
+        has_prefixes = server.metric("weft_prefix_cache_max_bytes", model=model) > 0
+        cell = (
+            f"[...document.querySelectorAll('.state tbody tr')].find((each) => each.textContent.startsWith('{model}'))"
+        )
+        said = page.see(what=f"{cell}.children[{columns.index('Cache')}].textContent")
+        assert re.fullmatch(r"\d+% / \d+%" if has_prefixes else r"\d+%", said), said
 
     assert "EMPTY_INPUT en-es1" in page.texts(".outputs li")
     assert f"en-es 1{'ready':>6}" == page.see(what=f"{row}.children[0].textContent + {row}.children[1].textContent")

@@ -171,6 +171,47 @@ def test_names_that_are_code_are_names(server, page, tmp_path):
     judged(page, server)
 
 
+def test_back_and_forward_choose_what_was_chosen(server, page):
+    """Models, what they are asked, and the state. Whoever is quick ends each call that is under way."""
+    opened(page, server, "en-es", "translate")
+    for address in ("en-es@1/score", "scenes@1/caption", "state"):
+        page.see(what=f"location.hash = '/{address}'")
+        page.until("document.querySelector('form.ask, .state')")
+    page.until("document.querySelector('.state')")
+    for step, title, verb in (("back", "scenes", "caption"), ("back", "en-es", "score"), ("back", "en-es", "translate"),
+                              ("forward", "en-es", "score"), ("back", "en-es", "translate")):  # fmt: skip
+        page.see(what=f"history.{step}()")
+        page.until(f"document.querySelector('[aria-pressed=true]')?.dataset.name === '{verb}'")
+        assert (title, f"{title} \u00b7 Weft") == (page.text("h1"), page.see(what="document.title"))
+        page.click(on="button.main")
+    page.until("document.querySelector('#said')")
+    assert ("estamos comiendo pan", 1) == (
+        page.text("#said"),
+        page.see(what="document.querySelectorAll('main form').length"),
+    )
+    judged(page, server)
+
+
+def test_a_token_is_of_one_tab(demo_repository, tmp_path, page):
+    """Another one, opened beside it, asks for its own."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "en-es").symlink_to(demo_repository / "en-es")
+    tokens = tmp_path / "tokens"
+    tokens.write_text("web call token-of-the-caller\n")
+    tokens.chmod(0o600)
+    with ServerProcess(tmp_path / "models", api_port=0, console="true", tokens=tokens) as server:
+        server.api = server.wait_for("listening")["api"]
+        server.wait_for("ready")
+        page.open(url=f"http://{server.api}/")
+        page.until("document.querySelector('dialog').open")
+        page.write(on="#token", text="token-of-the-caller")
+        page.press(key="Enter")
+        page.until("document.querySelector('form.ask')")
+        page.beside(url=f"http://{server.api}/")
+        page.until("document.querySelector('dialog').open")
+        assert None is page.see(what="sessionStorage.getItem('weft-token')")
+
+
 def test_a_model_that_is_gone_leaves_what_it_said(server, page):
     """It is unloaded while it writes: its answer comes whole. Both stay until another one is chosen, and say why."""
     opened(page, server, "pydocs", "generate")

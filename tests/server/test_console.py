@@ -204,6 +204,24 @@ def test_pages_of_others_do_not_have_it(said, status, path):
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("host", "tls", "expected"),
+    [
+        ("127.0.0.1", False, "http://localhost"),
+        ("0.0.0.0", True, "https://localhost"),
+        ("::1", False, "http://localhost"),
+    ],
+)
+def test_the_log_says_what_to_open(host, tls, expected, tmp_path):
+    """In a browser of this machine. The certificate of a test is for that name, too."""
+
+    async def scenario():
+        async with served(tmp_path, tls=tls, routes=console(), refuse=refuse_path, host=host) as server:
+            assert f"{expected}:{server.port}/" == server.server.url
+
+    run(scenario())
+
+
 def test_its_settings_are_the_table_of_decoding():
     """Each number that the command has a flag for, with the range, the default and the help of that flag."""
     status, _, body = got(path=FACTS_PATH)
@@ -237,6 +255,16 @@ def test_the_page_is_small_and_brings_all_that_it_needs():
         ("icon.svg", "http://www.w3.org/2000/svg"),
         ("state.js", "https://prometheus.io/docs/instrumenting/exposition_formats/"),
     ] == outside
+
+
+def test_all_that_the_page_says_stands_in_one_file():
+    """Whoever translates it, or looks for a word, needs one. Elsewhere is no text of two words."""
+    others = [name for name in FILES if name.endswith(".js") and name != "texts.js"]
+    said = re.compile(r"""["'`]([A-Z][a-z]+ [a-z][^"'`]*)["'`]""")
+    without = {name: re.sub(r"(?m)(^|\s)//.*$", "", (PAGE / name).read_text()) for name in others}
+
+    assert said.search((PAGE / "texts.js").read_text())
+    assert [] == [(name, found) for name, text in without.items() for found in said.findall(text)]
 
 
 def test_no_text_becomes_html():

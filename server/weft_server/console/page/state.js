@@ -44,12 +44,12 @@ const rate = (value) => value < 10 ? value.toFixed(1) : Math.round(value).toLoca
 function cells(model, [first, last]) {
   const gauge = (name) => of(last.samples, name, model)[0]?.value, elapsed = (last.at - first.at) / 1000;
   const grown = (name) => elapsed ? Math.max(0, sum(last.samples, name, model) - sum(first.samples, name, model)) / elapsed : 0;
-  const slots = gauge("decode_slots_max"), cache = gauge("kv_cache_utilization");
+  const slots = gauge("decode_slots_max"), kept = gauge("prefix_cache_max_bytes");
   return {
     model: make("a", { href: `#/${model.name}@${model.version}` }, `${model.name} ${model.version}`), precision: model.precision ?? "", size: size(model.sizeBytes),
     state: make("span", { title: model.error ?? "" }, make("span", { className: `dot ${model.state}` }), ` ${T.states[model.state] ?? model.state}`),
     running: gauge("requests_running") ?? "–", queued: gauge("requests_queued") ?? "–", slots: slots ? `${gauge("decode_slots_used") ?? 0} / ${slots}` : "–",
-    cache: cache === undefined || !slots ? "–" : `${Math.round(100 * cache)}%`, tokens: rate(grown("generated_tokens_total")), requests: rate(grown("requests_total")),
+    cache: slots ? [gauge("kv_cache_utilization") ?? 0, ...(kept ? [gauge("prefix_cache_bytes") / kept] : [])].map((share) => `${Math.round(100 * share)}%`).join(" / ") : "–", tokens: rate(grown("generated_tokens_total")), requests: rate(grown("requests_total")),
     first: pair(first.samples, last.samples, "time_to_first_token_seconds", model), whole: pair(first.samples, last.samples, "request_duration_seconds", model),
   };
 }

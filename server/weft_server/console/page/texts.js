@@ -77,7 +77,7 @@ export const T = {
     title: "State", says: "Of each model, over the last half minute. It goes on by itself.", refused: "Refused since the server began", refusedHelp: "By the reason that the callers were told.",
     noneRefused: "Nothing.", role: "This token has not the role metrics, which the state needs.",
     columns: { model: "Model", state: "State", precision: "Precision", size: "Size", running: "Running", queued: "Waiting", slots: "Slots", cache: "Cache", tokens: "Tokens/s", requests: "Requests/s", first: "First token", whole: "Whole" },
-    help: { size: "Of the files of its bundle", slots: "held, of all", cache: "Share of its entries that hold a token", first: "Half of them came before the first time, 95 of 100 before the second", whole: "Half of them ended before the first time, 95 of 100 before the second" },
+    help: { size: "Of the files of its bundle", slots: "held, of all", cache: "Share of its entries that hold a token. Behind it, where there is a prefix cache: of its bytes, those that hold something", first: "Half of them came before the first time, 95 of 100 before the second", whole: "Half of them ended before the first time, 95 of 100 before the second" },
   },
   refusals: {
     own: "What this page was refused", ownHelp: "In the server's words. They stay in this tab, and are gone with it.", none: "Nothing.",
