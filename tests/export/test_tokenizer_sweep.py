@@ -248,8 +248,8 @@ KINDS = OLDER | {
 }
 # The older files alone; what transformers 5 saves; what version 4 saved; tokenizer.json alone.
 FORMS = ("older", "saved", "map", "bare")
-# These have no tokenizer.json.
-NEVER_BARE = ("byt5", "siglip", "marian", "marian-codes", "m2m_100")
+# These have no tokenizer.json, or transformers reads none of this model_type.
+NEVER_BARE = ("byt5", "siglip", "marian", "marian-codes", "m2m_100", "nllb")
 
 
 # A kind has 1,500 changes in each form. Each third is drawn of all keys and values: `-k third-0` is a night's share.
