@@ -394,6 +394,19 @@ def test_a_model_says_what_stands_before_a_text_and_where_it_is_cut(capsys):
     assert (1, False) == (out.count("prompts: "), "by default" in out.partition("prompts: ")[2].partition("\n")[0])
 
 
+def test_a_model_says_in_what_it_computes_and_how_large_it_is(capsys):
+    """And on what, where that is not the processor. One that is not loaded has told no size."""
+    model = replace(_answers.model(MODELS[0]), precision="fp16", devices=("cuda:0",), size_bytes=1_234_500_000)
+    for each, expected in (
+        (model, "precision: fp16, on cuda:0, 1,234.5 MB"),
+        (replace(model, devices=("cpu",), size_bytes=3_900_000), "precision: fp16, 3.9 MB"),
+        (replace(model, devices=(), size_bytes=0), "precision: fp16"),
+    ):
+        model_table([each])
+        lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+        assert [expected] == [line[line.index("precision") :] for line in lines if "precision" in line]
+
+
 def test_a_model_that_hears_says_for_how_long(capsys):
     """At once, and in all. That it gives one output goes without saying."""
     model = _answers.model(MODELS[0])
