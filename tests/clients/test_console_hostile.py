@@ -180,8 +180,10 @@ def test_back_and_forward_choose_what_was_chosen(server, page):
     page.until("document.querySelector('.state')")
     for step, title, verb in (("back", "scenes", "caption"), ("back", "en-es", "score"), ("back", "en-es", "translate"),
                               ("forward", "en-es", "score"), ("back", "en-es", "translate")):  # fmt: skip
-        page.see(what=f"history.{step}()")
-        page.until(f"document.querySelector('[aria-pressed=true]')?.dataset.name === '{verb}'")
+        # At once, and not when the list of models comes the next time.
+        shown = "document.querySelector('[aria-pressed=true]')?.dataset.name"
+        went = f"addEventListener('hashchange', () => setTimeout(() => done({shown})), {{ once: true }})"
+        assert verb == page.see(what=f"new Promise((done) => {{ {went}; history.{step}(); }})")
         assert (title, f"{title} \u00b7 Weft") == (page.text("h1"), page.see(what="document.title"))
         page.click(on="button.main")
     page.until("document.querySelector('#said')")
