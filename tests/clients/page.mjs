@@ -10,7 +10,7 @@ let page = null, errors = [], origins = new Set(), answers = new Map();
 const steps = {
   // A page of its own, without what others have stored.
   open: async ({ url, width = 1280, height = 900, scheme = "light", motion = "no-preference" }) => {
-    await page?.close();
+    await page?.browserContext().close();
     page = await (await browser.createBrowserContext()).newPage();
     [errors, origins, answers] = [[], new Set(), new Map()];
     page.on("request", (request) => { if (/^https?:|^wss?:/.test(request.url())) origins.add(new URL(request.url()).origin); });
