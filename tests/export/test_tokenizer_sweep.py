@@ -111,8 +111,10 @@ def reads(directory):
 
 
 def is_siglip(directory):
-    """Whether a model only reads texts, and special tokens in them in a way of its own."""
-    return config_of(directory)["model_type"] == "siglip"
+    """Whether a tokenizer only reads texts, and special tokens in them in a way of its own."""
+    path = directory / CONFIG
+    said = json.loads(path.read_text()) if path.exists() else {}
+    return said.get("tokenizer_class") == "SiglipTokenizer" or config_of(directory)["model_type"] == "siglip"
 
 
 def texts_for(directory):
