@@ -15,11 +15,11 @@ from weft_export.families.writer import Writer
 from weft_export.graphs.answering import Row, Run, torch_run, values, write
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.views import scores_of
+from weft_export.verification.golden_sight import features_of, pictured, row_behind
 from weft_export.verification.tolerance import Tolerance, allowed
 from weft_export.verification.tolerances import num_passes, tolerance_of
 from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, MAX_MASKS, MAX_PROBABILITIES, ROUNDED
 from weft_proto.languages import Frame
-from weft_proto.questions import picture_places
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -249,7 +249,7 @@ class GoldenRequest:
 
         A step is right after the tokens of the steps before it. So the last is the first that the draft took otherwise.
         """
-        row = _row(self.checkpoint, source, list(tokens))
+        row = row_behind(self.checkpoint, source, list(tokens))
         if count > 1:
             graphs = graphs_of(self.checkpoint, bundle_pb2.PRECISION_FP32)
             write(torch_run(graphs), self.checkpoint, [row], count)
@@ -289,7 +289,7 @@ def check_golden(
     starts = text.HasField("start_id")
     start = [text.start_id, *_frame(checkpoint, golden).prefix]
     if checkpoint.sees:
-        row = Row(None, source[0][0].tolist(), features=_features_of(run, checkpoint, golden))
+        row = Row(None, source[0][0].tolist(), features=features_of(run, checkpoint, golden))
     else:
         row = Row(source[0][0], start) if starts else Row(None, source[0][0].tolist())
     num_given = len(row.tokens)
@@ -298,22 +298,6 @@ def check_golden(
     if row.tokens[num_given:] != list(golden.token_ids):
         answer = f"{row.tokens[num_given:]} instead of {list(golden.token_ids)}"
         raise ExportError(f"the golden answer of the graphs differs: {answer}; a server would refuse the bundle")
-
-
-def _row(checkpoint: Checkpoint, source: tuple[Tensor, ...], tokens: list[int]) -> Row:
-    """Return a row of what a model takes beside its tokens, if anything."""
-    if checkpoint.sees:
-        assert isinstance(checkpoint.model, Writer)
-        return Row(None, tokens, features=checkpoint.model.see(*source))
-    return Row(source[0][0] if source else None, tokens)
-
-
-def _features_of(run: Run, checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> Tensor:
-    """Return what graphs give for the picture of a golden request."""
-    pixels = checkpoint.read_media(golden.image_path, checkpoint.files[golden.image_path])[None]
-    with torch.inference_mode():
-        (features,) = run(bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER, {"pixel_values": pixels}).values()
-    return features
 
 
 def _matched(checkpoint: Checkpoint, golden: bundle_pb2.Golden, run: Run) -> Tensor:
@@ -369,20 +353,6 @@ def _check_finite(values: Tensor) -> None:
         raise CheckpointError("the model's answer to the golden request is not finite: look for NaN in its weights")
 
 
-def _pictured(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
-    """Return the ids of a picture with a question behind it, and the picture."""
-    text, image = checkpoint.text_spec, checkpoint.image
-    assert image is not None, "a model that sees has no image. This is a bug."
-    try:
-        asked = encode_source(checkpoint, read_tokenizer(checkpoint, text.source_tokenizer), golden.question)
-    except CheckpointError as error:
-        raise CheckpointError(f"golden.question {error}") from error
-    ids = [text.source_vocab_size] * picture_places(image) + asked
-    if len(ids) >= text.max_total_tokens:
-        raise CheckpointError(f"golden: picture and question have {len(ids)} tokens; {text.max_total_tokens} are all")
-    return torch.tensor([ids]), checkpoint.read_media(golden.image_path, checkpoint.files[golden.image_path])[None]
-
-
 def _answered(golden: bundle_pb2.Golden, tokens: list[int]) -> bundle_pb2.Golden:
     answered = _copy(golden)
     answered.token_ids.extend(tokens)
@@ -407,7 +377,7 @@ def _frame(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> Frame:
 def _source(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
     frame = _frame(checkpoint, golden)
     if checkpoint.sees:
-        return _pictured(checkpoint, golden)
+        return pictured(checkpoint, golden)
     if name := golden.image_path or golden.audio_path:
         return (checkpoint.read_media(name, checkpoint.files[name])[None],)
     tokenizer = read_tokenizer(checkpoint, checkpoint.text_spec.source_tokenizer)

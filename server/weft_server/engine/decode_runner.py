@@ -17,7 +17,7 @@ from weft_proto.sight import feature_width
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.engine.full_logits import FullLogits
-from weft_server.engine.prefill_chunks import PREFILL_CHUNK, PrefillChunks
+from weft_server.engine.prefill_chunks import PREFILL_CHUNK, PrefillChunks, fixed_columns
 from weft_server.engine.run_shapes import EXACT, first_run_order
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns
@@ -103,13 +103,8 @@ class DecodeRunner:
         if self._has_memory:
             arrays["memory_lengths"] = slots.memory_lengths
         self._columns = Columns(arrays, device)
-        # Sent once: a decode run reads one token of each row, and no picture.
-        fixed = {"lengths": np.ones(slots.num_slots, np.int32)}
         self._width = feature_width(manifest)
-        if self._width:
-            fixed[FEATURES] = np.zeros((slots.num_slots, 1, self._width), np.float32)
-        self._fixed = Columns(fixed, device)
-        self._fixed.send()
+        self._fixed = fixed_columns(slots.num_slots, self._width, device)
 
         vocab = manifest.text.target_vocab_size
         num_candidates = candidates_of(manifest)
@@ -188,9 +183,7 @@ class DecodeRunner:
         self.states.fill(self.encoder, feeds, slots, lengths)
 
     def prefill(self, slot: int, token_ids: np.ndarray, features: np.ndarray | None = None) -> tuple[int, Candidates]:
-        """Append prompt tokens to the slot's state, as many as the largest bucket at most.
-
-        features: what is read at the places of pictures among them, float32 [tokens, width].
+        """Append prompt tokens to the slot's state, as many as the largest bucket at most. See PrefillChunks.filled.
 
         Returns the number of tokens computed, padding included, and candidates [1, ...] after the last real one.
         """
@@ -392,8 +385,7 @@ class DecodeRunner:
         inputs |= self._columns.rows(0, 1)
         inputs["input_ids"] = block_of(self._draft_ids[:, :size])
         inputs["lengths"] = block_of(self._draft_ends[:size])
-        if self._width:
-            inputs[FEATURES] = block_of(np.zeros((1, size, self._width), np.float32))
+        inputs |= {FEATURES: block_of(np.zeros((1, size, self._width), np.float32))} if self._width else {}
         inputs |= self._told(reads_all=reads_all)
         return self._decoder.bind(inputs, written | self._next.blocks(size, reads_all=reads_all))
 

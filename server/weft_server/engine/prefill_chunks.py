@@ -19,6 +19,16 @@ PREFILL_CHUNK = PREFILL_BUCKETS[-1]
 DEVICE_BUCKETS = (2, 4, *PREFILL_BUCKETS, 256, 384, 512, 768, 1024, 1536, 2048)
 
 
+def fixed_columns(num_slots: int, width: int, device: Device) -> Columns:
+    """Return what every decode run reads, and is sent once: a token of each row, and no picture of this width."""
+    arrays: dict[str, np.ndarray] = {"lengths": np.ones(num_slots, np.int32)}
+    if width:
+        arrays[FEATURES] = np.zeros((num_slots, 1, width), np.float32)
+    columns = Columns(arrays, device)
+    columns.send()
+    return columns
+
+
 class PrefillChunk:
     """What prefill runs of one padded length read: tokens of one prompt, whatever its slot."""
 

@@ -20,7 +20,7 @@ from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.audio_file import load_samples
 from weft_server.preprocessing.images import load_picture
 from weft_server.preprocessing.log_mel import LogMel, sound_of, spans_of
-from weft_server.preprocessing.pictured_prompt import MAX_PICTURES, PromptPicture, pictured
+from weft_server.preprocessing.pictured_prompt import PromptPicture, pictured, pictures_of
 from weft_server.preprocessing.prompts import Prompts
 from weft_server.preprocessing.sentences import divided, sentences
 from weft_server.preprocessing.tokenizer import TokenizerFailed
@@ -213,9 +213,8 @@ class InputReader:
 
         As in transformers: a template alone always has, and one beside a processor of pictures where it begins so.
         """
-        return not self._text.HasField("image_id") or bool(
-            (bos := self._text.chat.bos_token) and prompt.startswith(bos)
-        )
+        bos = self._text.chat.bos_token
+        return not self._text.HasField("image_id") or bool(bos and prompt.startswith(bos))
 
     def read_messages(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> Ids:
         """Return the token ids of the prompt that messages make. Raises as `prompt_of` does, and for one too long."""
@@ -224,37 +223,22 @@ class InputReader:
         ids = known(encode, text, field)
         if not ids:
             raise InvalidRequest(field, "make an empty prompt", "EMPTY_INPUT")
-        pictures = self._pictures_of(messages, field) if self.takes_pictures else []
+        pictures, image_id = [], self._text.image_id
+        if self.takes_pictures:
+            pictures = pictures_of(messages, field, self._tokenizer.vocabulary.tokens[image_id])
         length = len(ids) + len(pictures) * (self._num_places - 1)
         if length > self.max_tokens:
             raise self._prompt_too_long(field, f"{length} tokens")
-        if not self.takes_pictures:
-            return Ids(np.array(ids, np.int64))
-        prompt = pictured(ids, pictures, self._text.image_id, self._num_places)
-        return prompt if pictures else Ids(prompt.array)
+        if self.takes_pictures:
+            prompt = pictured(ids, pictures, image_id, self._num_places)
+            return prompt if pictures else Ids(prompt.array)
+        return Ids(np.array(ids, np.int64))
 
     def read_pictured(self, image: common_pb2.Image, question: str, field: str) -> PicturedPrompt:
         """Return a prompt that begins with a picture, behind which a question stands."""
         asked = self.read_text(question, field).array.tolist()
         pictures = [PromptPicture(image, "image")]
         return pictured([self._text.image_id, *asked], pictures, self._text.image_id, self._num_places)
-
-    def _pictures_of(self, messages: generation_pb2.Messages, field: str) -> list[PromptPicture]:
-        """Return the pictures of messages. Raises InvalidRequest for too many, and for a text that spells one."""
-        token = self._tokenizer.vocabulary.tokens[self._text.image_id]
-        found = []
-        for index, turn in enumerate(messages.turns):
-            place = f"{field}.turns[{index}]"
-            if token in turn.content:
-                raise _spells(f"{place}.content", token)
-            for number, part in enumerate(turn.parts):
-                if token in part.text:
-                    raise _spells(f"{place}.parts[{number}].text", token)
-                if part.HasField("image"):
-                    found.append(PromptPicture(part.image, f"{place}.parts[{number}].image"))
-        if len(found) > MAX_PICTURES:
-            raise InvalidRequest(f"{field}.turns", f"must hold at most {MAX_PICTURES} pictures, not {len(found)}")
-        return found
 
     def prompt_of(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> str:
         """Return the prompt that messages make.
@@ -404,10 +388,6 @@ class InputReader:
 
     def _too_long(self, field: str, length: str) -> InvalidRequest:
         return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")
-
-
-def _spells(field: str, token: str) -> InvalidRequest:
-    return InvalidRequest(field, f"spells {token!r}, which stands for a picture: send pictures as parts")
 
 
 def known(split: Callable[[Given], Found], text: Given, field: str) -> Found:

@@ -13,7 +13,7 @@ from weft_server.source import Ids
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft_proto.v1 import common_pb2
+    from weft_proto.v1 import common_pb2, generation_pb2
 
 # Of one request, in all of its messages.
 MAX_PICTURES = 64
@@ -32,6 +32,28 @@ class PicturedPrompt(Ids):
 
     pictures: tuple[PromptPicture, ...]
     starts: tuple[int, ...]
+
+
+def pictures_of(messages: generation_pb2.Messages, field: str, token: str) -> list[PromptPicture]:
+    """Return the pictures of messages, in their order. In the prompt, `token` stands for one.
+
+    Raises InvalidRequest for too many, and for a text that spells one.
+    """
+    found = []
+    for index, turn in enumerate(messages.turns):
+        place = f"{field}.turns[{index}]"
+        texts = {f"{place}.content": turn.content}
+        for number, part in enumerate(turn.parts):
+            texts[f"{place}.parts[{number}].text"] = part.text
+            if part.HasField("image"):
+                found.append(PromptPicture(part.image, f"{place}.parts[{number}].image"))
+        for where, text in texts.items():
+            if token in text:
+                why = f"spells {token!r}, which stands for a picture: send pictures as parts"
+                raise InvalidRequest(where, why)
+    if len(found) > MAX_PICTURES:
+        raise InvalidRequest(f"{field}.turns", f"must hold at most {MAX_PICTURES} pictures, not {len(found)}")
+    return found
 
 
 def pictured(ids: Sequence[int], pictures: Sequence[PromptPicture], image_id: int, num_places: int) -> PicturedPrompt:

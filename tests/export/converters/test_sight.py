@@ -1,5 +1,8 @@
 """Models of others whose prompts hold pictures: our logits and tokens are theirs, or a file is refused by name."""
 
+import asyncio
+import io
+
 import pytest
 import torch
 import transformers
@@ -7,16 +10,20 @@ from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, gree
 from safetensors.torch import load_file, save_file
 from sight_kinds import SEEING, change_processor, made_seeing, pictures
 
+from loaded import Loaded, ask
 from weft_export.converters.convert import convert
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields
 from weft_export.converters.generation import Generation
 from weft_export.converters.llava import sizes
 from weft_export.errors import CheckpointError
+from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import Row
 from weft_export.options import ExportOptions
+from weft_proto.v1 import common_pb2, generation_pb2
 
 NEW_TOKENS, MAX_TOKENS = 24, 150
+DECODING = common_pb2.Decoding(greedy={}, max_new_tokens=NEW_TOKENS)
 
 
 def chat_of(seen):
@@ -56,6 +63,56 @@ def check(kind, seed, directory):
 def test_a_model_that_sees_writes_what_transformers_writes(kind, tmp_path):
     """Logits within 1e-4 at every place of a chat with two pictures, and the same 24 greedy tokens."""
     check(kind, 0, tmp_path)
+
+
+def served(bundle, chats):
+    """What a server answers to chats that come at once: the tokens of each."""
+
+    async def run():
+        async with Loaded(bundle, slots=len(chats)) as model:
+            asked = (ask(model, messages=messages, decoding=DECODING) for messages in chats)
+            return [list(each.completion.token_ids) for each in await asyncio.gather(*asked)]
+
+    return asyncio.run(run())
+
+
+def as_messages(chat):
+    """A chat of theirs as a request of ours has it, with pictures as files."""
+    messages = generation_pb2.Messages()
+    for turn in chat:
+        message = messages.turns.add(role=turn["role"])
+        for part in turn["content"]:
+            if part["type"] == "text":
+                message.parts.add(text=part["text"])
+                continue
+            file = io.BytesIO()
+            part["image"].save(file, "PNG")
+            message.parts.add().image.data = file.getvalue()
+    return messages
+
+
+def rows_of(kinds):
+    """One row a kind; all but one are for the long target."""
+    return [pytest.param(kind, id=kind.name, marks=[pytest.mark.long] * bool(at)) for at, kind in enumerate(kinds)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", rows_of(SEEING))
+def test_a_model_that_sees_is_served_as_transformers_generates(kind, tmp_path):
+    """The same 24 greedy tokens to chats with two pictures, one and none, from the files of the pictures on."""
+    theirs, processor = made_seeing(kind, 1, tmp_path / "theirs")
+    shown = pictures(4, 1)
+    said = [{"type": "text", "text": "Tell me more."}]
+    chats = [chat_of(shown[:2]), chat_of(shown[2:]), [{"role": "user", "content": said}]]
+    chats.append([{"role": "user", "content": [*said, {"type": "image", "image": shown[3]}]}])
+    export_checkpoint(tmp_path / "theirs", tmp_path / "models" / "m" / "1", ExportOptions(max_tokens=MAX_TOKENS))
+    written = []
+    for each in chats:
+        inputs = their_inputs(processor, each)
+        with torch.inference_mode():
+            found = theirs.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=NEW_TOKENS)
+        written.append(found[0, inputs["input_ids"].shape[1] :].tolist())
+    assert written == served(tmp_path / "models" / "m" / "1", [as_messages(each) for each in chats])
 
 
 @pytest.mark.long
