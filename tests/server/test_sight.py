@@ -265,9 +265,9 @@ def test_pictures_of_who_has_left_are_not_seen(tiny_repository):
     """While another's picture is encoded, those that wait leave with their callers."""
 
     async def use(model):
-        (lane,) = model.sight.lanes
-        encode = lane._run
-        lane._run = lambda batch: time.sleep(0.5) or encode(batch)
+        session = model.sight.lanes[0].sessions["pixel_values"]
+        encode = session.run
+        session.run = lambda feeds: time.sleep(0.5) or encode(feeds)
         first = asyncio.create_task(answer(model, chat(("a", PICTURES[0]))))
         await until(lambda: model.sight.stats().running)
         others = [asyncio.create_task(answer(model, chat(("b", each)))) for each in PICTURES[1:]]
