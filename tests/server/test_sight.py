@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import io
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tiny_sight import IMAGE_ID, MAX_TOKENS, NUM_PLACES, VOCABULARY
 
 from loaded import Loaded, ask, tokenize
 from openai_calls import serving
+from waiting import until
 from weft_proto.v1 import common_pb2, generation_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.errors import InvalidRequest
@@ -257,6 +259,27 @@ def test_whoever_leaves_while_pictures_are_seen_leaves_nothing(tiny_repository):
         return model.engine.stats().queued, model.sight.stats().queued
 
     assert (0, 0) == run(tiny_repository, "tiny-llava", use)
+
+
+def test_pictures_of_who_has_left_are_not_seen(tiny_repository):
+    """While another's picture is encoded, those that wait leave with their callers."""
+
+    async def use(model):
+        session = model.sight.lanes[0].sessions["pixel_values"]
+        encode = session.run
+        session.run = lambda feeds: time.sleep(0.5) or encode(feeds)
+        first = asyncio.create_task(answer(model, chat(("a", PICTURES[0]))))
+        await until(lambda: model.sight.stats().running)
+        others = [asyncio.create_task(answer(model, chat(("b", each)))) for each in PICTURES[1:]]
+        await until(lambda: model.sight.stats().queued == len(others))
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        left = model.sight.stats().queued
+        await first
+        return left
+
+    assert 0 == run(tiny_repository, "tiny-llava", use)
 
 
 def test_a_prompt_is_cut_anywhere():
