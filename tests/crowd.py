@@ -3,9 +3,12 @@
 import asyncio
 import random
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 
+from weft_proto.questions import picture_places
+from weft_proto.sight import sees
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2
 from weft_server.bundle.load import load_bundle
@@ -14,7 +17,7 @@ from weft_server.loading.build import build_model
 from weft_server.preprocessing.log_mel import Span, sound_of
 from weft_server.preprocessing.waveform import Waveforms
 from weft_server.sequence import Decoding, Sampling, Sequence
-from weft_server.source import AskedPixels, Ids, Masked, Source
+from weft_server.source import AskedPixels, Ids, Masked, PicturedIds, Pixels, SeenPicture, Source
 from weft_server.telemetry.metrics import Metrics
 
 
@@ -27,6 +30,8 @@ class Request:
     wants_tokens: bool
     wants_scores: bool
     explain: common_pb2.Explain | None
+    # Pictures in its prompt, and where each begins.
+    pictures: tuple[tuple[int, Pixels], ...] = ()
 
 
 def requests_for(manifest, count, seed):
@@ -35,7 +40,10 @@ def requests_for(manifest, count, seed):
     asked = []
     for index in range(count):
         # Of a model that matches, texts and pictures take turns.
-        if manifest.HasField("image") and not (index % 2 and manifest.HasField("matching")):
+        pictures = ()
+        if sees(manifest):
+            source, pictures = pictured(manifest, rng, index % 3)
+        elif manifest.HasField("image") and not (index % 2 and manifest.HasField("matching")):
             pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
             asks = question(text, rng) if TASKS[manifest.task].takes_question else ()
             source = AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, asks)
@@ -55,7 +63,7 @@ def requests_for(manifest, count, seed):
             sampling = Sampling(float(rng.choice([0.7, 1.0, 1.5])), int(rng.choice([0, 5])), 0.95, index)
             decoding = Decoding(max_new, int(rng.integers(0, max_new + 1)), (), sampling if index % 2 else None)
         explain = random_explain(manifest.attention.heads, rng) if index % 4 == 0 else None
-        asked.append(Request(source, decoding, bool(rng.random() < 0.3), bool(rng.random() < 0.3), explain))
+        asked.append(Request(source, decoding, bool(rng.random() < 0.3), bool(rng.random() < 0.3), explain, pictures))
     return asked
 
 
@@ -65,6 +73,34 @@ def text_of(manifest, rng, longest):
     if not TASKS[manifest.task].fills_masks:
         return Ids(ids)
     return Masked(ids, np.sort(rng.choice(len(ids), rng.integers(1, min(len(ids), 3) + 1), replace=False)))
+
+
+def pictured(manifest, rng, count):
+    """A prompt with so many pictures at any of its places, and where they are."""
+    text, image = manifest.text, manifest.image
+    places = picture_places(image)
+    ids = rng.integers(0, text.source_vocab_size, rng.integers(1, text.max_total_tokens * 3 // 4 - count * places + 1))
+    pictures = []
+    for before in np.sort(rng.integers(0, len(ids) + 1, count)):
+        pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
+        pictures.append((int(before) + len(pictures) * places, Pixels(pixels, (image.grid_rows, image.grid_columns))))
+    for start, _ in pictures:
+        ids = np.insert(ids, start, [text.image_id] * places)
+    return Ids(ids), tuple(pictures)
+
+
+async def seen(model, request):
+    """What the decoder reads of a request: with features of its pictures, as the model's own engine makes them."""
+    if not request.pictures:
+        return request.source
+    sequences = [Sequence("picture", pixels, None) for _, pixels in request.pictures]
+    for sequence in sequences:
+        model.sight.submit(sequence, is_promised=True)
+    found = []
+    for (start, pixels), sequence in zip(request.pictures, sequences, strict=True):
+        await sequence.reply.done()
+        found.append(SeenPicture(start, sha256(pixels.array).digest(), sequence.reply.values))
+    return PicturedIds(request.source.array, tuple(found), model.manifest.text.source_vocab_size)
 
 
 def question(text, rng):
@@ -98,7 +134,8 @@ async def answers_of(directory, asked, order, *, crowd, adapters=(None,)):
         model.engine.reserve()
         wants = {"wants_tokens": request.wants_tokens, "wants_scores": request.wants_scores}
         prefix_ids, adapter = request.source.asked_ids, adapters[index % len(adapters)]
-        sequence = Sequence(str(index), request.source, request.decoding, prefix_ids, adapter=adapter, **wants)
+        source = await seen(model, request)
+        sequence = Sequence(str(index), source, request.decoding, prefix_ids, adapter=adapter, **wants)
         model.engine.submit(sequence)
         await sequence.reply.done()
         reply = sequence.reply

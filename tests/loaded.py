@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 from weft_proto.tasks import TASKS
-from weft_proto.v1 import common_pb2, model_pb2
+from weft_proto.v1 import common_pb2, generation_pb2, model_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
@@ -107,6 +107,9 @@ def golden_request(model, **more):
         given = {"image": common_pb2.Image(data=model.bundle.path(golden.image_path).read_bytes())}
     if golden.labels:
         given["labels"] = golden.labels
-    if golden.question:
+    if model.sight:
+        parts = [generation_pb2.MessagePart(**given), generation_pb2.MessagePart(text=golden.question)]
+        given = {"messages": generation_pb2.Messages(turns=[{"role": "user", "parts": parts}])}
+    elif golden.question:
         given["text"] = golden.question
     return {"inputs": [given], **more} if golden.embedding else {**given, **more}

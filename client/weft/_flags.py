@@ -39,6 +39,7 @@ _FLAGS = {f"decoding.{each.path}": each.flag for each in (*SAMPLING, *PENALTIES,
     "labels": "--label",
     "language": "--language",
     "max_answer_tokens": "--max-answer-tokens",
+    "messages.turns.parts.image": "--picture",
     "model.adapter": "--adapter",
     "model.name": "--model",
     "model.version": "--model-version",
@@ -63,7 +64,7 @@ _FLAGS = {f"decoding.{each.path}": each.flag for each in (*SAMPLING, *PENALTIES,
 }
 # One with a dot stands for nothing else; of the others only the one that the message begins with.
 _FIELD = re.compile(
-    r"(?:(?<![\w.'\"-])(?:request\.)?(?:explain|model|decoding|image|audio)(?:(?:\[\d+\])?\.\w+)+"
+    r"(?:(?<![\w.'\"-])(?:request\.)?(?:explain|model|decoding|image|audio|messages)(?:(?:\[\d+\])?\.\w+)+"
     r"|^(?:request\.)?\w+)(?:\[\d+\])?"
 )
 _INDEX = re.compile(r"\[\d+\]")

@@ -67,11 +67,13 @@ class Model(Brief):
     `attention_heads` counts the heads of each layer that `Explain` may name; empty when it cannot explain.
     `default_attention_layer` is None when it explains by attention rollout. Where `prefixes` are given, a source text
     must begin with one of them: they tell a text-to-text model what to do.
-    `takes_messages` is whether `generate` takes `messages`. `can_score` is whether it scores given texts and prompts.
+    `takes_messages` is whether `generate` takes `messages`, and `takes_pictures` whether these may hold pictures.
+    `can_score` is whether it scores given texts and prompts.
     `call_format` is how an answer to `messages` writes a call of a function; empty where that is not known.
     `takes_constraints` is whether it keeps to `Decoding.json_schema`, `regex`, `lark` and `choices`.
     `version_labels` are the labels of this version, "stable" and "canary". `canary_share` is a canary's share of the
-    requests that name neither version nor label. `precision` is what it computes in, such as "fp32" or "int4".
+    requests that name neither version nor label. `precision` is what it computes in, such as "fp32" or "int4",
+    and `size_bytes` what its bundle's files have.
     `devices` are those that it runs on: "cpu", or "cuda:0", "cuda:1" and so on.
     `dimensions` is how many numbers a vector of `embed` has, and `normalized` whether it has the length 1.
     `takes_pairs` is whether `classify` takes a `text_pair`, and `label_scoring` what the scores of its labels are; by
@@ -128,3 +130,5 @@ class Model(Brief):
     default_prompt_name: str = ""
     truncation_side: TruncationSide = TruncationSide.UNSPECIFIED
     call_format: str = ""
+    size_bytes: int = 0
+    takes_pictures: bool = False

@@ -1,9 +1,7 @@
 """What the requests of the verbs are made of; what can't be sent is refused here."""
 
-import json
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,14 +9,12 @@ from google.protobuf.message import Message
 
 from weft._decoding_message import decoding_message
 from weft._fields import fill, refusal
-from weft._types import Explain, Function, FunctionCall, Messages, Picture, Recording, Text
+from weft._types import Explain, Function, FunctionCall, Picture, Recording, Text
 from weft_proto.recordings import is_recording
-from weft_proto.v1 import common_pb2, generation_pb2
+from weft_proto.v1 import common_pb2
 
 # What the largest limit that a server can be given allows.
 MAX_FILE_BYTES = 1 << 30
-# What a message of a chat may have.
-_TURN = {"role", "content", "calls", "call_id"}
 Kind = TypeVar("Kind", Function, FunctionCall)
 
 
@@ -46,37 +42,6 @@ def fill_text(message: Message, text: Text, field: str = "text", ids_field: str 
         except TypeError:
             raise refusal(field, f"must be a str or token ids, not {type(text).__name__}") from None
         fill(message, **{ids_field: ids})
-
-
-def messages_of(messages: Messages) -> generation_pb2.Messages:
-    """Return a chat as the wire has it."""
-    if isinstance(messages, str | Mapping):  # one message, or its text
-        raise refusal("messages", f"must be a list of messages, not {type(messages).__name__}")
-    chat = generation_pb2.Messages()
-    try:
-        turns = list(messages)
-    except TypeError:
-        raise refusal("messages", f"must be a list of messages, not {type(messages).__name__}") from None
-    for index, turn in enumerate(turns):
-        place = f"messages[{index}]"
-        if not isinstance(turn, Mapping) or not {"role", "content"} <= turn.keys() <= _TURN:
-            raise refusal(place, 'must be {"role": ..., "content": ...}, perhaps with "calls" or "call_id"')
-        message = chat.turns.add()
-        fill(message, f"{place}.", **{name: value for name, value in turn.items() if name != "calls"})
-        for number, call in enumerate(several_of(f"{place}.calls", turn.get("calls", ()), FunctionCall)):
-            fill(message.calls.add(), f"{place}.calls[{number}].", **asdict(call))
-    return chat
-
-
-def tell_functions(chat: generation_pb2.Messages, functions: Iterable[Function]) -> None:
-    """Put the functions that a chat's model is told of into its messages."""
-    for index, each in enumerate(several_of("functions", functions, Function)):
-        place = f"functions[{index}]"
-        try:
-            parameters = "" if each.parameters is None else json.dumps(each.parameters, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise refusal(f"{place}.parameters", f"must be a JSON Schema: {error}") from None
-        fill(chat.functions.add(), f"{place}.", name=each.name, description=each.description, parameters=parameters)
 
 
 def several_of(field: str, given: Any, kind: type[Kind]) -> list[Kind]:

@@ -151,7 +151,8 @@ def _facts(model: Model) -> Iterator[str]:
     }
     if model.precision:
         far = [device for device in model.devices if device != "cpu"]
-        yield ", on ".join([f"precision: {model.precision}", *filter(None, [" and ".join(far)])])
+        where = ", on ".join([f"precision: {model.precision}", *filter(None, [" and ".join(far)])])
+        yield f"{where}, {model.size_bytes / 1e6:,.1f} MB" if model.size_bytes else where
     if stated := [f"{name} {count}" for name, count in limits.items() if count]:
         yield f"tokens: {', '.join(stated)}"
     yield from _hears(model)
@@ -173,6 +174,7 @@ def _facts(model: Model) -> Iterator[str]:
     yield from _spoken(model)
     takes = {
         "messages": model.takes_messages,
+        "pictures in messages": model.takes_pictures,
         "constraints": model.takes_constraints,
         "texts to score": model.can_score,
         f"labels, each in {model.label_text!r}": model.takes_labels,

@@ -39,6 +39,8 @@ PROMPT = "prompt."
 EXTRACT_LABELS = ("start", "end")
 # An input of a graph of TASK_FILL_MASK: which positions it is asked about, int64 [batch, masks].
 MASK_POSITIONS = "mask_positions"
+# What an IMAGE_ENCODER makes of a picture, and a DECODER reads in the place of tokens.
+FEATURES = "features"
 # Of a text. For each there are logits of the whole vocabulary.
 MAX_MASKS = 16
 
@@ -198,6 +200,7 @@ LIMITS = {
         "forced_end_id": Limit(_VOCAB - 1),
         "separator_id": Limit(_VOCAB - 1),
         "mask_id": Limit(_VOCAB - 1),
+        "image_id": Limit(_VOCAB - 1),
         "prompts": Limit(entries=256),
         "default_prompt_name": Limit(_NAME),
     },

@@ -14,6 +14,7 @@ _IMAGE_EMBEDDER = bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER
 _MASKED_LM = bundle_pb2.GRAPH_ROLE_MASKED_LM
 _CTC = bundle_pb2.GRAPH_ROLE_CTC
 _SCORE = bundle_pb2.GRAPH_ROLE_SCORE
+_IMAGE_ENCODER = bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,9 @@ TASKS = {
     common_pb2.TASK_CAPTION: Task(
         "caption", frozenset({_ENCODER, _DECODER}), may_have=frozenset({_SCORE}), takes_image=True
     ),
-    common_pb2.TASK_GENERATE: Task("generate", frozenset({_DECODER}), may_have=frozenset({_MIXED, _SCORE})),
+    common_pb2.TASK_GENERATE: Task(
+        "generate", frozenset({_DECODER}), may_have=frozenset({_MIXED, _SCORE, _IMAGE_ENCODER})
+    ),
     common_pb2.TASK_CLASSIFY_TEXT: Task("classify_text", frozenset({_CLASSIFIER})),
     common_pb2.TASK_CLASSIFY_IMAGE: Task("classify_image", frozenset({_CLASSIFIER}), takes_image=True),
     common_pb2.TASK_ANSWER: Task("answer", frozenset({_ENCODER, _DECODER}), takes_image=True, takes_question=True),

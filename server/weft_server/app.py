@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -26,7 +26,7 @@ from weft_server.calls.recent_refusals import RecentRefusals
 from weft_server.config import ConfigError
 from weft_server.console.console_routes import console_routes
 from weft_server.errors import Draining
-from weft_server.http.endpoints import Endpoints, PageRequest, PageResponse
+from weft_server.http.endpoints import Endpoints
 from weft_server.http.http_server import HttpServer
 from weft_server.lifecycle.labels_file import read_labels, restrict
 from weft_server.lifecycle.lifecycle import Lifecycle
@@ -56,8 +56,6 @@ from weft_server.telemetry.tracing import open_tracing
 from weft_server.transport.traffic import MAX_OPEN_CALLS, WATCHES_PER_CONNECTION, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from weft_server.calls.call_spans import CallSpans
     from weft_server.config import ServerConfig
     from weft_server.process.shutdown import Shutdown
@@ -249,7 +247,9 @@ class App:
             _log.error("not ready", why=why)
         else:
             await self.health.set_ready(serving=True)
-            _log.info("ready", models=len(self.models.entries))
+            # Whoever starts it by hand wants to open that next.
+            page = {"console": self.api.url} if self.api and self.config.console else {}
+            _log.info("ready", models=len(self.models.entries), **page)
         # A bundle that is refused keeps no other one from being asked.
         self._phase = "READY=1"
         self._tell_manager()
@@ -363,15 +363,15 @@ class App:
         routes = with_docs(calls, refuse_path)
         if config.console:
             refusals = self._refusals.rows if changes else None
-            routes += tuple(console_routes(refuse_path, lambda: self.grpc.port, self._metrics_for, refusals))
+            asks_token = self.access.asks_token
+            routes += tuple(
+                console_routes(refuse_path, lambda: self.grpc.port, self.pages.metrics, asks_token, refusals)
+            )
         answers = behaviours(self.models, config, self.lifecycle)
         return ApiServer(config, self.gate, self.access, self.credentials, answers, routes, refuse_path)
 
     def _interceptor(self, gate: CallGate) -> Interceptor:
         return Interceptor(gate, self.access, self.config.max_request_bytes)
-
-    def _metrics_for(self, authorization: Sequence[str], certificate: Mapping[str, Any] | None) -> PageResponse:
-        return self.pages.get("/metrics", PageRequest("", authorization, certificate))
 
     def _http_server(self) -> HttpServer:
         host, port = self.config.host, self.config.http_port

@@ -69,6 +69,18 @@ class Source(ABC):
         """What of it the decoder is fed behind its start token, before the answer."""
         return ()
 
+    def piece(self, start: int, stop: int) -> np.ndarray:
+        """The ids [start, stop) as a decoder reads them."""
+        return self.array[start:stop]
+
+    def features(self, start: int, stop: int) -> np.ndarray | None:  # noqa: ARG002 - most hold no pictures
+        """What a decoder reads at its places [start, stop) beside the ids, [stop - start, width]; None: nothing."""
+        return None
+
+    def content(self, start: int, stop: int) -> bytes:
+        """What is equal where its places [start, stop) are equal, behind places that are equal."""
+        return self.array[start:stop].tobytes()
+
     @property
     def num_masks(self) -> int:
         """How many of its places a masked language model is asked about. Inputs that share a run have equally many."""
@@ -129,6 +141,58 @@ class Masked(Ids):
         """What Ids give, and the positions int64 [inputs, masks]."""
         positions = np.stack([source.positions for source in sources])
         return {**Ids.feeds(sources, width, pad_id), MASK_POSITIONS: positions}
+
+
+class SeenPicture(NamedTuple):
+    """A picture in a prompt: where it begins, the digest of its file, and what is read of it, [places, width]."""
+
+    start: int
+    digest: bytes
+    features: np.ndarray
+
+    def within(self, start: int, stop: int) -> tuple[int, int]:
+        """The part of its places that lies in [start, stop): empty where the second number is not larger."""
+        return max(start, self.start), min(stop, self.start + len(self.features))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PicturedIds(Ids):
+    """The token ids of a prompt that holds pictures. At each place of one stands the token of a picture.
+
+    A decoder is fed `place_id` there, which is no token.
+    """
+
+    pictures: tuple[SeenPicture, ...]
+    place_id: int
+
+    def piece(self, start: int, stop: int) -> np.ndarray:
+        """See Source."""
+        ids = self.array[start:stop].copy()
+        for picture in self.pictures:
+            first, last = picture.within(start, stop)
+            if first < last:
+                ids[first - start : last - start] = self.place_id
+        return ids
+
+    def features(self, start: int, stop: int) -> np.ndarray | None:
+        """See Source."""
+        read = None
+        for picture in self.pictures:
+            first, last = picture.within(start, stop)
+            if first < last:
+                if read is None:
+                    read = np.zeros((stop - start, picture.features.shape[1]), np.float32)
+                read[first - start : last - start] = picture.features[first - picture.start : last - picture.start]
+        return read
+
+    def content(self, start: int, stop: int) -> bytes:
+        """See Source. Two pictures differ by their digests, and one by where it begins."""
+        parts = [self.array[start:stop].tobytes()]
+        for picture in self.pictures:
+            first, last = picture.within(start, stop)
+            if first < last:
+                parts.append(b"%d %d " % (first - start, first - picture.start) + picture.digest)
+        return b"".join(parts)
 
 
 class Whole(Source):

@@ -39,6 +39,21 @@ def test_a_chat_is_told_of_the_tools_of_a_file(weft_command, server, tmp_path):
     assert ("weather", "Tells it.", '{"type": "object"}') == (told.name, told.description, told.parameters)
 
 
+def test_a_chat_may_be_about_pictures(weft_command, server, tmp_path):
+    """Each --picture is a part before the text. Without --chat there is nothing to say about it."""
+    paths = [tmp_path / name for name in ("a.png", "b.png")]
+    for path in paths:
+        path.write_bytes(path.name.encode())
+    shown = [argument for path in paths for argument in ("--picture", str(path))]
+    assert 0 == weft_command("generate", "--chat", "which one?", *shown)[0]
+    (turn,) = server.servicer.seen.pop().request.messages.turns
+    assert [b"a.png", b"b.png", "which one?"] == [part.text or part.image.data for part in turn.parts]
+
+    for arguments in (("a", *shown), ("--chat", "a", "--picture", str(tmp_path / "none.png"))):
+        code, out, error = weft_command("generate", *arguments)
+        assert (2, "", 1, []) == (code, out, error.count("\n"), server.servicer.seen)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -377,6 +392,19 @@ def test_a_model_says_what_stands_before_a_text_and_where_it_is_cut(capsys):
     model_table([model, replace(model, prompts=prompts[1:])])
     out = capsys.readouterr().out
     assert (1, False) == (out.count("prompts: "), "by default" in out.partition("prompts: ")[2].partition("\n")[0])
+
+
+def test_a_model_says_in_what_it_computes_and_how_large_it_is(capsys):
+    """And on what, where that is not the processor. One that is not loaded has told no size."""
+    model = replace(_answers.model(MODELS[0]), precision="fp16", devices=("cuda:0",), size_bytes=1_234_500_000)
+    for each, expected in (
+        (model, "precision: fp16, on cuda:0, 1,234.5 MB"),
+        (replace(model, devices=("cpu",), size_bytes=3_900_000), "precision: fp16, 3.9 MB"),
+        (replace(model, devices=(), size_bytes=0), "precision: fp16"),
+    ):
+        model_table([each])
+        lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+        assert [expected] == [line[line.index("precision") :] for line in lines if "precision" in line]
 
 
 def test_a_model_that_hears_says_for_how_long(capsys):

@@ -202,6 +202,38 @@ def test_functions_that_cannot_be_sent_are_refused_by_name(client, server, optio
     assert ([field], []) == ([each.field for each in refused.value.field_violations], server.servicer.seen)
 
 
+def test_pictures_and_texts_of_a_message_are_carried_in_their_order(client, server, tmp_path):
+    """A string is a text, bytes and a Path are a picture, and a mapping says which it is. A tuple is a list too."""
+    path = tmp_path / "a.png"
+    path.write_bytes(b"of a file")
+    said = ["What is", path, "beside", b"of bytes", {"text": "and"}, {"image": str(path)}]
+    client.generate(messages=[{"role": "user", "content": said}, {"role": "user", "content": ("b",)}], model="m")
+
+    first, second = server.servicer.seen[0].request.messages.turns
+    sent = [part.text or part.image.data for part in first.parts]
+    assert ["What is", b"of a file", "beside", b"of bytes", "and", b"of a file"] == sent
+    assert ("", "", ["b"]) == (first.content, second.content, [part.text for part in second.parts])
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        (["a", 7], "messages[0].content[1]"),
+        ([{"text": "a", "image": b"b"}], "messages[0].content[0]"),
+        ([{"type": "text"}], "messages[0].content[0]"),
+        ([{"text": 7}], "messages[0].content[0].text"),
+        ([{"image": "no/such.png"}], "messages[0].content[0]"),
+        (b"a", "messages[0].content"),
+        (7, "messages[0].content"),
+    ],
+)
+def test_a_part_that_is_neither_is_refused_by_its_place(client, server, content, field):
+    """And nothing is sent."""
+    with pytest.raises(weft.InvalidRequest) as refused:
+        client.generate(messages=[{"role": "user", "content": content}], model="m")
+    assert ([field], []) == ([each.field for each in refused.value.field_violations], server.servicer.seen)
+
+
 def test_functions_are_for_a_chat(client, server):
     """A prompt tells a model of none."""
     with pytest.raises(weft.InvalidRequest, match="functions"):

@@ -9,15 +9,20 @@ let page = null, errors = [], origins = new Set(), answers = new Map();
 
 const steps = {
   // A page of its own, without what others have stored.
-  open: async ({ url, width = 1280, height = 900, scheme = "light" }) => {
-    await page?.close();
+  open: async ({ url, width = 1280, height = 900, scheme = "light", motion = "no-preference" }) => {
+    await page?.browserContext().close();
     page = await (await browser.createBrowserContext()).newPage();
     [errors, origins, answers] = [[], new Set(), new Map()];
     page.on("request", (request) => { if (/^https?:|^wss?:/.test(request.url())) origins.add(new URL(request.url()).origin); });
     page.on("pageerror", (error) => errors.push(error.message));
     page.on("console", (line) => { if (line.text().includes("Content Security Policy")) errors.push(line.text()); });
     await page.setViewport({ width, height });
-    await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+    await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }, { name: "prefers-reduced-motion", value: motion }]);
+    await page.goto(url);
+  },
+  // A tab more in the same browser. It is driven from now on, and the other one stays open.
+  beside: async ({ url }) => {
+    page = await page.browserContext().newPage();
     await page.goto(url);
   },
   // From now on, a path is answered with this JSON instead of by the server. Without one, by the server again.
@@ -39,7 +44,17 @@ const steps = {
   click: async ({ on }) => await page.locator(on).click(),
   hover: async ({ on }) => await page.locator(on).hover(),
   focus: async ({ on }) => await page.focus(on),
-  press: async ({ key }) => await page.keyboard.press(key),
+  // It may do this, and nothing else that a browser asks for.
+  allow: async ({ names }) => await page.browserContext().overridePermissions(new URL(page.url()).origin, names),
+  // What the browser has in its menu, such as Paste.
+  command: async ({ name }) => await page.keyboard.press("F13", { commands: [name] }),
+  // Of several, such as Control+Enter, the first ones are held.
+  press: async ({ key }) => {
+    const keys = key.split("+"), last = keys.pop();
+    for (const each of keys) await page.keyboard.down(each);
+    await page.keyboard.press(last);
+    for (const each of keys) await page.keyboard.up(each);
+  },
   write: async ({ on, text }) => await page.locator(on).fill(text),
   upload: async ({ on, files }) => await (await page.waitForSelector(on)).uploadFile(...files),
   point: async ({ on, x, y }) => {

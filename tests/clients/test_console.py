@@ -58,7 +58,7 @@ def repository(demo_repository, tiny_repository, tmp_path_factory):
 def server(repository, tmp_path_factory):
     """They are served, with a console."""
     points = tmp_path_factory.mktemp("points")
-    with console_of(repository, points, max_restarts=100) as server:
+    with console_of(repository, points, max_restarts=100, prefix_cache_mb=8) as server:
         yield server
 
 
@@ -131,6 +131,31 @@ def test_a_picture_s_attention_is_drawn_on_it(server, page):
     assert "cross" not in page.lit(wrote)
 
 
+def test_an_answer_about_a_picture_lights_it_both_ways(server, page):
+    """Each word of it a place of the picture, and that place the word."""
+    opened(page, server, "scenes-answers", "answer")
+    given(page, SHAPES, {"text": "what is left of the purple triangle?"})
+    ran(page)
+    wrote, brightest = (
+        ".chips .chip",
+        """(() => {
+        const heat = document.querySelector(".heat"), { width, height } = heat;
+        const shades = heat.getContext("2d").getImageData(0, 0, width, height).data;
+        let at = 0;
+        for (let place = 0; place < width * height; place++) if (shades[4 * place + 3] < shades[4 * at + 3]) at = place;
+        return [(at % width + 0.5) / width, (Math.floor(at / width) + 0.5) / height];
+    })()""",
+    )
+    words = page.texts(wrote)
+    number = words.index("square")
+    page.hover(on=f"{wrote}:nth-child({number + 1})")
+    page.until("document.querySelector('.seen.lit')")
+    x, y = page.see(what=brightest)
+    page.point(on=".seen", x=x, y=y)
+    assert "square" in page.lit(wrote)
+    assert not page.see(what="document.querySelector('.seen').classList.contains('lit')")
+
+
 def test_a_word_of_a_recording_is_heard(server, page):
     """A click plays the moment in which it was said, and ends with it."""
     opened(page, server, "commands", "transcribe")
@@ -182,6 +207,7 @@ def test_a_stream_that_is_stopped_frees_its_slot(server, page):
     opened(page, server, "pydocs", "generate")
     page.click(on="button.main")
     server.wait_until(lambda: server.is_held("pydocs.decode"), what="a step")
+    page.until("document.querySelector('.coming').textContent")
     came = page.text(".coming")
     page.click(on=".ask button:nth-child(2):not(.tabs *)")
     page.until("document.querySelector('.ask [role=status]:last-child').textContent.startsWith('Stopped')")
@@ -254,6 +280,9 @@ def test_the_state_follows_the_metrics(server, page):
     row = "[...document.querySelectorAll('.state tbody tr')].find((each) => each.textContent.startsWith('en-es'))"
     columns = page.texts(".state thead th")
     assert "0.0" == page.see(what=f"{row}.children[{columns.index('Tokens/s')}].textContent")
+    size = float(page.see(what=f"{row}.children[{columns.index('Size')}].textContent").removesuffix(" MB"))
+    files = (EXAMPLES.parents[1] / "build/models/en-es/1").iterdir()
+    assert pytest.approx(sum(path.stat().st_size for path in files) / 1e6, rel=0.1) == size
     assert "\u2013" == page.see(what=f"{row}.children[{columns.index('First token')}].textContent")
     for text in ("we are eating bread", "the old women are not buying cheap apples", ""):
         body = json.dumps({"text": text})
@@ -262,6 +291,11 @@ def test_the_state_follows_the_metrics(server, page):
     page.until(f"/ms|s/.test({row}.children[{columns.index('First token')}].textContent)")
     page.until(f"Number({row}.children[{columns.index('Tokens/s')}].textContent) > 0")
 
+    for model, expected in (("topics", "\u2013"), ("pydocs", r"\d+% / \d+%")):
+        cells = (
+            f"[...document.querySelectorAll('.state tbody tr')].find((each) => each.textContent.startsWith('{model}'))"
+        )
+        assert re.fullmatch(expected, page.see(what=f"{cells}.children[{columns.index('Cache')}].textContent"))
     assert "EMPTY_INPUT en-es1" in page.texts(".outputs li")
     assert f"en-es 1{'ready':>6}" == page.see(what=f"{row}.children[0].textContent + {row}.children[1].textContent")
     assert [] == page.axe()

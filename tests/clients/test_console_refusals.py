@@ -1,6 +1,7 @@
 """The console tells what was refused, in a real Chromium: to all its own calls, and to an admin those of others."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -79,6 +80,24 @@ def test_the_page_s_own_refusals_have_their_words(server, page):
     page.reload()
     page.until("document.querySelector('table.state')")
     assert [] == page.see(what=OWN)
+
+
+def test_whoever_opens_the_page_is_refused_nothing(server, page):
+    """It learns that there are tokens, and asks for one, before it calls. A wrong one counts."""
+    sent = ["-H", "authorization: Bearer token-of-the-caller", f"http://{server.api}/console/metrics"]
+
+    def refused():
+        told = subprocess.run(["curl", "-s", *sent], check=True, capture_output=True, text=True).stdout
+        return {line for line in told.splitlines() if line.startswith("weft_rejected_total") and "TOKEN" in line}
+
+    before = refused()
+    page.open(url=f"http://{server.api}/")
+    page.until("document.querySelector('dialog').open")
+    assert (before, True) == (refused(), page.see(what="document.querySelector('dialog .error').hidden"))
+    page.write(on="#token", text="not-the-token-of-anybody")
+    page.press(key="Enter")
+    page.until("!document.querySelector('dialog .error').hidden")
+    assert ["TOKEN_UNKNOWN"] == [re.search(r'reason="(\w+)"', line)[1] for line in refused() - before]
 
 
 def test_the_page_keeps_a_few(server, page):

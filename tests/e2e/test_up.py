@@ -52,7 +52,9 @@ def test_a_checkpoint_is_exported_once_and_served(tmp_path):
         with up(checkpoint, tmp_path / "kept") as (lines, process):
             assert exports == any("exporting classifier.onnx" in line for line in lines)
             listening = next(json.loads(line) for line in lines if '"listening"' in line)
-            with urlopen(f"http://{listening['api']}/", timeout=30) as console:
+            ready = next(json.loads(line) for line in lines if '"event": "ready"' in line)
+            assert ready["console"].removeprefix("http://localhost:").rstrip("/") == listening["api"].rpartition(":")[2]
+            with urlopen(ready["console"], timeout=30) as console:
                 assert b"console/main.js" in console.read()
             with weft.Client(listening["grpc"], timeout=30) as client:
                 assert ["my-topics"] == [model.name for model in client.list_models()]

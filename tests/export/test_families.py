@@ -98,20 +98,33 @@ def assert_generation_equals_recomputation(model, capacity, vocab_size):
     torch.manual_seed(0)
     rows = [torch.randint(vocab_size, (length,)).tolist() for length in (5, 9, 16)]
     states = states_of(model, (), 0)
+    sources = [()] * len(rows)
+    if model.sees:
+        rows[1][2:7], rows[2][:10] = [vocab_size] * 5, [vocab_size] * 10
+        sight = model.config.sight
+        picture = (torch.randn(1, sight.channels, sight.image_height, sight.image_width),)
+        sources[1:] = [picture, picture]
     padded = torch.tensor([row + [7] * (16 - len(row)) for row in rows])
 
-    logits, states = model.step(
-        Run(padded, lengths_of(0, 0, 0), lengths_of(5, 9, 16), lengths_of(capacity), None), states
-    )
+    def features(ids, sources):
+        """What the rows have in the place of pictures, of a model that sees any."""
+        if not model.sees:
+            return None
+        seen = (model.see(*source) if source else None for source in sources)
+        return torch.cat([model.placed(row[None], each) for row, each in zip(ids, seen, strict=True)])
+
+    run = Run(padded, lengths_of(0, 0, 0), lengths_of(5, 9, 16), lengths_of(capacity), None)
+    logits, states = model.step(dataclasses.replace(run, features=features(padded, sources)), states)
     while len(rows[2]) < capacity:
-        for row, row_logits in zip(rows, logits, strict=True):
-            full = model.decode(torch.tensor([row]))[0, -1]
+        for row, row_logits, source in zip(rows, logits, sources, strict=True):
+            full = model.decode(torch.tensor([row]), *source)[0, -1]
             torch.testing.assert_close(row_logits, full, atol=1e-4, rtol=1e-4)
             assert int(full.argmax()) == int(row_logits.argmax())
             row.append(int(full.argmax()))
         past = lengths_of(*[len(row) - 1 for row in rows])
         last = torch.tensor([row[-1:] for row in rows])
-        logits, states = model.step(Run(last, past, lengths_of(1, 1, 1), lengths_of(capacity), None), states)
+        run = Run(last, past, lengths_of(1, 1, 1), lengths_of(capacity), None, features=features(last, [()] * 3))
+        logits, states = model.step(run, states)
 
 
 @torch.inference_mode()

@@ -13,13 +13,13 @@ from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.quantization.integer_products import quantised
 from weft_export.verification.session import open_session
-from weft_proto.bundle_rules import MASK_POSITIONS, READS_ALL
+from weft_proto.bundle_rules import FEATURES, MASK_POSITIONS, READS_ALL
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.source import SHORT
 
 ROWS = 7
-READERS = [name for name in CHECKPOINTS if sample(name).task != common_pb2.TASK_GENERATE]
+READERS = [name for name in CHECKPOINTS if sample(name).task != common_pb2.TASK_GENERATE or sample(name).sees]
 TRANSLATORS = [name for name in CHECKPOINTS if sample(name).task == common_pb2.TASK_TRANSLATE]
 RNG = np.random.default_rng(0)
 READ_ALL = {READS_ALL: np.ones(1, np.int32)}
@@ -66,6 +66,8 @@ def test_what_runs_in_batches_without_states(name, tiny_bundle):
     bundle = tiny_bundle(name)
     roles = TASKS[sample(name.removesuffix("-int8")).task].needs - {bundle_pb2.GRAPH_ROLE_DECODER}
     files = [bundle_pb2.GraphRole.Name(role).removeprefix("GRAPH_ROLE_").lower() for role in roles]
+    if sample(name.removesuffix("-int8")).sees:
+        files.append("image_encoder")
     found = [f"{each}.onnx" for each in files if (bundle / f"{each}.onnx").exists()]
     assert found
     for file_name in found:
@@ -228,4 +230,9 @@ def test_decoders(name, tiny_bundle):
             feeds["memory_lengths"] = RNG.integers(1, longest + 1, ROWS).astype(np.int32)
     if any(port.name == READS_ALL for port in session.get_inputs()):
         feeds |= READ_ALL
+    if sample(name.removesuffix("-int8").removesuffix("-int4")).sees:
+        # Three rows read a place of a picture, and what the others are given is not read.
+        width = next(port.shape[2] for port in session.get_inputs() if port.name == FEATURES)
+        feeds[FEATURES] = RNG.standard_normal((ROWS, 1, width)).astype(np.float32)
+        feeds["input_ids"][::3] = manifest.text.source_vocab_size
     assert_rows_are_alone(session, feeds, ("total_length", READS_ALL), least=1 + name.endswith("-int4"))

@@ -44,7 +44,7 @@ LISTS = [
     {"image_token": token("a", "lstrip", typed=True)}, {"image_token": None}, {"image_token": 3}, {"mask_token": "a"},
 ]  # fmt: skip
 # A class that a change names may have other files.
-NO_FILE = ("has neither", "has no tokenizer.json", "No such file")
+NO_FILE = ("has neither", "has no tokenizer.json", "is missing", "No such file")
 LISTED = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 # Tokens by their names, of which a class may ask for some.
 OWN = ("image_token", "cls_token_2", "add_bos_token", "add_eos_token", "mask_token_sent")
@@ -111,8 +111,10 @@ def reads(directory):
 
 
 def is_siglip(directory):
-    """Whether a model only reads texts, and special tokens in them in a way of its own."""
-    return config_of(directory)["model_type"] == "siglip"
+    """Whether a tokenizer only reads texts, and special tokens in them in a way of its own."""
+    path = directory / CONFIG
+    said = json.loads(path.read_text()) if path.exists() else {}
+    return said.get("tokenizer_class") == "SiglipTokenizer" or config_of(directory)["model_type"] == "siglip"
 
 
 def texts_for(directory):
@@ -248,8 +250,8 @@ KINDS = OLDER | {
 }
 # The older files alone; what transformers 5 saves; what version 4 saved; tokenizer.json alone.
 FORMS = ("older", "saved", "map", "bare")
-# These have no tokenizer.json.
-NEVER_BARE = ("byt5", "siglip", "marian", "marian-codes", "m2m_100")
+# These have no tokenizer.json, or transformers reads none of this model_type.
+NEVER_BARE = ("byt5", "siglip", "marian", "marian-codes", "m2m_100", "nllb")
 
 
 # A kind has 1,500 changes in each form. Each third is drawn of all keys and values: `-k third-0` is a night's share.
@@ -293,6 +295,7 @@ FEW = [
     ("mpnet", Change(CONFIG, {"cls_token": "<s>", "pad_token": "<pad>"}, ("cls_token",))),
     ("mpnet", Change(CONFIG, {"cls_token": "[CLS]", "sep_token": "[SEP]"}, ("cls_token",))),
     ("albert-cased", Change(CONFIG, CANONICAL, ("tokenizer_class",))),
+    ("pegasus", Change(CONFIG, {"mask_token_sent": ""}, ("mask_token_sent",))),
     ("siglip", Change(CONFIG, CANONICAL | {"sep_token": "a"}, ("sep_token",))),
     ("siglip", Change(CONFIG, CANONICAL | {"do_lower_case": None}, ("do_lower_case",))),
 ]

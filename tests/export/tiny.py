@@ -26,6 +26,7 @@ from tiny_parts import (
     word_tokenizer,
 )
 from tiny_recurrent import RECURRENT
+from tiny_sight import tiny_llava
 from tiny_t5 import tiny_post_norm, tiny_t5
 from tiny_vision import VISION
 
@@ -293,6 +294,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-gpt": tiny_gpt,
     "tiny-window": tiny_window,
     "tiny-decoder": tiny_decoder,
+    "tiny-llava": tiny_llava,
     "tiny-bert": tiny_bert,
     "tiny-tags": tiny_tags,
     "tiny-extract": tiny_extract,

@@ -62,6 +62,11 @@ def test_a_page_can_be_read_in_an_editor(page):
     assert [] == [number for number, line in lines if len(line) > 120 and not line.startswith("|")]
 
 
+def test_the_front_page_is_short():
+    """Who meets Weft reads it to the end."""
+    assert 150 > len((ROOT / "README.md").read_text().splitlines())
+
+
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page):
     """A link to another page of ours names a file that is there, and a heading that is in it."""

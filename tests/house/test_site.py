@@ -1,25 +1,19 @@
 """The manual as a site: `make docs` builds it of all pages, and it asks nothing of anybody else."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from manual_site import ROOT, built
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The folder of the site. A link or an anchor that leads nowhere, and a page without a place, end the build."""
-    folder = tmp_path_factory.mktemp("manual") / "manual"
-    subprocess.run([sys.executable, ROOT / "docs/site/gather.py", folder], check=True)
-    build = [Path(sys.executable).with_name("mkdocs"), "build", "--quiet", "--strict", "-f", folder / "mkdocs.yml"]
-    subprocess.run(build, check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
-    return folder / "site"
+    """The folder of the site."""
+    return built(tmp_path_factory.mktemp("manual") / "manual")
 
 
 def test_each_page_is_there_and_asks_nobody(site):

@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from http_calls import ask, connected, head, response, served
-from intercepted import TOKENS, run
+from http_calls import ask, connected, head, rejected, response, served
+from intercepted import AUTHORITY, SERVER, TOKENS, credentials_of, run
 from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING
-from weft_server.console.console_routes import FACTS_PATH, FOLDER, METRICS_PATH, PAGE, PAGE_PATH, console_routes
+from weft_server.auth.authorization import METRICS_PATH, Authorization
+from weft_server.console.console_routes import CALLER_PATH, FACTS_PATH, FOLDER, PAGE, PAGE_PATH, console_routes
 from weft_server.openai_api.routes import refuse_path
 
 FILES = sorted(path.name for path in PAGE.iterdir())
@@ -33,9 +34,9 @@ MAKERS = (
 )
 
 
-def console(grpc_port=7070, metrics=lambda *_: (200, "text/plain", b"")):
+def console(grpc_port=7070, metrics=lambda: ("text/plain", b"the metrics"), asks_token=lambda _: False):
     """The routes."""
-    return list(console_routes(refuse_path, lambda: grpc_port, metrics))
+    return list(console_routes(refuse_path, lambda: grpc_port, metrics, asks_token))
 
 
 def got(*headers, path=PAGE_PATH, **settings):
@@ -129,25 +130,67 @@ def test_strangers_have_the_page_and_hear_nothing_of_the_server(tmp_path):
     run(scenario())
 
 
-def test_the_page_of_metrics_judges_who_may_have_it(tmp_path):
-    """It hears each token that was sent, also of who may not call, and what it says is passed on."""
-    heard = []
-
-    def metrics(authorization, certificate):
-        heard.append((list(authorization), certificate))
-        return 403, "text/plain", b"not you"
+@pytest.mark.parametrize("more", [(), ("content-length: 1",)], ids=["plain", "body"])
+def test_the_metrics_are_for_the_role_metrics(more, tmp_path):
+    """Whoever lacks it is refused and counted as for any call, before a body is judged."""
 
     async def scenario():
-        async with served(tmp_path, tokens=TOKENS, routes=console(metrics=metrics), refuse=refuse_path) as server:
-            sent = ["authorization: Bearer a", "authorization: Bearer b"]
-            assert (403, b"not you") == (await ask(server, head(METRICS_PATH, *sent, method="GET")))[::2]
-            assert 403 == (await ask(server, head(METRICS_PATH, method="GET")))[0]
+        async with served(tmp_path, tokens=TOKENS, routes=console(), refuse=refuse_path) as server:
+            seen = []
+            for token in ("", "token-of-nobody", "token-of-the-caller", "token-of-the-scraper"):
+                sent = [f"authorization: Bearer {token}"] if token else []
+                data = head(METRICS_PATH, *sent, *more, method="GET")
+                status, headers, body = await ask(server, data)
+                seen.append((status, headers["content-type"] == "text/plain" and body))
+            last = (413, False) if more else (200, b"the metrics")
+            assert [(401, False), (401, False), (403, False), last] == seen
+            refused = {"TOKEN_MISSING": 1, "TOKEN_UNKNOWN": 1, "ROLE_MISSING": 1} | (
+                {"MESSAGE_TOO_LARGE": 1} if more else {}
+            )
+            assert refused == rejected(server)
 
     run(scenario())
-    assert [(["Bearer a", "Bearer b"], None), ([], None)] == heard
 
 
-@pytest.mark.parametrize("path", [PAGE_PATH, METRICS_PATH])
+@pytest.mark.parametrize(
+    ("tokens", "certificate", "sent", "expected"),
+    [
+        ("", None, (), False),
+        (TOKENS, None, (), True),
+        # Somebody else sends one for the page. What it is worth is told where it is used.
+        (TOKENS, None, ("authorization: Bearer token-of-nobody",), False),
+        (TOKENS, "signed.example.com", (), False),
+        (TOKENS, "stranger.example.com", (), True),
+        # It lacks the role, and has told who calls.
+        (TOKENS, "reader", (), False),
+        ("", "stranger.example.com", (), False),
+    ],
+)
+def test_a_page_learns_that_it_needs_a_token_without_being_refused(tokens, certificate, sent, expected, tmp_path):
+    """Nobody is counted who has done nothing wrong."""
+    shown = {"subjectAltName": [("DNS", certificate)]} if certificate else None
+    settings = {}
+    if tokens:
+        settings["tokens"] = tmp_path / "of-callers"
+        settings["tokens"].write_text(tokens)
+        settings["tokens"].chmod(0o600)
+    if certificate:
+        settings["tls_cert"], settings["tls_key"] = SERVER.write(tmp_path)
+        settings["tls_client_ca"] = tmp_path / "ca.crt"
+        settings["tls_client_ca"].write_bytes(AUTHORITY.certificate)
+    access = Authorization(credentials_of(**settings))
+
+    async def scenario():
+        routes = console(asks_token=lambda _: access.asks_token(shown))
+        async with served(tmp_path, tokens=tokens, routes=routes, refuse=refuse_path) as server:
+            status, headers, body = await ask(server, head(CALLER_PATH, *sent, method="GET"))
+            assert (200, "no-cache", {"asksToken": expected}) == (status, headers["cache-control"], json.loads(body))
+            assert {} == rejected(server)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("path", [PAGE_PATH, CALLER_PATH, METRICS_PATH])
 @pytest.mark.parametrize(("said", "status"), [("origin: https://evil.example", 403), ("host: evil.example", 421)])
 def test_pages_of_others_do_not_have_it(said, status, path):
     """By their origin, or by a name that they gave to this machine."""
@@ -157,6 +200,24 @@ def test_pages_of_others_do_not_have_it(said, status, path):
             host = [] if said.startswith("host") else ["host: localhost"]
             writer.write("\r\n".join([f"GET {path} HTTP/1.1", *host, said, "", ""]).encode())
             assert status == (await response(reader))[0]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("host", "tls", "expected"),
+    [
+        ("127.0.0.1", False, "http://localhost"),
+        ("0.0.0.0", True, "https://localhost"),
+        ("::1", False, "http://localhost"),
+    ],
+)
+def test_the_log_says_what_to_open(host, tls, expected, tmp_path):
+    """In a browser of this machine. The certificate of a test is for that name, too."""
+
+    async def scenario():
+        async with served(tmp_path, tls=tls, routes=console(), refuse=refuse_path, host=host) as server:
+            assert f"{expected}:{server.port}/" == server.server.url
 
     run(scenario())
 
@@ -180,6 +241,7 @@ def test_the_page_is_small_and_brings_all_that_it_needs():
     """Less than 150 KB in all. Each file is named by another one, and none names what is not of this server."""
     texts = {name: (PAGE / name).read_text() for name in FILES}
     named = set(re.findall(r'(?:from "\./|"console/)([\w.]+)"', "".join(texts.values()))) - {
+        "caller.json",
         "facts.json",
         "metrics",
         "refusals.json",
@@ -193,6 +255,16 @@ def test_the_page_is_small_and_brings_all_that_it_needs():
         ("icon.svg", "http://www.w3.org/2000/svg"),
         ("state.js", "https://prometheus.io/docs/instrumenting/exposition_formats/"),
     ] == outside
+
+
+def test_all_that_the_page_says_stands_in_one_file():
+    """Whoever translates it, or looks for a word, needs one. Elsewhere is no text of two words."""
+    others = [name for name in FILES if name.endswith(".js") and name != "texts.js"]
+    said = re.compile(r"""["'`]([A-Z][a-z]+ [a-z][^"'`]*)["'`]""")
+    without = {name: re.sub(r"(?m)(^|\s)//.*$", "", (PAGE / name).read_text()) for name in others}
+
+    assert said.search((PAGE / "texts.js").read_text())
+    assert [] == [(name, found) for name, text in without.items() for found in said.findall(text)]
 
 
 def test_no_text_becomes_html():

@@ -82,6 +82,11 @@ READERS = {
         "messages.turns[0].calls",
         lambda n: partial(ask, messages={"turns": [HELLO | {"calls": [{"name": "f"}] * n}]}),
     ),
+    "Message.parts": (
+        "tiny-generate",
+        "messages.turns[0].parts",
+        lambda n: partial(ask, messages={"turns": [{"role": "user", "parts": [{"text": "a"}] * n}]}),
+    ),
     "Decoding.stop": ("tiny-generate", "decoding.stop", lambda n: generate(stop=["a"] * n)),
     "Decoding.bias": ("tiny-generate", "decoding.bias", lambda n: generate(bias=[{"token_ids": {"ids": [5]}}] * n)),
     "Decoding.banned": ("tiny-generate", "decoding.banned", lambda n: generate(banned=[{"text": "a"}] * n)),

@@ -51,6 +51,13 @@ def test_a_model_that_answers_says_how_long_a_question_may_be(tiny_repository):
     assert (0, 0, 0) == (limits.max_audio_bytes, limits.max_audio_s, limits.window_s)
 
 
+def test_a_model_says_how_large_its_bundle_is(tiny_repository):
+    """All that its manifest lists, as it lies on the disk."""
+    bundle = tiny_repository / "tiny-clip" / "1"
+    sizes = [path.stat().st_size for path in bundle.iterdir() if path.name != "bundle.json"]
+    assert sum(sizes) == card(tiny_repository, "tiny-clip")[0].size_bytes
+
+
 @pytest.mark.parametrize("name", ["tiny-clip", "tiny-convnext"])
 def test_a_model_says_how_its_labels_are_scored(tiny_repository, name):
     """As its manifest has it, and what stands around a label that a caller gives."""

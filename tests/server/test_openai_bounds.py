@@ -321,8 +321,8 @@ def test_a_large_body_is_read_aside(monkeypatch, path, task, body):
 def test_what_a_large_body_becomes_is_made_aside(monkeypatch):
     """A picture, prompts, inputs and chats."""
     seen = []
-    for module, name in ((chat, "base64_bytes"), (chat, "_parts"), (completions, "inputs_of"), (completions, "_own"),
-                         (embeddings, "inputs_of")):  # fmt: skip
+    for module, name in ((chat, "base64_bytes"), (chat, "_check_tools"), (completions, "inputs_of"),
+                         (completions, "_own"), (embeddings, "inputs_of")):  # fmt: skip
         made = getattr(module, name)
         monkeypatch.setattr(
             module, name, lambda *given, made=made: seen.append(threading.current_thread()) or made(*given)
@@ -353,9 +353,11 @@ def test_pictures_too_many_are_not_read(monkeypatch):
     """Nor is one that the model does not take."""
     monkeypatch.setattr(chat, "_image", None)
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    for task, count in ((common_pb2.TASK_CAPTION, 2), (common_pb2.TASK_GENERATE, 1), (common_pb2.TASK_TRANSLATE, 1)):
+    for task, count in ((common_pb2.TASK_CAPTION, 2), (common_pb2.TASK_TRANSLATE, 1)):
         messages = [{"role": "user", "content": [picture] * count}]
         assert (400, "messages[0].content", "wrong_input_kind") == refusal(CHAT, task, messages=messages)
+    messages = [{"role": "user", "content": [picture] * 33}] * 2
+    assert (400, "messages", "invalid_field") == refusal(CHAT, common_pb2.TASK_GENERATE, messages=messages)
 
 
 def test_base64_is_read_in_pieces(monkeypatch):

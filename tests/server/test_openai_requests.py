@@ -230,7 +230,7 @@ def test_names_of_models():
 
 
 def test_messages_become_a_chat():
-    """Parts are joined, a developer is the system, and an answer of ours is a message as it stands."""
+    """Parts stay parts, a developer is the system, and an answer of ours is a message as it stands."""
     method, request = asked(
         CHAT,
         messages=[
@@ -240,8 +240,9 @@ def test_messages_become_a_chat():
         ],
     )
 
-    turns = [(each.role, each.content) for each in request.messages.turns]
-    assert ("Generate", [("system", "be kind"), ("user", "a\nb"), ("assistant", "c")]) == (method, turns)
+    turns = [(each.role, each.content, [part.text for part in each.parts]) for each in request.messages.turns]
+    expected = [("system", "be kind", []), ("user", "", ["a", "b"]), ("assistant", "c", [])]
+    assert ("Generate", expected) == (method, turns)
 
 
 PICTURE = b"\x89PNG"
@@ -256,7 +257,10 @@ def user(*parts):
 
 
 def test_a_picture_is_asked_of_a_model_that_sees():
-    """A captioning model takes the picture alone, and one that answers a question beside it."""
+    """A captioning model takes it alone, one that answers a question beside it, and a chat anywhere."""
+    _, request = asked(CHAT, messages=[*user(TEXT, IMAGE), *user(IMAGE)])
+    parts = [[part.text or part.image.data for part in turn.parts] for turn in request.messages.turns]
+    assert [["what is it?", PICTURE], [PICTURE]] == parts
     method, request = asked(CHAT, common_pb2.TASK_CAPTION, messages=user(IMAGE))
     assert ("Caption", PICTURE) == (method, request.image.data)
     method, request = asked(CHAT, common_pb2.TASK_ANSWER, messages=user(IMAGE, TEXT))
@@ -272,7 +276,8 @@ def test_a_picture_is_asked_of_a_model_that_sees():
         (common_pb2.TASK_ANSWER, user(TEXT), "messages[0].content"),
         (common_pb2.TASK_ANSWER, [*user(IMAGE, TEXT), *user(IMAGE, TEXT)], "messages"),
         (common_pb2.TASK_TRANSLATE, [{"role": "system", "content": "a"}], "messages"),
-        (common_pb2.TASK_GENERATE, user(TEXT, IMAGE), "messages[0].content"),
+        (common_pb2.TASK_GENERATE, user(TEXT, {"type": "image_url", "image_url": {"url": "http://a/b.png"}}),
+         "messages[0].content[1].image_url.url"),
         (common_pb2.TASK_CLASSIFY_TEXT, user(TEXT), "model"),
         (common_pb2.TASK_GENERATE, user({"type": "input_audio"}), "messages[0].content[0].type"),
         (common_pb2.TASK_GENERATE, [{"role": "tool", "content": "a"}], "messages[0].tool_call_id"),

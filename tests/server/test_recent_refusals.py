@@ -92,7 +92,7 @@ def test_the_page_of_refusals_is_for_the_role_admin(tmp_path, token, status):
     noted(recent, "team-a", model="m")
 
     async def scenario():
-        routes = console_routes(refuse_path, lambda: 0, lambda *_: (200, "", b""), recent.rows)
+        routes = console_routes(refuse_path, lambda: 0, lambda: ("", b""), lambda _: False, recent.rows)
         async with served(tmp_path, tokens=TOKENS, routes=routes, refuse=refuse_path, recent=recent) as server:
             sent = [f"authorization: Bearer {token}"] if token else []
             seen.append(await ask(server, head(REFUSALS_PATH, *sent, method="GET")))
@@ -122,7 +122,7 @@ def test_strangers_do_not_see_whether_there_is_such_a_page(tmp_path, more):
     seen = []
 
     async def scenario():
-        routes = console_routes(refuse_path, lambda: 0, lambda *_: (200, "", b""), RecentRefusals().rows)
+        routes = console_routes(refuse_path, lambda: 0, lambda: ("", b""), lambda _: False, RecentRefusals().rows)
         async with served(tmp_path, tokens=TOKENS, routes=routes, refuse=refuse_path) as server:
             seen.append(await ask(server, head(REFUSALS_PATH, *more, method="GET")))
             seen.append(await ask(server, head(f"{FOLDER}none.json", *more, method="GET")))
@@ -138,7 +138,7 @@ def test_where_models_cannot_be_changed_there_is_no_such_page():
     seen = []
 
     async def scenario():
-        routes = console_routes(refuse_path, lambda: 0, lambda *_: (200, "", b""))
+        routes = console_routes(refuse_path, lambda: 0, lambda: ("", b""), lambda _: False)
         async with served(routes=routes, refuse=refuse_path) as server:
             seen.append((await ask(server, head(REFUSALS_PATH, method="GET")))[0])
             seen.append(json.loads((await ask(server, head(FACTS_PATH, method="GET")))[2])["changes"])

@@ -139,6 +139,15 @@ def generate(
     system: Annotated[
         str | None, typer.Option("--system", metavar="TEXT", help="With --chat: what the model shall keep to.")
     ] = None,
+    picture: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--picture",
+            metavar="FILE",
+            show_default=False,
+            help="With --chat: what the message is about, a PNG, JPEG or WebP file. Again for another.",
+        ),
+    ] = None,
     tools: Annotated[
         Path | None,
         typer.Option(
@@ -162,6 +171,8 @@ def generate(
     asked: dict[str, Any] = {**request.options(), "return_prompt_scores": prompt_scores, "cache_salt": cache_salt}
     if system is not None and chat is None:
         raise InvalidRequest("--system needs --chat")
+    if picture and chat is None:
+        raise InvalidRequest("--picture needs --chat")
     if tools is not None:
         if chat is None:
             raise InvalidRequest("--tools needs --chat")
@@ -171,7 +182,8 @@ def generate(
         return
     if chat is not None:
         told = [] if system is None else [{"role": "system", "content": system}]
-        asked["messages"] = [*told, {"role": "user", "content": read_argument(chat)}]
+        said = read_argument(chat)
+        asked["messages"] = [*told, {"role": "user", "content": [*picture, said] if picture else said}]
     _write("generate", None if prompt is None else read_argument(prompt), asked, request)
 
 

@@ -7,8 +7,9 @@ from typing import Any, TypedDict, Unpack
 from google.protobuf.message import Message
 
 from weft._answers import read, reader
+from weft._chat import messages_of
 from weft._fields import fill, refusal
-from weft._requests import messages_of, selector
+from weft._requests import selector
 from weft._types import Messages, ResolvedModel
 from weft._verbs.verb import Verb
 from weft.exceptions import InvalidRequest

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import Unpack
 
 from weft._answers import completion
+from weft._chat import messages_of, tell_functions
 from weft._completions import Answer, Caption, Generation, Transcription, Translation
-from weft._requests import audio_of, fill_options, fill_text, image_of, messages_of, tell_functions, two_of
+from weft._requests import audio_of, fill_options, fill_text, image_of, two_of
 from weft._types import Function, Messages, Picture, Recording, Text
 from weft._verbs.options import WritingOptions
 from weft._verbs.verb import WritingVerb

@@ -17,6 +17,7 @@ from weft_export.checkpoints.specs import (
     check_matching,
     check_metric,
     check_question,
+    check_sight,
     check_template,
     check_text,
     named_in,
@@ -76,6 +77,7 @@ class Checkpoint:
             if self.towers == (self,):
                 check_text(self.task, config, self.text)
                 check_image(self.task, config, self.image)
+                check_sight(self.text, config.sight if self.sees else None)
                 check_audio(self.task, config, self.audio, self.text)
             check_question(self.task, self.text, self.image, getattr(self.model, "states", ()))
             check_labels(self.task, config, self.labels)
@@ -100,6 +102,11 @@ class Checkpoint:
     def task(self) -> common_pb2.Task.ValueType:
         """What the model does."""
         return family_of(self.family).task
+
+    @property
+    def sees(self) -> bool:
+        """Whether its prompts may hold pictures."""
+        return isinstance(self.model, Writer) and self.model.sees
 
     @property
     def text_spec(self) -> bundle_pb2.TextSpec:
@@ -223,11 +230,11 @@ class Checkpoint:
     def _file_names(self) -> list[str]:
         names = named_in(self.text) if self.text is not None else []
         row = TASKS[self.task]
-        kind = "image" if row.takes_image else "audio" if row.takes_audio else "text"
+        kind = "image" if row.takes_image or self.sees else "audio" if row.takes_audio else "text"
         if (self.golden.WhichOneof("input") or "").removesuffix("_path") != kind:
             raise CheckpointError(f"golden needs {kind}, which this model takes")
-        if row.takes_question != bool(self.golden.question):
-            raise CheckpointError("golden.question is for a model that answers questions, and needed there")
+        if (row.takes_question or self.sees) != bool(self.golden.question):
+            raise CheckpointError("golden.question is for a model that is asked about pictures, and needed there")
         path = self.golden.image_path or self.golden.audio_path
         if kind != "text" and not path:
             raise CheckpointError(f"golden.{kind} is empty")

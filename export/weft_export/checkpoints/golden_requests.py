@@ -17,7 +17,7 @@ def with_golden(checkpoint: Checkpoint, given: str) -> Checkpoint:
     """Return a checkpoint whose golden request asks what is given.
 
     - A model that takes pictures or recordings is asked a file.
-    - One that answers questions is asked a file's picture, or else this question.
+    - One that answers questions, or sees, is asked a file's picture, or else this question about its own.
     - Any other is asked a text: that of a file, if it is the path of one that ends in .txt.
 
     Raises:
@@ -26,10 +26,10 @@ def with_golden(checkpoint: Checkpoint, given: str) -> Checkpoint:
     row, golden = TASKS[checkpoint.task], bundle_pb2.Golden()
     golden.CopyFrom(checkpoint.golden)
     is_file = os.path.isfile(given)  # noqa: PTH113 - Path.is_file fails for what is too long to be a path
-    if row.takes_question and not is_file:
+    if (row.takes_question or checkpoint.sees) and not is_file:
         golden.question = given
         return replace(checkpoint, golden=golden)
-    if not (row.takes_image or row.takes_audio):
+    if not (row.takes_image or row.takes_audio or checkpoint.sees):
         golden.text = _text_of(Path(given)) if is_file and given.endswith(".txt") else given
         return replace(checkpoint, golden=golden)
     path = Path(given)
@@ -37,7 +37,7 @@ def with_golden(checkpoint: Checkpoint, given: str) -> Checkpoint:
     name = f"golden{path.suffix.lower()}"
     files = {key: value for key, value in checkpoint.files.items() if key != golden.image_path + golden.audio_path}
     checkpoint.read_media(given, content)
-    setattr(golden, "image_path" if row.takes_image else "audio_path", name)
+    setattr(golden, "audio_path" if row.takes_audio else "image_path", name)
     return replace(checkpoint, golden=golden, files={**files, name: content})
 
 
@@ -48,7 +48,7 @@ def fitting(checkpoint: Checkpoint) -> Checkpoint:
     no beginning can be asked.
     """
     row, golden, text = TASKS[checkpoint.task], bundle_pb2.Golden(), checkpoint.text
-    if not row.takes_text or text is None:
+    if not row.takes_text or text is None or checkpoint.sees:
         return checkpoint
     golden.CopyFrom(checkpoint.golden)
     tokenizer = read_tokenizer(checkpoint, text.source_tokenizer)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_proto.questions import picture_places
 from weft_proto.sound import spoken_ids, window_samples
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -54,7 +55,7 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
     def ids(vocab_size: int, length: int) -> Tensor:
         return torch.randint(vocab_size, (1, length), generator=generator)
 
-    if image is not None:
+    if image is not None and TASKS[checkpoint.task].takes_image:
         shape = (1, image.channels, image.height, image.width)
         pixels = [torch.randn(shape, generator=generator) for _ in range(num_requests)]
         memory_length = image.num_class_tokens + image.grid_rows * image.grid_columns
@@ -81,6 +82,8 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
     lengths = _lengths(longest, num_requests, generator)
     sources = [ids(text.source_vocab_size, length) for length in lengths]
     if not text.HasField("start_id") and not text.max_source_tokens:
+        if checkpoint.sees:
+            return [_seen(checkpoint, source[0].tolist(), generator) for source in sources]
         return [RandomRequest((), source[0].tolist()) for source in sources]
     more: list[tuple[Tensor, ...]] = [() for _ in lengths]
     if TASKS[checkpoint.task].fills_masks:
@@ -93,6 +96,19 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
         )
         for index, length in enumerate(lengths)
     ]
+
+
+def random_pictures(image: bundle_pb2.ImageSpec, count: int, generator: torch.Generator) -> Tensor:
+    """Return pixel values [count, channels, height, width]."""
+    return torch.randn(count, image.channels, image.height, image.width, generator=generator)
+
+
+def _seen(checkpoint: Checkpoint, ids: list[int], generator: torch.Generator) -> RandomRequest:
+    """Return a prompt whose first half is the beginning of a picture. One of a token holds none."""
+    assert checkpoint.image is not None
+    count = min(len(ids) // 2, picture_places(checkpoint.image))
+    source = (random_pictures(checkpoint.image, 1, generator),) if count else ()
+    return RandomRequest(source, [checkpoint.text_spec.source_vocab_size] * count + ids[count:])
 
 
 def _lengths(longest: int, count: int, generator: torch.Generator) -> list[int]:

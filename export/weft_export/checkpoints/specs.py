@@ -137,11 +137,13 @@ def _check_target(text: bundle_pb2.TextSpec, *, has_start: bool) -> None:
 
 def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.ImageSpec | None) -> None:
     """Raise ValueError when image does not fit the task and the sizes in config."""
-    if not TASKS[task].takes_image:
+    sight = getattr(config, "sight", None)
+    if not TASKS[task].takes_image and sight is None:
         _require(image is None, "this family takes no 'image'")
         return
     if image is None:
         raise ValueError("'image' is missing")
+    config = sight or config
     rows, columns = config.grid
     _require_equal("image.channels", image.channels, "model.channels", config.channels)
     _require_equal("image.height", image.height, "model.image_height", config.image_height)
@@ -164,6 +166,14 @@ def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.
     _require(
         rows * columns <= MAX_GRID, f"the model's grid has {rows * columns} places; at most {MAX_GRID} are allowed"
     )
+
+
+def check_sight(text: bundle_pb2.TextSpec | None, sight: Any) -> None:
+    """Raise ValueError unless text names the token of a picture where a model sees, and nowhere else."""
+    named = text is not None and text.HasField("image_id")
+    _require(named == (sight is not None), "text.image_id is for models whose prompts hold pictures, and needed there")
+    fits = text is None or text.image_id < max(1, text.source_vocab_size)
+    _require(fits, "text.image_id is outside text.source_vocab_size")
 
 
 def check_question(

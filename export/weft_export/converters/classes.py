@@ -24,10 +24,10 @@ _TAKEN_BY = {
     "precision bf16": rf"(?!Whisper|{_CTC}|ConvNext|ResNet|{_MIXTURES}).*",
     "mixed_runs": _DECODERS,
     "paged": rf"(?!Bloom)({_DECODERS})",
-    "adapters": rf"(?!{_CTC}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel).*",
+    "adapters": rf"(?!{_CTC}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel|Llava).*",
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}|{_CTC}).*",
-    "max_source_tokens": r"MarianMTModel|(?!Whisper|Blip).*ForConditionalGeneration",
+    "max_source_tokens": r"MarianMTModel|(?!Whisper|Blip|Llava).*ForConditionalGeneration",
     "label_text": r"CLIPModel|SiglipModel",
     "pairs": r".*ForSequenceClassification",
     "pooling": rf"SiglipTextModel|{_BODIES}",
@@ -45,6 +45,10 @@ _FILES = {
 _TEXT_PLACES = "max_position_embeddings"
 _PLACES = {
     "gpt2": ("n_positions", 1024, 0),
+    "gpt_bigcode": ("n_positions", 1024, 0),
+    "gptj": ("n_positions", 2048, 0),
+    "codegen": ("n_positions", 2048, 0),
+    "gpt_neo": (_TEXT_PLACES, 2048, 0),
     "whisper": ("max_target_positions", 448, 0),
     "trocr": (_TEXT_PLACES, 512, 0),
     "blip_text_model": (_TEXT_PLACES, 512, 0),

@@ -75,17 +75,17 @@ def tower_sizes(hf: HfCheckpoint, fields: Fields) -> dict[str, Any]:
     }
 
 
-def encoder_names() -> dict[str, Source | str]:
-    """Return the sources of all but the head."""
-    patch = "vision_model.embeddings.patch_embedding"
+def encoder_names(theirs: str = "vision_model.") -> dict[str, Source | str]:
+    """Return the sources of all but the head. All of their names begin with `theirs`."""
+    patch = f"{theirs}embeddings.patch_embedding"
     return {
-        "class_token": computed(lambda token: token[None, None], "vision_model.embeddings.class_embedding"),
-        "positions": "vision_model.embeddings.position_embedding.weight",
+        "class_token": computed(lambda token: token[None, None], f"{theirs}embeddings.class_embedding"),
+        "positions": f"{theirs}embeddings.position_embedding.weight",
         **patches("patches.projection", patch),
         # The patches have no bias.
         "patches.projection.bias": computed(lambda kernel: kernel.new_zeros(len(kernel)), f"{patch}.weight"),
-        **both("first_norm", "vision_model.pre_layrnorm"),
-        **encoder_layer("layers.{}", "vision_model.encoder.layers.{}"),
+        **both("first_norm", f"{theirs}pre_layrnorm"),
+        **encoder_layer("layers.{}", f"{theirs}encoder.layers.{{}}"),
     }
 
 

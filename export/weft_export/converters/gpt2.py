@@ -1,4 +1,6 @@
-"""GPT-2 (Radford et al. 2019), and what is built like it."""
+"""GPT-2 (Radford et al. 2019), and GPT-BigCode, which is StarCoder's (Li et al. 2023)."""
+
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -12,53 +14,99 @@ from weft_export.converters.decoders import (
     read_words,
 )
 from weft_export.converters.heads import HeadLayout, Split
-from weft_export.converters.sources import Names, from_row, transposed
+from weft_export.converters.sources import Names, both, from_row, transposed
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
 
-_CALLED = {
+CALLED = {
     "hidden_size": "n_embd",
     "num_attention_heads": "n_head",
     "num_hidden_layers": "n_layer",
     "intermediate_size": "n_inner",
     "max_position_embeddings": "n_positions",
 }
-_SUMMARY = ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
+# What these are for has another head.
+SUMMARY = tuple(f"summary_{each}" for each in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout"))
+
+
+# What the first code for StarCoder was told of its buffers.
+_BUFFERS = ("inference_runner", "max_batch_size", "max_sequence_length", "pad_key_length", "pre_allocate_kv_cache")
 
 
 def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """LayerNorm before each sublayer, GELU, biases everywhere, a vector for each place."""
+    hf.fields.only("scale_attn_by_inverse_layer_idx", False)
+    # Scores are float32 here anyway.
+    hf.fields.skip("reorder_and_upcast_attn")
+    return _sizes(hf, "gelu_new")
+
+
+def bigcode_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
+    """The same, with one head of keys and of values for all of queries, or with as many."""
     fields = hf.fields
-    for name in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
-        fields.only(name, False)
-    # What summary_ is for has another head. Scores are float32 here anyway.
-    fields.skip("n_ctx", "reorder_and_upcast_attn", *(f"summary_{each}" for each in _SUMMARY))
+    fields.skip("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "validate_runner_input", *_BUFFERS)
+    config = _sizes(hf, "gelu_pytorch_tanh")
+    config = replace(config, num_kv_heads=1 if fields.flag("multi_query", default=True) else config.num_heads)
+    fields.only("num_key_value_heads", config.num_kv_heads)
+    return config
+
+
+def _sizes(hf: HfCheckpoint, activation: str) -> DecoderOnlyConfig:
+    fields = hf.fields
+    fields.only("add_cross_attention", False)
+    fields.skip("n_ctx", *SUMMARY)
     style = Style(
         norm_eps=fields.number("layer_norm_epsilon", 1e-5),
-        activation=read_activation(fields, "activation_function", "gelu_new"),
+        activation=read_activation(fields, "activation_function", activation),
         scale=None if fields.flag("scale_attn_weights", default=True) else 1.0,
     )
     words = read_words(hf, tied=True, positions=True)
     return read_sizes(
-        hf, style, words, called=_CALLED, absent={"max_position_embeddings": 1024}, longest=True, turns=False
+        hf, style, words, called=CALLED, absent={"max_position_embeddings": 1024}, longest=True, turns=False
     )
+
+
+_LAYER, _THEIRS = "layers.{}", "transformer.h.{}"
+_QKV, _OUTPUT, _INNER, _OUTER = (
+    f"{_THEIRS}.{name}" for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+)
 
 
 def names(config: DecoderOnlyConfig) -> Names:
     """Their names. Matrices are stored as [in, out]."""
-    layer, theirs = "layers.{}", "transformer.h.{}"
+    return {
+        **_shared(config),
+        **attention_names(config, [_QKV], _OUTPUT, _thirds, transposed=True),
+        f"{_LAYER}.feed_forward.inner.weight": transposed(f"{_INNER}.weight"),
+        f"{_LAYER}.feed_forward.inner.bias": f"{_INNER}.bias",
+        f"{_LAYER}.feed_forward.outer.weight": transposed(f"{_OUTER}.weight"),
+        f"{_LAYER}.feed_forward.outer.bias": f"{_OUTER}.bias",
+    }
+
+
+def bigcode_names(config: DecoderOnlyConfig) -> Names:
+    """The same names. Each head has its rows of queries, keys and values together, unless all share keys and values."""
+    split = None if config.num_kv_heads < config.num_heads else _each_head
+    return {
+        **_shared(config),
+        **attention_names(config, [_QKV], _OUTPUT, split),
+        **both(f"{_LAYER}.feed_forward.inner", _INNER),
+        **both(f"{_LAYER}.feed_forward.outer", _OUTER),
+    }
+
+
+def _shared(config: DecoderOnlyConfig) -> Names:
     return {
         **head_names(config, "transformer.wte"),
         "words.positions.weight": from_row(0, "transformer.wpe.weight", config.max_tokens),
         **norm_names("norm", "transformer.ln_f"),
-        **norm_names(f"{layer}.attention_norm", f"{theirs}.ln_1"),
-        **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.ln_2"),
-        **attention_names(config, [f"{theirs}.attn.c_attn"], f"{theirs}.attn.c_proj", _thirds, transposed=True),
-        f"{layer}.feed_forward.inner.weight": transposed(f"{theirs}.mlp.c_fc.weight"),
-        f"{layer}.feed_forward.inner.bias": f"{theirs}.mlp.c_fc.bias",
-        f"{layer}.feed_forward.outer.weight": transposed(f"{theirs}.mlp.c_proj.weight"),
-        f"{layer}.feed_forward.outer.bias": f"{theirs}.mlp.c_proj.bias",
+        **norm_names(f"{_LAYER}.attention_norm", f"{_THEIRS}.ln_1"),
+        **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.ln_2"),
     }
+
+
+def _each_head(heads: HeadLayout) -> Split:
+    return heads.grouped(1)
 
 
 def _thirds(_: HeadLayout) -> Split:
@@ -80,4 +128,11 @@ GPT2 = Converter(
     ignored=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",),
     bias="words.bias",
 )
-CONVERTERS = (GPT2,)
+GPT_BIGCODE = replace(
+    GPT2,
+    model_type="gpt_bigcode",
+    architectures=("GPTBigCodeForCausalLM",),
+    sizes=bigcode_sizes,
+    names=bigcode_names,
+)
+CONVERTERS = (GPT2, GPT_BIGCODE)

@@ -66,6 +66,7 @@ KINDS = {
     "CLIP": _CLIP,
     "Bit": _CLIP,
     "Blip": _BLIP,
+    "Llava": _CLIP,
     "Siglip": _SIGLIP,
 }
 """Each class, by the beginning of its name."""
@@ -79,6 +80,7 @@ KIND_OF_MODEL = {
     "convnextv2": _CONVNEXT,
     "deit": _DEIT,
     "dinov2": _CLIP,
+    "llava": _CLIP,
     "resnet": _CONVNEXT,
     "siglip": _SIGLIP,
     "siglip_vision_model": _SIGLIP,

@@ -49,6 +49,12 @@ def checkpoint_of(
 
         texts, notes = read_texts(hf, config, sizes.texts if row.matches else sizes, task, files, read["audio"])
         read = {**read, **texts}
+    if isinstance(shell, Writer) and shell.sees:
+        from weft_export.converters.sight import GOLDEN_QUESTION, put_image_id  # noqa: PLC0415 - late: for these models
+
+        put_image_id(read["text"], hf, sizes.sight, files)
+        read |= _picture(hf, sizes.sight, files)
+        read["golden"].question = GOLDEN_QUESTION
     if row.takes_image:
         read |= _picture(hf, sizes.pictures if row.matches else sizes, files)
         read["golden"].labels.extend(GOLDEN_LABELS if row.matches else ())

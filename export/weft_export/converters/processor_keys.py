@@ -30,6 +30,15 @@ PROCESSOR_KEYS: Table = {
 }
 """Of a processor with a tokenizer."""
 
+SIGHT_KEYS: Table = {
+    **PROCESSOR_KEYS,
+    "image_token": USED,
+    "num_additional_image_tokens": USED,
+    "patch_size": USED,
+    "vision_feature_select_strategy": USED,
+}
+"""Of one whose pictures stand among the tokens of a prompt."""
+
 IMAGE_KEYS: Table = {
     "size": USED,
     "crop_size": USED,
@@ -92,7 +101,8 @@ def read_processor(hf: HfCheckpoint, *parts: str) -> tuple[str, dict[str, Any]]:
         CheckpointError: a file is missing or is no object.
     """
     given = read_object_if_there(hf.directory / PROCESSOR_FILE)
-    hf.fields.note(*check_keys(PROCESSOR_FILE, given, PROCESSOR_KEYS))
+    is_seen = hf.fields.raw("model_type") == "llava"
+    hf.fields.note(*check_keys(PROCESSOR_FILE, given, SIGHT_KEYS if is_seen else PROCESSOR_KEYS))
     part = next((each for each in parts if each in given), None)
     if part is None or given[part] is None:
         return FILE, read_object(hf.directory / FILE)

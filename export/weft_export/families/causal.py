@@ -154,6 +154,10 @@ class CausalTransformer(Writer):
         """Embed ids [batch, seq], row b from position past_lengths[b] or from 0: [batch, seq, d_model]."""
         raise NotImplementedError
 
+    def embed_run(self, run: Run) -> Tensor:
+        """Embed what a run reads: [batch, seq, d_model]."""
+        return self.embed(run.input_ids, run.past_lengths)
+
     def logits(self, x: Tensor) -> Tensor:
         """Project normed x [..., d_model] to logits [..., vocab]."""
         raise NotImplementedError
@@ -164,8 +168,12 @@ class CausalTransformer(Writer):
 
     def encoded(self, input_ids: Tensor) -> Tensor:
         """Return what logits are made of, [batch, seq, d_model]."""
-        x = self.dropout(self.embed(input_ids))
-        for layer, seen in zip(self.layers, self._whole(input_ids.shape[1]), strict=True):
+        return self.through(self.embed(input_ids))
+
+    def through(self, x: Tensor) -> Tensor:
+        """Return what logits are made of, for what all layers read: both are [batch, seq, d_model]."""
+        x = self.dropout(x)
+        for layer, seen in zip(self.layers, self._whole(x.shape[1]), strict=True):
             x = layer(x, *seen)
         normed: Tensor = self.norm(x)
         return normed
@@ -181,7 +189,7 @@ class CausalTransformer(Writer):
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """See Writer."""
-        x = self.embed(run.input_ids, run.past_lengths)
+        x = self.embed_run(run)
         bias = self._bias_of(run)
         presents = []
         for layer, past, rotary in zip(self.layers, pairs(states), self.rotary, strict=True):

@@ -18,7 +18,7 @@ from weft_export.layers.style import Style
 
 
 @dataclass(frozen=True, kw_only=True)
-class _TowerConfig:
+class ClipTowerConfig:
     """Sizes; the papers' symbols stand beside them. Image sizes are in pixels."""
 
     channels: int
@@ -47,7 +47,7 @@ class _TowerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClipVisionConfig(_TowerConfig):
+class ClipVisionConfig(ClipTowerConfig):
     """A tower under a head of num_labels. scoring: of SCORINGS."""
 
     num_labels: int
@@ -59,7 +59,7 @@ class ClipVisionConfig(_TowerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClipEmbedderConfig(_TowerConfig):
+class ClipEmbedderConfig(ClipTowerConfig):
     """A tower alone; d_embedding is required. normalized: vectors have the length 1."""
 
     normalized: bool = True
@@ -81,10 +81,10 @@ class ClipEmbedderConfig(_TowerConfig):
         return "first"
 
 
-class _Tower(Classifier):
+class ClipTower(Classifier):
     """A Vision Transformer with a norm before its layers."""
 
-    def __init__(self, config: _TowerConfig) -> None:
+    def __init__(self, config: ClipTowerConfig) -> None:
         super().__init__()
         self.config = config
         width, eps = config.d_model, config.norm_eps
@@ -107,13 +107,18 @@ class _Tower(Classifier):
 
         Without d_embedding, it is the mean of the patches, [batch, d_model].
         """
-        x = self._embed(pixel_values)
-        for layer in self.layers:
-            x = layer(x, None)
+        x = self.hidden_states(pixel_values)[-1]
         if self.config.d_embedding is None:
             return mean_over_positions(x[:, 1:])
         projected: Tensor = self.projection(self.norm(x[:, 0]))
         return projected
+
+    def hidden_states(self, pixel_values: Tensor) -> list[Tensor]:
+        """Return what goes into the first layer, and what comes out of each: [batch, 1 + patches, d_model]."""
+        states = [self._embed(pixel_values)]
+        for layer in self.layers:
+            states.append(layer(states[-1], None))
+        return states
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
         """Return over the patches, [1, patches], the row that is read: the class token's, or the mean of all.
@@ -136,7 +141,7 @@ class _Tower(Classifier):
         return normed
 
 
-class ClipVision(_Tower):
+class ClipVision(ClipTower):
     """The tower under one of two heads.
 
     - With d_embedding: logits = exp(t) W_t (x_class W_i / |x_class W_i|) (the paper's figure 3). Each label is a text,
@@ -159,7 +164,7 @@ class ClipVision(_Tower):
         return logits
 
 
-class ClipEmbedder(_Tower):
+class ClipEmbedder(ClipTower):
     """The tower's own vector of a picture."""
 
     def forward(self, *source: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ LIMITS = {
     ),
     **dict.fromkeys(("widths", "convolution_widths", "convolution_kernels", "convolution_strides"), WIDTH),
     **dict.fromkeys(("position_kernel", "position_groups"), WIDTH),
-    **dict.fromkeys((*LAYER_FIELDS, "rotation_of"), MAX_LAYERS),
+    **dict.fromkeys((*LAYER_FIELDS, "rotation_of", "feature_layers"), MAX_LAYERS),
     **dict.fromkeys(("num_heads", "num_kv_heads", "num_encoder_heads", "num_decoder_heads"), MAX_HEADS),
     "num_labels": MAX_LABELS,
     **dict.fromkeys(("image_height", "image_width", "patch_size", "window_size"), MAX_IMAGE_SIDE),

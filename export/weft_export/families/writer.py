@@ -52,6 +52,7 @@ class Writer(nn.Module):
 
     Text: input_ids int64 [batch, seq] right-padded and lengths int32 [batch]. Image: pixel_values [batch, C, H, W].
     Recording: input_features [batch, mels, frames].
+    Of a model that sees, it is the pictures of a prompt, and empty without any.
     """
 
     config: Any
@@ -73,6 +74,8 @@ class Writer(nn.Module):
 
     It can of a recurrent family, and of one whose step reads a position's logits of last_position alone.
     """
+    sees: bool = False
+    """Whether its prompts may hold pictures. Its config has `sight`, and a run features."""
     summarises: bool = False
     """Whether explain has a summary of all layers. Without one, the checkpoint names the layer that explains."""
 
@@ -91,6 +94,17 @@ class Writer(nn.Module):
 
     def encode_states(self, *source: Tensor) -> tuple[Tensor, ...]:
         """Return what the encoder writes: one [batch, ...] tensor for each encoded state, in order."""
+        raise NotImplementedError
+
+    def see(self, pixel_values: Tensor) -> Tensor:
+        """Return what prompts have in the place of pictures, [batch, places, d_model], of a model that sees."""
+        raise NotImplementedError
+
+    def placed(self, ids: Tensor, features: Tensor | None) -> Tensor:
+        """Return what a model that sees reads at each of ids [batch, seq]: [batch, seq, d_model], zeros at its tokens.
+
+        features: what `see` gave for the pictures, in the order of their places. None: there are none.
+        """
         raise NotImplementedError
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:

@@ -12,8 +12,9 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.framing import positions_of
 from weft_export.checkpoints.tokenizer import encode, read_tokenizer
 from weft_export.errors import CheckpointError
+from weft_export.families.writer import Writer
 from weft_export.graphs.graphs import Graph, states_of, zeros_of
-from weft_proto.bundle_rules import MASK_POSITIONS
+from weft_proto.bundle_rules import FEATURES, MASK_POSITIONS
 from weft_proto.questions import begins_filled, picture_places
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -47,6 +48,8 @@ class Row:
     source: Tensor | None
     tokens: list[int]
     guesses: list[int] = field(default_factory=list)
+    features: Tensor | None = None
+    """What a model that sees gave for the pictures of the prompt; see Writer.placed."""
 
 
 def row_of(checkpoint: Checkpoint, example: "Example") -> Row:
@@ -106,6 +109,7 @@ def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens:
     longest = max((len(row.tokens) for row in rows), default=0) + max_new_tokens
     values, memory_lengths = _admit(run, states, rows, min(begun + longest, text.max_total_tokens))
     given = [len(row.tokens) for row in rows]
+    sight = _features_of(checkpoint, rows)
     ones = torch.ones(len(rows), dtype=torch.int32)
     for position in range(text.max_total_tokens - begun):
         open_rows = [position < len(row.tokens) for row in rows]
@@ -120,6 +124,8 @@ def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens:
         }
         if memory_lengths is not None:
             inputs["memory_lengths"] = memory_lengths
+        if sight is not None:
+            inputs[FEATURES] = sight[:, min(position, sight.shape[1] - 1), None]
         out = run(bundle_pb2.GRAPH_ROLE_DECODER, {**inputs, **values})
         values |= {state.past: out[state.present] for state in states if state.present}
         for row, num_given, is_open, best in zip(rows, given, open_rows, out["topk_ids"][:, 0].tolist(), strict=True):
@@ -130,6 +136,16 @@ def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens:
                 if position + 1 == len(row.tokens) and not ended:
                     is_last = len(produced) + 1 == max_new_tokens and text.HasField("forced_end_id")
                     row.tokens.append(text.forced_end_id if is_last else best)
+
+
+def _features_of(checkpoint: Checkpoint, rows: Sequence[Row]) -> Tensor | None:
+    """Return what a model that sees reads at each place of rows, and behind the longest, [rows, seq, width]."""
+    model = checkpoint.model
+    if not isinstance(model, Writer) or not model.sees:
+        return None
+    placed = [model.placed(torch.tensor([row.tokens]), row.features)[0] for row in rows]
+    width = 1 + max(map(len, placed))
+    return torch.stack([nn.functional.pad(each, (0, 0, 0, width - len(each))) for each in placed])
 
 
 def _admit(

@@ -22,11 +22,13 @@ from weft_export.graphs.views import (
     MixedView,
     PackedView,
     ScoreView,
+    SightView,
 )
 from weft_export.layers.feed_forward import merge_feed_forwards
 from weft_export.layers.paged_attention import block_tokens
 from weft_proto.bundle_rules import (
     CANDIDATE_PORTS,
+    FEATURES,
     FLOAT_TYPE,
     HOST_PRECISIONS,
     MASK_POSITIONS,
@@ -142,6 +144,9 @@ def graphs_of(
         if encoded:
             source = _source(checkpoint, _BATCH)
             graphs.append(Graph(bundle_pb2.GRAPH_ROLE_ENCODER, "encoder.onnx", EncoderView(model), source, encoded))
+        if model.sees:
+            role, pixels = bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER, _pixels(checkpoint, _BATCH)
+            graphs.append(Graph(role, "image_encoder.onnx", SightView(model), pixels, (FEATURES,)))
         # At other precisions, a run of several tokens has other bits than runs of one.
         verifies = model.verifies and precision == bundle_pb2.PRECISION_INT8 and TASKS[checkpoint.task].takes_prompt
         decoders = [
@@ -188,10 +193,8 @@ def _in_blocks(state: bundle_pb2.StateTensor) -> bundle_pb2.StateTensor:
 
 def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     rows = _ROWS if batch > 1 else {}
-    if checkpoint.image is not None:
-        image = checkpoint.image
-        pixels = torch.zeros(batch, image.channels, image.height, image.width)
-        return (Input("pixel_values", pixels, rows),)
+    if TASKS[checkpoint.task].takes_image and checkpoint.image is not None:
+        return _pixels(checkpoint, batch)
     if checkpoint.audio is not None and checkpoint.audio.HasField("ctc"):
         # Long enough for several labels.
         waveform = torch.zeros(batch, checkpoint.audio.ctc.min_samples + _SEQ * checkpoint.audio.hop_size)
@@ -208,6 +211,13 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     return (*text, Input(MASK_POSITIONS, torch.zeros(batch, _MASKS, dtype=torch.int64), {**rows, 1: "masks"}))
 
 
+def _pixels(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
+    image = checkpoint.image
+    assert image is not None, "this model takes no pictures. This is a bug."
+    pixels = torch.zeros(batch, image.channels, image.height, image.width)
+    return (Input("pixel_values", pixels, _ROWS if batch > 1 else {}),)
+
+
 def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor], *, verifies: bool) -> Graph:
     view = DecoderView(model, verifies=verifies)
     one_at_a_time = any(state.kind == RECURRENT for state in states)
@@ -221,6 +231,8 @@ def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.Stat
     ]
     if view.has_memory:
         inputs.append(Input("memory_lengths", torch.ones(_BATCH, dtype=torch.int32), _ROWS))
+    if model.sees:
+        inputs.append(Input(FEATURES, torch.zeros(_BATCH, seq, model.config.d_model), axes))
     inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
     outputs = (*CANDIDATE_PORTS, *(state.present for state in states if state.present))
     return Graph(bundle_pb2.GRAPH_ROLE_DECODER, "decoder.onnx", view, tuple(inputs), outputs, states=tuple(states))

@@ -42,15 +42,29 @@ class DecoderView(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the candidates and the present states. A graph also has inside what last_position takes and gives.
 
-        inputs are input_ids, past_lengths, lengths, total_length, memory_lengths if there is a memory, then the states.
+        inputs are input_ids, past_lengths, lengths, total_length, memory_lengths if there is a memory, features if the
+        model sees, then the states.
         """
         input_ids, past_lengths, lengths, total_length, *states = inputs
         memory_lengths = states.pop(0) if self.has_memory else None
+        features = states.pop(0) if self.model.sees else None
         with watching() as inner:
-            run = Run(input_ids, past_lengths, lengths, total_length, memory_lengths, self.verifies)
+            run = Run(input_ids, past_lengths, lengths, total_length, memory_lengths, self.verifies, features)
             logits, presents = self.model.step(run, states)
         inside = inner if torch.onnx.is_in_onnx_export() else ()
         return (*candidates(logits, self.model.max_candidates), *presents, *inside)
+
+
+class SightView(nn.Module):
+    """A picture to what a prompt has in its place."""
+
+    def __init__(self, model: Writer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *source: Tensor) -> Tensor:
+        """Return features float32 [batch, places, width]."""
+        return self.model.see(*source).float()
 
 
 class MixedView(nn.Module):

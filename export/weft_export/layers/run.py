@@ -16,6 +16,7 @@ class Run:
     total_length: int32 [1], the capacity of the caches.
     memory_lengths: int32 [batch], how much of each row's memory is real. None without a MEMORY state.
     verifies: whether it may be asked for the logits behind several tokens of a row.
+    features: float32 [batch, seq, width], what is read at the places of pictures. None: the model sees none.
     """
 
     input_ids: Tensor
@@ -24,6 +25,7 @@ class Run:
     total_length: Tensor
     memory_lengths: Tensor | None
     verifies: bool = False
+    features: Tensor | None = None
 
     @property
     def lengths_of_memory(self) -> Tensor:

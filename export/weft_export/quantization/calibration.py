@@ -41,7 +41,7 @@ def cache_ranges(checkpoint: Checkpoint, examples: Sequence[Example]) -> list[Te
 
 def _states_after(model: Writer, source: tuple[Tensor, ...], tokens: list[int]) -> list[Tensor]:
     """Return the states of one request after all its tokens, [1, heads, length, head_dim] each."""
-    encoded = iter(model.encode_states(*source) if source else ())
+    encoded = iter(model.encode_states(*source) if source and not model.sees else ())
     states, memory_length, begun = [], None, 0
     for state in model.states:
         written = next(encoded) if state.encoded else torch.zeros(1, state.shape[0], 0, state.shape[2])
@@ -52,11 +52,13 @@ def _states_after(model: Writer, source: tuple[Tensor, ...], tokens: list[int]) 
         else:
             memory_length = written.shape[2]
         states.append(written)
+    ids = torch.tensor([tokens])
     run = Run(
-        input_ids=torch.tensor([tokens]),
+        input_ids=ids,
         past_lengths=torch.tensor([begun], dtype=torch.int32),
         lengths=torch.tensor([len(tokens)], dtype=torch.int32),
         total_length=torch.tensor([model.states[0].shape[1]], dtype=torch.int32),
         memory_lengths=None if memory_length is None else torch.tensor([memory_length], dtype=torch.int32),
+        features=model.placed(ids, model.see(*source) if source else None) if model.sees else None,
     )
     return model.step(run, states)[1]

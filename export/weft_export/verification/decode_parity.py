@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from weft_export.checkpoints.random_requests import RandomRequest
 from weft_export.errors import ParityError
+from weft_export.families.writer import Writer
 from weft_export.graphs.graphs import Graph, zeros_of
 from weft_export.verification.golden import next_logits
 from weft_export.verification.runtime import run_in_place
 from weft_export.verification.tolerance import SpreadTolerance, Tolerance
 from weft_export.verification.tolerances import num_passes
-from weft_proto.bundle_rules import CANDIDATE_PORTS, READS_ALL
+from weft_proto.bundle_rules import CANDIDATE_PORTS, FEATURES, READS_ALL
 from weft_proto.questions import begins_filled
 from weft_proto.v1 import bundle_pb2
 
@@ -78,6 +79,13 @@ class DecodeParity:
         elif state.kind == bundle_pb2.STATE_KIND_MEMORY:
             shape[state.length_axis] = max(request.memory_length for request in self.requests)
         return shape
+
+    @property
+    def model(self) -> Writer:
+        """The model of the reference."""
+        model = self.reference.model
+        assert isinstance(model, Writer)
+        return model
 
     def begun(self, request: RandomRequest) -> int:
         """Return how many places its caches begin with."""
@@ -172,6 +180,8 @@ class DecodeParity:
         }
         if "memory_lengths" in self.inputs:
             inputs["memory_lengths"] = torch.tensor([request.memory_length for request in requests], dtype=torch.int32)
+        if FEATURES in self.inputs:
+            inputs[FEATURES] = torch.cat([self._features(request, seq) for request in requests])
         expected = self.reference(*inputs.values(), *(tensor[first:stop] for tensor in self.tensors))
         feeds = {name: tensor.numpy() for name, tensor in inputs.items()} | self.asking
         feeds |= {state.past: array[first:stop] for state, array in zip(self.states, self.arrays, strict=True)}
@@ -186,6 +196,16 @@ class DecodeParity:
             if request.past == len(request.tokens):
                 request.tokens.append(int(actual["topk_ids"][row, 0]))
                 self.logits[first + row].append(actual["logits"][row])
+
+    def no_features(self, seq: int) -> Tensor:
+        """Return what a run of seq tokens has in the place of pictures, if there are none, [1, seq, width]."""
+        return self.model.placed(torch.zeros(1, seq, dtype=torch.int64), None)
+
+    def _features(self, request: RandomRequest, seq: int) -> Tensor:
+        """Return what the next tokens of a request have in the place of pictures, [1, seq, width]."""
+        features = self.model.see(*request.source) if request.source else None
+        own = self.model.placed(torch.tensor([request.tokens]), features)[:, request.past : request.past + seq]
+        return nn.functional.pad(own, (0, 0, 0, seq - own.shape[1]))
 
     def _compare(self, expected: Sequence[Tensor], actual: dict[str, Array], first: int, stop: int) -> None:
         self.compare_candidates(dict(zip(CANDIDATE_PORTS, expected, strict=False)), actual)

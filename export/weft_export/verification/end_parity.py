@@ -18,7 +18,7 @@ from weft_export.errors import ParityError
 from weft_export.graphs.graphs import zeros_of
 from weft_export.verification.decode_parity import Array, DecodeParity, Encoded, head
 from weft_export.verification.runtime import run_in_place
-from weft_proto.bundle_rules import CANDIDATE_PORTS
+from weft_proto.bundle_rules import CANDIDATE_PORTS, FEATURES
 from weft_proto.v1 import bundle_pb2
 
 
@@ -53,6 +53,8 @@ def _pieces(run: DecodeParity, vocab_size: int) -> Iterator[dict[str, Tensor]]:
         }
         if "memory_lengths" in run.inputs:
             inputs["memory_lengths"] = torch.tensor([run.requests[0].memory_length], dtype=torch.int32)
+        if FEATURES in run.inputs:
+            inputs[FEATURES] = run.no_features(seq)
         yield inputs
         past += seq
 

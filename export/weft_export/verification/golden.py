@@ -15,6 +15,7 @@ from weft_export.families.writer import Writer
 from weft_export.graphs.answering import Row, Run, torch_run, values, write
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.views import scores_of
+from weft_export.verification.golden_sight import features_of, pictured, row_behind
 from weft_export.verification.tolerance import Tolerance, allowed
 from weft_export.verification.tolerances import num_passes, tolerance_of
 from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, MAX_MASKS, MAX_PROBABILITIES, ROUNDED
@@ -101,8 +102,9 @@ class GoldenRequest:
             golden = _copy(self.checkpoint.golden)
             embeds = TASKS[self.checkpoint.task].embeds
             found = self._values or (self._embed(golden) if embeds else self._classify(golden))
-            hears = TASKS[self.checkpoint.task].labels_moments
-            is_score = hears or getattr(self.checkpoint.model, "scoring", "") == IDENTITY
+            is_score = (
+                TASKS[self.checkpoint.task].labels_moments or getattr(self.checkpoint.model, "scoring", "") == IDENTITY
+            )
             answer = golden.embedding if embeds else golden.scores if is_score else golden.probabilities
             answer.extend(found)
             return golden
@@ -155,10 +157,8 @@ class GoldenRequest:
     def _classify(self, golden: bundle_pb2.Golden) -> list[float]:
         model = self.checkpoint.model
         assert isinstance(model, Classifier)
-        logits = model(*_source(self.checkpoint, golden))[0]
-        probabilities = scores_of(logits, model.scoring).flatten()
-        if TASKS[self.checkpoint.task].labels_moments:
-            probabilities = logits.log_softmax(dim=-1).amax(dim=-1)
+        logits, hears = model(*_source(self.checkpoint, golden))[0], TASKS[self.checkpoint.task].labels_moments
+        probabilities = logits.log_softmax(-1).amax(-1) if hears else scores_of(logits, model.scoring).flatten()
         _check_finite(probabilities)
         if len(probabilities) > MAX_PROBABILITIES:
             raise CheckpointError(
@@ -224,7 +224,7 @@ class GoldenRequest:
         if text.HasField("start_id"):
             given, source_in, room = [text.start_id, *prefix], source, text.max_new_tokens
         else:
-            given, source_in = source[0][0].tolist(), ()
+            given, source_in = source[0][0].tolist(), source[1:] if self.checkpoint.sees else ()
             room = text.max_total_tokens - len(given)
         most = min(self._longest, max_new_tokens, room) - text.HasField("forced_end_id")
         produced: list[int] = []
@@ -252,7 +252,7 @@ class GoldenRequest:
 
         A step is right after the tokens of the steps before it. So the last is the first that the draft took otherwise.
         """
-        row = Row(source[0][0] if source else None, list(tokens))
+        row = row_behind(self.checkpoint, source, list(tokens))
         if count > 1:
             graphs = graphs_of(self.checkpoint, bundle_pb2.PRECISION_FP32)
             write(torch_run(graphs), self.checkpoint, [row], count)
@@ -293,7 +293,10 @@ def check_golden(
     text = checkpoint.text_spec
     starts = text.HasField("start_id")
     start = [text.start_id, *_frame(checkpoint, golden).prefix]
-    row = Row(source[0][0], start) if starts else Row(None, source[0][0].tolist())
+    if checkpoint.sees:
+        row = Row(None, source[0][0].tolist(), features=features_of(run, checkpoint, golden))
+    else:
+        row = Row(source[0][0], start) if starts else Row(None, source[0][0].tolist())
     num_given = len(row.tokens)
     with torch.inference_mode():
         write(run, checkpoint, [row], len(golden.token_ids))
@@ -368,14 +371,18 @@ def _copy(golden: bundle_pb2.Golden) -> bundle_pb2.Golden:
 
 
 def _frame(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> Frame:
+    # In a prompt with a picture, the question is no prefix of the answer.
+    question = "" if checkpoint.sees else golden.question
     try:
-        return frame_of(checkpoint, golden.source_language, golden.target_language, golden.question)
+        return frame_of(checkpoint, golden.source_language, golden.target_language, question)
     except CheckpointError as error:
         raise CheckpointError(f"golden.{error}") from error
 
 
 def _source(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
     frame = _frame(checkpoint, golden)
+    if checkpoint.sees:
+        return pictured(checkpoint, golden)
     if name := golden.image_path or golden.audio_path:
         return (checkpoint.read_media(name, checkpoint.files[name])[None],)
     tokenizer = read_tokenizer(checkpoint, checkpoint.text_spec.source_tokenizer)

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.random_requests import RandomRequest
+from weft_export.checkpoints.random_requests import NUM_REQUESTS, RandomRequest, random_pictures
 from weft_export.graphs.graphs import Graph, states_of
 from weft_export.verification.decode_parity import DecodeParity, Encoded, head
 from weft_export.verification.end_parity import check_end
@@ -35,6 +37,9 @@ def check_writer(
     vocab_size = checkpoint.text_spec.target_vocab_size
     role = bundle_pb2.GRAPH_ROLE_ENCODER
     encoded = _check_encoder(tolerance, graphs[role], opened(role), states, requests) if role in graphs else []
+    role = bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER
+    if role in graphs:
+        _check_sight(tolerance, graphs[role], opened(role), checkpoint)
     role = bundle_pb2.GRAPH_ROLE_DECODER
     reads_prefix = TASKS[checkpoint.task].takes_question
     run = DecodeParity(tolerance, graphs[role], opened(role), states, requests, reads_prefix=reads_prefix)
@@ -59,6 +64,14 @@ def check_writer(
 
         check_score(tolerance, graphs[role], opened(role), requests)
     return num_steps
+
+
+def _check_sight(tolerance: Tolerance, graph: Graph, session: Any, checkpoint: Checkpoint) -> None:
+    assert checkpoint.image is not None
+    pictures = random_pictures(checkpoint.image, NUM_REQUESTS, torch.Generator().manual_seed(2))
+    outputs = run_padded(graph, session, [RandomRequest((each[None],)) for each in pictures])
+    for picture, features in zip(pictures, outputs[0], strict=True):
+        tolerance.compare(f"{graph.file_name} output {graph.outputs[0]}", graph.module(picture[None])[0], features)
 
 
 def _check_encoder(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # What a template is tried with.
 _PLAIN = [{"role": "user", "content": "Hello"}]
+_IN_PARTS = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
 _TOKENS = tuple(name for name in LIMITS["ChatSpec"] if name != "template")
 
 
@@ -31,6 +32,7 @@ class PromptTemplate:
     Attributes:
         takes_functions: whether it tells the model of functions.
         takes_calls: whether it tells of calls that earlier messages made.
+        takes_parts: whether a content may be a list of parts, each with a type.
         call_format: that of Model. Empty where it is not known.
     """
 
@@ -51,10 +53,19 @@ class PromptTemplate:
             is_known = self.takes_functions and not any(said in source for said in _OTHER_FORMATS)
             self.call_format = next(known, "") if is_known else ""
             self.render(_PLAIN, Meter())
+            self.takes_parts = self._reads_parts()
         except UnicodeDecodeError as error:
             raise NoTemplate(f"{spec.template} is not UTF-8") from error
         except (NoTemplate, BeyondLimit, TemplateFailed, ChatRefused) as error:
             raise NoTemplate(f"{spec.template} is no template that a chat can use: {first_line(error)}") from error
+
+    def _reads_parts(self) -> bool:
+        try:
+            text = self.render(_IN_PARTS, Meter())
+        except (BeyondLimit, TemplateFailed, ChatRefused):
+            return False
+        # One that knows no parts prints the list, as Python spells it.
+        return "Hello" in text and "'type'" not in text
 
     def render(self, messages: list[dict[str, Any]], meter: Meter, tools: list[dict[str, Any]] | None = None) -> str:
         """Return the text of the prompt that messages make: a role and a content each, perhaps calls; and of tools.

@@ -140,6 +140,9 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
     the DECODER has.
 
+    Beside an IMAGE_ENCODER there is an input `features` float32 [batch, seq, width]. Where an input id is text.source_vocab_size,
+    which is no token, the run reads the feature at its place; elsewhere what `features` holds changes nothing.
+
     With states of kind PAGED_CACHE, for TASK_GENERATE, a run has rows of any number of new tokens: a decoding row has one, a
     piece of a prompt several. The tokens of all rows are packed, row behind row. Inputs: `input_ids` [tokens]; `positions`
     int64 [tokens], each token's place in its sequence; `cumulative_lengths` int32 [rows + 1], from 0: row r has the tokens from
@@ -198,7 +201,12 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     """GRAPH_ROLE_MASKED_LM: inputs as a text encoder's, and `mask_positions` int64 [batch, masks], below lengths; output `logits` float32
     [batch, masks, vocab] of the tokens at these positions. EXPLAIN has that input too, and a row for each of the positions.
     """
-    GRAPH_ROLE_CTC: _GraphRole.ValueType  # 11
+    GRAPH_ROLE_IMAGE_ENCODER: _GraphRole.ValueType  # 11
+    """GRAPH_ROLE_IMAGE_ENCODER makes of a picture what a prompt has in its place, for TASK_GENERATE. Input: `pixel_values` as an
+    encoder's; output: `features` float32 [batch, places, width], where places is num_class_tokens + grid_rows * grid_columns of
+    ImageSpec.
+    """
+    GRAPH_ROLE_CTC: _GraphRole.ValueType  # 12
     """GRAPH_ROLE_CTC: input `waveform` float32 [batch, samples], none of which is padding; output `log_probs` float32 [batch, frames,
     labels], where frames is as CtcSpec says.
     """
@@ -229,6 +237,9 @@ behind those of the batch are of its last row. So a run of one sequence may be a
 server asks for that where it has seen that such a run has the bits of as many runs of one token. A graph may have
 an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
 the DECODER has.
+
+Beside an IMAGE_ENCODER there is an input `features` float32 [batch, seq, width]. Where an input id is text.source_vocab_size,
+which is no token, the run reads the feature at its place; elsewhere what `features` holds changes nothing.
 
 With states of kind PAGED_CACHE, for TASK_GENERATE, a run has rows of any number of new tokens: a decoding row has one, a
 piece of a prompt several. The tokens of all rows are packed, row behind row. Inputs: `input_ids` [tokens]; `positions`
@@ -288,7 +299,12 @@ GRAPH_ROLE_MASKED_LM: GraphRole.ValueType  # 10
 """GRAPH_ROLE_MASKED_LM: inputs as a text encoder's, and `mask_positions` int64 [batch, masks], below lengths; output `logits` float32
 [batch, masks, vocab] of the tokens at these positions. EXPLAIN has that input too, and a row for each of the positions.
 """
-GRAPH_ROLE_CTC: GraphRole.ValueType  # 11
+GRAPH_ROLE_IMAGE_ENCODER: GraphRole.ValueType  # 11
+"""GRAPH_ROLE_IMAGE_ENCODER makes of a picture what a prompt has in its place, for TASK_GENERATE. Input: `pixel_values` as an
+encoder's; output: `features` float32 [batch, places, width], where places is num_class_tokens + grid_rows * grid_columns of
+ImageSpec.
+"""
+GRAPH_ROLE_CTC: GraphRole.ValueType  # 12
 """GRAPH_ROLE_CTC: input `waveform` float32 [batch, samples], none of which is padding; output `log_probs` float32 [batch, frames,
 labels], where frames is as CtcSpec says.
 """
@@ -484,7 +500,7 @@ class BundleManifest(_message.Message):
     def graphs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Graph]:
         """graphs are the ONNX graphs, at most one for each role.
           translate, caption, answer, transcribe: ENCODER, DECODER
-          generate:           DECODER, and MIXED when prompts may be read in decode runs
+          generate:           DECODER, MIXED when prompts may be read in decode runs, and IMAGE_ENCODER when they may hold pictures
           classify:           CLASSIFIER
           tag, extract:       TAGGER
           fill_mask:          MASKED_LM
@@ -505,7 +521,7 @@ class BundleManifest(_message.Message):
 
     @_builtins.property
     def image(self) -> Global___ImageSpec:
-        """image describes pixels; set when the model takes an image, or matches."""
+        """image describes pixels; set when the model takes an image, or matches, or when a prompt may hold pictures."""
 
     @_builtins.property
     def decoding(self) -> _common_pb2.Decoding:
@@ -1040,6 +1056,7 @@ class TextSpec(_message.Message):
     PROMPTS_FIELD_NUMBER: _builtins.int
     DEFAULT_PROMPT_NAME_FIELD_NUMBER: _builtins.int
     TRUNCATION_SIDE_FIELD_NUMBER: _builtins.int
+    IMAGE_ID_FIELD_NUMBER: _builtins.int
     source_tokenizer: _builtins.str
     """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source, prompt or question, special tokens included
     by its post-processor. Empty when the input has no text. At most 255 characters.
@@ -1089,6 +1106,10 @@ class TextSpec(_message.Message):
     truncation_side: _common_pb2.TruncationSide.ValueType
     """truncation_side is where the source tokenizer cuts a text to max_source_tokens (classify, tag, embed), the prompt included. Of two
     texts the longer one is cut until both are as long, and then both. Unspecified: a text that is too long is refused.
+    """
+    image_id: _builtins.int
+    """image_id is the token of the source tokenizer that a chat's template writes for a picture (generate); set where there is an
+    IMAGE_ENCODER. It stands there once, and the picture takes the places that the encoder gives it. At most 4,194,303.
     """
     @_builtins.property
     def end_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -1155,13 +1176,16 @@ class TextSpec(_message.Message):
         prompts: _abc.Iterable[_common_pb2.Prompt] | None = ...,
         default_prompt_name: _builtins.str = ...,
         truncation_side: _common_pb2.TruncationSide.ValueType = ...,
+        image_id: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "mask_id", b"mask_id", "separator_id", b"separator_id", "start_id", b"start_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "mask_id", b"mask_id", "separator_id", b"separator_id", "start_id", b"start_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "default_prompt_name", b"default_prompt_name", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "prompts", b"prompts", "separator_id", b"separator_id", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size", "truncation_side", b"truncation_side"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "default_prompt_name", b"default_prompt_name", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "prompts", b"prompts", "separator_id", b"separator_id", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size", "truncation_side", b"truncation_side"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forced_end_id: _TypeAlias = _typing.Literal["forced_end_id"]  # noqa: Y015
     _WhichOneofArgType__forced_end_id: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id"]  # noqa: Y015
+    _WhichOneofReturnType__image_id: _TypeAlias = _typing.Literal["image_id"]  # noqa: Y015
+    _WhichOneofArgType__image_id: _TypeAlias = _typing.Literal["_image_id", b"_image_id"]  # noqa: Y015
     _WhichOneofReturnType__mask_id: _TypeAlias = _typing.Literal["mask_id"]  # noqa: Y015
     _WhichOneofArgType__mask_id: _TypeAlias = _typing.Literal["_mask_id", b"_mask_id"]  # noqa: Y015
     _WhichOneofReturnType__separator_id: _TypeAlias = _typing.Literal["separator_id"]  # noqa: Y015
@@ -1170,6 +1194,8 @@ class TextSpec(_message.Message):
     _WhichOneofArgType__start_id: _TypeAlias = _typing.Literal["_start_id", b"_start_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__forced_end_id) -> _WhichOneofReturnType__forced_end_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__image_id) -> _WhichOneofReturnType__image_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__mask_id) -> _WhichOneofReturnType__mask_id | None: ...
     @_typing.overload
@@ -1328,8 +1354,9 @@ class ImageSpec(_message.Message):
     resize_width: _builtins.int
     """resize_width is the same across, at most 4,096, and not less than width. 0: width."""
     num_class_tokens: _builtins.int
-    """num_class_tokens is how many places of a memory stand before the grid's (caption, answer), at most 64: the memory's length is
-    num_class_tokens + grid_rows * grid_columns, and so is what a cache begins with. An alignment shows the grid alone.
+    """num_class_tokens is how many places of a memory stand before the grid's (caption, answer, generate), at most 64: the memory's
+    length is num_class_tokens + grid_rows * grid_columns, and so is what a cache begins with, or what a prompt has for a picture. An
+    alignment shows the grid alone.
     """
     @_builtins.property
     def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -1603,7 +1630,7 @@ class Golden(_message.Message):
     target_language: _builtins.str
     """target_language is that of the request (translate), at most 64 characters. Default: the model's only one."""
     question: _builtins.str
-    """question is what is asked about image_path (answer), at most 65,536 characters."""
+    """question is what is asked about image_path (answer; of generate, the text behind the picture), at most 65,536 characters."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """token_ids are the greedy answer to a request for as many tokens as are here (a model that writes), without a

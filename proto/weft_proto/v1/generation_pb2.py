@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft_proto.v1 import common_pb2 as weft__proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eweft_proto/v1/generation.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"_\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12$\n\x05\x63\x61lls\x18\x03 \x03(\x0b\x32\x15.weft.v1.FunctionCall\x12\x0f\n\x07\x63\x61ll_id\x18\x04 \x01(\t\"A\n\x08\x46unction\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\"Q\n\x08Messages\x12\x1f\n\x05turns\x18\x01 \x03(\x0b\x32\x10.weft.v1.Message\x12$\n\tfunctions\x18\x02 \x03(\x0b\x32\x11.weft.v1.Function\"\xde\x02\n\x0fGenerateRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x00\x12%\n\x08messages\x18\x08 \x01(\x0b\x32\x11.weft.v1.MessagesH\x00\x12#\n\x08\x64\x65\x63oding\x18\x04 \x01(\x0b\x32\x11.weft.v1.Decoding\x12\x15\n\rreturn_scores\x18\x05 \x01(\x08\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12!\n\x07\x65xplain\x18\x07 \x01(\x0b\x32\x10.weft.v1.Explain\x12\x16\n\x0enum_top_tokens\x18\t \x01(\r\x12\x12\n\ncache_salt\x18\n \x01(\t\x12\x1c\n\x14return_prompt_scores\x18\x0b \x01(\x08\x42\x08\n\x06prompt\"b\n\x10GenerateResponse\x12\'\n\ncompletion\x18\x01 \x01(\x0b\x32\x13.weft.v1.Completion\x12%\n\talignment\x18\x02 \x01(\x0b\x32\x12.weft.v1.Alignment\"B\n\x15StreamGenerateRequest\x12)\n\x07request\x18\x01 \x01(\x0b\x32\x18.weft.v1.GenerateRequest\"r\n\x16StreamGenerateResponse\x12#\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x12.weft.v1.TextDeltaH\x00\x12*\n\x05\x66inal\x18\x02 \x01(\x0b\x32\x19.weft.v1.GenerateResponseH\x00\x42\x07\n\x05\x65vent2\xa9\x01\n\x11GenerationService\x12?\n\x08Generate\x12\x18.weft.v1.GenerateRequest\x1a\x19.weft.v1.GenerateResponse\x12S\n\x0eStreamGenerate\x12\x1e.weft.v1.StreamGenerateRequest\x1a\x1f.weft.v1.StreamGenerateResponse0\x01\x42\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eweft_proto/v1/generation.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"F\n\x0bMessagePart\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x1f\n\x05image\x18\x02 \x01(\x0b\x32\x0e.weft.v1.ImageH\x00\x42\x06\n\x04kind\"\x84\x01\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12$\n\x05\x63\x61lls\x18\x03 \x03(\x0b\x32\x15.weft.v1.FunctionCall\x12\x0f\n\x07\x63\x61ll_id\x18\x04 \x01(\t\x12#\n\x05parts\x18\x05 \x03(\x0b\x32\x14.weft.v1.MessagePart\"A\n\x08\x46unction\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\"Q\n\x08Messages\x12\x1f\n\x05turns\x18\x01 \x03(\x0b\x32\x10.weft.v1.Message\x12$\n\tfunctions\x18\x02 \x03(\x0b\x32\x11.weft.v1.Function\"\xde\x02\n\x0fGenerateRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x00\x12%\n\x08messages\x18\x08 \x01(\x0b\x32\x11.weft.v1.MessagesH\x00\x12#\n\x08\x64\x65\x63oding\x18\x04 \x01(\x0b\x32\x11.weft.v1.Decoding\x12\x15\n\rreturn_scores\x18\x05 \x01(\x08\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12!\n\x07\x65xplain\x18\x07 \x01(\x0b\x32\x10.weft.v1.Explain\x12\x16\n\x0enum_top_tokens\x18\t \x01(\r\x12\x12\n\ncache_salt\x18\n \x01(\t\x12\x1c\n\x14return_prompt_scores\x18\x0b \x01(\x08\x42\x08\n\x06prompt\"b\n\x10GenerateResponse\x12\'\n\ncompletion\x18\x01 \x01(\x0b\x32\x13.weft.v1.Completion\x12%\n\talignment\x18\x02 \x01(\x0b\x32\x12.weft.v1.Alignment\"B\n\x15StreamGenerateRequest\x12)\n\x07request\x18\x01 \x01(\x0b\x32\x18.weft.v1.GenerateRequest\"r\n\x16StreamGenerateResponse\x12#\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x12.weft.v1.TextDeltaH\x00\x12*\n\x05\x66inal\x18\x02 \x01(\x0b\x32\x19.weft.v1.GenerateResponseH\x00\x42\x07\n\x05\x65vent2\xa9\x01\n\x11GenerationService\x12?\n\x08Generate\x12\x18.weft.v1.GenerateRequest\x1a\x19.weft.v1.GenerateResponse\x12S\n\x0eStreamGenerate\x12\x1e.weft.v1.StreamGenerateRequest\x1a\x1f.weft.v1.StreamGenerateResponse0\x01\x42\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,20 +33,22 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'weft_proto.v1.generation_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\007weft.v1P\001Z\016weft/v1;weftv1'
-  _globals['_MESSAGE']._serialized_start=71
-  _globals['_MESSAGE']._serialized_end=166
-  _globals['_FUNCTION']._serialized_start=168
-  _globals['_FUNCTION']._serialized_end=233
-  _globals['_MESSAGES']._serialized_start=235
-  _globals['_MESSAGES']._serialized_end=316
-  _globals['_GENERATEREQUEST']._serialized_start=319
-  _globals['_GENERATEREQUEST']._serialized_end=669
-  _globals['_GENERATERESPONSE']._serialized_start=671
-  _globals['_GENERATERESPONSE']._serialized_end=769
-  _globals['_STREAMGENERATEREQUEST']._serialized_start=771
-  _globals['_STREAMGENERATEREQUEST']._serialized_end=837
-  _globals['_STREAMGENERATERESPONSE']._serialized_start=839
-  _globals['_STREAMGENERATERESPONSE']._serialized_end=953
-  _globals['_GENERATIONSERVICE']._serialized_start=956
-  _globals['_GENERATIONSERVICE']._serialized_end=1125
+  _globals['_MESSAGEPART']._serialized_start=71
+  _globals['_MESSAGEPART']._serialized_end=141
+  _globals['_MESSAGE']._serialized_start=144
+  _globals['_MESSAGE']._serialized_end=276
+  _globals['_FUNCTION']._serialized_start=278
+  _globals['_FUNCTION']._serialized_end=343
+  _globals['_MESSAGES']._serialized_start=345
+  _globals['_MESSAGES']._serialized_end=426
+  _globals['_GENERATEREQUEST']._serialized_start=429
+  _globals['_GENERATEREQUEST']._serialized_end=779
+  _globals['_GENERATERESPONSE']._serialized_start=781
+  _globals['_GENERATERESPONSE']._serialized_end=879
+  _globals['_STREAMGENERATEREQUEST']._serialized_start=881
+  _globals['_STREAMGENERATEREQUEST']._serialized_end=947
+  _globals['_STREAMGENERATERESPONSE']._serialized_start=949
+  _globals['_STREAMGENERATERESPONSE']._serialized_end=1063
+  _globals['_GENERATIONSERVICE']._serialized_start=1066
+  _globals['_GENERATIONSERVICE']._serialized_end=1235
 # @@protoc_insertion_point(module_scope)

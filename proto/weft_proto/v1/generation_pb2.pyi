@@ -20,6 +20,36 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class MessagePart(_message.Message):
+    """MessagePart is a part of what a message says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """text is read as content is; it may be empty."""
+    @_builtins.property
+    def image(self) -> _common_pb2.Image:
+        """image is a picture, for a model with Model.takes_pictures. In the prompt it takes as many tokens as the model makes of it."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        image: _common_pb2.Image | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "kind", b"kind", "text", b"text"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "kind", b"kind", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["text", "image"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___MessagePart: _TypeAlias = MessagePart  # noqa: Y015
+
+@_typing.final
 class Message(_message.Message):
     """Message is what one side of a chat says."""
 
@@ -29,6 +59,7 @@ class Message(_message.Message):
     CONTENT_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     CALL_ID_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """role says who speaks, such as `system`, `user` or `assistant`; 1 to 64 characters. Which roles there are, and in which
     order, is up to the model's template.
@@ -43,6 +74,13 @@ class Message(_message.Message):
         reads `tool_calls`.
         """
 
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePart]:
+        """parts are texts and pictures, in the order in which they are said, in place of content: at most 128, and at most 64 pictures in
+        all messages. A model that takes no pictures reads the texts as one, with line feeds between. Where pictures stand in the prompt, the template says:
+        some put them before the texts of their message.
+        """
+
     def __init__(
         self,
         *,
@@ -50,10 +88,11 @@ class Message(_message.Message):
         content: _builtins.str = ...,
         calls: _abc.Iterable[_common_pb2.FunctionCall] | None = ...,
         call_id: _builtins.str = ...,
+        parts: _abc.Iterable[Global___MessagePart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "calls", b"calls", "content", b"content", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "calls", b"calls", "content", b"content", "parts", b"parts", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -99,7 +138,7 @@ class Messages(_message.Message):
     FUNCTIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Message]:
-        """turns are its messages in order, 1 to 1,024. Their contents together, with functions and calls, have at most 32 characters for
+        """turns are its messages in order, 1 to 1,024. Their contents and texts together, with functions and calls, have at most 32 characters for
         each token of Limits.max_prompt_tokens.
         """
 

@@ -154,6 +154,7 @@ class Model(_message.Message):
     DEFAULT_ATTENTION_LAYER_FIELD_NUMBER: _builtins.int
     PREFIXES_FIELD_NUMBER: _builtins.int
     TAKES_MESSAGES_FIELD_NUMBER: _builtins.int
+    TAKES_PICTURES_FIELD_NUMBER: _builtins.int
     CAN_SCORE_FIELD_NUMBER: _builtins.int
     TAKES_CONSTRAINTS_FIELD_NUMBER: _builtins.int
     VERSION_LABELS_FIELD_NUMBER: _builtins.int
@@ -161,6 +162,7 @@ class Model(_message.Message):
     TAKES_ADAPTERS_FIELD_NUMBER: _builtins.int
     ADAPTERS_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
     TELLS_TIMESTAMPS_FIELD_NUMBER: _builtins.int
     TIMES_WORDS_FIELD_NUMBER: _builtins.int
@@ -200,6 +202,8 @@ class Model(_message.Message):
     """default_attention_layer is the layer that an empty Explain reads; unset for attention rollout."""
     takes_messages: _builtins.bool
     """takes_messages is whether GenerateRequest.messages are answered."""
+    takes_pictures: _builtins.bool
+    """takes_pictures is whether Message.parts may be pictures."""
     can_score: _builtins.bool
     """can_score is whether ScoreService answers, and GenerateRequest.return_prompt_scores."""
     takes_constraints: _builtins.bool
@@ -212,6 +216,8 @@ class Model(_message.Message):
     """takes_adapters is whether ModelSelector.adapter is answered."""
     precision: _builtins.str
     """precision is what its bundle computes in, as `weft export --precision` names it, for people: "fp32", "int8", "int4", ..."""
+    size_bytes: _builtins.int
+    """size_bytes is how many bytes the files of its bundle have together; 0 until it is loaded."""
     tells_timestamps: _builtins.bool
     """tells_timestamps is whether TranscribeRequest.timestamps is answered."""
     times_words: _builtins.bool
@@ -312,6 +318,7 @@ class Model(_message.Message):
         default_attention_layer: _builtins.int | None = ...,
         prefixes: _abc.Iterable[_builtins.str] | None = ...,
         takes_messages: _builtins.bool = ...,
+        takes_pictures: _builtins.bool = ...,
         can_score: _builtins.bool = ...,
         takes_constraints: _builtins.bool = ...,
         version_labels: _abc.Iterable[_builtins.str] | None = ...,
@@ -319,6 +326,7 @@ class Model(_message.Message):
         takes_adapters: _builtins.bool = ...,
         adapters: _abc.Iterable[_builtins.str] | None = ...,
         precision: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
         devices: _abc.Iterable[_builtins.str] | None = ...,
         tells_timestamps: _builtins.bool = ...,
         times_words: _builtins.bool = ...,
@@ -339,7 +347,7 @@ class Model(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "call_format", b"call_format", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "default_language", b"default_language", "default_prompt_name", b"default_prompt_name", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "mask_token", b"mask_token", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "prompts", b"prompts", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "times_words", b"times_words", "truncation_side", b"truncation_side", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "call_format", b"call_format", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "default_language", b"default_language", "default_prompt_name", b"default_prompt_name", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "mask_token", b"mask_token", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "prompts", b"prompts", "size_bytes", b"size_bytes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "takes_pictures", b"takes_pictures", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "times_words", b"times_words", "truncation_side", b"truncation_side", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

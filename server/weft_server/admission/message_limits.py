@@ -12,7 +12,7 @@ from weft_proto.decoding import MAX_PHRASES, MAX_STOP_STRINGS, MAX_TOKENS
 from weft_proto.inference.methods import METHOD_AT
 from weft_server.admission.message_fields import FieldLimit, check_fields, fields_of
 from weft_server.preprocessing.chat_functions import MAX_FUNCTIONS
-from weft_server.preprocessing.chat_template import MAX_MESSAGES
+from weft_server.preprocessing.chat_template import MAX_MESSAGES, MAX_PARTS
 from weft_server.preprocessing.masked_text import MAX_TARGETS
 from weft_server.preprocessing.tokenizer_side import MAX_TOKENS as MAX_DETOKENIZED
 from weft_server.requests.embed import MAX_INPUTS
@@ -38,6 +38,7 @@ FIELD_LIMITS = {
     "weft.v1.Messages.turns": FieldLimit(MAX_MESSAGES),
     "weft.v1.Messages.functions": FieldLimit(MAX_FUNCTIONS),
     "weft.v1.Message.calls": FieldLimit(MAX_FUNCTIONS),
+    "weft.v1.Message.parts": FieldLimit(MAX_PARTS),
     "weft.v1.Decoding.stop": FieldLimit(MAX_STOP_STRINGS),
     "weft.v1.Decoding.bias": FieldLimit(MAX_PHRASES),
     "weft.v1.Decoding.banned": FieldLimit(MAX_PHRASES),

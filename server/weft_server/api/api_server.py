@@ -9,7 +9,7 @@ from weft_server.api.dispatcher import Dispatcher
 from weft_server.api.http_connections import HttpConnections
 from weft_server.api.listener import Listener
 from weft_server.api.own_hosts import OwnHosts
-from weft_server.config import ConfigError
+from weft_server.config import LOOPBACK, ConfigError
 from weft_server.transport.addresses import addresses_of, bound, free_port, place
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from weft_server.auth.credentials import Credentials
     from weft_server.calls.call_gate import CallGate
     from weft_server.config import ServerConfig
+
+# Hosts that mean each address of the machine.
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - it is compared with
 
 
 class ApiServer:
@@ -46,12 +49,20 @@ class ApiServer:
         assert config.api_port is not None, "an HTTP port of calls that is off. This is a bug."
         sockets = _bind(config, config.api_port)
         self.port = int(sockets[0].getsockname()[1])
+        self._is_tls = config.tls_cert is not None
+        is_here = config.host in {*LOOPBACK, *EVERYWHERE}
+        self._name = config.address(self.port, "localhost" if is_here else config.host)
         pages, hosts = CrossOrigin(config.allowed_origins), OwnHosts(config)
         dispatcher = Dispatcher(routes, gate, access, answers, pages, hosts, refuse)
         max_age_s = config.max_connection_age_s or float("inf")
         self.connections = HttpConnections(dispatcher.answer, gate, config.max_connections, max_age_s)
         self._listener = Listener(sockets, self.connections, credentials.calls_context())
         gate.traffic.connections.ports.add(self.port)
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds it: on this machine, if it is to be reached there."""
+        return f"{'https' if self._is_tls else 'http'}://{self._name}/"
 
     def start(self) -> None:
         """Begin to answer."""

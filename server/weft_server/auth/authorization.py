@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft_proto.v1.methods import ADMIN_SERVICE
 from weft_server.admission.early_admission import PRIORITY_KEY
 from weft_server.auth.tokens import ANYONE, Identity, Role
-from weft_server.errors import PermissionDenied, Unauthenticated
+from weft_server.errors import PermissionDenied, RequestError, Unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from weft_server.auth.tokens import Tokens
     from weft_server.models.request_context import RequestContext
 
-# By HTTP: the last refusals of all callers.
-REFUSALS_PATH = "/console/refusals.json"
+# By HTTP: the last refusals of all callers, and the page of metrics.
+REFUSALS_PATH, METRICS_PATH = "/console/refusals.json", "/console/metrics"
 _SCHEME = "bearer "
 # What any certificate may do that an authority of ours has signed, where no file says more.
 _SIGNED = frozenset({Role.CALL, Role.METRICS})
@@ -85,6 +85,14 @@ class Authorization:
             return _with_role(self._of_names(_names_in(certificate or {})), role)
         return _with_role(_of_token(tokens, authorization), role)
 
+    def asks_token(self, certificate: Mapping[str, Any] | None) -> bool:
+        """Whether a token alone says who this is, who shows a certificate or none. Nobody is refused by it."""
+        try:
+            self.of_request(Role.CALL, (), certificate)
+        except RequestError as error:
+            return isinstance(error, Unauthenticated)
+        return False
+
     def _of_names(self, names: list[str]) -> Identity:
         tokens = self._credentials.tokens
         if tokens is None and names:
@@ -99,7 +107,7 @@ class Authorization:
 def role_of(method: str) -> Role:
     """Return the role that a method needs, by its full name. By HTTP a path is one."""
     is_admin = method.startswith(f"/{ADMIN_SERVICE}/") or method == REFUSALS_PATH
-    return Role.ADMIN if is_admin else Role.CALL
+    return Role.ADMIN if is_admin else Role.METRICS if method == METRICS_PATH else Role.CALL
 
 
 def _of_token(tokens: Tokens, given: Sequence[str | bytes]) -> Identity:

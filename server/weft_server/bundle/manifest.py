@@ -17,8 +17,10 @@ from weft_proto.bundle_rules import (
 )
 from weft_proto.ctc import ctc_fault, num_labels_of
 from weft_proto.languages import check_languages
+from weft_proto.paging import is_paged
 from weft_proto.prompts import prompts_fault
 from weft_proto.questions import begins_filled, picture_places, question_fault
+from weft_proto.sight import sees
 from weft_proto.sound import audio_fault, window_samples
 from weft_proto.tasks import TASKS, Task
 from weft_proto.v1 import bundle_pb2, common_pb2
@@ -42,13 +44,14 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     _verify_sizes(manifest)
 
     require(not task.has_text or manifest.HasField("text"), "text is missing")
-    wanted = task.takes_image == manifest.HasField("image")
-    require(wanted, "image is for tasks that take one, and needed there")
-    require(
-        task.takes_audio == manifest.HasField("audio"), "audio is for tasks that take a recording, and needed there"
-    )
+    seeing = sees(manifest)
+    wanted = (task.takes_image or seeing) == manifest.HasField("image")
+    require(wanted, "image is for tasks that take one and for bundles with an IMAGE_ENCODER graph, and needed there")
+    wanted = task.takes_audio == manifest.HasField("audio")
+    require(wanted, "audio is for tasks that take a recording, and needed there")
     _verify_tokenizers(manifest.text, files)
 
+    _verify_sight(manifest, seeing=seeing)
     if task.takes_image:
         _verify_image(manifest.image, task)
         if task.takes_question:
@@ -188,6 +191,24 @@ def _verify_mask(text: bundle_pb2.TextSpec, task: Task) -> None:
     require(known, f"text.mask_id {text.mask_id} is outside the source vocabulary")
 
 
+def _verify_sight(manifest: bundle_pb2.BundleManifest, *, seeing: bool) -> None:
+    text = manifest.text
+    stated = text.HasField("image_id")
+    require(stated == seeing, "text.image_id is for bundles with an IMAGE_ENCODER graph, and needed there")
+    if not seeing:
+        return
+    _verify_image(manifest.image, TASKS[manifest.task])
+    require(text.image_id < text.source_vocab_size, f"text.image_id {text.image_id} is outside the source vocabulary")
+    places = picture_places(manifest.image)
+    fits = places + 1 < text.max_total_tokens
+    require(fits, f"text.max_total_tokens is {text.max_total_tokens}; a picture alone has {places} places")
+    roles = {graph.role for graph in manifest.graphs}
+    for role in roles & {bundle_pb2.GRAPH_ROLE_MIXED, bundle_pb2.GRAPH_ROLE_SCORE, bundle_pb2.GRAPH_ROLE_EXPLAIN}:
+        raise BundleError(f"a bundle with an IMAGE_ENCODER graph has no {_role_name(role)} graph")
+    require(not is_paged(manifest.states), "a bundle with an IMAGE_ENCODER graph has no caches in blocks")
+    require(not manifest.HasField("adapters"), "adapters are not for bundles with an IMAGE_ENCODER graph")
+
+
 def _verify_words(text: bundle_pb2.TextSpec, task: Task) -> None:
     prefixes = text.prefixes
     require(not prefixes or task.takes_prefix, "text.prefixes are for translate")
@@ -253,13 +274,15 @@ def _verify_matching(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
 def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: Task) -> None:
     require(manifest.HasField("golden"), "golden is missing")
     golden = manifest.golden
-    if task.takes_image:
+    seeing = sees(manifest)
+    if task.takes_image or seeing:
         require(golden.image_path in files, f"golden image {golden.image_path!r} is not a file of the bundle")
     elif task.takes_audio:
         require(golden.audio_path in files, f"golden recording {golden.audio_path!r} is not a file of the bundle")
     else:
         require(golden.text, "golden.text is missing")
-    require(task.takes_question == bool(golden.question), "golden.question is for answer, and needed there")
+    asks = task.takes_question or seeing
+    require(asks == bool(golden.question), "golden.question is for who is asked about pictures, and needed there")
     speaks = golden.source_language or golden.target_language
     require(task.takes_language or task.takes_audio or not speaks, "golden has a language, which is for translate")
     require((task.embeds and not task.matches) or not golden.embedding, "golden.embedding is for tasks that embed")

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from weft_proto.bundle_rules import (
     ADAPTER_PORTS,
+    FEATURES,
     MASK_POSITIONS,
     MAX_TOP_TOKENS,
     PROMPT,
@@ -14,9 +15,11 @@ from weft_proto.bundle_rules import (
     adapter_ports,
 )
 from weft_proto.paging import is_paged
+from weft_proto.questions import picture_places
+from weft_proto.sight import feature_width
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
-from weft_server.errors import require
+from weft_server.errors import BundleError, require
 
 _DECODERS = {bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED}
 
@@ -81,6 +84,9 @@ def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, 
         bundle_pb2.GRAPH_ROLE_EMBEDDER: ("embedding", (None, manifest.embedding.dimensions)),
         bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: ("embedding", (None, manifest.embedding.dimensions)),
     }
+    if role == bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER:
+        places = (None, picture_places(manifest.image), _width(manifest))
+        return _pictures(manifest), {FEATURES: Demand(bundle_pb2.DATA_TYPE_FLOAT32, places)}
     if role in stateless:
         name, shape = stateless[role]
         return source, {name: Demand(bundle_pb2.DATA_TYPE_FLOAT32, shape)}
@@ -107,8 +113,7 @@ def _adapters(graph: bundle_pb2.Graph, manifest: bundle_pb2.BundleManifest) -> d
 
 def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> dict[str, Demand]:
     if TASKS[manifest.task].takes_image:
-        shape = (batch, manifest.image.channels, manifest.image.height, manifest.image.width)
-        return {"pixel_values": Demand(bundle_pb2.DATA_TYPE_FLOAT32, shape)}
+        return _pictures(manifest, batch)
     if TASKS[manifest.task].labels_moments:
         return {"waveform": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (batch, None))}
     if TASKS[manifest.task].takes_audio:
@@ -116,6 +121,18 @@ def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> di
         return {"input_features": Demand(bundle_pb2.DATA_TYPE_FLOAT32, window)}
     masks = {MASK_POSITIONS: Demand(bundle_pb2.DATA_TYPE_INT64, (batch, None))}
     return _texts(batch) | (masks if TASKS[manifest.task].fills_masks else {})
+
+
+def _pictures(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> dict[str, Demand]:
+    shape = (batch, manifest.image.channels, manifest.image.height, manifest.image.width)
+    return {"pixel_values": Demand(bundle_pb2.DATA_TYPE_FLOAT32, shape)}
+
+
+def _width(manifest: bundle_pb2.BundleManifest) -> int:
+    try:
+        return feature_width(manifest)
+    except ValueError as error:
+        raise BundleError(str(error)) from error
 
 
 def _texts(batch: int | None = None) -> dict[str, Demand]:
@@ -177,6 +194,8 @@ def _decoder(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
     inputs[READS_ALL] = Demand(bundle_pb2.DATA_TYPE_INT32, (1,))
     if any(state.kind == bundle_pb2.STATE_KIND_MEMORY for state in manifest.states):
         inputs["memory_lengths"] = length
+    if width := _width(manifest):
+        inputs[FEATURES] = Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, None, width))
     outputs = {
         "topk_logits": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, None)),
         "topk_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (None, None)),

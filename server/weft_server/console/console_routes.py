@@ -14,21 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft_proto.decoding import LENGTH_PENALTY, PENALTIES, SAMPLING, DecodingField
 from weft_proto.v1.methods import METHODS
 from weft_server.api.http_messages import HttpResponse, Route
-from weft_server.auth.authorization import REFUSALS_PATH
+from weft_server.auth.authorization import METRICS_PATH, REFUSALS_PATH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from weft_server.api.caller import Caller
     from weft_server.api.http_messages import Handler, HttpRequest, Response
     from weft_server.api.refusal import Refusal
     from weft_server.calls.recent_refusals import Kind, Refusals
 
-    # (status, media type, body) of the page of metrics, by the values of `authorization` and the caller's certificate.
-    MetricsOf = Callable[[Sequence[str], Mapping[str, Any] | None], tuple[int, str, bytes]]
-
 PAGE_PATH, FOLDER = "/", "/console/"
-FACTS_PATH, METRICS_PATH = f"{FOLDER}facts.json", f"{FOLDER}metrics"
+CALLER_PATH, FACTS_PATH = f"{FOLDER}caller.json", f"{FOLDER}facts.json"
 PAGE = Path(__file__).with_name("page")
 _PAGE_FILE = "index.html"
 _TYPES = {
@@ -76,14 +73,15 @@ class _File(NamedTuple):
 def console_routes(
     refuse: Callable[[HttpRequest, Refusal], Response],
     grpc_port: Callable[[], int],
-    metrics: MetricsOf,
+    metrics: Callable[[], tuple[str, bytes]],
+    asks_token: Callable[[Mapping[str, Any] | None], bool],
     refusals: Callable[[], list[tuple[Kind, Refusals]]] | None = None,
 ) -> Iterator[Route]:
     """Yield the routes. `refuse` refuses them.
 
-    `grpc_port` gives the port that the page's examples in Python call. `metrics` judges who may have them: it
-    may be another than who may call. `refusals` gives the last ones of all callers, for who changes models. It is given
-    where this port answers those calls.
+    `grpc_port` gives the port that the page's examples in Python call. `metrics` gives the media type and the body of
+    their page. `asks_token` says whether who shows a certificate, or none, is known by a token alone. `refusals` gives
+    the last ones of all callers, for who changes models. It is given where this port answers those calls.
     """
 
     def route(path: str, answer: Handler, *, is_open: bool) -> Route:
@@ -94,17 +92,24 @@ def console_routes(
         name = "" if path.name == _PAGE_FILE else FOLDER.strip("/") + "/" + path.name
         yield route(f"/{name}", _answer_with(_read(path)), is_open=True)
 
+    # So that a page which has no token need not be refused to learn that. What a proxy sends for it is not judged here:
+    # whoever tries tokens is counted.
+    async def show_caller(request: HttpRequest, _caller: Caller) -> Response:
+        asks = not request.header("authorization") and asks_token(request.certificate)
+        return HttpResponse(200, json.dumps({"asksToken": asks}).encode(), headers=_HEADERS)
+
+    yield route(CALLER_PATH, show_caller, is_open=True)
+
     async def show_facts(_request: HttpRequest, _caller: Caller) -> Response:
         return HttpResponse(200, _facts(grpc_port(), changes=refusals is not None), headers=_HEADERS)
 
     yield route(FACTS_PATH, show_facts, is_open=False)
 
-    async def show_metrics(request: HttpRequest, _caller: Caller) -> Response:
-        given = tuple(value for name, value in request.headers if name == "authorization")
-        status, kind, body = await asyncio.to_thread(metrics, given, request.certificate)
-        return HttpResponse(status, body, kind, _HEADERS)
+    async def show_metrics(_request: HttpRequest, _caller: Caller) -> Response:
+        kind, body = await asyncio.to_thread(metrics)
+        return HttpResponse(200, body, kind, _HEADERS)
 
-    yield route(METRICS_PATH, show_metrics, is_open=True)
+    yield route(METRICS_PATH, show_metrics, is_open=False)
     if refusals is None:
         return
 

@@ -40,10 +40,11 @@ PATIENCE = 6
 
 
 class PromptPiece(NamedTuple):
-    """The next tokens of the prompt in prefill, and whether it ends with them."""
+    """The next tokens of the prompt in prefill, whether it ends with them, and what is read beside them."""
 
     token_ids: np.ndarray
     ends: bool
+    features: np.ndarray | None = None
 
 
 class DecodeLane:
@@ -270,7 +271,7 @@ class DecodeLane:
         left, reads_once = max(self._allowance(), PREFILL_BUCKETS[0]), self._reads_once()
         while left >= PREFILL_BUCKETS[0] and self._has_prompt(take, left):
             piece = self._next_piece(left)
-            padded, candidates = self.runner.prefill(self.slots.num_running, piece.token_ids)
+            padded, candidates = self.runner.prefill(self.slots.num_running, piece.token_ids, piece.features)
             self._note_read(padded, piece)
             if piece.ends:
                 self.rows.end_prompt()
@@ -293,8 +294,9 @@ class DecodeLane:
         prompt = self.rows.prompt
         assert prompt is not None, "a piece of no prompt. This is a bug."
         done = int(self.slots.past_lengths[self.slots.num_running])
-        token_ids = prompt.source.array[done : done + self.runner.chunk(left, done)]
-        return PromptPiece(token_ids, done + len(token_ids) == prompt.num_input_tokens)
+        stop = min(done + self.runner.chunk(left, done), prompt.num_input_tokens)
+        source = prompt.source
+        return PromptPiece(source.piece(done, stop), stop == prompt.num_input_tokens, source.features(done, stop))
 
     def _decode(self, piece: PromptPiece | None) -> None:
         """Give every row a token. A piece of a prompt, if there is one, is read in the same run.

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_proto.bundle_rules import PROMPT
+from weft_proto.bundle_rules import FEATURES, PROMPT
 from weft_proto.questions import begins_filled, picture_places
+from weft_proto.sight import feature_width
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.engine.full_logits import FullLogits
-from weft_server.engine.prefill_chunks import PREFILL_CHUNK, PrefillChunks
+from weft_server.engine.prefill_chunks import PREFILL_CHUNK, PrefillChunks, fixed_columns
 from weft_server.engine.run_shapes import EXACT, first_run_order
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns
@@ -102,9 +103,8 @@ class DecodeRunner:
         if self._has_memory:
             arrays["memory_lengths"] = slots.memory_lengths
         self._columns = Columns(arrays, device)
-        # Sent once: a decode run reads one token of each row.
-        self._ones = Columns({"lengths": np.ones(slots.num_slots, np.int32)}, device)
-        self._ones.send()
+        self._width = feature_width(manifest)
+        self._fixed = fixed_columns(slots.num_slots, self._width, device)
 
         vocab = manifest.text.target_vocab_size
         num_candidates = candidates_of(manifest)
@@ -119,6 +119,7 @@ class DecodeRunner:
             pad_id=self._pad_id,
             one_by_one=self._flips,
             has_memory=self._has_memory,
+            width=self._width,
         )
         self.decodes: dict[tuple[int, int, bool], BoundSession] = {}
         self._prefills: dict[tuple[int, int, int, bool], BoundSession] = {}
@@ -181,13 +182,13 @@ class DecodeRunner:
             feeds |= self._slots.stack.feeds(self.encoder.input_names, self._slots.adapters[list(slots)], width)
         self.states.fill(self.encoder, feeds, slots, lengths)
 
-    def prefill(self, slot: int, token_ids: np.ndarray) -> tuple[int, Candidates]:
-        """Append prompt tokens to the slot's state, as many as the largest bucket at most.
+    def prefill(self, slot: int, token_ids: np.ndarray, features: np.ndarray | None = None) -> tuple[int, Candidates]:
+        """Append prompt tokens to the slot's state, as many as the largest bucket at most. See PrefillChunks.filled.
 
         Returns the number of tokens computed, padding included, and candidates [1, ...] after the last real one.
         """
         past = int(self._slots.past_lengths[slot])
-        chunk = self._chunks.filled(token_ids, past, int(self._slots.memory_lengths[slot]))
+        chunk = self._chunks.filled(token_ids, past, int(self._slots.memory_lengths[slot]), features)
         reads_all = self._asking.prompts_read_all or self._reads_all(slot, slot + 1)
         key = (slot, chunk.bucket, self.states.flip, reads_all)
         if key not in self._prefills:
@@ -230,7 +231,7 @@ class DecodeRunner:
         reads_all = self._reads_all(0, num_rows)
         key = (batch, self.states.flip, reads_all)
         if key not in self.decodes:
-            columns = self._columns.rows(0, batch) | self._ones.rows(0, batch)
+            columns = self._columns.rows(0, batch) | self._fixed.rows(0, batch)
             self.decodes[key] = self._bind(0, batch, columns, reads_all=reads_all)
         bound = self.decodes[key]
         if not self._device.in_place:
@@ -384,6 +385,7 @@ class DecodeRunner:
         inputs |= self._columns.rows(0, 1)
         inputs["input_ids"] = block_of(self._draft_ids[:, :size])
         inputs["lengths"] = block_of(self._draft_ends[:size])
+        inputs |= {FEATURES: block_of(np.zeros((1, size, self._width), np.float32))} if self._width else {}
         inputs |= self._told(reads_all=reads_all)
         return self._decoder.bind(inputs, written | self._next.blocks(size, reads_all=reads_all))
 

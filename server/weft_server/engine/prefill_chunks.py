@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_proto.bundle_rules import FEATURES
 from weft_server.runtime.buffers import Columns
 
 if TYPE_CHECKING:
@@ -18,10 +19,21 @@ PREFILL_CHUNK = PREFILL_BUCKETS[-1]
 DEVICE_BUCKETS = (2, 4, *PREFILL_BUCKETS, 256, 384, 512, 768, 1024, 1536, 2048)
 
 
+def fixed_columns(num_slots: int, width: int, device: Device) -> Columns:
+    """Return what every decode run reads, and is sent once: a token of each row, and no picture of this width."""
+    arrays: dict[str, np.ndarray] = {"lengths": np.ones(num_slots, np.int32)}
+    if width:
+        arrays[FEATURES] = np.zeros((num_slots, 1, width), np.float32)
+    columns = Columns(arrays, device)
+    columns.send()
+    return columns
+
+
 class PrefillChunk:
     """What prefill runs of one padded length read: tokens of one prompt, whatever its slot."""
 
-    def __init__(self, bucket: int, device: Device, *, has_memory: bool) -> None:
+    def __init__(self, bucket: int, device: Device, *, has_memory: bool, width: int) -> None:
+        """`width` is that of the features of pictures, if prompts may hold any."""
         self.bucket = bucket
         self._input_ids = np.zeros((1, bucket), np.int64)
         self._past_lengths = np.zeros(1, np.int32)
@@ -34,10 +46,20 @@ class PrefillChunk:
         }
         if has_memory:
             arrays["memory_lengths"] = self._memory_lengths
+        self._features = np.zeros((1, bucket, width), np.float32)
+        if width:
+            arrays[FEATURES] = self._features
         self.columns = Columns(arrays, device)
 
-    def fill(self, token_ids: np.ndarray, past: int, memory: int, pad_id: int) -> None:
-        """Take the next tokens of a prompt of which `past` have been read, and the length of its slot's memory."""
+    def fill(
+        self, token_ids: np.ndarray, past: int, memory: int, pad_id: int, features: np.ndarray | None = None
+    ) -> None:
+        """Take the next tokens of a prompt of which `past` have been read, and the length of its slot's memory.
+
+        Without features, what was there before is not read.
+        """
+        if features is not None:
+            self._features[0, : len(features)] = features
         self._input_ids[0, : len(token_ids)] = token_ids
         self._input_ids[0, len(token_ids) :] = pad_id
         self._past_lengths[0] = past
@@ -48,8 +70,11 @@ class PrefillChunk:
 class PrefillChunks:
     """A decoder's chunks, one for each padded length. One that reads token by token has chunks of one."""
 
-    def __init__(self, device: Device, *, max_total: int, pad_id: int, one_by_one: bool, has_memory: bool) -> None:
+    def __init__(
+        self, device: Device, *, max_total: int, pad_id: int, one_by_one: bool, has_memory: bool, width: int = 0
+    ) -> None:
         self._device = device
+        self._width = width
         self._has_memory = has_memory
         self._max_total = max_total
         self._pad_id = pad_id
@@ -71,13 +96,16 @@ class PrefillChunks:
         most = budget if self._device.in_place else min(budget, self._max_total - past)
         return max((bucket for bucket in self.buckets if bucket <= most), default=self.buckets[0])
 
-    def filled(self, token_ids: np.ndarray, past: int, memory: int) -> PrefillChunk:
-        """The chunk that holds the next tokens of a prompt of which `past` have been read, beside such a memory."""
+    def filled(self, token_ids: np.ndarray, past: int, memory: int, features: np.ndarray | None = None) -> PrefillChunk:
+        """The chunk that holds the next tokens of a prompt of which `past` have been read, beside such a memory.
+
+        features: what is read at the places of pictures among them, float32 [tokens, width].
+        """
         bucket = self._bucket(len(token_ids), past)
         if bucket not in self._by_bucket:
-            self._by_bucket[bucket] = PrefillChunk(bucket, self._device, has_memory=self._has_memory)
+            self._by_bucket[bucket] = PrefillChunk(bucket, self._device, has_memory=self._has_memory, width=self._width)
         chunk = self._by_bucket[bucket]
-        chunk.fill(token_ids, past, memory, self._pad_id)
+        chunk.fill(token_ids, past, memory, self._pad_id, features)
         return chunk
 
     def _bucket(self, length: int, past: int) -> int:

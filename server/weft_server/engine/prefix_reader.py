@@ -52,8 +52,9 @@ class PrefixReader:
 
         To prefill, this is one more cut of the prompt, and where a prompt is cut does not show.
         """
-        size, ids = self._prefix_store.size, sequence.source.array
-        contents = [ids[start : start + size].tobytes() for start in range(0, len(ids) - size + 1, size)]
+        size, source = self._prefix_store.size, sequence.source
+        ids = source.array
+        contents = [source.content(start, start + size) for start in range(0, len(ids) - size + 1, size)]
         self._trail = trail = self._cache.follow(contents, sequence.cache_key)
         usable = trail.entries[: (len(ids) - 1) // size]
         num_cached = size * len(usable)

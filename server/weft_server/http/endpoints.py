@@ -62,6 +62,10 @@ class Endpoints:
             case _:
                 return _text(HTTPStatus.NOT_FOUND, "not found")
 
+    def metrics(self, accept: str = "") -> tuple[str, bytes]:
+        """Return the media type and the text of the metrics, for who has been judged elsewhere."""
+        return self._page.render(accept)
+
     def _metrics(self, asked: PageRequest) -> PageResponse:
         try:
             self._access.of_request(Role.METRICS, asked.authorization, asked.certificate)
@@ -69,7 +73,7 @@ class Endpoints:
             return _text(HTTPStatus.FORBIDDEN, error.message)
         except RequestError as error:
             return _text(HTTPStatus.UNAUTHORIZED, error.message)
-        return PageResponse(HTTPStatus.OK, *self._page.render(asked.accept))
+        return PageResponse(HTTPStatus.OK, *self.metrics(asked.accept))
 
     def _probe(self, why_not: str, short: str, asked: PageRequest) -> PageResponse:
         """Everybody hears whether all is well. Why not is for who is known: it names models."""

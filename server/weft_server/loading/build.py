@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft_proto.paging import is_paged
 from weft_proto.prompts import spelling_fault
+from weft_proto.sight import sees
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.engine.engine import Engine
@@ -13,7 +14,7 @@ from weft_server.engine.failure import FailureBudget
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import BundleError
 from weft_server.loading.adapter_loader import AdapterLoader
-from weft_server.loading.lanes import Graphs, classify_lanes, decode_lanes, score_lanes, stack_of
+from weft_server.loading.lanes import Graphs, classify_lanes, decode_lanes, score_lanes, sight_lanes, stack_of
 from weft_server.loading.limit_checks import verify_explainer
 from weft_server.loading.memory_check import lane_memory_needs, verify_memory
 from weft_server.loading.paged_lanes import paged_lanes, pool_size
@@ -22,6 +23,7 @@ from weft_server.models.constraint_queue import ConstraintQueue
 from weft_server.models.explainer import Explainer
 from weft_server.models.label_embeddings import LabelEmbeddings
 from weft_server.models.model import DecodingLimits, Model, worker_name
+from weft_server.models.picture_features import PictureFeatures
 from weft_server.models.placement import Placement
 from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.models.tokenize_queue import TokenizeQueue
@@ -102,7 +104,7 @@ def _build(
     reader = InputReader(
         manifest,
         source_tokenizer,
-        Chat(manifest.text.chat, bundle.path(manifest.text.chat.template)) if manifest.text.HasField("chat") else None,
+        _chat(bundle),
         max_image_bytes=config.max_image_bytes,
         max_image_pixels=config.max_image_pixels,
         max_audio_bytes=config.max_audio_bytes,
@@ -113,6 +115,7 @@ def _build(
     explainer = _explainer(graphs, config, metrics, failure_budget)
     lanes = _make_lanes_of(manifest)(graphs, num_lanes, config, metrics)
     scoring = score_lanes(graphs, num_lanes, config, metrics)
+    seeing = sight_lanes(graphs, num_lanes, config, metrics)
 
     grammars = Grammars(
         target_tokenizer,
@@ -142,6 +145,8 @@ def _build(
             weights=config.weights,
         ),
         label_vectors=LabelEmbeddings(metrics),
+        sight=_engine(seeing, config, metrics, loop, failure_budget) if seeing else None,
+        picture_features=PictureFeatures(metrics),
         building=_building(bundle, config, metrics, failure_budget),
         failure_budget=failure_budget,
         claim=claim,
@@ -158,6 +163,13 @@ def _make_lanes_of(
     return decode_lanes if TASKS[manifest.task].writes_text else classify_lanes
 
 
+def _chat(bundle: Bundle) -> Chat | None:
+    text = bundle.manifest.text
+    return (
+        Chat(text.chat, bundle.path(text.chat.template), sees=sees(bundle.manifest)) if text.HasField("chat") else None
+    )
+
+
 def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
     text = bundle.manifest.text
     if not text.source_tokenizer:
@@ -165,6 +177,8 @@ def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
     tokenizer = Tokenizer(bundle.path(text.source_tokenizer), truncation_of(text))
     if tokenizer.num_ids > text.source_vocab_size:
         raise BundleError(f"{text.source_tokenizer} has ids beyond text.source_vocab_size {text.source_vocab_size}")
+    if text.HasField("image_id") and text.image_id not in tokenizer.vocabulary.tokens:
+        raise BundleError(f"{text.source_tokenizer} has no token of text.image_id {text.image_id}")
     if text.HasField("mask_id") and text.mask_id not in tokenizer.vocabulary.tokens:
         raise BundleError(f"{text.source_tokenizer} has no token of text.mask_id {text.mask_id}")
     try:

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, READS_ALL
 from weft_proto.languages import Frame, LanguageError
+from weft_proto.sight import sees
 from weft_proto.sound import spoken_ids
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, classification_pb2, common_pb2
@@ -201,6 +202,8 @@ def _reader(model: Model, golden: bundle_pb2.Golden, frame: Frame) -> Read:
         data = model.bundle.path(golden.audio_path).read_bytes()
         return lambda wanted: model.reader.read_window(common_pb2.Audio(data=data), "golden.audio_path", wanted)
     image = common_pb2.Image(data=model.bundle.path(golden.image_path).read_bytes())
+    if sees(model.manifest):
+        return lambda _: model.reader.read_pictured(image, golden.question, "golden.question")
     if golden.question:
         return lambda wanted: model.reader.read_asked(image, golden.question, "golden.question", wanted)
     return lambda wanted: model.reader.read_image(image, wanted)

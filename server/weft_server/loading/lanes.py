@@ -139,6 +139,21 @@ def classify_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics
     return _batching(ClassifyLane, sessions, longest, graphs, num_lanes, config, metrics)
 
 
+def sight_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes | None:
+    """Return lanes that encode the pictures of prompts, if the bundle has a graph for it. Raises as classify_lanes."""
+    role = bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER
+    if graphs.bundle.graph(role) is None:
+        return None
+    sessions = []
+    for place in graphs.places:
+        session = graphs.open_needed(role, place)
+        verify_classifier(session, graphs.manifest, role)
+        keep_lone_rows(session, graphs.bundle, role)
+        sessions.append([session])
+    source = longest_source(graphs.manifest, takes_image=True)
+    return _batching(ClassifyLane, sessions, {source.port: source}, graphs, num_lanes, config, metrics, "sight_")
+
+
 def score_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes | None:
     """Return lanes that score given answers, if the bundle has a graph for it. It has not been tried on devices.
 
@@ -151,7 +166,7 @@ def score_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
     if session is None:
         return None
     verify_scorer(session, graphs.manifest)
-    return _batching(ScoreLane, [[session]], {}, graphs, num_lanes, config, metrics)
+    return _batching(ScoreLane, [[session]], {}, graphs, num_lanes, config, metrics, "score_")
 
 
 def _batching(
@@ -162,8 +177,9 @@ def _batching(
     num_lanes: int,
     config: ServerConfig,
     metrics: ModelMetrics,
+    name: str = "",
 ) -> Lanes:
-    """Make lanes over the `sessions` of each device."""
+    """Make lanes over the `sessions` of each device. `name` stands before the name of their steps."""
     manifest = graphs.manifest
 
     def make(index: int) -> Lane:
@@ -179,7 +195,7 @@ def _batching(
             stack=stack_of(manifest, config.max_batch),
         )
         if POINTS:
-            POINTS.wire(lane, "step", f"{graphs.bundle.name}.{'score_' if kind is ScoreLane else ''}step")
+            POINTS.wire(lane, "step", f"{graphs.bundle.name}.{name}step")
         return lane
 
     return Lanes([make(index) for index in range(num_lanes)], make)

@@ -13,8 +13,11 @@ import numpy as np
 
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.first_line import first_line
+from weft_proto.questions import picture_places
+from weft_proto.sight import feature_width, sees
 from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
 from weft_server.engine.paged.paged_runner import PagedPromptPiece
 from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
 from weft_server.engine.score_lane import score_feeds, scores_of
@@ -30,7 +33,6 @@ from weft_server.source import feeds_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft_proto.v1 import bundle_pb2
     from weft_server.engine.decode_runner import DecodeRunner
     from weft_server.engine.paged.paged_runner import PagedRunner
     from weft_server.engine.slots import Slots
@@ -68,6 +70,8 @@ def verify_classifier(
         bucket = max(source.bucket for source in sources)
         feeds = feeds_of(sources, bucket, manifest.text.pad_id)
         rows: tuple[int, ...] = (len(sources),)
+        if role == bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER:
+            rows, width = (len(sources), picture_places(manifest.image)), feature_width(manifest)
         if task.labels_tokens or task.fills_masks or task.labels_moments:
             rows = len(sources), sources[0].num_masks if task.fills_masks else bucket
         with claims(manifest, field):
@@ -193,9 +197,18 @@ def _verify_prompts(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bun
         slots.past_lengths[:2] = past
         with claims(manifest, field):
             runner.prefill(0, piece)
+            if sees(manifest):
+                slots.past_lengths[:2] = past
+                _read_picture(runner, manifest, len(piece))
             if runner.mixes:
                 slots.past_lengths[:2] = (text.max_total_tokens - 1 if past else 0, past)
                 runner.mixed(1, piece, ends=True)
+
+
+def _read_picture(runner: DecodeRunner, manifest: bundle_pb2.BundleManifest, length: int) -> None:
+    """Read so many places of a picture, which are no tokens."""
+    places = np.full(length, manifest.text.source_vocab_size)
+    runner.prefill(0, places, np.zeros((length, feature_width(manifest)), np.float32))
 
 
 def _sources(

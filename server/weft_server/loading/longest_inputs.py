@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 def takes_picture(manifest: bundle_pb2.BundleManifest, role: bundle_pb2.GraphRole.ValueType) -> bool:
     """Whether a graph without states reads pictures. Of one model's graphs, one may and another may not."""
+    if role == bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER:
+        return True
     return TASKS[manifest.task].takes_image and role != bundle_pb2.GRAPH_ROLE_EMBEDDER
 
 

@@ -62,7 +62,7 @@ def lane_memory_needs(bundle: Bundle, config: ServerConfig, num_lanes: int) -> l
     """
     manifest, task = bundle.manifest, TASKS[bundle.manifest.task]
     weights = {graph.role: weight_bytes(bundle.path(graph.path)) for graph in manifest.graphs}
-    each = sum(weights[role] for role in task.needs)
+    each = sum(weights[role] for role in task.needs) + weights.get(bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER, 0)
     if task.writes_text:
         num_slots = -(-config.slots // num_lanes)
         each += num_slots * _FLOAT_BYTES * manifest.text.target_vocab_size

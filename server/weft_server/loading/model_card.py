@@ -23,6 +23,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.task, card.family, card.description = manifest.task, manifest.family, manifest.description
     card.devices.extend(model.devices)
     card.precision = precision_name(manifest.precision)
+    card.size_bytes = sum(file.size_bytes for file in manifest.files)
     card.labels.extend(manifest.labels)
     card.source_languages.extend(text.source_languages)
     card.target_languages.extend(text.target_languages)
@@ -47,6 +48,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.prompts.extend(text.prompts)
     card.default_prompt_name, card.truncation_side = text.default_prompt_name, text.truncation_side
     card.takes_messages = model.reader.takes_messages
+    card.takes_pictures = model.reader.takes_pictures
     card.call_format = model.reader.call_format
     card.takes_constraints = model.grammars.takes_constraints and not TASKS[manifest.task].takes_audio
     card.dimensions, card.normalized = manifest.embedding.dimensions, manifest.embedding.normalized

@@ -6,12 +6,14 @@ import asyncio
 import math
 import threading
 import time
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from weft_proto.languages import Languages
 from weft_server.errors import ModelFailed
 from weft_server.models.held_bytes import HELD
 from weft_server.models.worker_pool import WorkerPool
+from weft_server.telemetry.engine_stats import EngineStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from weft_server.models.constraint_queue import ConstraintQueue
     from weft_server.models.explainer import Explainer
     from weft_server.models.label_embeddings import LabelEmbeddings
+    from weft_server.models.picture_features import PictureFeatures
     from weft_server.models.placement import Claim
     from weft_server.models.tokenize_queue import TokenizeQueue
     from weft_server.preprocessing.inputs import InputReader
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
     from weft_server.preprocessing.wanted import Wanted
     from weft_server.sequence import Standing
     from weft_server.structured_output.grammars import Grammars
-    from weft_server.telemetry.engine_stats import EngineStats
     from weft_server.telemetry.model_metrics import ModelMetrics
 
 
@@ -77,6 +79,8 @@ class Model:
         grammars: Grammars,
         adapters: Adapters,
         label_vectors: LabelEmbeddings,
+        sight: Engine | None,
+        picture_features: PictureFeatures,
         building: ConstraintQueue,
         failure_budget: FailureBudget,
         claim: Claim,
@@ -99,6 +103,9 @@ class Model:
         self.grammars = grammars
         self.adapters = adapters
         self.label_vectors = label_vectors
+        # Encodes the pictures of prompts, apart from the engine that reads them.
+        self.sight = sight
+        self.picture_features = picture_features
         # Each model has its own workers, so that a slow picture holds up no other model. They are few, so that few
         # pictures are in memory at once.
         self._workers = WorkerPool(NUM_WORKERS, worker_name(bundle), metrics, failure_budget)
@@ -169,8 +176,8 @@ class Model:
 
     @property
     def engines(self) -> list[Engine]:
-        """That which produces answers, and that which scores given ones, if there is one."""
-        return [self.engine] if self.scorer is None else [self.engine, self.scorer]
+        """That which produces answers, that which scores given ones, and that which sees, if there are such."""
+        return [engine for engine in (self.engine, self.scorer, self.sight) if engine is not None]
 
     async def start(self) -> None:
         """Start the lanes of all engines, and wait until each lane is warm. Raises what the warm-up of one raises.
@@ -182,8 +189,7 @@ class Model:
 
     def stats(self) -> EngineStats:
         """A snapshot of all engines, for gauges."""
-        first, *others = (engine.stats() for engine in self.engines)
-        return first.beside(others[0]) if others else first
+        return reduce(EngineStats.beside, (engine.stats() for engine in self.engines))
 
     @property
     def last_beat(self) -> float:

@@ -36,6 +36,7 @@ from weft_server.openai_api.text_requests import (
 from weft_server.openai_api.tools import PARAMS as TOOL_PARAMS
 from weft_server.openai_api.tools import TOLD_PARAMS, TOOL_FIELDS, Function, ToolCallAnswers, call_of, offered_of, tell
 from weft_server.preprocessing.chat_template import MAX_MESSAGES
+from weft_server.preprocessing.pictured_prompt import MAX_PICTURES
 from weft_server.preprocessing.written_calls import CallReader, reader_of
 
 if TYPE_CHECKING:
@@ -161,8 +162,8 @@ async def chat_completions(http: ApiRequest) -> Response:
         raise InvalidRequest("top_logprobs", "needs logprobs: true")
     selector = selector_of(asked.model)
     method = method_of(http, selector, PATH, *TASKS)
-    if not METHODS[method].takes_file and size > MAX_TEXT_BYTES:
-        why = f"are more than {MAX_TEXT_BYTES:,} bytes, and the model takes no pictures"
+    if size > MAX_TEXT_BYTES and not (METHODS[method].takes_file and any(map(_holds_picture, asked.messages))):
+        why = f"are more than {MAX_TEXT_BYTES:,} bytes, and hold no picture that the model takes"
         raise InvalidRequest("messages", why, "MESSAGE_TOO_LARGE")
     request = await aside(size, partial(_REQUESTS[method], asked.messages))
     fill(request, http, asked, selector, (asked.top_logprobs or 0) if asked.logprobs else None)
@@ -190,6 +191,10 @@ async def chat_completions(http: ApiRequest) -> Response:
         raise Refused(replace(refused.refusal, message=message, field=param)) from None
 
 
+def _holds_picture(message: ChatMessage) -> bool:
+    return isinstance(message.content, list) and any(isinstance(part, ImagePart) for part in message.content)
+
+
 def _reader_of(call_format: str, offered: list[Function]) -> Callable[[], CallReader]:
     """Return what makes a reader of an answer's calls. Raises InvalidRequest where it is not known how they look."""
     names = frozenset(each.name for each in offered)
@@ -206,23 +211,35 @@ def _reader_of(call_format: str, offered: list[Function]) -> Callable[[], CallRe
 
 
 def chat_of(messages: list[ChatMessage]) -> generation_pb2.Messages:
-    """Return a chat as weft.v1 has it, for a model with a template. Raises InvalidRequest for pictures."""
+    """Return a chat as weft.v1 has it, for a model with a template: a content in parts has the same parts there."""
     if len(messages) > MAX_MESSAGES:
         raise InvalidRequest("messages", f"must be at most {MAX_MESSAGES:,} messages, not {len(messages):,}")
+    parts = (each.content for each in messages if isinstance(each.content, list))
+    num_pictures = sum(isinstance(part, ImagePart) for content in parts for part in content)
+    if num_pictures > MAX_PICTURES:
+        raise InvalidRequest("messages", f"must hold at most {MAX_PICTURES} pictures, not {num_pictures:,}")
     chat = generation_pb2.Messages()
     for index, message in enumerate(messages):
         _check_tools(message, f"messages[{index}]")
-        text, pictures = _parts(message)
-        if pictures:
-            why = "is a picture, and the model takes none"
-            raise InvalidRequest(f"messages[{index}].content", why, "WRONG_INPUT_KIND")
         calls = [
             common_pb2.FunctionCall(id=each.id, name=each.function.name, arguments=each.function.arguments)
             for each in message.tool_calls or ()
         ]
         role, call_id = _ROLES.get(message.role, message.role), message.tool_call_id or ""
-        chat.turns.add(role=role, content=text, calls=calls, call_id=call_id)
+        turn = chat.turns.add(role=role, calls=calls, call_id=call_id)
+        if isinstance(message.content, list):
+            for number, part in enumerate(message.content):
+                _add_part(turn, part, f"messages[{index}].content[{number}]")
+        else:
+            turn.content = message.content or ""
     return chat
+
+
+def _add_part(turn: generation_pb2.Message, part: TextPart | ImagePart, place: str) -> None:
+    if isinstance(part, TextPart):
+        turn.parts.add(text=part.text)
+    else:
+        turn.parts.add(image=_image(part.image_url.url, place))
 
 
 def _generate(messages: list[ChatMessage]) -> Any:
@@ -234,7 +251,7 @@ def _caption(messages: list[ChatMessage]) -> Any:
     if text.strip() or len(pictures) != 1:
         why = "must be one picture and no text: the model describes a picture"
         raise InvalidRequest("messages[0].content", why, "WRONG_INPUT_KIND")
-    return caption_pb2.CaptionRequest(image=_image(pictures[0]))
+    return caption_pb2.CaptionRequest(image=_image_of(pictures[0]))
 
 
 def _answer(messages: list[ChatMessage]) -> Any:
@@ -242,7 +259,7 @@ def _answer(messages: list[ChatMessage]) -> Any:
     if not text.strip() or len(pictures) != 1:
         why = "must be one picture and a question: the model answers questions about a picture"
         raise InvalidRequest("messages[0].content", why, "WRONG_INPUT_KIND")
-    return answer_pb2.AnswerRequest(image=_image(pictures[0]), text=text)
+    return answer_pb2.AnswerRequest(image=_image_of(pictures[0]), text=text)
 
 
 def _translate(messages: list[ChatMessage]) -> Any:
@@ -292,10 +309,15 @@ def _parts(message: ChatMessage) -> tuple[str, list[_Picture]]:
     return _BETWEEN_PARTS.join(texts), pictures
 
 
-def _image(picture: _Picture) -> common_pb2.Image:
+def _image_of(picture: _Picture) -> common_pb2.Image:
     """Return the picture of the only message."""
-    param = f"messages[0].content[{picture.number}].image_url.url"
-    head, comma, data = picture.url.partition(",")
+    return _image(picture.url, f"messages[0].content[{picture.number}]")
+
+
+def _image(url: str, place: str) -> common_pb2.Image:
+    """Return a picture of a data URI, which stands in the part of a message. Raises InvalidRequest."""
+    param = f"{place}.image_url.url"
+    head, comma, data = url.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         raise InvalidRequest(param, "must be data:image/png;base64,...: the server fetches nothing", "BAD_IMAGE")
     try:

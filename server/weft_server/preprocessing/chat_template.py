@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from weft_server.preprocessing.wanted import Wanted
 
 MAX_MESSAGES = 1024
+MAX_PARTS = 128
+# What joins the texts of a message, for a model that takes one text.
+_BETWEEN_PARTS = "\n"
 MAX_ROLE_CHARS = 64
 
 
 class Chat:
     """How a model takes messages. Thread-safe."""
 
-    def __init__(self, spec: bundle_pb2.ChatSpec, path: Path) -> None:
-        """Read the template at `path`, and try it.
+    def __init__(self, spec: bundle_pb2.ChatSpec, path: Path, *, sees: bool = False) -> None:
+        """Read the template at `path`, and try it. A model that `sees` takes pictures, if its template does.
 
         Raises:
             BundleError: it is no template, or it does not take one plain message of a user within the limits.
@@ -35,6 +38,7 @@ class Chat:
             self._template = PromptTemplate(spec, path.read_bytes())
         except NoTemplate as error:
             raise BundleError(str(error)) from error
+        self.takes_pictures = sees and self._template.takes_parts
 
     def prompt(self, messages: generation_pb2.Messages, field: str, max_chars: int, wanted: Wanted) -> str:
         """Return the text of the prompt that messages make.
@@ -74,7 +78,7 @@ class Chat:
         return tools
 
     def _turn_of(self, turn: generation_pb2.Message, place: str) -> dict[str, Any]:
-        given: dict[str, Any] = {"role": turn.role, "content": turn.content}
+        given: dict[str, Any] = {"role": turn.role, "content": self._content_of(turn, place)}
         if turn.calls:
             given["tool_calls"] = calls_of(turn.calls, f"{place}.calls")
             if not self._template.takes_calls:
@@ -84,12 +88,32 @@ class Chat:
             given["tool_call_id"] = checked_id(turn.call_id, f"{place}.call_id")
         return given
 
+    def _content_of(self, turn: generation_pb2.Message, place: str) -> str | list[dict[str, str]]:
+        """Return what a message says: parts for a model that takes pictures, else a text."""
+        if turn.parts and turn.content:
+            raise InvalidRequest(f"{place}.parts", "must be empty where content is given")
+        if len(turn.parts) > MAX_PARTS:
+            raise InvalidRequest(f"{place}.parts", f"must be at most {MAX_PARTS}, not {len(turn.parts):,}")
+        content: list[dict[str, str]] = []
+        for index, part in enumerate(turn.parts):
+            kind = part.WhichOneof("kind")
+            if kind is None:
+                raise InvalidRequest(f"{place}.parts[{index}].kind", "is required: text or image", "EMPTY_INPUT")
+            if kind == "image" and not self.takes_pictures:
+                why = "is a picture, and the model takes none"
+                raise InvalidRequest(f"{place}.parts[{index}].image", why, "WRONG_INPUT_KIND")
+            content.append({"type": "text", "text": part.text} if kind == "text" else {"type": "image"})
+        if not self.takes_pictures:
+            return turn.content or _BETWEEN_PARTS.join(part["text"] for part in content)
+        return content or [{"type": "text", "text": turn.content}]
+
 
 def _num_chars(messages: generation_pb2.Messages) -> int:
     turns, functions = messages.turns, messages.functions
     calls = sum(len(call.name) + len(call.arguments) for turn in turns for call in turn.calls)
     told = sum(len(each.name) + len(each.description) + len(each.parameters) for each in functions)
-    return sum(len(turn.content) for turn in turns) + calls + told
+    said = sum(len(turn.content) + sum(len(part.text) for part in turn.parts) for turn in turns)
+    return said + calls + told
 
 
 def _check_turns(messages: generation_pb2.Messages, field: str, max_chars: int) -> None:

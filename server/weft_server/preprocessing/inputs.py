@@ -13,16 +13,18 @@ import numpy as np
 from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 from weft_proto.languages import Frame
 from weft_proto.prompts import max_chars
+from weft_proto.questions import picture_places
 from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.audio_file import load_samples
 from weft_server.preprocessing.images import load_picture
-from weft_server.preprocessing.log_mel import LogMel, spans_of
+from weft_server.preprocessing.log_mel import spans_of
+from weft_server.preprocessing.pictured_prompt import PromptPicture, pictured, pictures_of
 from weft_server.preprocessing.prompts import Prompts
 from weft_server.preprocessing.sentences import divided, sentences
 from weft_server.preprocessing.tokenizer import TokenizerFailed
-from weft_server.preprocessing.waveform import Waveforms
+from weft_server.preprocessing.waveform import hearing_of
 from weft_server.source import AskedPixels, Ids, Pixels
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from weft_proto.v1 import bundle_pb2, common_pb2, generation_pb2
     from weft_server.preprocessing.chat_template import Chat
+    from weft_server.preprocessing.pictured_prompt import PicturedPrompt
     from weft_server.preprocessing.tokenizer import Joined, Tokenizer, TokenSpan
     from weft_server.preprocessing.wanted import Wanted
     from weft_server.source import Source
@@ -71,11 +74,12 @@ class InputReader:
         self._text_tokenizer, self.chat = tokenizer, chat
         self._max_image_bytes, self._max_image_pixels = max_image_bytes, max_image_pixels
         self._max_audio_bytes, self._max_audio_s = max_audio_bytes, max_audio_s
-        self._hearing = _hearing_of(manifest)
+        self._hearing = hearing_of(manifest.audio) if manifest.HasField("audio") else None
         takes_prompt = TASKS[manifest.task].takes_prompt
         # A prompt leaves room for at least one new token.
         self.max_tokens = self._text.max_total_tokens - 1 if takes_prompt else self._text.max_source_tokens
         self._max_chars = max_chars(self._text, self.max_tokens)
+        self._num_places = picture_places(self._image)
         self._grid = (self._image.grid_rows, self._image.grid_columns)
 
     @property
@@ -200,16 +204,42 @@ class InputReader:
         """How answers write a call of a function: see Model.call_format."""
         return self.chat.call_format if self.chat else ""
 
+    @property
+    def takes_pictures(self) -> bool:
+        """Whether messages may hold pictures."""
+        return self.chat is not None and self.chat.takes_pictures
+
+    def is_framed(self, prompt: str) -> bool:
+        """Whether a template has written the special tokens of a prompt itself, which a post-processor would add.
+
+        As in transformers: a template alone always has, and one beside a processor of pictures where it begins so.
+        """
+        bos = self._text.chat.bos_token
+        return not self._text.HasField("image_id") or bool(bos and prompt.startswith(bos))
+
     def read_messages(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> Ids:
         """Return the token ids of the prompt that messages make. Raises as `prompt_of` does, and for one too long."""
         text = self.prompt_of(messages, field, wanted)
-        # The template has written the special tokens that a post-processor would add.
-        ids = known(self._tokenizer.encode_framed, text, field)
+        encode = self._tokenizer.encode_framed if self.is_framed(text) else self._tokenizer.encode
+        ids = known(encode, text, field)
         if not ids:
             raise InvalidRequest(field, "make an empty prompt", "EMPTY_INPUT")
-        if len(ids) > self.max_tokens:
-            raise self._prompt_too_long(field, f"{len(ids)} tokens")
+        pictures, image_id = [], self._text.image_id
+        if self.takes_pictures:
+            pictures = pictures_of(messages, field, self._tokenizer.vocabulary.tokens[image_id])
+        length = len(ids) + len(pictures) * (self._num_places - 1)
+        if length > self.max_tokens:
+            raise self._prompt_too_long(field, f"{length} tokens")
+        if self.takes_pictures:
+            prompt = pictured(ids, pictures, image_id, self._num_places)
+            return prompt if pictures else Ids(prompt.array)
         return Ids(np.array(ids, np.int64))
+
+    def read_pictured(self, image: common_pb2.Image, question: str, field: str) -> PicturedPrompt:
+        """Return a prompt that begins with a picture, behind which a question stands."""
+        asked = self.read_text(question, field).array.tolist()
+        pictures = [PromptPicture(image, "image")]
+        return pictured([self._text.image_id, *asked], pictures, self._text.image_id, self._num_places)
 
     def prompt_of(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> str:
         """Return the prompt that messages make.
@@ -358,13 +388,6 @@ class InputReader:
 
     def _too_long(self, field: str, length: str) -> InvalidRequest:
         return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")
-
-
-def _hearing_of(manifest: bundle_pb2.BundleManifest) -> LogMel | Waveforms | None:
-    """What makes sources of samples, for a model that takes recordings."""
-    if not manifest.HasField("audio"):
-        return None
-    return Waveforms(manifest.audio) if TASKS[manifest.task].labels_moments else LogMel(manifest.audio)
 
 
 def known(split: Callable[[Given], Found], text: Given, field: str) -> Found:

@@ -9,6 +9,7 @@ import numpy as np
 from weft_proto.ctc import VARIANCE_FLOOR, num_labels_of
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.audio_file import FIELD
+from weft_server.preprocessing.log_mel import LogMel
 from weft_server.source import Waveform
 
 if TYPE_CHECKING:
@@ -38,3 +39,8 @@ class Waveforms:
             heard = (heard - heard.mean()) / np.sqrt(heard.var() + np.float32(VARIANCE_FLOOR))
         seconds = (each / spec.sample_rate for each in (spec.hop_size, *span, len(samples)))
         return Waveform(heard, num_labels, *seconds)
+
+
+def hearing_of(spec: bundle_pb2.AudioSpec) -> LogMel | Waveforms:
+    """Return what makes sources of samples."""
+    return Waveforms(spec) if spec.HasField("ctc") else LogMel(spec)

@@ -10,9 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft_proto.tasks import TASKS
+from weft_server.preprocessing.pictured_prompt import PicturedPrompt
 from weft_server.preprocessing.text_stream import TextStream
 from weft_server.requests.decoding_config import resolve_decoding
 from weft_server.requests.phrase_reader import takes_long
+from weft_server.requests.sight import see
 from weft_server.sequence import Decoding, FinishReason, Output, Sequence, Times
 
 if TYPE_CHECKING:
@@ -139,6 +141,8 @@ async def submit(
     try:
         started = time.monotonic()
         source = await model.work(read, call.deadline) if callable(read) else read
+        if isinstance(source, PicturedPrompt):
+            source = await see(call, model, source)
         model.metrics.preprocess.observe(time.monotonic() - started)
         decoding = await work(lambda wanted: resolve(source, wanted), call.deadline) if work else resolve(source)
         sequence = call.sequence(

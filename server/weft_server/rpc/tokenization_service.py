@@ -12,7 +12,7 @@ from weft_server.rpc.languages import LANGUAGES, frame_of
 from weft_server.rpc.responses import resolved_proto
 
 if TYPE_CHECKING:
-    from weft_proto.v1 import common_pb2
+    from weft_proto.v1 import common_pb2, generation_pb2
     from weft_server.models.model import Model
     from weft_server.models.registry import ModelRegistry, RegistryEntry
     from weft_server.models.request_context import RequestContext
@@ -31,8 +31,8 @@ async def answer_tokenize(models: ModelRegistry, call: RequestContext, request: 
     if kind is None:
         raise InvalidRequest("input", "is required: text or messages", "EMPTY_INPUT")
     if kind == "messages":
-        _check_messages(model, which)
-    side, around = _side_of(model, which), _around(model, request, which, kind)
+        _check_messages(model, request.messages, which)
+    side, around = _side_of(model, which), _around(model, request, which)
     answer = tokenization_pb2.TokenizeResponse(
         model=resolved_proto(model.name, model.version), request_id=call.request_id
     )
@@ -42,10 +42,11 @@ async def answer_tokenize(models: ModelRegistry, call: RequestContext, request: 
             answer.prompt = model.reader.prompt_of(request.messages, "messages", wanted)
         text = answer.prompt or request.text
         side.check(text, kind)
+        framed = around if kind == "text" else around._replace(framed=not model.reader.is_framed(text))
         if request.count_only:
-            answer.num_tokens = side.count(text, kind, around)
+            answer.num_tokens = side.count(text, kind, framed)
             return
-        pieces = side.split(text, kind, around)
+        pieces = side.split(text, kind, framed)
         wanted.check()
         answer.num_tokens = len(pieces)
         answer.token_ids.extend([piece.id for piece in pieces])
@@ -107,15 +108,19 @@ def _side_of(model: Model, which: int) -> TokenizerSide:
     return TokenizerSide(model.target_tokenizer, text.target_vocab_size, text.max_new_tokens)
 
 
-def _check_messages(model: Model, which: int) -> None:
+def _check_messages(model: Model, messages: generation_pb2.Messages, which: int) -> None:
     if which != _INPUT:
         raise InvalidRequest("messages", "are for SIDE_INPUT: they make a prompt", "WRONG_INPUT_KIND")
     if not model.reader.takes_messages:
         why = f"are not taken by the model {model.name!r}, which has no chat template: give text"
         raise InvalidRequest("messages", why, "WRONG_INPUT_KIND")
+    for index, turn in enumerate(messages.turns):
+        if any(part.HasField("image") for part in turn.parts):
+            why = "hold a picture, and only texts are shown as tokens"
+            raise InvalidRequest(f"messages.turns[{index}].parts", why, "NOT_SUPPORTED")
 
 
-def _around(model: Model, request: Any, which: int, kind: str) -> Around:
+def _around(model: Model, request: Any, which: int) -> Around:
     """Return what the model is given around a text, or gives behind it."""
     if which == _OUTPUT:
         for field in LANGUAGES:
@@ -123,5 +128,4 @@ def _around(model: Model, request: Any, which: int, kind: str) -> Around:
                 raise InvalidRequest(field, "is for SIDE_INPUT: what a model writes holds no token for it")
         return Around(after=tuple(model.manifest.text.end_ids[:1]), framed=False)
     frame = frame_of(model, request)
-    # A chat's template has written its special tokens itself.
-    return Around(frame.before, frame.after, framed=kind == "text")
+    return Around(frame.before, frame.after)

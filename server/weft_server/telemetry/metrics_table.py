@@ -101,6 +101,13 @@ TABLE = (
     Spec("counter", "label_cache_evictions_total", "Vectors of labels that were dropped for others."),
     Spec(
         "counter",
+        "picture_cache_lookups_total",
+        "Pictures in prompts whose features were looked up, by result: hit or miss.",
+        "result",
+    ),
+    Spec("counter", "picture_cache_evictions_total", "Features of pictures that were dropped for others."),
+    Spec(
+        "counter",
         "preemptions_total",
         "Sequences that gave up their blocks of a paged cache to older ones, and were read again later.",
     ),
@@ -176,6 +183,7 @@ TABLE = (
     ),
     Spec("gauge", "adapters_resident", "Adapters of the model that are in memory."),
     Spec("gauge", "label_cache_bytes", "Bytes of the vectors of labels that are kept, at most 32 MiB."),
+    Spec("gauge", "picture_cache_bytes", "Bytes of the features of pictures that are kept, at most 256 MiB."),
     Spec("gauge", "prefix_cache_bytes", "Bytes of the prefix cache that hold something."),
     Spec("gauge", "prefix_cache_max_bytes", "Bytes that the prefix cache may hold. 0 where there is none."),
     Spec(

@@ -44,6 +44,8 @@ class ModelMetrics:
         self.prefix_cache_max_bytes = 0
         # Of the vectors of labels that are kept.
         self.label_cache_bytes = 0
+        # Of what pictures in prompts have given.
+        self.picture_cache_bytes = 0
         self.prompt_tokens = self.counters["prompt_tokens_total", ""]
         self.generated_tokens = self.counters["generated_tokens_total", ""]
         self.wasted_tokens = self.counters["wasted_tokens_total", ""]
@@ -55,6 +57,7 @@ class ModelMetrics:
         self.preemptions = self.counters["preemptions_total", ""]
         self.adapter_evictions = self.counters["adapter_evictions_total", ""]
         self.label_cache_evictions = self.counters["label_cache_evictions_total", ""]
+        self.picture_cache_evictions = self.counters["picture_cache_evictions_total", ""]
         self.padding_tokens = self.counters["padding_tokens_total", ""]
         self.request_duration = self.histograms["request_duration_seconds"]
         self.preprocess = self.histograms["preprocess_seconds"]
@@ -176,6 +179,7 @@ class ModelMetrics:
             "requests_constraining": self.constraining,
             "requests_adapting": self.adapting,
             "label_cache_bytes": self.label_cache_bytes,
+            "picture_cache_bytes": self.picture_cache_bytes,
             "prefix_cache_bytes": self.prefix_cache_bytes,
             "prefix_cache_max_bytes": self.prefix_cache_max_bytes,
             "decode_slots_used": stats.held.slots_used,

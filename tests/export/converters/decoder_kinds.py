@@ -48,6 +48,52 @@ def gpt2(rng):
     }
 
 
+def gpt_bigcode(rng):
+    """Draw a GPT-BigCode: with one head of keys and values, or as many as of queries."""
+    drawn = {**gpt2(rng), "activation_function": rng.choice(["gelu_pytorch_tanh", "gelu"]), "multi_query": coin(rng)}
+    return {**drawn, "n_positions": 110}
+
+
+def gpt_neo(rng):
+    """Draw a GPT-Neo, with windows in some layers."""
+    types = rng.choice([[[["global", "local"], 1]], [[["local"], 3]], [[["global"], 1], [["local", "global"], 1]]])
+    num_heads = rng.choice([1, 2, 3])
+    return {
+        **ids(),
+        "hidden_size": num_heads * rng.choice([8, 12, 16]),
+        "num_heads": num_heads,
+        "num_layers": sum(len(each) * times for each, times in types),
+        "attention_types": types,
+        "window_size": rng.choice([5, 16]),
+        "intermediate_size": rng.choice([None, 72]),
+        "max_position_embeddings": 100,
+        "activation_function": rng.choice(["gelu_new", "relu"]),
+        "tie_word_embeddings": coin(rng),
+    }
+
+
+def gptj(rng):
+    """Draw a GPT-J, of whose heads some numbers are turned, or all."""
+    num_heads = rng.choice([1, 2, 3])
+    head_dim = rng.choice([12, 16, 24])
+    return {
+        **ids(),
+        "n_embd": num_heads * head_dim,
+        "n_head": num_heads,
+        "n_layer": rng.choice([1, 2, 3]),
+        "n_inner": rng.choice([None, 72]),
+        "n_positions": 100,
+        "rotary_dim": rng.choice([4, 10, head_dim]),
+        "tie_word_embeddings": coin(rng),
+    }
+
+
+def codegen(rng):
+    """Draw a CodeGen: a multiple of four heads."""
+    drawn = gptj(rng)
+    return {**drawn, "n_embd": 4 * drawn["n_embd"], "n_head": 4 * drawn["n_head"]}
+
+
 def mistral(rng):
     """Draw a Mistral, with heads of a size of their own."""
     return {**gated(rng), **heads(rng), **window(rng), "head_dim": rng.choice([16, 20, 48, None])}
@@ -237,6 +283,10 @@ def olmo(rng):
 DECODERS = [
     Kind("llama", "LlamaForCausalLM", llama),
     Kind("gpt2", "GPT2LMHeadModel", gpt2),
+    Kind("gpt_bigcode", "GPTBigCodeForCausalLM", gpt_bigcode),
+    Kind("gpt_neo", "GPTNeoForCausalLM", gpt_neo),
+    Kind("gptj", "GPTJForCausalLM", gptj),
+    Kind("codegen", "CodeGenForCausalLM", codegen),
     Kind("mistral", "MistralForCausalLM", mistral),
     Kind("qwen2", "Qwen2ForCausalLM", qwen2),
     Kind("qwen3", "Qwen3ForCausalLM", qwen3),

@@ -154,6 +154,10 @@ def check_asked(checkpoint, options):
 
 BY_PLACES = {
     "gpt2",
+    "gpt_bigcode",
+    "gpt_neo",
+    "gptj",
+    "codegen",
     "opt",
     "bert",
     "roberta",

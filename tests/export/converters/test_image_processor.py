@@ -65,6 +65,10 @@ FILES = {
             "resample": 2,
         },
     ),
+    "llava": (
+        "llava.Llava",
+        {"image_processor_type": "LlavaImageProcessor", "size": {"shortest_edge": 30}, "crop_size": 28},
+    ),
     "siglip": ("siglip.Siglip", {"image_processor_type": "SiglipImageProcessor", "size": {"height": 33, "width": 33}}),
     "siglip, in short": ("siglip.Siglip", {"image_processor_type": "SiglipImageProcessor"}),
     "bit": ("bit.Bit", {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 34}, "crop_size": 28}),

@@ -26,6 +26,7 @@ from picture_kinds import (
 )
 from PIL import Image
 from seq2seq_kinds import SEQ2SEQ
+from sight_kinds import SEEING
 from test_captioners import their_logits, with_processor
 from test_pictures import made_with_processor
 from test_whisper import WHISPER
@@ -57,6 +58,7 @@ def test_every_kind_that_is_converted_has_a_row():
         *DECODERS,
         *SEQ2SEQ,
         *CAPTIONERS,
+        *SEEING,
         *CLASSIFIERS,
         *TAGGERS,
         *EXTRACTORS,

@@ -53,6 +53,7 @@ _USUAL = {
     "bert": "BertTokenizer",
     "blip": "BertTokenizer",
     "camembert": "CamembertTokenizer",
+    "codegen": "GPT2Tokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "distilbert": "BertTokenizer",
     "electra": "BertTokenizer",

@@ -49,8 +49,9 @@ def languages_of(name: str, settings: TokenizerSettings, ids: Mapping[str, int])
     found = _sorted(_TOKENS.get(name), ids)
     if name in _TOKENS and not found:
         raise CheckpointError(
-            f"the files of this {name} have no language's token, as in additional_special_tokens or"
-            " extra_special_tokens, and transformers adds those that it knows. It writes them down:"
+            f"the files of this {name} have no language's token, as in added_tokens_decoder,"
+            " additional_special_tokens or extra_special_tokens, and transformers adds those that it knows."
+            " It writes them down:"
             " AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY)"
         )
     # mBART of 25 languages, and the first NLLB, have the language behind the end of the source.

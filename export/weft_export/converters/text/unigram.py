@@ -160,7 +160,7 @@ def _reorder_camembert(scores: Scores, _settings: TokenizerSettings, names: Name
 def _reorder_pegasus(scores: Scores, settings: TokenizerSettings, names: Names) -> Scores:
     if text_of(names, "mask_token") == "":
         raise settings.wrong("mask_token is an empty string")
-    mask, sentence = str(settings.named.get("mask_token") or "<mask_1>"), settings.text("mask_token_sent") or "<mask_2>"
+    mask, sentence = str(settings.named.get("mask_token") or "<mask_1>"), _sentence_mask(settings) or "<mask_2>"
     masks = [mask] if sentence == mask else [mask, sentence]
     first = [(str(token), 0.0) for token in (names["pad_token"], names["eos_token"], *masks)]
     return [*first, *((token, -100.0) for token in _unknowns(settings)), *scores[2:]]
@@ -171,7 +171,13 @@ def _unknowns(settings: TokenizerSettings) -> list[str]:
 
 
 def _further_pegasus(_additional: Additional, settings: TokenizerSettings) -> tuple[Token, ...]:
-    return (settings.text("mask_token_sent") or "<mask_1>", *_unknowns(settings))
+    return (_sentence_mask(settings) or "<mask_1>", *_unknowns(settings))
+
+
+def _sentence_mask(settings: TokenizerSettings) -> str | None:
+    if (mask := settings.text("mask_token_sent")) == "":
+        raise settings.wrong("mask_token_sent is an empty string")
+    return mask
 
 
 def _frame_albert(

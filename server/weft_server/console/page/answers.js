@@ -5,6 +5,9 @@ import { T } from "./texts.js";
 import { treeOf } from "./tree.js";
 
 const probability = (log) => Math.exp(log ?? 0);
+// More would keep the browser busy for long: a text may have 131,072 tokens, and 256 inputs have 65,536 cosines.
+const MOST_CHIPS = 2000, MOST_COSINES = 64;
+const rest = (all, most) => all.length > most && hint(T.answer.rest(all.length - most));
 const seconds = (text) => Math.round(1000 * parseFloat(text ?? "0"));
 const part = (title, ...inside) => make("section", { className: "part" }, make("h3", {}, title), ...inside);
 const hint = (text) => make("p", { className: "quiet" }, text);
@@ -123,7 +126,7 @@ function marked(text, spans) {
 function* tags(answer, columns, { text }) {
   yield marked(text, answer.spans ?? []);
   const tokens = answer.tokens ?? [];
-  yield part(T.answer.tokens, make("div", { className: "chips labelled" }, tokens.map(({ token, label, score = 0 }) => {
+  yield part(T.answer.tokens, rest(tokens, MOST_CHIPS), make("div", { className: "chips labelled" }, tokens.slice(0, MOST_CHIPS).map(({ token, label, score = 0 }) => {
     const made = make("span", { className: "chip shaded", title: percent(score) }, shown(token), make("small", {}, label));
     made.style.setProperty("--sure", score);
     return made;
@@ -153,7 +156,7 @@ function* fillings(answer, columns, { text }) {
 const dot = (one, other) => one.reduce((sum, each, number) => sum + each * other[number], 0);
 
 function* cosines(answer, columns, { inputs }) {
-  const vectors = (answer.embeddings ?? []).map(({ values }) => values), names = inputs.map(({ text }, number) => text ?? `${T.fields.image} ${number + 1}`);
+  const vectors = (answer.embeddings ?? []).map(({ values }) => values), names = inputs.slice(0, MOST_COSINES).map(({ text }, number) => text ?? `${T.fields.image} ${number + 1}`);
   const lengths = vectors.map((each) => Math.sqrt(dot(each, each)) || 1);
   yield make("p", { className: "quiet" }, `${vectors.length} × ${vectors[0]?.length ?? 0} ${T.answer.dimensions}`);
   const cell = (row, column) => {
@@ -161,7 +164,7 @@ function* cosines(answer, columns, { inputs }) {
     heat([made], [Math.max(0, cosine)]);
     return made;
   };
-  if (vectors.length > 1) yield part(T.answer.cosines, hint(T.answer.cosinesHelp), make("div", { className: "wide", tabIndex: 0, role: "region", "aria-label": T.answer.cosines },
+  if (vectors.length > 1) yield part(T.answer.cosines, hint(T.answer.cosinesHelp), rest(vectors, MOST_COSINES), make("div", { className: "wide", tabIndex: 0, role: "region", "aria-label": T.answer.cosines },
     make("table", { className: "matrix" }, make("thead", {}, make("tr", {}, make("td"), names.map((_, number) => make("th", { scope: "col" }, String(number + 1))))),
       make("tbody", {}, names.map((name, row) => make("tr", {}, make("th", { scope: "row" }, `${row + 1}  ${name}`), names.map((_, column) => cell(row, column))))))));
   yield* attention(answer.alignment, (answer.alignment?.targetTokens ?? []).map((token) => chip(token)), columns);
@@ -170,12 +173,13 @@ function* cosines(answer, columns, { inputs }) {
 function* scored({ total = 0, tokens = [], tokenLogProbs = [], topTokens = [] }) {
   yield make("p", { className: "said", id: "said" }, `${T.answer.total}: ${total.toFixed(3)}`);
   yield hint(`${T.answer.perplexity}: ${Math.exp(-total / (tokens.length || 1)).toFixed(3)}`);
-  yield part(T.answer.probabilities, hint(T.answer.shade), ...tokenShades({ tokenLogProbs, topTokens }, tokens.map((token) => chip(token))));
+  yield part(T.answer.probabilities, hint(T.answer.shade), rest(tokens, MOST_CHIPS), ...tokenShades({ tokenLogProbs, topTokens }, tokens.slice(0, MOST_CHIPS).map((token) => chip(token))));
 }
 
 function* pieces({ tokens = [], tokenIds = [], numTokens = 0 }) {
   yield make("p", { className: "said", id: "said" }, T.answer.numTokens(numTokens));
-  yield make("div", { className: "chips labelled" }, tokens.map((token, number) => make("span", { className: "chip" }, shown(token), make("small", {}, String(tokenIds[number])))));
+  if (tokens.length > MOST_CHIPS) yield rest(tokens, MOST_CHIPS);
+  yield make("div", { className: "chips labelled" }, tokens.slice(0, MOST_CHIPS).map((token, number) => make("span", { className: "chip" }, shown(token), make("small", {}, String(tokenIds[number])))));
 }
 
 const SHOWN = { classify: labels, tag: tags, extract: spans, fill: fillings, embed: cosines, score: scored, tokenize: pieces };

@@ -51,13 +51,13 @@ function pythonOf(verb, message, files, { grpcPort, rows }) {
   const first = (FIRST[verb.name] ?? []).filter((name) => name in rest).map((name) => ["", plain(rest[name])]);
   const others = Object.entries(rest).filter(([name]) => !FIRST[verb.name]?.includes(name)).map(([name, value]) => [snake(name), plain(value)]);
   const texts = inputs?.filter((each) => "text" in each).map(({ text }) => text) ?? [], images = inputs?.filter((each) => "image" in each).map(file) ?? [];
-  const args = [...first, ...(messages ? [["messages", messages.turns]] : []), ...(texts.length ? [["texts", texts]] : []), ...(images.length ? [["images", images]] : []),
+  const args = [...first, ...(messages ? [["messages", messages.turns.map(({ role, content, parts }) => ({ role, content: content ?? parts.map((part) => part.image ? code(`Path(${JSON.stringify(left.shift())})`) : part.text) }))]] : []), ...(texts.length ? [["texts", texts]] : []), ...(images.length ? [["images", images]] : []),
     ["model", model.name], ["model_version", model.version], ...others,
     ...(explain ? [["explain", Object.keys(explain).length ? code(called("weft.Explain", Object.entries(explain))) : true]] : []),
     ...(decoding ? [["decoding", code(decodingCode(decoding, rows))]] : [])];
   const isTls = location.protocol === "https:", to = [["", `${location.hostname}:${grpcPort}`], ...(token.get() ? [["token", code('os.environ["WEFT_TOKEN"]')]] : []),
     ...(isTls ? [["credentials", code("grpc.ssl_channel_credentials()")]] : [])];
-  const imports = [token.get() && "import os", verb.name === "score" && files.length && "from pathlib import Path", isTls && "import grpc", "import weft"].filter(Boolean);
+  const imports = [token.get() && "import os", ["score", "chat"].includes(verb.name) && files.length && "from pathlib import Path", isTls && "import grpc", "import weft"].filter(Boolean);
   const call = called(`client.${NAMES[verb.name] ?? verb.name}`, args);
   return `${imports.join("\n")}\n\nwith ${called("weft.Client", to)} as client:\n    answer = ${call}\n    print(${verb.writes ? "answer.text" : "answer"})\n`;
 }
@@ -84,16 +84,18 @@ function openaiOf(verb, message, files, { rows }) {
   // It has neither alternatives, nor vectors of pictures.
   if (!call || message.decoding?.alternatives || message.inputs?.some((each) => each.image)) return "";
   const { model, decoding = {}, text, messages, inputs, ...rest } = emptied(message), name = `${model.name}@${model.version}`;
-  const picture = code(`{"type": "image_url", "image_url": {"url": "data:;base64," + b64encode(Path(${JSON.stringify(files[0] ?? "")}).read_bytes()).decode()}}`);
-  const content = rest.image ? [...(text ? [{ type: "text", text }] : []), picture] : text;
+  const left = [...files], says = (said) => ({ type: "text", text: said });
+  const picture = () => code(`{"type": "image_url", "image_url": {"url": "data:;base64," + b64encode(Path(${JSON.stringify(left.shift())}).read_bytes()).decode()}}`);
+  const content = rest.image ? [...(text ? [says(text)] : []), picture()] : text;
+  const turns = messages?.turns.map(({ role, content: said, parts }) => ({ role, content: said ?? parts.map((part) => part.image ? picture() : says(part.text)) }));
   const asked = inputs ? [["input", inputs.map((each) => each.text)]] : verb.name === "generate" ? [["prompt", text]]
-    : rest.audio ? [["file", code(`Path(${JSON.stringify(files[0])})`)]] : [["messages", messages?.turns ?? [{ role: "user", content }]]];
+    : rest.audio ? [["file", code(`Path(${JSON.stringify(files[0])})`)]] : [["messages", turns ?? [{ role: "user", content }]]];
   const settings = { ...openaiDecoding(decoding, rows), ...(rest.language && { language: rest.language }) };
   for (const each of ["sourceLanguage", "targetLanguage", "splitSentences"]) if (rest[each]) settings[snake(each)] = rest[each];
   const named = Object.entries(settings).filter(([key]) => NAMED.includes(key)), extra = Object.fromEntries(Object.entries(settings).filter(([key]) => !NAMED.includes(key)));
   const args = [["model", name], ...asked, ...named, ...(Object.keys(extra).length ? [["extra_body", extra]] : [])];
   const key = token.get() ? code('os.environ["WEFT_TOKEN"]') : "none";
-  const imports = [token.get() && "import os", rest.image && "from base64 import b64encode", files.length && "from pathlib import Path", "import openai"].filter(Boolean);
+  const imports = [token.get() && "import os", (rest.image || messages) && files.length && "from base64 import b64encode", files.length && "from pathlib import Path", "import openai"].filter(Boolean);
   return `${imports.join("\n")}\n\n${called("client = openai.OpenAI", [["base_url", urlOf("v1")], ["api_key", key]])}\nanswer = ${called(call, args)}\nprint(${print})\n`;
 }
 

@@ -1,6 +1,6 @@
 // Controls of a message's fields. Each has an `element`, and `value()`: JSON, or undefined where nothing was given.
 import { labelled, make, options } from "./dom.js";
-import { base64, pictureControl, soundControl } from "./files.js";
+import { base64, onPaste, pictureControl, soundControl } from "./files.js";
 import { T } from "./texts.js";
 
 const words = (input, read) => ({ input, value: () => input.value.trim() === "" ? undefined : read(input.value) });
@@ -35,33 +35,53 @@ export function fieldControl(name, kind, more = {}, example = "") {
 function picturesControl() {
   const input = make("input", { type: "file", accept: "image/png,image/jpeg,image/webp", multiple: true, "aria-label": T.fields.images });
   const shown = make("div", { className: "row" });
-  const close = () => { for (const each of shown.children) URL.revokeObjectURL(each.src); };
+  const free = () => { for (const each of shown.children) URL.revokeObjectURL(each.src); };
   input.addEventListener("change", () => {
-    close();
+    free();
     shown.replaceChildren(...[...input.files].map((file) => make("img", { src: URL.createObjectURL(file), alt: file.name, className: "thumb" })));
   });
+  const endPaste = onPaste("image/", (files) => {
+    const given = new DataTransfer();
+    for (const each of files) given.items.add(each);
+    input.files = given.files;
+    input.dispatchEvent(new Event("change"));
+  });
+  const close = () => { free(); endPaste(); };
   const value = async () => input.files.length ? await Promise.all([...input.files].map(async (file) => ({ data: await base64(file) }))) : undefined;
   return { element: make("div", { className: "file" }, input, shown), input, value, close, names: () => [...input.files].map((file) => file.name) };
 }
 
 // What was said stays, so that the next message goes on with it.
-function chatControl() {
-  const log = make("ol", { className: "chat", "aria-label": T.verbs.chat }), input = area(2);
+function chatControl(_, { takesPictures }) {
+  const log = make("ol", { className: "chat", "aria-label": T.verbs.chat }), input = area(2), picture = takesPictures ? pictureControl("image") : null;
+  // By the message that has a picture: its file's name.
+  const named = new WeakMap();
   let turns = [], sent = null;
-  const tell = () => log.replaceChildren(...turns.map(({ role, content }) => make("li", { className: role }, make("b", {}, role === "user" ? T.you : T.model), make("p", {}, content))));
+  const textOf = ({ content, parts }) => content ?? parts.map(({ text = "" }) => text).join("");
+  const thumb = (turn) => named.has(turn) && make("img", { src: `data:image/png;base64,${turn.parts[0].image.data}`, alt: named.get(turn), className: "thumb" });
+  const tell = () => log.replaceChildren(...turns.map((turn) => make("li", { className: turn.role }, make("b", {}, turn.role === "user" ? T.you : T.model), thumb(turn), make("p", {}, textOf(turn)))));
   const anew = make("button", { type: "button", onclick: () => { [turns, sent] = [[], null]; tell(); } }, T.anew);
+  const next = (text, image) => image ? { role: "user", parts: [{ image }, ...(text.trim() ? [{ text }] : [])] } : text.trim() && { role: "user", content: text };
   input.setAttribute("aria-label", T.fields.turns);
   return {
-    element: make("div", {}, log, input, make("div", { className: "row" }, anew)), input,
-    value: () => (sent = input.value.trim() ? [...turns, { role: "user", content: input.value }] : null) ?? undefined,
+    element: make("div", { className: "talk" }, log, input, picture?.element, make("div", { className: "row" }, anew)), input,
+    value: async () => {
+      const text = input.value, turn = next(text, await picture?.value());
+      if (turn?.parts) named.set(turn, picture.name);
+      sent = turn ? [...turns, turn] : null;
+      return sent ?? undefined;
+    },
     again: () => sent,
+    names: () => (sent ?? []).filter((turn) => named.has(turn)).map((turn) => named.get(turn)),
     // Once it is answered: whoever has begun anew meanwhile has another talk.
     heard: (asked, answer) => {
       if (asked !== sent) return;
       turns = [...asked, { role: "assistant", content: answer }];
       tell();
-      if (input.value === asked.at(-1).content) input.value = "";
+      if (input.value === textOf(asked.at(-1))) input.value = "";
+      if (named.has(asked.at(-1))) picture.clear();
     },
+    close: () => picture?.close(),
   };
 }
 

@@ -13,6 +13,19 @@ export const base64 = (blob) => new Promise((done, fail) => {
   reader.readAsDataURL(blob);
 });
 
+// `take` hears of such files that are pasted, wherever the page has the focus. Returns what ends that.
+export function onPaste(kind, take) {
+  const ends = new AbortController();
+  document.addEventListener("paste", (event) => {
+    const { files, types } = event.clipboardData, found = [...files].filter((each) => each.type.startsWith(kind));
+    // What comes out of an office program is a picture and a text: where a text is written, that is meant.
+    if (!found.length || types.includes("text/plain")) return;
+    event.preventDefault();
+    take(found);
+  }, { signal: ends.signal });
+  return () => ends.abort();
+}
+
 // A control that holds a blob. `value` gives {data: base64}, or nothing.
 function fileControl(name, accept, ways, convert) {
   const box = make("div", { className: "file" }), preview = make("div", { className: "preview" });
@@ -38,12 +51,19 @@ function fileControl(name, accept, ways, convert) {
       control.tell(T.files.unreadable);
     }
   }
+  control.clear = () => {
+    URL.revokeObjectURL(control.url);
+    [control.blob, input.value] = [null, ""];
+    preview.replaceChildren();
+  };
   // It is no longer shown.
   control.close = () => {
     control.isClosed = true;
+    endPaste();
     control.endRecording?.();
     URL.revokeObjectURL(control.url);
   };
+  const endPaste = onPaste(accept.replace("*", ""), ([file]) => control.set(file, file.name));
   control.value = async () => (await control.taken, control.blob) ? { data: await base64(control.blob) } : undefined;
   input.addEventListener("change", () => input.files[0] && control.set(input.files[0], input.files[0].name));
   box.addEventListener("dragover", (event) => { event.preventDefault(); box.classList.add("over"); });

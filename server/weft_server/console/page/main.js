@@ -9,12 +9,13 @@ import { T } from "./texts.js";
 const POLL_MS = 3000;
 // No key of a model: these have an @.
 const STATE = "state";
-const list = make("nav", { className: "models", "aria-label": T.nav.models }), main = make("main", { id: "main" });
+const list = make("nav", { className: "models", "aria-label": T.nav.models }), main = make("main", { id: "main", tabIndex: -1 });
 const banner = make("p", { className: "banner", role: "status", hidden: true });
 const keyOf = (model) => `${model.name}@${model.version}`;
 const stateLink = make("a", { href: `#/${STATE}` }, T.state.title);
-// `part` is what `main` shows.
-let models = [], facts = null, part = null, shownFor = "", shownModel = "";
+const skip = make("a", { className: "skip", href: "#main", onclick: (event) => { event.preventDefault(); (document.getElementById("answer") ?? main).focus(); } });
+// `part` is what `main` shows, and `last` the model that it showed last.
+let models = [], facts = null, part = null, shownFor = "", last = null;
 
 // An address that cannot be read chooses nothing.
 function chosen() {
@@ -23,19 +24,24 @@ function chosen() {
 
 function show() {
   const [key, verb] = chosen(), of = (name) => models.find((each) => keyOf(each) === name);
-  const model = of(key) ?? of(shownModel) ?? models.find((each) => each.state === "MODEL_STATE_READY") ?? models[0];
+  // A model that is gone takes no answer away, and nothing that is written: another one is chosen by whoever reads it.
+  const stays = last && (of(keyOf(last)) ?? { ...last, error: T.nav.gone });
+  const model = of(key) ?? stays ?? models.find((each) => each.state === "MODEL_STATE_READY") ?? models[0];
   const isState = key === STATE, wanted = isState ? STATE : `${model && keyOf(model)}/${verb}`;
   drawList(isState ? null : model);
   if (isState) stateLink.setAttribute("aria-current", "page"); else stateLink.removeAttribute("aria-current");
   // A model that loads has told nothing yet of what its form needs.
+  if (model && !isState) last = model;
   if (wanted === shownFor && (part.isWhole || !model?.limits)) { part.tell?.(model); return; }
   part?.close?.();
-  [shownFor, shownModel] = [wanted, isState || !model ? shownModel : keyOf(model)];
+  const isInside = main.contains(document.activeElement);
+  [shownFor, skip.textContent] = [wanted, isState ? T.skip.state : T.skip.answer];
   document.title = isState ? `${T.state.title} · Weft` : model ? `${model.name} · Weft` : "Weft";
   part = isState ? { element: statePage(() => models, facts.changes, heard), isWhole: true }
     : model ? playground(model, verb, facts, (name) => { location.hash = `/${keyOf(model)}/${name}`; }, heard)
       : { element: make("p", { className: "quiet" }, T.nav.none), isWhole: true };
   main.replaceChildren(part.element);
+  if (isInside) (main.querySelector(".tabs [aria-pressed=true]") ?? main).focus();
 }
 
 function drawList(current) {
@@ -79,6 +85,8 @@ async function poll() {
   const mine = asking = new AbortController(), signal = AbortSignal.any([mine.signal, patience()]);
   let failed = null;
   try {
+    // Whoever is asked for a token at once need not be refused first.
+    if (!facts && !token.get() && (await (await get("console/caller.json", signal)).json()).asksToken) { askToken(); return; }
     facts ??= await (await get("console/facts.json", signal)).json();
     models = (await unary("ModelService/ListModels", {}, signal)).models ?? [];
   } catch (error) { failed = error; }
@@ -95,6 +103,7 @@ const wrong = make("p", { className: "error", role: "alert", hidden: true }, T.t
 const dialog = make("dialog", { "aria-labelledby": "who" }, make("form", { onsubmit: (event) => {
   event.preventDefault();
   token.set(given.value.trim());
+  facts = null;
   given.value = "";
   dialog.close();
   // The state asks no more of whom it was refused.
@@ -109,10 +118,11 @@ function askToken(refused = "") {
 }
 
 document.body.replaceChildren(
-  make("a", { className: "skip", href: "#main", onclick: (event) => { event.preventDefault(); document.getElementById("answer")?.focus(); } }, T.skip),
-  make("header", {}, make("a", { className: "brand", href: "#/" }, make("img", { src: urlOf("console/icon.svg"), alt: "" }), "Weft"),
+  skip, make("header", {}, make("a", { className: "brand", href: "#/" }, make("img", { src: urlOf("console/icon.svg"), alt: "" }), "Weft"),
     make("nav", { className: "links", "aria-label": "Weft" }, stateLink, make("a", { href: urlOf("docs") }, T.nav.calls), make("button", { type: "button", onclick: () => askToken() }, T.token.other))),
   banner, make("div", { className: "page" }, list, main), dialog);
-addEventListener("hashchange", show);
+addEventListener("hashchange", () => facts && show());
+// A file that misses its place would be opened instead of this page.
+for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => { if (event.dataTransfer.types.includes("Files") && event.target.type !== "file") event.preventDefault(); });
 document.addEventListener("visibilitychange", () => document.hidden || poll());
 poll();

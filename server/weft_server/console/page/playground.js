@@ -54,6 +54,7 @@ function runner(at) {
     abort?.abort();
     const mine = abort = new AbortController(), began = performance.now();
     let message = {};
+    const isHere = () => [run, stop].includes(document.activeElement), wasHere = isHere();
     for (const each of [...controls, ...settings.controls]) each.blame(false);
     [run.disabled, stop.disabled, says.textContent] = [true, false, T.working];
     answer.setAttribute("aria-busy", "true");
@@ -67,14 +68,17 @@ function runner(at) {
       fill(answer, factsOf(said, performance.now() - began), ...shownAnswer(verb, said, blob && { blob, urlOf }, message),
         codePart(codeOf(verb, message, files, at.facts), files));
       controls.find((each) => each.heard)?.heard(message.messages.turns, said.completion?.text ?? "");
-      [says.textContent, hasAnswer] = ["", true];
+      [says.textContent, hasAnswer] = [T.done, true];
     } catch (error) {
       if (abort !== mine) return;
       says.textContent = mine.signal.aborted ? T.stopped : "";
       if (!mine.signal.aborted) answer.append(refusal(error, message, at));
     } finally {
       if (abort === mine) {
+        // A button that is disabled loses the focus: whoever has no mouse would begin at the page's head.
+        const isLost = document.activeElement === document.body ? wasHere : isHere();
         [run.disabled, stop.disabled] = [false, true];
+        if (isLost) run.focus({ preventScroll: true });
         answer.removeAttribute("aria-busy");
       }
     }

@@ -7,7 +7,7 @@ import { T } from "./texts.js";
 
 const POLL_MS = 2000, SAMPLES = 16;
 const LINE = /^weft_(\w+?)(?:\{(.*)\})? (\S+)/, LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
-const COLUMNS = ["model", "state", "precision", "running", "queued", "slots", "cache", "tokens", "requests", "first", "whole"];
+const COLUMNS = ["model", "state", "precision", "size", "running", "queued", "slots", "cache", "tokens", "requests", "first", "whole"];
 
 // [{ name, labels, value }] of a page of metrics. https://prometheus.io/docs/instrumenting/exposition_formats/
 export function samplesOf(text) {
@@ -30,9 +30,13 @@ export function quantile(share, before, now, name, model) {
 }
 
 const seconds = (value) => value < 1 ? `${Math.round(1000 * value)} ms` : `${value.toFixed(value < 10 ? 2 : 0)} s`;
+// Of JSON, where a number of 64 bits is a text.
+const size = (bytes) => bytes ? `${(Number(bytes) / 1e6).toLocaleString("en", { maximumSignificantDigits: 2 })} MB` : "–";
 const pair = (before, now, name, model) => {
   const times = [0.5, 0.95].map((share) => quantile(share, before, now, name, model));
-  return times[0] === null ? "–" : times.map(seconds).join(" / ");
+  if (times[0] === null) return "–";
+  const [half, most] = times.map(seconds), unit = most.slice(most.indexOf(" "));
+  return `${half.endsWith(unit) ? half.slice(0, -unit.length) : half} / ${most}`;
 };
 const rate = (value) => value < 10 ? value.toFixed(1) : Math.round(value).toLocaleString("en");
 
@@ -40,12 +44,12 @@ const rate = (value) => value < 10 ? value.toFixed(1) : Math.round(value).toLoca
 function cells(model, [first, last]) {
   const gauge = (name) => of(last.samples, name, model)[0]?.value, elapsed = (last.at - first.at) / 1000;
   const grown = (name) => elapsed ? Math.max(0, sum(last.samples, name, model) - sum(first.samples, name, model)) / elapsed : 0;
-  const slots = gauge("decode_slots_max"), cache = gauge("kv_cache_utilization");
+  const slots = gauge("decode_slots_max"), kept = gauge("prefix_cache_max_bytes");
   return {
-    model: make("a", { href: `#/${model.name}@${model.version}` }, `${model.name} ${model.version}`), precision: model.precision ?? "",
+    model: make("a", { href: `#/${model.name}@${model.version}` }, `${model.name} ${model.version}`), precision: model.precision ?? "", size: size(model.sizeBytes),
     state: make("span", { title: model.error ?? "" }, make("span", { className: `dot ${model.state}` }), ` ${T.states[model.state] ?? model.state}`),
     running: gauge("requests_running") ?? "–", queued: gauge("requests_queued") ?? "–", slots: slots ? `${gauge("decode_slots_used") ?? 0} / ${slots}` : "–",
-    cache: cache === undefined || !slots ? "–" : `${Math.round(100 * cache)}%`, tokens: rate(grown("generated_tokens_total")), requests: rate(grown("requests_total")),
+    cache: slots ? [gauge("kv_cache_utilization") ?? 0, ...(kept ? [gauge("prefix_cache_bytes") / kept] : [])].map((share) => `${Math.round(100 * share)}%`).join(" / ") : "–", tokens: rate(grown("generated_tokens_total")), requests: rate(grown("requests_total")),
     first: pair(first.samples, last.samples, "time_to_first_token_seconds", model), whole: pair(first.samples, last.samples, "request_duration_seconds", model),
   };
 }

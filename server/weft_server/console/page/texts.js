@@ -1,8 +1,8 @@
 // All that the page says, in one place.
 
 export const T = {
-  skip: "Skip to the answer",
-  nav: { models: "Models", calls: "All calls", none: "There is no model here yet." },
+  skip: { answer: "Skip to the answer", state: "Skip to the state" },
+  nav: { models: "Models", calls: "All calls", none: "There is no model here yet.", gone: "This model is no longer served. What you have stays here until you choose another one." },
   verbs: {
     translate: "Translate", caption: "Caption", answer: "Answer", transcribe: "Transcribe", generate: "Generate", chat: "Chat",
     classify: "Classify", tag: "Tag", extract: "Extract", fill: "Fill in", embed: "Embed", score: "Score", tokenize: "Tokenize",
@@ -39,7 +39,7 @@ export const T = {
     tokenize: { text: "we are eating bread" },
     chat: { turns: "" },
   },
-  run: "Run", send: "Send", stop: "Stop", working: "Working ...", stopped: "Stopped. The slot is free.", anew: "Begin anew", you: "You", model: "Model",
+  run: "Run", send: "Send", stop: "Stop", working: "Working ...", done: "Answered.", stopped: "Stopped. The slot is free.", anew: "Begin anew", you: "You", model: "Model",
   theModels: "the model's own",
   settings: {
     title: "Settings", strategy: "How tokens are chosen", explain: "Attention", explainHelp: "What the model looked at. It costs one more pass.", explainWindow: (seconds) => ` Of a recording of at most ${seconds} s: the model hears no more at once.`,
@@ -61,7 +61,7 @@ export const T = {
     sound: "Point at a word: its moment lights up. Click it: you hear it.", mass: (share) => `${share} of this token's attention lay there.`,
     probabilities: "Probabilities", shade: "The line below a token: green where it was sure, amber where not. Click one for what else might have come.", more: "What might have come in place of",
     others: "Other answers", score: "Score", tokens: "Tokens", cosines: "Cosines", cosinesHelp: "1: the same direction. 0: none in common.",
-    total: "Sum of the logarithms", perplexity: "Perplexity", numTokens: (number) => `${number} tokens`, noSpan: "no answer", noWave: "This browser cannot draw the recording.",
+    total: "Sum of the logarithms", perplexity: "Perplexity", numTokens: (number) => `${number} tokens`, rest: (number) => `And ${number.toLocaleString("en")} more, which this page does not draw.`, noSpan: "no answer", noWave: "This browser cannot draw the recording.",
     ends: { FINISH_REASON_STOP: "came to its end", FINISH_REASON_LENGTH: "cut at the most tokens", FINISH_REASON_STOP_STRING: "ended by a stop text" },
     timings: { queue: "waited", prefill: "read", decode: "wrote" }, tokensIn: "tokens in", tokensOut: "out", cached: "of them cached", version: "version",
     spoken: "Language", dimensions: "numbers each",
@@ -76,8 +76,8 @@ export const T = {
   state: {
     title: "State", says: "Of each model, over the last half minute. It goes on by itself.", refused: "Refused since the server began", refusedHelp: "By the reason that the callers were told.",
     noneRefused: "Nothing.", role: "This token has not the role metrics, which the state needs.",
-    columns: { model: "Model", state: "State", precision: "Precision", running: "Running", queued: "Waiting", slots: "Slots", cache: "Cache", tokens: "Tokens/s", requests: "Requests/s", first: "First token", whole: "Whole" },
-    help: { slots: "held, of all", cache: "Share of its entries that hold a token", first: "Half of them came before the first time, 95 of 100 before the second", whole: "Half of them ended before the first time, 95 of 100 before the second" },
+    columns: { model: "Model", state: "State", precision: "Precision", size: "Size", running: "Running", queued: "Waiting", slots: "Slots", cache: "Cache", tokens: "Tokens/s", requests: "Requests/s", first: "First token", whole: "Whole" },
+    help: { size: "Of the files of its bundle", slots: "held, of all", cache: "Share of its entries that hold a token. Behind it, where there is a prefix cache: of its bytes, those that hold something", first: "Half of them came before the first time, 95 of 100 before the second", whole: "Half of them ended before the first time, 95 of 100 before the second" },
   },
   refusals: {
     own: "What this page was refused", ownHelp: "In the server's words. They stay in this tab, and are gone with it.", none: "Nothing.",

@@ -22,7 +22,7 @@ export const VERBS = [
     fields: (model) => [["audio", "sound"], languages("language", model.sourceLanguages),
       several(model.targetLanguages) && ["toEnglish", "check"], model.tellsTimestamps && ["timestamps", "check", { help: T.help.timestamps }]] },
   { name: "generate", method: "GenerationService/Generate", fits: isOf("GENERATE"), streams: true, writes: true, fields: (model) => [text(model)] },
-  { name: "chat", method: "GenerationService/Generate", fits: (model) => model.takesMessages, streams: true, writes: true, fields: () => [["turns", "chat"]] },
+  { name: "chat", method: "GenerationService/Generate", fits: (model) => model.takesMessages, streams: true, writes: true, fields: (model) => [["turns", "chat", { takesPictures: model.takesPictures }]] },
   { name: "classify", method: "ClassificationService/Classify", fits: isOf("CLASSIFY_TEXT", "CLASSIFY_IMAGE", "MATCH"),
     fields: (model) => [isOf("CLASSIFY_TEXT")(model) ? text(model) : ["image", "picture"],
       model.takesPairs && ["textPair", "line", { help: T.help.textPair }],

@@ -1,0 +1,105 @@
+"""LLaVA 1.5 (Liu et al. 2024): CLIP's image encoder and a projector before Llama, Mistral or Qwen2."""
+
+from collections.abc import Callable
+from dataclasses import fields as fields_of
+from dataclasses import replace
+from typing import Any
+
+from weft_export.converters.clip import encoder_names, tower_sizes
+from weft_export.converters.converter import Converter, HfCheckpoint
+from weft_export.converters.fields import ACTIVATIONS, Fields
+from weft_export.converters.llama import llama_names, llama_sizes, mistral_sizes, qwen2_sizes
+from weft_export.converters.sources import Names, both, layer_names
+from weft_export.families.decoder_only import DecoderOnlyConfig
+from weft_export.families.llava import LlavaConfig, SightConfig
+
+_DECODERS: dict[str, Callable[[HfCheckpoint], DecoderOnlyConfig]] = {
+    "llama": llama_sizes,
+    "mistral": mistral_sizes,
+    "qwen2": qwen2_sizes,
+}
+# What their classes take where text_config says nothing: files of transformers 4 have what differs alone.
+_ABSENT = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
+_WORDS = {"llama": 32000, "mistral": 32000, "qwen2": 151936}
+_TOWER = "vision_tower."
+
+
+def sizes(hf: HfCheckpoint) -> LlavaConfig:
+    """Two objects of config.json describe the two sides, and what is at its top how they are joined."""
+    fields = hf.fields
+    # The token of a picture is read beside the tokenizer. The others are no more read by transformers.
+    fields.skip("image_token_index", "image_token_id", "image_seq_length", "ignore_index", "vocab_size")
+    for part in ("text_config", "vision_config"):
+        if part not in fields:
+            raise fields.wrong(part, "must be an object: it says what one side of the model is")
+    text = _decoder(hf, fields.part("text_config"))
+    if fields.flag("tie_word_embeddings", default=False):
+        text = replace(text, words=replace(text.words, tied=True))
+    own = {field.name: getattr(text, field.name) for field in fields_of(DecoderOnlyConfig)}
+    return LlavaConfig(**own, sight=_sight(hf, fields.part("vision_config")))
+
+
+def _decoder(hf: HfCheckpoint, text: Fields) -> DecoderOnlyConfig:
+    kind = text.among("model_type", {name: name for name in _DECODERS}, "llama")
+    for name, value in {**_ABSENT, "vocab_size": _WORDS[kind]}.items():
+        text.take_for_granted(name, value)
+    return _DECODERS[kind](replace(hf, fields=text))
+
+
+def _sight(hf: HfCheckpoint, vision: Fields) -> SightConfig:
+    fields = hf.fields
+    vision.only("model_type", "clip_vision_model")
+    vision.skip("projection_dim", "vocab_size")
+    tower: dict[str, Any] = tower_sizes(hf, vision)
+    return SightConfig(
+        **tower,
+        feature_layers=_feature_layers(fields, tower["num_layers"]),
+        class_token=fields.among("vision_feature_select_strategy", {"default": "", "full": "full"}, "default") != "",
+        projector_activation=fields.among("projector_hidden_act", ACTIVATIONS, "gelu"),
+        projector_bias=fields.flag("multimodal_projector_bias", default=True),
+    )
+
+
+def _feature_layers(fields: Fields, num_layers: int) -> tuple[int, ...]:
+    """Return how many layers a picture passes before it is read. -1 is all of them, and -2 all but the last."""
+    given = fields.raw("vision_feature_layer")
+    listed = given if isinstance(given, list) else [-2 if given is None else given]
+    numbers = [each + (num_layers + 1) * (each < 0) for each in listed if type(each) is int]
+    if not numbers or len(numbers) != len(listed) or not 1 <= min(numbers) <= max(numbers) <= num_layers:
+        raise fields.wrong("vision_feature_layer", f"must be of 1 to {num_layers}, or -1 to -{num_layers}")
+    return tuple(numbers)
+
+
+def names(config: LlavaConfig) -> Names:
+    """Llama's names behind one prefix; those of the tower follow below."""
+    return {
+        **layer_names(llama_names(config), "", "language_model."),
+        **both("projector.inner", "multi_modal_projector.linear_1"),
+        **both("projector.outer", "multi_modal_projector.linear_2"),
+    }
+
+
+def tower_names(_: LlavaConfig, hf: HfCheckpoint) -> Names:
+    """CLIP's names. transformers 5 saves the tower without a prefix of its own."""
+    inner = "vision_model."
+    is_nested = any(name.startswith(_TOWER + inner) for name in hf.tensors)
+    return layer_names(encoder_names(inner if is_nested else ""), "tower.", _TOWER)
+
+
+LLAVA = Converter(
+    model_type="llava",
+    architectures=("LlavaForConditionalGeneration",),
+    family="llava",
+    sizes=sizes,
+    names=names,
+    computed_names=tower_names,
+    ignored=(
+        # It norms the class token for those who compare it.
+        r"vision_tower\.(vision_model\.)?post_layernorm\..*",
+        r".*\.position_ids",
+        r".*\.rotary_emb\.inv_freq",
+    ),
+    bias="words.bias",
+    nested="text_config",
+)
+CONVERTERS = (LLAVA,)

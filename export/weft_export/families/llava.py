@@ -1,0 +1,134 @@
+"""A decoder whose prompts may hold pictures: LLaVA ("Visual Instruction Tuning", Liu et al. 2023; version 1.5 of 2024).
+
+CLIP's encoder sees a picture. A network of two layers brings what it gives to the width of the words. In the prompt,
+these vectors stand where the words' would: no other part of the decoder knows of pictures.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from weft_export.families.clip_vision import ClipTower, ClipTowerConfig
+from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
+from weft_export.families.sizes import require_among
+from weft_export.layers.feed_forward import ACTIVATIONS
+from weft_export.layers.run import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class SightConfig(ClipTowerConfig):
+    """What sees a picture, and brings it to the width of the words.
+
+    feature_layers: how many of the tower's layers a picture passes before its places are read. Of several numbers, the
+        vectors of a place are put beside each other.
+    class_token: whether the class token's place is read too, before those of the patches.
+    projector_activation: of ACTIVATIONS.
+    """
+
+    feature_layers: tuple[int, ...]
+    class_token: bool = False
+    projector_activation: str = "gelu"
+    projector_bias: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_among("projector_activation", self.projector_activation, tuple(ACTIVATIONS))
+        if max(self.feature_layers) > self.num_layers:
+            raise ValueError(f"model.feature_layers has {max(self.feature_layers)}; there are {self.num_layers} layers")
+        if self.d_embedding is not None:
+            raise ValueError("model.d_embedding is for a tower whose vectors are compared with those of texts")
+
+    @property
+    def num_class_tokens(self) -> int:
+        """How many places of a picture are no patches."""
+        return int(self.class_token)
+
+    @property
+    def num_places(self) -> int:
+        """Places of a picture in a prompt."""
+        return self.num_class_tokens + self.grid[0] * self.grid[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlavaConfig(DecoderOnlyConfig):
+    """A decoder, and what sees pictures for it."""
+
+    sight: SightConfig
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_tokens < self.sight.num_places + 2:
+            raise ValueError(
+                f"model.max_tokens ({self.max_tokens}) has no room for the {self.sight.num_places} places of a picture,"
+                " a word and an answer"
+            )
+
+
+class Projector(nn.Module):
+    """f(x W1 + b1) W2 + b2, from the tower's width to that of the words."""
+
+    def __init__(self, sight: SightConfig, d_model: int) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[sight.projector_activation]
+        self.inner = nn.Linear(len(sight.feature_layers) * sight.d_model, d_model, bias=sight.projector_bias)
+        self.outer = nn.Linear(d_model, d_model, bias=sight.projector_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [batch, places, width] to [batch, places, d_model]."""
+        out: Tensor = self.outer(self.activation(self.inner(x)))
+        return out
+
+
+class Llava(DecoderOnly):
+    """The id vocab_size, which is no token, stands for a place of a picture."""
+
+    sees = True
+    mixes = False
+    # ScoreService takes no pictures.
+    scores = False
+
+    config: LlavaConfig
+
+    def __init__(self, config: LlavaConfig) -> None:
+        super().__init__(config)
+        self.tower = ClipTower(config.sight)
+        self.projector = Projector(config.sight, config.d_model)
+        # What a word looks at in a picture is not shown yet.
+        self.attention_heads = ()
+
+    @property
+    def unpaged(self) -> str | None:
+        """See Writer."""
+        return "its prompts may hold pictures, which a packed run does not read"
+
+    def see(self, pixel_values: Tensor) -> Tensor:
+        """See Writer."""
+        states = self.tower.hidden_states(pixel_values)
+        first = 0 if self.config.sight.class_token else 1
+        read = [states[number][:, first:] for number in self.config.sight.feature_layers]
+        features: Tensor = self.projector(torch.cat(read, dim=-1) if len(read) > 1 else read[0])
+        return features
+
+    def placed(self, ids: Tensor, features: Tensor | None) -> Tensor:
+        """See Writer. A prompt may be cut within its last picture."""
+        placed = torch.zeros(*ids.shape, self.config.d_model)
+        if features is None:
+            return placed
+        is_seen = ids == self.config.vocab_size
+        return placed.masked_scatter(is_seen[..., None], features.flatten(0, 1).float()[: int(is_seen.sum())])
+
+    def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:
+        """Return logits [batch, target, vocab] of prompts with the pictures [pictures, channels, height, width]."""
+        features = self.placed(target_ids, self.see(*source) if source else None)
+        return self.logits(self.through(self._read(target_ids, None, features)))
+
+    def embed_run(self, run: Run) -> Tensor:
+        """See CausalTransformer."""
+        assert run.features is not None, "a run without features. This is a bug."
+        return self._read(run.input_ids, run.past_lengths, run.features)
+
+    def _read(self, ids: Tensor, past_lengths: Tensor | None, features: Tensor) -> Tensor:
+        size = self.config.vocab_size
+        words = self.embed(ids.clamp(max=size - 1), past_lengths)
+        return torch.where((ids == size)[..., None], features.to(words.dtype), words)

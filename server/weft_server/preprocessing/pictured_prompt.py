@@ -1,0 +1,71 @@
+"""A prompt that holds pictures, as it was read: its ids, and the files of the pictures, which nobody has seen yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from weft_server.errors import InvalidRequest
+from weft_server.source import Ids
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft_proto.v1 import common_pb2, generation_pb2
+
+# Of one request, in all of its messages.
+MAX_PICTURES = 64
+
+
+class PromptPicture(NamedTuple):
+    """A picture's file, and the field of the request that holds it."""
+
+    image: common_pb2.Image
+    field: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PicturedPrompt(Ids):
+    """Token ids with the token of a picture at each place of one, and where each picture begins."""
+
+    pictures: tuple[PromptPicture, ...]
+    starts: tuple[int, ...]
+
+
+def pictures_of(messages: generation_pb2.Messages, field: str, token: str) -> list[PromptPicture]:
+    """Return the pictures of messages, in their order. In the prompt, `token` stands for one.
+
+    Raises InvalidRequest for too many, and for a text that spells one.
+    """
+    found = []
+    for index, turn in enumerate(messages.turns):
+        place = f"{field}.turns[{index}]"
+        texts = {f"{place}.content": turn.content}
+        for number, part in enumerate(turn.parts):
+            texts[f"{place}.parts[{number}].text"] = part.text
+            if part.HasField("image"):
+                found.append(PromptPicture(part.image, f"{place}.parts[{number}].image"))
+        for where, text in texts.items():
+            if token in text:
+                why = f"spells {token!r}, which stands for a picture: send pictures as parts"
+                raise InvalidRequest(where, why)
+    if len(found) > MAX_PICTURES:
+        raise InvalidRequest(f"{field}.turns", f"must hold at most {MAX_PICTURES} pictures, not {len(found)}")
+    return found
+
+
+def pictured(ids: Sequence[int], pictures: Sequence[PromptPicture], image_id: int, num_places: int) -> PicturedPrompt:
+    """Return a prompt in which each picture has all of its places. In `ids`, image_id stands for each picture once.
+
+    Raises InvalidRequest where it stands there more often, or less.
+    """
+    given = np.array(ids, np.int64)
+    is_picture = given == image_id
+    if (count := int(is_picture.sum())) != len(pictures):
+        why = f"make a prompt with places for {count} pictures, and hold {len(pictures)}"
+        raise InvalidRequest("messages", why, "CHAT_REFUSED")
+    expanded = np.repeat(given, np.where(is_picture, num_places, 1))
+    starts = np.flatnonzero(is_picture) + (num_places - 1) * np.arange(count)
+    return PicturedPrompt(expanded, tuple(pictures), tuple(starts.tolist()))

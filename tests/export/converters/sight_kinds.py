@@ -1,0 +1,105 @@
+"""The table of kinds whose prompts hold pictures, and directories of random ones as transformers saves them."""
+
+import json
+
+import torch
+import transformers
+from decoder_kinds import llama, mistral, qwen2
+from hf_models import Kind, made_model
+from PIL import Image
+from tiny_parts import byte_tokenizer
+from tokenizers import AddedToken, Tokenizer, processors
+
+IMAGE_TOKEN, BOS = "<image>", "<s>"
+# As the released models have it: pictures come first, then texts.
+TEMPLATE = """\
+{% for message in messages %}{% if message['role'] != 'system' %}{{ message['role'].upper() + ': ' }}{% endif %}\
+{% for part in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\\n' }}{% endfor %}\
+{% for part in message['content'] | selectattr('type', 'equalto', 'text') %}{{ part['text'] + ' ' }}{% endfor %}\
+{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"""
+
+
+def tower(rng):
+    """Draw a CLIP of pictures of 12 x 12 to 20 x 20."""
+    heads = rng.choice([2, 3])
+    return {
+        "model_type": "clip_vision_model",
+        "image_size": rng.choice([12, 20]),
+        "patch_size": 4,
+        "hidden_size": heads * rng.choice([8, 12]),
+        "num_attention_heads": heads,
+        "intermediate_size": rng.choice([17, 40]),
+        "num_hidden_layers": rng.choice([2, 3]),
+        "hidden_act": rng.choice(["quick_gelu", "gelu"]),
+        "projection_dim": 16,
+    }
+
+
+def seeing(model_type, decoder):
+    """Return what draws a LLaVA over a kind of decoder."""
+
+    def draw(rng):
+        text = {**decoder(rng), "model_type": model_type, "vocab_size": 304, "tie_word_embeddings": rng.random() < 0.3}
+        return {
+            "text_config": text,
+            "vision_config": tower(rng),
+            "image_token_index": 300,
+            "vision_feature_layer": rng.choice([-2, -1, 1, [-2, -1]]),
+            "vision_feature_select_strategy": rng.choice(["default", "full"]),
+            "projector_hidden_act": rng.choice(["gelu", "relu"]),
+            "multimodal_projector_bias": rng.random() < 0.7,
+        }
+
+    return draw
+
+
+SEEING = [
+    Kind(f"llava-{name}", "LlavaForConditionalGeneration", seeing(name, draw))
+    for name, draw in (("llama", llama), ("mistral", mistral), ("qwen2", qwen2))
+]
+
+
+def tokenizer_of_sight():
+    """Return a tokenizer of bytes that begins a text with a token of its own, and has one for a picture."""
+    tokenizer = Tokenizer.from_buffer(byte_tokenizer())
+    tokenizer.add_special_tokens([AddedToken(each, normalized=False, special=True) for each in (IMAGE_TOKEN, BOS)])
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 301)])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=BOS, eos_token="<end>", pad_token="<pad>"
+    )
+
+
+def made_seeing(kind, seed, directory, template=TEMPLATE, **saving):
+    """Write a random model with its processor, as their own classes save them; return both."""
+    import random
+
+    model_class = getattr(transformers, kind.architecture)
+    torch.manual_seed(seed)
+    config = model_class.config_class(**kind.draw(random.Random(seed)))
+    model = made_model(model_class, config, directory, kind.gain, **saving)
+    side, strategy = config.vision_config.image_size, config.vision_feature_select_strategy
+    processor = transformers.LlavaProcessor(
+        image_processor=transformers.CLIPImageProcessor(size={"shortest_edge": side}, crop_size=side),
+        tokenizer=tokenizer_of_sight(),
+        patch_size=config.vision_config.patch_size,
+        vision_feature_select_strategy=strategy,
+        num_additional_image_tokens=1,
+        image_token=IMAGE_TOKEN,
+        chat_template=template,
+    )
+    processor.save_pretrained(directory)
+    return model, processor
+
+
+def pictures(count, seed=0):
+    """Return pictures of noise, of different sizes."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = ((31, 22), (20, 40), (12, 12), (57, 33))
+    made = [torch.randint(256, (high, wide, 3), generator=generator, dtype=torch.uint8) for wide, high in sizes[:count]]
+    return [Image.fromarray(each.numpy()) for each in made]
+
+
+def change_processor(directory, **fields):
+    """Set keys of a directory's processor_config.json."""
+    path = directory / "processor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))

@@ -1,0 +1,194 @@
+"""Models of others whose prompts hold pictures: our logits and tokens are theirs, or a file is refused by name."""
+
+import asyncio
+import io
+
+import pytest
+import torch
+import transformers
+from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, greedy
+from safetensors.torch import load_file, save_file
+from sight_kinds import SEEING, change_processor, made_seeing, pictures
+
+from loaded import Loaded, ask
+from weft_export.converters.convert import convert
+from weft_export.converters.converter import HfCheckpoint
+from weft_export.converters.fields import Fields
+from weft_export.converters.generation import Generation
+from weft_export.converters.llava import sizes
+from weft_export.errors import CheckpointError
+from weft_export.export import export_checkpoint
+from weft_export.graphs.answering import Row
+from weft_export.options import ExportOptions
+from weft_proto.v1 import common_pb2, generation_pb2
+
+NEW_TOKENS, MAX_TOKENS = 24, 150
+DECODING = common_pb2.Decoding(greedy={}, max_new_tokens=NEW_TOKENS)
+
+
+def chat_of(seen):
+    """Two questions with a picture each, and one without, in one chat."""
+    first, second = ({"type": "image", "image": each} for each in seen)
+    asked = [[first, {"type": "text", "text": "What is this?"}], [{"type": "text", "text": "And here?"}, second]]
+    turns = [{"role": "user", "content": each} for each in asked]
+    answer = {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]}
+    return [turns[0], answer, turns[1]]
+
+
+def their_inputs(processor, messages):
+    """What their model reads of a chat."""
+    return processor.apply_chat_template(
+        messages, tokenize=True, return_dict=True, return_tensors="pt", add_generation_prompt=True
+    )
+
+
+def check(kind, seed, directory):
+    """Hold one random model to transformers: logits of a chat with two pictures, and greedy tokens."""
+    theirs, processor = made_seeing(kind, seed, directory, max_shard_size="20KB" if seed % 2 else "5GB")
+    ours = converted(directory, max_tokens=MAX_TOKENS)
+    inputs = their_inputs(processor, chat_of(pictures(2, seed)))
+    ids, size = inputs["input_ids"], ours.text.source_vocab_size
+    places = ids.masked_fill(ids == ours.text.image_id, size)
+    settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": NEW_TOKENS}
+    with torch.inference_mode():
+        expected = theirs(**inputs).logits
+        actual = ours.model.decode(places, inputs["pixel_values"])
+        written = theirs.generate(**inputs, **settings)[0, ids.shape[1] :].tolist()
+        row = Row(None, places[0].tolist(), features=ours.model.see(inputs["pixel_values"]))
+    assert LOGITS >= furthest(actual, expected)
+    assert [written] == greedy(ours, [row], NEW_TOKENS)
+
+
+@pytest.mark.parametrize("kind", SEEING, ids=lambda kind: kind.name)
+def test_a_model_that_sees_writes_what_transformers_writes(kind, tmp_path):
+    """Logits within 1e-4 at every place of a chat with two pictures, and the same 24 greedy tokens."""
+    check(kind, 0, tmp_path)
+
+
+def served(bundle, chats):
+    """What a server answers to chats that come at once: the tokens of each."""
+
+    async def run():
+        async with Loaded(bundle, slots=len(chats)) as model:
+            asked = (ask(model, messages=messages, decoding=DECODING) for messages in chats)
+            return [list(each.completion.token_ids) for each in await asyncio.gather(*asked)]
+
+    return asyncio.run(run())
+
+
+def as_messages(chat):
+    """A chat of theirs as a request of ours has it, with pictures as files."""
+    messages = generation_pb2.Messages()
+    for turn in chat:
+        message = messages.turns.add(role=turn["role"])
+        for part in turn["content"]:
+            if part["type"] == "text":
+                message.parts.add(text=part["text"])
+                continue
+            file = io.BytesIO()
+            part["image"].save(file, "PNG")
+            message.parts.add().image.data = file.getvalue()
+    return messages
+
+
+def rows_of(kinds):
+    """One row a kind; all but one are for the long target."""
+    return [pytest.param(kind, id=kind.name, marks=[pytest.mark.long] * bool(at)) for at, kind in enumerate(kinds)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", rows_of(SEEING))
+def test_a_model_that_sees_is_served_as_transformers_generates(kind, tmp_path):
+    """The same 24 greedy tokens to chats with two pictures, one and none, from the files of the pictures on."""
+    theirs, processor = made_seeing(kind, 1, tmp_path / "theirs")
+    shown = pictures(4, 1)
+    said = [{"type": "text", "text": "Tell me more."}]
+    chats = [chat_of(shown[:2]), chat_of(shown[2:]), [{"role": "user", "content": said}]]
+    chats.append([{"role": "user", "content": [*said, {"type": "image", "image": shown[3]}]}])
+    export_checkpoint(tmp_path / "theirs", tmp_path / "models" / "m" / "1", ExportOptions(max_tokens=MAX_TOKENS))
+    written = []
+    for each in chats:
+        inputs = their_inputs(processor, each)
+        with torch.inference_mode():
+            found = theirs.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=NEW_TOKENS)
+        written.append(found[0, inputs["input_ids"].shape[1] :].tolist())
+    assert written == served(tmp_path / "models" / "m" / "1", [as_messages(each) for each in chats])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, NUM_LONG + 1))
+@pytest.mark.parametrize("kind", SEEING, ids=lambda kind: kind.name)
+def test_so_do_random_ones(kind, seed, tmp_path):
+    """The same law for twenty random configurations."""
+    check(kind, seed, tmp_path)
+
+
+def weights_of(directory):
+    """The sums of our weights, by name."""
+    return {name: float(each.sum()) for name, each in converted(directory).model.state_dict().items()}
+
+
+def test_a_tower_saved_by_transformers_4_is_the_same(tmp_path):
+    """There its names have a prefix more."""
+    made_seeing(SEEING[0], 0, tmp_path)
+    expected = weights_of(tmp_path)
+    path = tmp_path / "model.safetensors"
+    stored = {
+        name.replace("vision_tower.", "vision_tower.vision_model."): each for name, each in load_file(path).items()
+    }
+    save_file(stored, path)
+    assert expected == weights_of(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2"])
+def test_what_a_config_of_transformers_4_leaves_out_is_what_its_classes_take(kind, tmp_path):
+    """The released ones name no width of the decoder, and no number of its heads and layers."""
+    (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "CLIPImageProcessor"}')
+    given = {"text_config": {"model_type": kind}, "vision_config": {"model_type": "clip_vision_model"}}
+    theirs = transformers.LlavaConfig(**given)
+    hf = HfCheckpoint(tmp_path, Fields({"model_type": "llava", **given}), Generation(), frozenset())
+    ours, text, vision = sizes(hf), theirs.text_config, theirs.vision_config
+    asked = (text.vocab_size, text.hidden_size, text.num_attention_heads, text.num_hidden_layers)
+    assert asked == (ours.vocab_size, ours.d_model, ours.num_heads, ours.num_layers)
+    assert (text.num_key_value_heads, text.intermediate_size) == (ours.num_kv_heads, ours.d_ff)
+    seen = (vision.image_size, vision.patch_size, vision.hidden_size, vision.num_hidden_layers)
+    assert seen == (ours.sight.image_height, ours.sight.patch_size, ours.sight.d_model, ours.sight.num_layers)
+    assert ((theirs.vision_feature_layer + vision.num_hidden_layers + 1,), False) == (
+        ours.sight.feature_layers,
+        ours.sight.class_token,
+    )
+
+
+CONTRADICTIONS = {
+    "patch_size": ({"patch_size": 8}, {}),
+    "vision_feature_select_strategy": ({"vision_feature_select_strategy": "none"}, {}),
+    "num_additional_image_tokens": ({"num_additional_image_tokens": 2}, {}),
+    "image_token": ({"image_token": "<img>"}, {}),
+    "image_token_index": ({}, {"image_token_index": 7}),
+    "image_token_id": ({}, {"image_token_id": 7}),
+    "vision_feature_layer": ({}, {"vision_feature_layer": 0}),
+    "text_config": ({}, {"text_config": None}),
+    "vision_config": ({}, {"vision_config": None}),
+    "model_type": ({}, {"vision_config": {"model_type": "pixtral"}}),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_what_contradicts_itself_is_refused_by_name(name, tmp_path):
+    """Config, processor and tokenizer say together what a picture is in a prompt."""
+    made_seeing(SEEING[0], 0, tmp_path)
+    convert(tmp_path, ExportOptions(), filled=False)
+    of_processor, of_config = CONTRADICTIONS[name]
+    change_processor(tmp_path, **of_processor)
+    change_config(tmp_path, **of_config)
+    with pytest.raises(CheckpointError, match=name):
+        convert(tmp_path, ExportOptions(), filled=False)
+
+
+def test_a_context_without_room_for_a_picture_is_refused(tmp_path):
+    """A picture, a word and an answer must fit."""
+    made_seeing(SEEING[0], 0, tmp_path)
+    sight = convert(tmp_path, ExportOptions(), filled=False).checkpoint.model.config.sight
+    convert(tmp_path, ExportOptions(max_tokens=sight.num_places + 2), filled=False)
+    with pytest.raises(CheckpointError, match="has no room for"):
+        convert(tmp_path, ExportOptions(max_tokens=sight.num_places + 1), filled=False)

@@ -1,0 +1,82 @@
+"""A tiny random generator whose prompts may hold pictures, as LLaVA's."""
+
+from tiny_parts import byte_tokenizer, image_spec, picture, randomised
+from tokenizers import AddedToken, Tokenizer, processors
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.families.llava import Llava, LlavaConfig, SightConfig
+from weft_export.layers.embeddings import EmbeddingStyle
+from weft_export.layers.positions import Rope
+from weft_export.layers.style import Style
+from weft_proto.v1 import bundle_pb2
+
+VOCABULARY, IMAGE_ID, BOS_ID = 304, 300, 301
+NUM_PLACES = 24
+MAX_TOKENS = 128
+CHAT_TEMPLATE = """\
+{%- for message in messages -%}
+{{ message['role'] ~ ': ' }}
+{%- for part in message['content'] %}{{ '<image>' if part['type'] == 'image' else part['text'] }}{% endfor %}
+{%- if not loop.last %}{{ ' ' }}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ ' assistant:' }}{% endif %}"""
+
+
+def tokenizer() -> bytes:
+    """Return a tokenizer of bytes that begins a text with <s>, and knows <image>."""
+    made = Tokenizer.from_buffer(byte_tokenizer())
+    made.add_special_tokens([AddedToken(each, normalized=False, special=True) for each in ("<image>", "<s>")])
+    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS_ID)])
+    return made.to_str().encode()
+
+
+def tiny_llava() -> Checkpoint:
+    """Return a Llama that sees pictures of 24 x 16 in 4 rows of 6 places."""
+    config = LlavaConfig(
+        vocab_size=VOCABULARY,
+        max_tokens=MAX_TOKENS,
+        d_model=32,
+        num_heads=2,
+        num_kv_heads=1,
+        d_ff=48,
+        num_layers=2,
+        style=Style(rms_norm=True, activation="silu", gated=True, bias=False),
+        words=EmbeddingStyle(tied=False),
+        rotations=(Rope(tuple(100.0 ** (-pair / 8) for pair in range(8))),),
+        sight=SightConfig(
+            channels=3,
+            image_height=16,
+            image_width=24,
+            patch_size=4,
+            d_model=24,
+            num_heads=2,
+            d_ff=40,
+            num_layers=2,
+            feature_layers=(1,),
+        ),
+    )
+    return Checkpoint(
+        family="llava",
+        description="A random generator that sees, for tests.",
+        model=randomised(Llava(config)),
+        golden=bundle_pb2.Golden(image_path="golden.png", question="the cat in the house"),
+        text=bundle_pb2.TextSpec(
+            source_tokenizer="tokenizer.json",
+            target_tokenizer="tokenizer.json",
+            source_vocab_size=VOCABULARY,
+            target_vocab_size=VOCABULARY,
+            end_ids=[1],
+            pad_id=0,
+            max_total_tokens=MAX_TOKENS,
+            max_new_tokens=MAX_TOKENS - 1,
+            image_id=IMAGE_ID,
+            chat=bundle_pb2.ChatSpec(template="chat_template.jinja", bos_token="<s>", eos_token="<end>"),
+        ),
+        image=image_spec(3, 16, 24, 4),
+        max_new_tokens=24,
+        files={
+            "tokenizer.json": tokenizer(),
+            "chat_template.jinja": CHAT_TEMPLATE.encode(),
+            "golden.png": picture(30, 22),
+        },
+    )

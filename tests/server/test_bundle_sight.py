@@ -1,0 +1,57 @@
+"""A bundle whose prompts may hold pictures: its two graphs and what the manifest says of them fit each other."""
+
+import pytest
+
+from drafts import CACHE_STATE, IMAGE_IN, TARGET, Draft, _with_decoder, _with_image, _with_text, generate, refused
+from weft_proto.v1 import bundle_pb2 as pb
+from weft_proto.v1 import common_pb2
+from weft_server.bundle.load import load_bundle
+
+WIDTH = 6
+
+
+def seeing(directory):
+    """A decoder that reads features beside ids, and an encoder of pictures of 12 places."""
+    draft = _with_text(Draft(directory, common_pb2.TASK_GENERATE), **TARGET)
+    _with_decoder(draft, CACHE_STATE, more={"features": ("f", ["batch", "seq", WIDTH])})
+    _with_image(draft)
+    draft.manifest.text.image_id = 3
+    draft.manifest.golden.question = "what"
+    draft.graph(pb.GRAPH_ROLE_IMAGE_ENCODER, "image_encoder.onnx", IMAGE_IN, {"features": ("f", ["batch", 12, WIDTH])})
+    return draft
+
+
+FAULTS = [
+    (seeing, "m.ClearField('image')", "image is for tasks that take one"),
+    (seeing, "m.text.ClearField('image_id')", "text.image_id is for bundles with an IMAGE_ENCODER graph"),
+    (seeing, "m.text.image_id = 20", "text.image_id 20 is outside the source vocabulary"),
+    (seeing, "m.golden.question = ''", "golden.question is for who is asked about pictures"),
+    (seeing, "m.golden.text = 'a'", "golden image '' is not a file of the bundle"),
+    (seeing, "m.golden.image_path = 'x.png'", "golden image 'x.png' is not a file of the bundle"),
+    (seeing, "m.image.num_class_tokens = 3", "a picture alone has 15 places"),
+    (seeing, "m.graphs[1].outputs[0].shape[2] = 'width'", "no output 'features' [batch, places, width] of one fixed"),
+    (seeing, "m.graphs[1].outputs[0].shape[2] = '7'", "'features' has shape ['batch', 'seq', '6']"),
+    (seeing, "m.graphs[1].outputs[0].shape[1] = '11'", "'features' has shape ['batch', '11', '6']"),
+    (seeing, "m.graphs[1].outputs[0].name = 'seen'", "no output 'features'"),
+    (seeing, "m.graphs[1].inputs[0].shape[2] = '9'", "'pixel_values' has shape"),
+    (seeing, "del m.graphs[0].inputs[4]", "decoder.onnx has no input 'features'"),
+    (seeing, "del m.graphs[1]", "image is for tasks that take one"),
+    (seeing, "m.graphs.add(role=7)", "a bundle with an IMAGE_ENCODER graph has no SCORE graph"),
+    (seeing, "m.graphs.add(role=6)", "a bundle with an IMAGE_ENCODER graph has no MIXED graph"),
+    (seeing, "m.adapters.layers.add()", "adapters are not for bundles with an IMAGE_ENCODER graph"),
+    (generate, "m.text.image_id = 3", "text.image_id is for bundles with an IMAGE_ENCODER graph"),
+    (generate, "m.golden.question = 'what'", "golden.question is for who is asked about pictures"),
+]
+
+
+@pytest.mark.parametrize(("make", "change", "text"), FAULTS, ids=[f"{m.__name__}: {c}" for m, c, _ in FAULTS])
+def test_a_bundle_that_sees_and_contradicts_itself_is_refused(tmp_path, make, change, text):
+    """One part of it does not fit another."""
+    draft = make(tmp_path / "tiny" / "1")
+    exec(change, {"m": draft.manifest})
+    assert text in refused(draft.write())
+
+
+def test_the_draft_itself_is_a_bundle(tmp_path):
+    """So each fault above is the only one."""
+    assert load_bundle(seeing(tmp_path / "tiny" / "1").write()).manifest.text.HasField("image_id")
