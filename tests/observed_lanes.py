@@ -39,8 +39,8 @@ class Watched:
         self.waiting, self.num_steps, self.runs = [], 0, []
         prefill = self.runner.prefill
 
-        def watched(slot, token_ids):
-            padded, candidates = prefill(slot, token_ids)
+        def watched(*piece):
+            padded, candidates = prefill(*piece)
             self.runs.append((self.num_steps, padded))
             return padded, candidates
 

@@ -14,12 +14,13 @@ def test_each_task_is_a_row():
 
 
 def test_an_answer_is_a_text_labels_or_a_vector():
-    """A bundle's graphs decode, classify, tag, fill masks or embed: one, and never two. Matching embeds twice."""
+    """A bundle's graphs decode, classify, tag, fill masks, label moments or embed: one of these. Matching embeds twice."""
     answers = {
         bundle_pb2.GRAPH_ROLE_DECODER,
         bundle_pb2.GRAPH_ROLE_CLASSIFIER,
         bundle_pb2.GRAPH_ROLE_TAGGER,
         bundle_pb2.GRAPH_ROLE_MASKED_LM,
+        bundle_pb2.GRAPH_ROLE_CTC,
         bundle_pb2.GRAPH_ROLE_EMBEDDER,
         bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER,
     }

@@ -128,9 +128,9 @@ def test_gaps_between_tokens_are_each_rows_own(watched, monkeypatch):
         watched.step()
         prefill = watched.runner.prefill
 
-        def slow(slot, token_ids):
+        def slow(*piece):
             clock.append(0.3)
-            return prefill(slot, token_ids)
+            return prefill(*piece)
 
         watched.runner.prefill = slow
         watched.ask(4, 3)

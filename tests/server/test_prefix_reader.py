@@ -91,8 +91,8 @@ class Lane:
     def _watch(self):
         prefill, mixed, encode, decode = self.runner.prefill, self.runner.mixed, self.runner.encode, self.runner.decode
 
-        def watched_prefill(slot, token_ids):
-            padded, candidates = prefill(slot, token_ids)
+        def watched_prefill(slot, token_ids, features):
+            padded, candidates = prefill(slot, token_ids, features)
             self.read.append(len(token_ids))
             self.logits.append(np.array(candidates.logits[0]))
             return padded, candidates

@@ -15,7 +15,8 @@ from openai_calls import serving
 from waiting import until
 from weft_proto.v1 import common_pb2, generation_pb2
 from weft_proto.v1.methods import METHODS
-from weft_server.errors import InvalidRequest
+from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.models.model import MAX_SEEING
 from weft_server.models.picture_features import PictureFeatures
 from weft_server.preprocessing.pictured_prompt import MAX_PICTURES, PromptPicture, pictured
 from weft_server.source import PicturedIds, SeenPicture
@@ -184,6 +185,68 @@ def test_what_no_model_can_see_is_refused_by_name_and_leaves_nothing(tiny_reposi
     assert expected == run(tiny_repository, "tiny-llava", use)
 
 
+def test_a_picture_s_token_without_a_picture_is_refused(tiny_repository):
+    """In a text and among ids, as in messages: a model would answer about nothing."""
+    given = {
+        "text": {"text": "an <image> here"},
+        "token_ids.ids": {"token_ids": common_pb2.TokenIds(ids=[1, IMAGE_ID, 2])},
+    }
+
+    async def use(model):
+        for field, request in given.items():
+            with pytest.raises(InvalidRequest) as error:
+                await ask(model, decoding=DECODING, **request)
+            assert field == error.value.field
+
+    run(tiny_repository, "tiny-llava", use)
+
+
+def test_what_is_refused_costs_no_encoder(tiny_repository):
+    """A wrong decoding, a broken picture behind good ones, no room in the queue: told before a picture is seen."""
+
+    async def use(model):
+        session = model.sight.lanes[0].sessions["pixel_values"]
+        session.run = lambda _: pytest.fail("a picture was encoded")
+        refusals = []
+        wrong = common_pb2.Decoding(max_new_tokens=12, min_new_tokens=13)
+        with pytest.raises(InvalidRequest) as error:
+            await ask(model, messages=chat(("what", PICTURES[0])), decoding=wrong)
+        refusals.append(error.value.field)
+        with pytest.raises(InvalidRequest) as error:
+            await answer(model, chat(("what", *PICTURES[:2], b"broken")))
+        refusals.append(error.value.field)
+
+        def full(_):
+            raise Overloaded("TOKEN_BUDGET", "full")
+
+        model.engine.check_tokens = full
+        with pytest.raises(Overloaded):
+            await answer(model, chat(("what", PICTURES[0])))
+        return refusals
+
+    expected = ["decoding.min_new_tokens", "messages.turns[0].parts[3].image.data"]
+    assert expected == run(tiny_repository, "tiny-llava", use)
+
+
+def test_few_requests_hold_what_they_see_at_once(tiny_repository):
+    """While MAX_SEEING have pictures on the way, others hold neither pixels nor features, and all are answered."""
+
+    async def use(model):
+        session, most = model.sight.lanes[0].sessions["pixel_values"], 0
+        encode = session.run
+        session.run = lambda feeds: time.sleep(0.02) or encode(feeds)
+        asked = [
+            asyncio.create_task(answer(model, chat(("a", PICTURES[0])), f"t{each}")) for each in range(3 * MAX_SEEING)
+        ]
+        while not all(task.done() for task in asked):
+            stats = model.sight.stats()
+            most = max(most, stats.queued + stats.running)
+            await asyncio.sleep(0.001)
+        return most, len({tuple(task.result()[0]) for task in asked})
+
+    assert (MAX_SEEING, 1) == run(tiny_repository, "tiny-llava", use)
+
+
 def test_a_model_of_texts_joins_texts_and_refuses_pictures(tiny_repository):
     """Texts in parts are one text, a line each; a picture is refused by its place."""
 
@@ -256,9 +319,9 @@ def test_whoever_leaves_while_pictures_are_seen_leaves_nothing(tiny_repository):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         assert expected == await answer(model, chat(("stay", PICTURES[1])), "c")
-        return model.engine.stats().queued, model.sight.stats().queued
+        return model.engine.stats().queued, model.sight.stats().queued, model.seeing.locked()
 
-    assert (0, 0) == run(tiny_repository, "tiny-llava", use)
+    assert (0, 0, False) == run(tiny_repository, "tiny-llava", use)
 
 
 def test_pictures_of_who_has_left_are_not_seen(tiny_repository):

@@ -97,6 +97,11 @@ class Engine:
         with self.lock:
             self._scheduler.reserve(standing, count, deadline, time.monotonic())
 
+    def check_tokens(self, num_tokens: int) -> None:
+        """Raise Overloaded where so many tokens more may not wait, before anything is computed for them."""
+        with self.lock:
+            self._scheduler.check_tokens(num_tokens)
+
     def release(self, standing: Standing = ANYBODY, count: int = 1) -> None:
         """Give reserved places back that no sequences were submitted for."""
         with self.lock:

@@ -57,7 +57,9 @@ class RunShapes:
     def width(self, source: Source) -> int:
         """How wide a run is in which this input is the longest."""
         own = self._own(source)
-        return own if self.in_place else next(width for width in self._widths[source.port] if width >= own)
+        if self.in_place or isinstance(source, Whole):
+            return own
+        return next(width for width in self._widths[source.port] if width >= own)
 
     def num_rows(self, num_inputs: int) -> int:
         """How many rows a run of so many inputs has."""
@@ -67,8 +69,9 @@ class RunShapes:
 
     def alike(self, source: Source) -> Hashable:
         """What is equal of inputs that may share a batch."""
-        is_whole = self.in_place or isinstance(source, Whole)
-        return source.alike if is_whole else (source.port, self.width(source), source.num_masks)
+        if self.in_place or isinstance(source, Whole):
+            return source.alike
+        return source.port, self.width(source), source.num_masks
 
     def limit(self, source: Source) -> int:
         """How many inputs a run has at most in which this one is the longest."""

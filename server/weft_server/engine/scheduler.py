@@ -122,6 +122,12 @@ class Scheduler:
         """Give reserved places back."""
         self.bounds.give_back(count, standing)
 
+    def check_tokens(self, num_tokens: int) -> None:
+        """Raise Overloaded where so many tokens more may not wait."""
+        # What is too long for the bound may wait alone. Otherwise it would never be answered.
+        if self.waiting:
+            self.bounds.check_tokens(num_tokens)
+
     def enqueue(self, *sequences: Sequence, is_promised: bool = False, now: float = 0.0) -> None:
         """Turn reserved places into waiting sequences, all or none. Promised ones need no places.
 
@@ -132,10 +138,8 @@ class Scheduler:
         for sequence in sequences:
             num_tokens += sequence.num_input_tokens
             num_slots += sequence.width
-        # What is too long for the bound may wait alone. Otherwise it would never be answered.
-        is_only = not self.waiting
-        if not (is_only or is_promised):
-            self.bounds.check_tokens(num_tokens)
+        if not is_promised:
+            self.check_tokens(num_tokens)
         if not self.waiting:
             self._throughput.fade(max(0.0, now - self._moved))
             self._moved = now

@@ -53,6 +53,8 @@ class DecodingLimits(NamedTuple):
 
 Result = TypeVar("Result")
 NUM_WORKERS = 2
+# How many requests of a model may have pictures on the way at once. Each holds the pixels and features of its own.
+MAX_SEEING = 4
 
 
 def worker_name(bundle: Bundle) -> str:
@@ -106,6 +108,7 @@ class Model:
         # Encodes the pictures of prompts, apart from the engine that reads them.
         self.sight = sight
         self.picture_features = picture_features
+        self.seeing = asyncio.Semaphore(MAX_SEEING)
         # Each model has its own workers, so that a slow picture holds up no other model. They are few, so that few
         # pictures are in memory at once.
         self._workers = WorkerPool(NUM_WORKERS, worker_name(bundle), metrics, failure_budget)

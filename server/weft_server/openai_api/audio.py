@@ -115,7 +115,8 @@ async def _transcribe(http: ApiRequest, fields: RequestFields, *, to_english: bo
         return _json({"text": answer.completion.text} | _more(http, answer, is_scored=is_scored))
     if shape == "verbose_json":
         return _json(_verbose(answer, granularities, to_english=to_english))
-    text = _TIMED[shape](answer.segments) if shape in _TIMED else f"{answer.completion.text}\n"
+    said = [segment for segment in answer.segments if segment.text.strip()]
+    text = _TIMED[shape](said) if shape in _TIMED else f"{answer.completion.text}\n"
     return HttpResponse(200, text.encode(), content_type="text/plain; charset=utf-8")
 
 

@@ -14,7 +14,7 @@ from weft_server.preprocessing.pictured_prompt import PicturedPrompt
 from weft_server.preprocessing.text_stream import TextStream
 from weft_server.requests.decoding_config import resolve_decoding
 from weft_server.requests.phrase_reader import takes_long
-from weft_server.requests.sight import see
+from weft_server.requests.sight import see, unpictured
 from weft_server.sequence import Decoding, FinishReason, Output, Sequence, Times
 
 if TYPE_CHECKING:
@@ -107,11 +107,11 @@ def input_of(model: Model, request: Any, kind: str, frame: Frame, prompt: str | 
     if kind == "audio":
         return lambda wanted: model.reader.read_window(request.audio, "audio", wanted)
     if kind == "text":
-        return lambda _: model.reader.read_text(request.text, "text", frame, prompt)
+        return lambda _: unpictured(model, model.reader.read_text(request.text, "text", frame, prompt), "text")
     if kind == "messages":
         return lambda wanted: model.reader.read_messages(request.messages, "messages", wanted)
     # Checking ids takes less time than handing them to a worker.
-    return model.reader.read_ids(request.token_ids, "token_ids")
+    return unpictured(model, model.reader.read_ids(request.token_ids, "token_ids"), "token_ids.ids")
 
 
 def wants_tokens(decoding: Decoding | None, *, streams: bool) -> bool:
@@ -141,10 +141,10 @@ async def submit(
     try:
         started = time.monotonic()
         source = await model.work(read, call.deadline) if callable(read) else read
-        if isinstance(source, PicturedPrompt):
-            source = await see(call, model, source)
         model.metrics.preprocess.observe(time.monotonic() - started)
         decoding = await work(lambda wanted: resolve(source, wanted), call.deadline) if work else resolve(source)
+        if isinstance(source, PicturedPrompt):
+            source = await see(call, model, source)
         sequence = call.sequence(
             source,
             decoding,

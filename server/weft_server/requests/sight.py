@@ -22,12 +22,28 @@ if TYPE_CHECKING:
 _FIELD = "image"
 
 
+def unpictured(model: Model, source: Source, field: str) -> Source:
+    """Return an input that holds no pictures. Raises InvalidRequest where it has the token that stands for one."""
+    text = model.manifest.text
+    if text.HasField("image_id") and (source.array == text.image_id).any():
+        raise InvalidRequest(field, "spells the token of a picture: send pictures as parts of messages")
+    return source
+
+
 async def see(call: RequestContext, model: Model, prompt: PicturedPrompt) -> PicturedIds:
     """Return a prompt with what the model sees in its pictures.
 
     Raises:
+        Overloaded: more tokens wait than may.
         RequestError: a picture was refused, or its deadline passed.
     """
+    # Others hold no pixels and no features yet: memory is bounded by those who are in here, and by the queue's tokens.
+    async with model.seeing:
+        model.engine.check_tokens(prompt.num_tokens)
+        return await _seen(call, model, prompt)
+
+
+async def _seen(call: RequestContext, model: Model, prompt: PicturedPrompt) -> PicturedIds:
     # Of 64 MiB it takes a tenth of a second: not on the event loop.
     digests = await model.work(lambda _: [sha256(each.image.data).digest() for each in prompt.pictures], call.deadline)
     shown = dict(zip(digests, prompt.pictures, strict=True))
@@ -53,8 +69,12 @@ async def _encoded(call: RequestContext, model: Model, pictures: dict[bytes, Pro
     assert model.sight is not None, "this model sees nothing. This is a bug."
     waiting: dict[bytes, Sequence] = {}
     try:
-        for digest, picture in pictures.items():
-            pixels = await model.work(partial(_pixels, model, picture), call.deadline)
+        # All are read before one is encoded: a broken one costs no run.
+        read = {
+            digest: await model.work(partial(_pixels, model, picture), call.deadline)
+            for digest, picture in pictures.items()
+        }
+        for digest, pixels in read.items():
             sequence = Sequence(
                 call.request_id, pixels, None, standing=call.standing, is_counted=True, deadline=call.deadline
             )

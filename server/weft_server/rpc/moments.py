@@ -65,10 +65,6 @@ def _answer(
     call: RequestContext, model: Model, text: str, windows: Many[Heard], *, scored: bool
 ) -> transcription_pb2.TranscribeResponse:
     spoken = [each for window in windows for each in window.spoken]
-    sequences = [window.sequence for window in windows]
-    usage = common_pb2.Usage(
-        input_tokens=sum(sequence.num_input_tokens for sequence in sequences), output_tokens=len(spoken)
-    )
     completion = common_pb2.Completion(
         text=text,
         token_ids=[each.label for each in spoken],
@@ -76,7 +72,7 @@ def _answer(
         tokens=[model.manifest.labels[each.label] for each in spoken] if scored else (),
         finish_reason=common_pb2.FINISH_REASON_STOP,
         decoding=common_pb2.Decoding(greedy=common_pb2.Greedy()),
-        **about(call, model, *sequences, usage=usage),
+        **about(call, model, *(window.sequence for window in windows)),
     )
     answer = transcription_pb2.TranscribeResponse(completion=completion, duration_s=windows[0].sound.duration_s)
     for window in windows:
