@@ -14,7 +14,7 @@ def test_each_task_is_a_row():
 
 
 def test_an_answer_is_a_text_labels_or_a_vector():
-    """A bundle's graphs decode, classify, tag, fill masks, label moments or embed: one of these. Matching embeds twice."""
+    """A bundle's graphs decode, classify, tag, fill masks, label moments or embed: one. Matching embeds twice."""
     answers = {
         bundle_pb2.GRAPH_ROLE_DECODER,
         bundle_pb2.GRAPH_ROLE_CLASSIFIER,
