@@ -28,6 +28,7 @@ from PIL import Image
 from seq2seq_kinds import SEQ2SEQ
 from sight_kinds import SEEING
 from test_captioners import their_logits, with_processor
+from test_ctc import KINDS as CTC
 from test_pictures import made_with_processor
 from test_whisper import WHISPER
 
@@ -78,7 +79,8 @@ def test_every_kind_that_is_converted_has_a_row():
         WHISPER,
     )
     converted = {name for converter in all_converters() for name in converter.architectures}
-    assert converted == {kind.architecture for kind in kinds} | OTHER_NAMES
+    hearing = {architecture for architecture, _ in CTC.values()}
+    assert converted == {kind.architecture for kind in kinds} | hearing | OTHER_NAMES
 
 
 def rows_of(kinds):
