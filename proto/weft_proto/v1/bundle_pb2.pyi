@@ -1545,7 +1545,7 @@ class CtcSpec(_message.Message):
     NORMALIZED_FIELD_NUMBER: _builtins.int
     MIN_SAMPLES_FIELD_NUMBER: _builtins.int
     blank_id: _builtins.int
-    """blank_id is the label of no sound; below the number of labels, which is at most 65,536."""
+    """blank_id is the label of no sound; below the number of labels, at most 65,535."""
     word_delimiter: _builtins.str
     """word_delimiter is what the label between words says; at most 1,024 characters."""
     space: _builtins.str
@@ -1555,8 +1555,8 @@ class CtcSpec(_message.Message):
     normalized: _builtins.bool
     """normalized is whether samples of a window are brought to a mean of 0 and a variance of 1, by the root of the variance plus 1e-7."""
     min_samples: _builtins.int
-    """min_samples is how many samples the first label is made of; each hop_size more make another one. At least 1, and at most a tenth
-    of sample_rate.
+    """min_samples is how many samples the first label is made of; each hop_size more make another one. At least 1, at most a tenth
+    of sample_rate, and at most 4,800.
     """
     def __init__(
         self,
