@@ -75,7 +75,7 @@ def _longer(step: Step, text: str) -> int:
     """How many characters a step makes of one. An expression may match where there is none."""
     if step["type"] == "Precompiled":
         rules = base64.b64decode(step["precompiled_charsmap"])
-        # All at once, which is ten times faster: nothing moves past a zero.
+        # All at once, in a third of the time: nothing moves past a zero.
         texts = _apart(rules[4 + int.from_bytes(rules[:4], "little") :].decode(errors="replace")).split("\0")
         return max(1, *map(len, texts))
     if step["type"] == "TemplateProcessing":

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -194,21 +195,28 @@ def test_back_and_forward_choose_what_was_chosen(server, page):
     judged(page, server)
 
 
-def test_a_token_is_of_one_tab(demo_repository, tmp_path, page):
-    """Another one, opened beside it, asks for its own."""
+@contextmanager
+def asking_for_a_token(demo_repository, tmp_path, page, token):
+    """A server that takes a token, which the page has been given; and its tokens file."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "en-es").symlink_to(demo_repository / "en-es")
     tokens = tmp_path / "tokens"
-    tokens.write_text("web call token-of-the-caller\n")
+    tokens.write_text(f"web call {token}\n")
     tokens.chmod(0o600)
     with ServerProcess(tmp_path / "models", api_port=0, console="true", tokens=tokens) as server:
         server.api = server.wait_for("listening")["api"]
         server.wait_for("ready")
         page.open(url=f"http://{server.api}/")
         page.until("document.querySelector('dialog').open")
-        page.write(on="#token", text="token-of-the-caller")
+        page.write(on="#token", text=token)
         page.press(key="Enter")
         page.until("document.querySelector('form.ask')")
+        yield server, tokens
+
+
+def test_a_token_is_of_one_tab(demo_repository, tmp_path, page):
+    """Another one, opened beside it, asks for its own."""
+    with asking_for_a_token(demo_repository, tmp_path, page, "token-of-the-caller") as (server, _):
         page.beside(url=f"http://{server.api}/")
         page.until("document.querySelector('dialog').open")
         assert None is page.see(what="sessionStorage.getItem('weft-token')")
@@ -242,19 +250,7 @@ def test_a_model_that_is_gone_leaves_what_it_said(server, page):
 
 def test_a_token_that_is_taken_back_is_asked_for_anew(demo_repository, tmp_path, page):
     """While the form is open. What is written stays, and another token goes on with it. A rate is told, too."""
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "en-es").symlink_to(demo_repository / "en-es")
-    tokens = tmp_path / "tokens"
-    tokens.write_text("web call token-of-the-first\n")
-    tokens.chmod(0o600)
-    with ServerProcess(tmp_path / "models", api_port=0, console="true", tokens=tokens) as server:
-        server.api = server.wait_for("listening")["api"]
-        server.wait_for("ready")
-        page.open(url=f"http://{server.api}/")
-        page.until("document.querySelector('dialog').open")
-        page.write(on="#token", text="token-of-the-first")
-        page.press(key="Enter")
-        page.until("document.querySelector('form.ask')")
+    with asking_for_a_token(demo_repository, tmp_path, page, "token-of-the-first") as (server, tokens):
         given(page, None, {"text": "we are eating bread"})
         tokens.write_text("web call token-of-the-second rate=1/day\n")
         page.until("document.querySelector('dialog').open")

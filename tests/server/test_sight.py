@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import io
+import threading
 import time
 
 import numpy as np
@@ -232,19 +233,28 @@ def test_few_requests_hold_what_they_see_at_once(tiny_repository):
     """While MAX_SEEING have pictures on the way, others hold neither pixels nor features, and all are answered."""
 
     async def use(model):
-        session, most = model.sight.lanes[0].sessions["pixel_values"], 0
+        session, goes_on = model.sight.lanes[0].sessions["pixel_values"], threading.Event()
         encode = session.run
-        session.run = lambda feeds: time.sleep(0.02) or encode(feeds)
+        session.run = lambda feeds: encode(feeds) if goes_on.wait() else None
         asked = [
             asyncio.create_task(answer(model, chat(("a", PICTURES[0])), f"t{each}")) for each in range(3 * MAX_SEEING)
         ]
-        while not all(task.done() for task in asked):
-            stats = model.sight.stats()
-            most = max(most, stats.queued + stats.running)
-            await asyncio.sleep(0.001)
-        return most, len({tuple(task.result()[0]) for task in asked})
+        try:
+            await until(lambda: on_the_way(model) >= MAX_SEEING)
+            # Time for more to come, if they may.
+            await asyncio.sleep(0.2)
+            held = on_the_way(model)
+        finally:
+            goes_on.set()
+        return held, len({tuple(tokens) for tokens, _ in await asyncio.gather(*asked)})
 
     assert (MAX_SEEING, 1) == run(tiny_repository, "tiny-llava", use)
+
+
+def on_the_way(model):
+    """How many pictures wait for their encoder, or are in it."""
+    stats = model.sight.stats()
+    return stats.queued + stats.running
 
 
 def test_a_model_of_texts_joins_texts_and_refuses_pictures(tiny_repository):
