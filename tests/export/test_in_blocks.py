@@ -80,6 +80,8 @@ def test_products_get_more_bits_until_the_effect_is_small():
     assert ["a"] == wide(choose_kinds(loud, ladders, sizes))
     loudest = {key: 100 * effect for key, effect in effects.items()}
     assert ["a"] == wide(choose_kinds(loudest, ladders, sizes))  # of the others, each is too large
+    # A table of tokens has room of its own, and takes none of that of the others.
+    assert ["a", "b"] == wide(choose_kinds(loudest, ladders, {**sizes, "a": 15}, ["b"]))
 
 
 def wide(chosen):
