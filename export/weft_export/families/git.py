@@ -16,7 +16,7 @@ from weft_export.families.writer import flat, pairs
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.embeddings import Embeddings, EmbeddingStyle
 from weft_export.layers.encoder import Encoder
-from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
+from weft_export.layers.explaining import Explanation, over_source, pick
 from weft_export.layers.patches import PatchEmbedding
 from weft_export.layers.style import Style
 
@@ -85,6 +85,7 @@ class Git(CausalTransformer):
     mixes = False
     # ScoreService takes no question.
     scores = False
+    explains_target = True
 
     def __init__(self, config: GitConfig) -> None:
         heads, width = config.num_decoder_heads, config.d_model
@@ -153,17 +154,18 @@ class Git(CausalTransformer):
         return self.logits(self.norm(x))
 
     def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
-        """Return what each of target_ids [1, target] attends to among the patches, [target, patches].
+        """Return what each of target_ids [1, target] attends to among the patches, [target, patches], and among itself.
 
-        source_mass is what lay on them, and not on class tokens or words.
+        source_mass is what lay on them, and not on class tokens or words. Of a row all three are parts of one softmax.
         """
         x, mask = self.embed(target_ids), self._mask(target_ids.shape[1])
         layers = []
         for block, picture in zip(self.layers, self.cross_attention_cache(*source), strict=True):
-            weights = pick_head(block.weights(x, mask, None, before=picture)[0], head)
-            layers.append(weights[:, self.config.num_class_tokens : self.num_positions])
+            layers.append(block.weights(x, mask, None, before=picture))
             x = block(x, mask, None, before=picture)
-        return over_source(pick_layer(layers, layer))
+        weights = pick(layers, layer, head)
+        patches = weights[:, self.config.num_class_tokens : self.num_positions]
+        return *over_source(patches), weights[:, self.num_positions :]
 
     def _see(self, pixel_values: Tensor) -> Tensor:
         """Return the places of a picture in the width of the words, [batch, places, d_model]."""

@@ -35,13 +35,14 @@ from weft_proto.bundle_rules import (
     PROMPT,
     SCORE_PORTS,
     SCORED_PORTS,
+    TARGET_WEIGHTS,
 )
 from weft_proto.paging import PAGED_PORTS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
 DEFERRED_PORTS = CANDIDATE_PORTS[2:]
-EXPLAIN_PORTS = ("weights", "source_mass")
+EXPLAIN_PORTS: tuple[str, ...] = ("weights", "source_mass")
 _TORCH_TYPES = {
     bundle_pb2.DATA_TYPE_FLOAT32: torch.float32,
     bundle_pb2.DATA_TYPE_FLOAT16: torch.float16,
@@ -280,7 +281,10 @@ def _explain(checkpoint: Checkpoint, model: Writer | Classifier) -> Graph:
         inputs.append(Input("target_ids", torch.zeros(1, _TARGET, dtype=torch.int64), {1: "target"}))
     one = torch.zeros(1, dtype=torch.int64)
     inputs += [Input("layer", one, {}), Input("head", one.clone(), {})]
-    return Graph(bundle_pb2.GRAPH_ROLE_EXPLAIN, "explain.onnx", ExplainView(model), tuple(inputs), EXPLAIN_PORTS)
+    outputs = EXPLAIN_PORTS
+    if isinstance(model, Writer) and model.explains_target:
+        outputs = (*outputs, TARGET_WEIGHTS)
+    return Graph(bundle_pb2.GRAPH_ROLE_EXPLAIN, "explain.onnx", ExplainView(model), tuple(inputs), outputs)
 
 
 def _score(
