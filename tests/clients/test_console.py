@@ -31,7 +31,7 @@ TASKS = [
     ("en-es", "tokenize", None, {}, "5 tokens"),
     ("pydocs", "generate", None, {}, " tuples."),
     ("scenes", "caption", SCENE, {}, "a large red cross above a small yellow circle"),
-    ("scenes-answers", "answer", SHAPES, {"text": "what is left of the purple triangle?"}, None),
+    ("scenes-answers", "answer", SHAPES, {"question": "what is left of the purple triangle?"}, None),
     ("digits", "classify", DIGIT, {}, "3"),
     ("topics", "classify", None, {}, "networking"),
     ("tags", "tag", None, {}, "Maria SilvaPERSON sent 25 eurosMONEY to LisbonPLACE on MondayDATE."),
@@ -129,31 +129,6 @@ def test_a_picture_s_attention_is_drawn_on_it(server, page):
     page.point(on=".seen", x=0.79, y=0.82)
     assert "circle" in page.lit(wrote)
     assert "cross" not in page.lit(wrote)
-
-
-def test_an_answer_about_a_picture_lights_it_both_ways(server, page):
-    """Each word of it a place of the picture, and that place the word."""
-    opened(page, server, "scenes-answers", "answer")
-    given(page, SHAPES, {"text": "what is left of the purple triangle?"})
-    ran(page)
-    wrote, brightest = (
-        ".chips .chip",
-        """(() => {
-        const heat = document.querySelector(".heat"), { width, height } = heat;
-        const shades = heat.getContext("2d").getImageData(0, 0, width, height).data;
-        let at = 0;
-        for (let place = 0; place < width * height; place++) if (shades[4 * place + 3] < shades[4 * at + 3]) at = place;
-        return [(at % width + 0.5) / width, (Math.floor(at / width) + 0.5) / height];
-    })()""",
-    )
-    words = page.texts(wrote)
-    number = words.index("square")
-    page.hover(on=f"{wrote}:nth-child({number + 1})")
-    page.until("document.querySelector('.seen.lit')")
-    x, y = page.see(what=brightest)
-    page.point(on=".seen", x=x, y=y)
-    assert "square" in page.lit(wrote)
-    assert not page.see(what="document.querySelector('.seen').classList.contains('lit')")
 
 
 def test_a_word_of_a_recording_is_heard(server, page):

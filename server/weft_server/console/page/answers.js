@@ -40,13 +40,27 @@ function columnsOf(alignment, file) {
 // Rows beside columns.
 function attention(alignment, targets, columns) {
   if (!alignment || !columns) return [];
-  const says = make("p", { className: "quiet", role: "status" });
-  const help = alignment.gridRows ? T.answer.picture : alignment.numColumns ? T.answer.sound : T.answer.hint;
-  attend(alignment, targets, columns, says);
+  const { weights = [], sourceMass = [], gridRows, numColumns, questionTokens } = alignment;
+  const help = questionTokens ? T.answer.asked : gridRows ? T.answer.picture : numColumns ? T.answer.sound : T.answer.hint;
+  const says = make("p", { className: "quiet", role: "status" }), shares = [];
+  const tell = (place, sentence) => (share) => {
+    shares[place] = share && sentence(share);
+    says.textContent = shares.filter(Boolean).join(" ");
+  };
+  attend(alignment, weights, sourceMass, targets, columns, tell(0, gridRows ? T.answer.pictureMass : T.answer.mass));
   const rows = [make("h4", {}, T.answer.wrote), make("div", { className: "chips" }, targets)];
-  const read = [make("h4", {}, T.answer.read), columns.element];
+  const read = [make("h4", {}, gridRows ? T.answer.saw : T.answer.read), columns.element];
   // A picture is high: its words stand above it, so that both are seen.
-  return [part(T.answer.attention, hint(help), ...(alignment.gridRows ? [...rows, says, ...read] : [...read, ...rows, says]))];
+  return [part(T.answer.attention, hint(help), ...(gridRows ? [...rows, says, ...question(alignment, targets, tell(1, T.answer.questionMass)), ...read] : [...read, ...rows, says]))];
+}
+
+// The words of the question, of an answer about a picture.
+function question(alignment, targets, says) {
+  const { questionTokens, questionWeights = [], questionMass = [] } = alignment;
+  if (!questionTokens) return [];
+  const columns = tokenColumns(questionTokens);
+  attend(alignment, questionWeights, questionMass, targets, columns, says);
+  return [make("h4", {}, T.answer.question), columns.element];
 }
 
 function* writtenText(answer, columns) {

@@ -56,8 +56,10 @@ export const T = {
     inks: ["white", "black", "red", "blue", "green", "yellow", "orange", "purple"],
   },
   answer: {
-    title: "Answer", empty: "The answer comes here.", attention: "Attention", read: "What it read", wrote: "What it wrote", hint: "Point at a token: what it looked at lights up. And back.",
+    title: "Answer", empty: "The answer comes here.", attention: "Attention", read: "What it read", saw: "What it saw", wrote: "What it wrote", hint: "Point at a token: what it looked at lights up. And back.",
     picture: "Point at a word: what it looked at stays bright. Point at the picture: its words light up.",
+    asked: "Point at a word of the answer: what it looked at stays bright, and words of the question light up. Point at these or at the picture: words of the answer light up.",
+    question: "What it read of the question", pictureMass: (share) => `${share} of this token's attention lay on the picture.`, questionMass: (share) => `The question got ${share} of its attention.`,
     sound: "Point at a word: its moment lights up. Click it: you hear it.", mass: (share) => `${share} of this token's attention lay there.`,
     probabilities: "Probabilities", shade: "The line below a token: green where it was sure, amber where not. Click one for what else might have come.", more: "What might have come in place of",
     others: "Other answers", score: "Score", tokens: "Tokens", cosines: "Cosines", cosinesHelp: "1: the same direction. 0: none in common.",
