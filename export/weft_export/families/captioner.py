@@ -102,6 +102,8 @@ class Answerer(Captioner):
 
     def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
         """Return as SequenceToSequence does, and the self-attention weights [target, target] of the same choice."""
+        if not self.explains_target:
+            return super().explain(layer, head, target_ids, *source)
         encoded, mask = self.encode(*source)
         layers, self_layers = self.decoder.both_attentions(target_ids, self.decoder.project(encoded), mask)
         return *self._over_memory(pick(layers, layer, head)), pick(self_layers, layer, head)

@@ -164,8 +164,8 @@ class Git(CausalTransformer):
             layers.append(block.weights(x, mask, None, before=picture))
             x = block(x, mask, None, before=picture)
         weights = pick(layers, layer, head)
-        patches = weights[:, self.config.num_class_tokens : self.num_positions]
-        return *over_source(patches), weights[:, self.num_positions :]
+        told = over_source(weights[:, self.config.num_class_tokens : self.num_positions])
+        return (*told, weights[:, self.num_positions :]) if self.explains_target else told
 
     def _see(self, pixel_values: Tensor) -> Tensor:
         """Return the places of a picture in the width of the words, [batch, places, d_model]."""

@@ -77,7 +77,10 @@ class Writer(nn.Module):
     sees: bool = False
     """Whether its prompts may hold pictures. Its config has `sight`, and a run features."""
     explains_target: bool = False
-    """Whether explain also says what was attended to among target_ids: of a family that answers questions."""
+    """Whether explain also says what was attended to among target_ids: of a family that answers questions.
+
+    A bundle may be older than that. Who proves more of it sets this to False, and explain goes by it.
+    """
     summarises: bool = False
     """Whether explain has a summary of all layers. Without one, the checkpoint names the layer that explains."""
 

@@ -38,6 +38,7 @@ from weft_proto.bundle_rules import (
     TARGET_WEIGHTS,
 )
 from weft_proto.paging import PAGED_PORTS
+from weft_proto.questions import begins_filled, picture_places
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -224,9 +225,11 @@ def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.Stat
     one_at_a_time = any(state.kind == RECURRENT for state in states)
     seq, axes = (1, _ROWS) if one_at_a_time else (_TARGET, {**_ROWS, 1: "seq"})
     ends = {0: "rows"} if verifies else _ROWS
+    # No decoder counts its tokens from before a picture that its caches begin with.
+    begun = picture_places(checkpoint.image) if checkpoint.image is not None and begins_filled(states) else 0
     inputs = [
         Input("input_ids", torch.zeros(_BATCH, seq, dtype=torch.int64), axes),
-        Input("past_lengths", torch.zeros(_BATCH, dtype=torch.int32), _ROWS),
+        Input("past_lengths", torch.full((_BATCH,), begun, dtype=torch.int32), _ROWS),
         Input("lengths", torch.full((_ENDS if verifies else _BATCH,), seq, dtype=torch.int32), ends),
         Input("total_length", torch.tensor([checkpoint.text_spec.max_total_tokens], dtype=torch.int32), {}),
     ]
