@@ -127,10 +127,11 @@ class Git(CausalTransformer):
         (pixel_values,) = source
         x = self._see(pixel_values)
         kept = []
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             x, state = layer.fill(x)
             kept.append(state)
-        return flat(kept)
+        # Nothing reads what the last layer would make of the picture.
+        return flat([*kept, self.layers[-1].keep(x)])
 
     def forward(self, pixel_values: Tensor, target_ids: Tensor) -> Tensor:  # type: ignore[override] # it has a picture
         """Return logits [batch, target, vocab], as Captioner does."""
@@ -158,11 +159,13 @@ class Git(CausalTransformer):
 
         source_mass is what lay on them, and not on class tokens or words. Of a row all three are parts of one softmax.
         """
-        x, mask = self.embed(target_ids), self._mask(target_ids.shape[1])
+        # One pass over both: ONNX Runtime opens no graph in which two integer products read the same weights.
+        x = torch.cat((self._see(*source), self.embed(target_ids)), dim=1)
+        mask = self._mask(target_ids.shape[1], of_picture=True)
         layers = []
-        for block, picture in zip(self.layers, self.cross_attention_cache(*source), strict=True):
-            layers.append(block.weights(x, mask, None, before=picture))
-            x = block(x, mask, None, before=picture)
+        for block in self.layers:
+            layers.append(block.weights(x, mask, None)[:, :, self.num_positions :])
+            x = block(x, mask, None)
         weights = pick(layers, layer, head)
         told = over_source(weights[:, self.config.num_class_tokens : self.num_positions])
         return (*told, weights[:, self.num_positions :]) if self.explains_target else told
@@ -176,7 +179,11 @@ class Git(CausalTransformer):
         projected: Tensor = self.projection_norm(self.projection(seen))
         return projected
 
-    def _mask(self, seq: int) -> Tensor:
-        """Return bool [1, 1, seq, places + seq]: a word sees the picture, the words before it, and itself."""
+    def _mask(self, seq: int, *, of_picture: bool = False) -> Tensor:
+        """Return bool [1, 1, seq, places + seq]: a word sees the picture, the words before it, and itself.
+
+        of_picture asks for the rows of the picture too, before those of the words. Each of its places sees all others.
+        """
         places = torch.arange(self.num_positions + seq)
-        return (places <= self.num_positions + torch.arange(seq)[:, None])[None, None]
+        rows = places if of_picture else places[self.num_positions :]
+        return (places <= rows[:, None].clamp(min=self.num_positions - 1))[None, None]
