@@ -16,6 +16,8 @@ from loaded import Loaded, ask, golden_request, refusal_of
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.tokenizer import read_tokenizer
 from weft_proto.v1 import common_pb2
+from weft_server.models.explainer import Explanation, Heat
+from weft_server.runtime.session import Session
 
 both = pytest.mark.parametrize("name", ANSWERING)
 QUESTION = "the big cat sees a red bird"
@@ -122,6 +124,40 @@ def test_a_question_of_one_token_has_it_all(tiny_repository, name):
             alignment = (await ask(model, **asked)).alignment
             assert model.source_tokenizer.pieces([7]) == alignment.question_tokens
             assert {1.0} == set(alignment.question_weights)
+
+    asyncio.run(run())
+
+
+def test_a_message_holds_what_was_computed(tiny_repository):
+    """Weights come as they are, float32 for float32; mass without what rounding added."""
+    rng = np.random.default_rng(9)
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-git" / "1") as model:
+            weights, mass = rng.random((2, 7), np.float32), np.float32([1 + 1e-6, -1e-6])
+            given = Explanation(weights, mass, Heat(weights, mass))
+            model.explainer.explain = lambda *_: given
+            alignment = (await explained(model)).alignment
+            assert weights.tobytes() == np.array(alignment.question_weights, np.float32).tobytes()
+            assert [1, 0] == alignment.question_mass
+
+    asyncio.run(run())
+
+
+def test_a_row_that_read_nothing_of_a_question_is_uniform(tiny_repository, monkeypatch):
+    """Its share is 0, and no weight is NaN."""
+    whole = Session.run
+
+    def looking_elsewhere(session, feeds):
+        made = whole(session, feeds)
+        return made | {each: 0 * made[each] for each in ("target_weights",) if each in made}
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-git" / "1") as model:
+            monkeypatch.setattr(Session, "run", looking_elsewhere)
+            weights, mass = over_question((await explained(model)).alignment)
+            assert {np.float32(1 / 7)} == set(weights.ravel())
+            assert {0.0} == set(mass)
 
     asyncio.run(run())
 
