@@ -27,7 +27,7 @@ SECRET = "a-token-of-the-caller"
 # Model, what is asked, its file, what is written into which field, and what the answer says.
 TASKS = [
     ("en-es", "translate", None, {}, "estamos comiendo pan"),
-    ("en-es", "score", None, {}, "Sum of the logarithms: -0.000"),
+    ("en-es", "score", None, {}, "Log-probability of the whole: 0.000"),
     ("en-es", "tokenize", None, {}, "5 tokens"),
     ("pydocs", "generate", None, {}, " tuples."),
     ("scenes", "caption", SCENE, {}, "a large red cross above a small yellow circle"),
@@ -107,6 +107,30 @@ def test_a_text_s_attention_lights_up_both_ways(server, page):
     page.click(on=f"{wrote}:nth-child(3)")
     (first, *others) = page.texts(".alternatives th")
     assert ("pan", 4) == (first, len(others))
+
+
+def test_what_else_might_stand_in_a_scored_answer_is_told(server, page):
+    """A click on a token of it lists the five most probable ones of its place, as of an answer that was written."""
+    opened(page, server, "en-es", "score")
+    ran(page)
+    page.click(on=".chips .chip:nth-child(3)")
+    (first, *others) = page.texts(".alternatives th")
+    assert ("pan", 4) == (first, len(others))
+
+
+@pytest.mark.parametrize(
+    ("model", "verb", "title", "hint"),
+    [
+        ("topics", "classify", "What it answered", "The more it looked at a token, the more that is lit."),
+        ("tags", "tag", "For each token", "Point at a token: what it looked at lights up. And back."),
+    ],
+)
+def test_the_page_says_what_the_rows_of_attention_are(server, page, model, verb, title, hint):
+    """Of one label all is lit at once, so there is nothing to point at. A tagger writes nothing."""
+    opened(page, server, model, verb)
+    ran(page)
+    assert ["What it read", title] == page.texts(".part h4")
+    assert hint == page.text(".part:has(h4) .quiet")
 
 
 def test_a_picture_s_attention_is_drawn_on_it(server, page):
