@@ -69,6 +69,11 @@ class Source(ABC):
         """What of it the decoder is fed behind its start token, before the answer."""
         return ()
 
+    @property
+    def once_read(self) -> Source:
+        """What is kept of it when it has been read to its end."""
+        return self
+
     def piece(self, start: int, stop: int) -> np.ndarray:
         """The ids [start, stop) as a decoder reads them."""
         return self.array[start:stop]
@@ -164,6 +169,11 @@ class PicturedIds(Ids):
 
     pictures: tuple[SeenPicture, ...]
     place_id: int
+
+    @property
+    def once_read(self) -> Source:
+        """The ids. Features are megabytes, and an answer may be long."""
+        return Ids(self.array)
 
     def piece(self, start: int, stop: int) -> np.ndarray:
         """See Source."""

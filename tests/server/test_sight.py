@@ -2,17 +2,16 @@
 
 import asyncio
 import base64
-import io
 import threading
 import time
 
 import numpy as np
 import pytest
-from PIL import Image
 from tiny_sight import IMAGE_ID, MAX_TOKENS, NUM_PLACES, VOCABULARY
 
-from loaded import Loaded, ask, tokenize
+from loaded import ask, tokenize
 from openai_calls import serving
+from pictured_chats import DECODING, PICTURES, answer, chat, run, turn
 from waiting import until
 from weft_proto.v1 import common_pb2, generation_pb2
 from weft_proto.v1.methods import METHODS
@@ -23,51 +22,7 @@ from weft_server.preprocessing.pictured_prompt import MAX_PICTURES, PromptPictur
 from weft_server.source import PicturedIds, SeenPicture
 from weft_server.telemetry.metrics import Metrics
 
-
-def noise(seed, width, height):
-    """A PNG of noise around a colour of its own."""
-    rng = np.random.default_rng(seed)
-    pixels = np.clip(rng.integers(0, 256, 3) + rng.normal(0, 60, (height, width, 3)), 0, 255).astype(np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
-PICTURES = [noise(seed, *size) for seed, size in enumerate(((30, 22), (22, 40), (64, 16)))]
 CHAT = "/v1/chat/completions"
-DECODING = common_pb2.Decoding(max_new_tokens=12, greedy=common_pb2.Greedy())
-
-
-def turn(*parts, role="user"):
-    """A message of texts and pictures."""
-    message = generation_pb2.Message(role=role)
-    for part in parts:
-        if isinstance(part, str):
-            message.parts.add(text=part)
-        else:
-            message.parts.add().image.data = part
-    return message
-
-
-def chat(*turns):
-    """Messages; a tuple is what a user says."""
-    return generation_pb2.Messages(turns=[turn(*each) if isinstance(each, tuple) else each for each in turns])
-
-
-def run(repository, name, use, **settings):
-    """Do something with a loaded model."""
-
-    async def main():
-        async with Loaded(repository / name / "1", **{"slots": 4, "lanes": 1} | settings) as model:
-            return await use(model)
-
-    return asyncio.run(main())
-
-
-async def answer(model, messages, tenant=""):
-    """The tokens of an answer, and how many its prompt has."""
-    completion = (await ask(model, tenant, messages=messages, decoding=DECODING)).completion
-    return list(completion.token_ids), completion.usage.input_tokens
 
 
 def lookups(model):
