@@ -16,8 +16,8 @@ from waiting import until
 from weft_proto.v1 import common_pb2, generation_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.errors import InvalidRequest, Overloaded
-from weft_server.models.model import MAX_SEEING
 from weft_server.models.picture_features import PictureFeatures
+from weft_server.models.seeing import MAX_SEEING
 from weft_server.preprocessing.pictured_prompt import MAX_PICTURES, PromptPicture, pictured
 from weft_server.source import PicturedIds, SeenPicture
 from weft_server.telemetry.metrics import Metrics
@@ -284,9 +284,9 @@ def test_whoever_leaves_while_pictures_are_seen_leaves_nothing(tiny_repository):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         assert expected == await answer(model, chat(("stay", PICTURES[1])), "c")
-        return model.engine.stats().queued, model.sight.stats().queued, model.seeing.locked()
+        return model.engine.stats().queued, model.sight.stats().queued, model.seeing.num_requests
 
-    assert (0, 0, False) == run(tiny_repository, "tiny-llava", use)
+    assert (0, 0, 0) == run(tiny_repository, "tiny-llava", use)
 
 
 def test_pictures_of_who_has_left_are_not_seen(tiny_repository):

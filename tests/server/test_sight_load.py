@@ -1,16 +1,23 @@
 """What pictures in prompts take of a server: memory, places in queues, time; each request is counted once."""
 
+import asyncio
 import gc
+import threading
+import time
+from contextlib import contextmanager
 
+import pytest
 from tiny_sight import MAX_TOKENS, NUM_PLACES
 
 from loaded import ask
-from pictured_chats import PICTURES, chat, run
+from pictured_chats import PICTURES, answer, chat, run
+from waiting import until
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.config import read_config
+from weft_server.errors import DeadlineExpired, Overloaded
 from weft_server.loading.memory_check import memory_need_of
-from weft_server.models.model import MAX_SEEING
+from weft_server.models.seeing import MAX_SEEING, Seeing
 from weft_server.source import PicturedIds
 
 
@@ -57,3 +64,88 @@ def test_pictures_take_memory_at_their_bounds(tiny_repository):
         held = on_the_way + (max(queued, MAX_TOKENS) + lanes * MAX_TOKENS) * 32
         assert seeing.at_once == other.at_once
         assert 256 * 2**20 + 4 * held == seeing.full - other.full
+
+
+@contextmanager
+def held(model):
+    """Let no picture be encoded until the block ends."""
+    session, goes_on = model.sight.lanes[0].sessions["pixel_values"], threading.Event()
+    encode = session.run
+    session.run = lambda feeds: encode(feeds) if goes_on.wait(30) else None
+    try:
+        yield
+    finally:
+        session.run = encode
+        goes_on.set()
+
+
+def test_a_request_with_pictures_is_one_request(tiny_repository):
+    """Whatever pictures it has, it is queued once while they are on the way, runs once and has waited once."""
+
+    async def use(model):
+        model.metrics.watch(model.stats)
+        names = ("requests_queued", "requests_seeing", "requests_running", "queued_tokens")
+        with held(model):
+            started = time.monotonic()
+            asked = [asyncio.create_task(answer(model, chat(("a", *PICTURES)), f"t{each}")) for each in range(6)]
+            await until(lambda: model.sight.stats().queued + model.sight.stats().running == 3 * MAX_SEEING)
+            await until(lambda: model.seeing.num_requests == len(asked))
+            gauges = model.metrics.gauges()
+            waited = time.monotonic() - started
+        await asyncio.gather(*asked)
+        waits = model.metrics.queue_time.snapshot()[0][-1][1]
+        after = [model.metrics.gauges()[name] for name in (*names, "oldest_queued_seconds")]
+        return [gauges[name] for name in names], waited - gauges["oldest_queued_seconds"], waits, after
+
+    gauges, difference, waits, after = run(tiny_repository, "tiny-llava", use)
+    assert [6, 6, 0, 0] == gauges
+    assert abs(difference) < 0.2
+    assert 6 == waits
+    assert [0, 0, 0, 0, 0] == after
+
+
+def test_the_queue_of_pictures_is_seen_by_deadlines_and_retries(tiny_repository):
+    """Who would wait too long for the pictures of others hears it at once, and so does who finds the queue full."""
+
+    async def use(model):
+        session = model.sight.lanes[0].sessions["pixel_values"]
+        encode = session.run
+        session.run = lambda feeds: time.sleep(0.15) or encode(feeds)
+        asked = [asyncio.create_task(answer(model, chat(("a", PICTURES[0])), f"t{each}")) for each in range(30)]
+        await until(lambda: model.seeing.wait_s() and model.seeing.num_requests < 26)
+        wait_s = model.seeing.wait_s()
+        started = time.monotonic()
+        with pytest.raises(Overloaded, match="pictures of those who wait") as near:
+            await ask(model, "near", started + wait_s / 2, messages=chat(("a", PICTURES[1])))
+        told = time.monotonic() - started
+        with pytest.raises(Overloaded) as full:
+            model.engine.reserve(count=40)
+        await asyncio.gather(*asked)
+        refusals = [near.value.reason, full.value.reason]
+        return wait_s, told, refusals, near.value.retry_after_s, full.value.retry_after_s
+
+    wait_s, told, reasons, *retries = run(tiny_repository, "tiny-llava", use, max_queued_requests=40)
+    assert ["DEADLINE_TOO_NEAR", "QUEUE_FULL"] == reasons
+    assert told < wait_s / 2
+    assert all(abs(each - wait_s) < 0.3 for each in retries)
+
+
+def test_a_deadline_ends_who_waits_for_others():
+    """It is told then, leaves its place in the line, and the next one comes on."""
+
+    async def main():
+        seeing, order = Seeing(1), []
+
+        async def come(name, deadline):
+            async with seeing.place(time.monotonic(), deadline):
+                order.append(name)
+
+        async with seeing.place(time.monotonic()):
+            late, other = (asyncio.create_task(come(*each)) for each in (("late", time.monotonic() + 0.05), ("b", 1e9)))
+            with pytest.raises(DeadlineExpired):
+                await late
+            assert (2, []) == (seeing.num_requests, order)
+        await other
+        return order, seeing.num_requests, seeing.wait_s()
+
+    assert (["b"], 0, 0.0) == asyncio.run(main())

@@ -26,6 +26,7 @@ from weft_server.models.model import DecodingLimits, Model, worker_name
 from weft_server.models.picture_features import PictureFeatures
 from weft_server.models.placement import Placement
 from weft_server.models.request_context import REQUEST_CONTEXT
+from weft_server.models.seeing import Seeing
 from weft_server.models.tokenize_queue import TokenizeQueue
 from weft_server.models.worker_pool import WorkerPool
 from weft_server.preprocessing.chat_template import Chat
@@ -117,6 +118,7 @@ def _build(
     scoring = score_lanes(graphs, num_lanes, config, metrics)
     seeing = sight_lanes(graphs, num_lanes, config, metrics)
 
+    pictures = Seeing()
     grammars = Grammars(
         target_tokenizer,
         manifest.text.target_vocab_size,
@@ -131,7 +133,7 @@ def _build(
         source_tokenizer=source_tokenizer,
         target_tokenizer=target_tokenizer,
         reader=reader,
-        engine=_engine(lanes, config, metrics, loop, failure_budget),
+        engine=_engine(lanes, config, metrics, loop, failure_budget, pictures.wait_s),
         explainer=explainer,
         tokenizing=_tokenizing(bundle, config, metrics, failure_budget),
         scorer=_engine(scoring, config, metrics, loop, failure_budget) if scoring else None,
@@ -147,6 +149,7 @@ def _build(
         label_vectors=LabelEmbeddings(metrics),
         sight=_engine(seeing, config, metrics, loop, failure_budget) if seeing else None,
         picture_features=PictureFeatures(metrics),
+        seeing=pictures,
         building=_building(bundle, config, metrics, failure_budget),
         failure_budget=failure_budget,
         claim=claim,
@@ -293,6 +296,8 @@ def _engine(
     metrics: ModelMetrics,
     loop: asyncio.AbstractEventLoop,
     failure_budget: FailureBudget,
+    unready_s: Callable[[], float] = float,
 ) -> Engine:
-    scheduler = Scheduler(len(lanes.ready), config.max_queued_requests, config.max_queued_tokens, config.weights)
+    bounds = config.max_queued_requests, config.max_queued_tokens
+    scheduler = Scheduler(len(lanes.ready), *bounds, config.weights, unready_s)
     return Engine(scheduler, lanes.ready, metrics, loop, make_lane=lanes.make, failure_budget=failure_budget)

@@ -17,7 +17,7 @@ from weft_server.config import flag_name
 from weft_server.errors import BundleError
 from weft_server.loading.paged_lanes import block_bytes, pool_size
 from weft_server.models import picture_features
-from weft_server.models.model import MAX_SEEING
+from weft_server.models.seeing import MAX_SEEING
 from weft_server.preprocessing.pictured_prompt import MAX_PICTURES
 from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.huge_pages import page_bytes

@@ -34,11 +34,11 @@ async def see(call: RequestContext, model: Model, prompt: PicturedPrompt) -> Pic
     """Return a prompt with what the model sees in its pictures.
 
     Raises:
-        Overloaded: more tokens wait than may.
+        Overloaded: more tokens wait than may, or its deadline would pass while pictures of others are on the way.
         RequestError: a picture was refused, or its deadline passed.
     """
     # Others hold no pixels and no features yet: memory is bounded by those who are in here, and by the queue's tokens.
-    async with model.seeing:
+    async with model.seeing.place(call.started, call.deadline):
         model.engine.check_tokens(prompt.num_tokens)
         return await _seen(call, model, prompt)
 
