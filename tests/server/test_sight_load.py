@@ -7,15 +7,17 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from tiny_sight import MAX_TOKENS, NUM_PLACES
+from structlog.testing import capture_logs
+from tiny_sight import CHAT_TEMPLATE, MAX_TOKENS, NUM_PLACES
 
-from loaded import ask
+from chat_bundles import with_template
+from loaded import Loaded, ask
 from pictured_chats import PICTURES, answer, chat, run
 from waiting import until
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.config import read_config
-from weft_server.errors import DeadlineExpired, Overloaded
+from weft_server.errors import DeadlineExpired, InvalidRequest, Overloaded
 from weft_server.loading.memory_check import memory_need_of
 from weft_server.models.seeing import MAX_SEEING, Seeing
 from weft_server.source import PicturedIds
@@ -149,3 +151,38 @@ def test_a_deadline_ends_who_waits_for_others():
         return order, seeing.num_requests, seeing.wait_s()
 
     assert (["b"], 0, 0.0) == asyncio.run(main())
+
+
+NO_PLACE = {
+    "texts alone": CHAT_TEMPLATE.replace("'<image>' if part['type'] == 'image' else part['text']", "part['text']"),
+    "another token": CHAT_TEMPLATE.replace("<image>", "<picture>"),
+    "two places": CHAT_TEMPLATE.replace("<image>", "<image><image>"),
+    "no parts": "{% for message in messages %}{{ message['content'] }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("name", NO_PLACE)
+def test_a_template_without_a_place_for_a_picture_is_told_at_load(name, tiny_repository, tmp_path):
+    """A line of the log says it, each picture is refused by its place, and texts are answered."""
+    with_template(tiny_repository / "tiny-llava" / "1", tmp_path / "m" / "1", NO_PLACE[name].encode())
+
+    async def main():
+        with capture_logs() as logs:
+            async with Loaded(tmp_path / "m" / "1", slots=2, lanes=1) as model:
+                assert not model.reader.takes_pictures
+                tokens, _ = await answer(model, chat(("what", "is it")))
+                refused = []
+                for said in (("what", PICTURES[0]), ("an <image> here",)):
+                    with pytest.raises(InvalidRequest) as error:
+                        await answer(model, chat(said))
+                    refused.append((error.value.field, error.value.reason))
+        return logs, tokens, refused
+
+    logs, tokens, refused = asyncio.run(main())
+    assert ["the chat template has no place for a picture: messages hold none"] == [each["event"] for each in logs]
+    assert tokens
+    expected = [
+        ("messages.turns[0].parts[1].image", "WRONG_INPUT_KIND"),
+        ("messages.turns[0].parts[0].text", "INVALID_FIELD"),
+    ]
+    assert expected == refused

@@ -52,7 +52,7 @@ def checkpoint_of(
     if isinstance(shell, Writer) and shell.sees:
         from weft_export.converters.sight import GOLDEN_QUESTION, put_image_id  # noqa: PLC0415 - late: for these models
 
-        put_image_id(read["text"], hf, sizes.sight, files)
+        notes += put_image_id(read["text"], hf, sizes.sight, files)
         read |= _picture(hf, sizes.sight, files)
         read["golden"].question = GOLDEN_QUESTION
     if row.takes_image:

@@ -8,6 +8,7 @@ from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.processor_keys import PROCESSOR_FILE
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.errors import CheckpointError
+from weft_proto.chat.prompt import PromptTemplate
 from weft_proto.v1 import bundle_pb2
 
 # Of LlavaConfig and LlavaProcessor.
@@ -15,8 +16,10 @@ _IMAGE_ID, _IMAGE_TOKEN = 32000, "<image>"
 GOLDEN_QUESTION = "What is to be seen here?"
 
 
-def put_image_id(text: bundle_pb2.TextSpec, hf: HfCheckpoint, sight: Any, files: Mapping[str, bytes]) -> None:
-    """Say in `text` which token a chat's template writes for a picture.
+def put_image_id(
+    text: bundle_pb2.TextSpec, hf: HfCheckpoint, sight: Any, files: Mapping[str, bytes]
+) -> tuple[str, ...]:
+    """Say in `text` which token a chat's template writes for a picture. Return notes: it may write none.
 
     Raises:
         CheckpointError: config, processor and tokenizer contradict each other, or the model: transformers fails then.
@@ -35,6 +38,9 @@ def put_image_id(text: bundle_pb2.TextSpec, hf: HfCheckpoint, sight: Any, files:
             f" has {field} {text.image_id}"
         )
     _check_places(given, sight)
+    if text.HasField("chat") and PromptTemplate(text.chat, files[text.chat.template]).shows_pictures(str(token)):
+        return ()
+    return (f"no chat template has a place for a picture, which is {token}: no request can hold pictures",)
 
 
 def _check_places(given: Mapping[str, Any], sight: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import structlog
+
 from weft_proto.paging import is_paged
 from weft_proto.prompts import spelling_fault
 from weft_proto.sight import sees
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from weft_server.runtime.halt import Halt
     from weft_server.telemetry.model_metrics import ModelMetrics
 
+_log = structlog.get_logger(__name__)
 # Parameters of a model that does not pack its weights for explanations too: they would take their size once more, and
 # a start as long again. An explanation takes longer instead.
 _LARGE = 1 << 28
@@ -105,7 +108,7 @@ def _build(
     reader = InputReader(
         manifest,
         source_tokenizer,
-        _chat(bundle),
+        _chat(bundle, source_tokenizer),
         max_image_bytes=config.max_image_bytes,
         max_image_pixels=config.max_image_pixels,
         max_audio_bytes=config.max_audio_bytes,
@@ -166,11 +169,15 @@ def _make_lanes_of(
     return decode_lanes if TASKS[manifest.task].writes_text else classify_lanes
 
 
-def _chat(bundle: Bundle) -> Chat | None:
+def _chat(bundle: Bundle, tokenizer: Tokenizer | None) -> Chat | None:
     text = bundle.manifest.text
-    return (
-        Chat(text.chat, bundle.path(text.chat.template), sees=sees(bundle.manifest)) if text.HasField("chat") else None
-    )
+    if not text.HasField("chat"):
+        return None
+    token = tokenizer.vocabulary.tokens[text.image_id] if tokenizer and sees(bundle.manifest) else ""
+    chat = Chat(text.chat, bundle.path(text.chat.template), token)
+    if token and not chat.takes_pictures:
+        _log.warning("the chat template has no place for a picture: messages hold none", model=bundle.name, token=token)
+    return chat
 
 
 def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:

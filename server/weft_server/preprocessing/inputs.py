@@ -224,13 +224,13 @@ class InputReader:
         ids = known(encode, text, field)
         if not ids:
             raise InvalidRequest(field, "make an empty prompt", "EMPTY_INPUT")
-        pictures, image_id = [], self._text.image_id
-        if self.takes_pictures:
+        pictures, image_id, sees = [], self._text.image_id, self._text.HasField("image_id")
+        if sees:
             pictures = pictures_of(messages, field, self._tokenizer.vocabulary.tokens[image_id])
         length = len(ids) + len(pictures) * (self._num_places - 1)
         if length > self.max_tokens:
             raise self._prompt_too_long(field, f"{length} tokens")
-        if self.takes_pictures:
+        if sees:
             prompt = pictured(ids, pictures, image_id, self._num_places)
             return prompt if pictures else Ids(prompt.array)
         return Ids(np.array(ids, np.int64))

@@ -8,7 +8,7 @@ import torch
 import transformers
 from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, greedy
 from safetensors.torch import load_file, save_file
-from sight_kinds import SEEING, change_processor, made_seeing, pictures
+from sight_kinds import SEEING, TEMPLATE, change_processor, made_seeing, pictures
 
 from loaded import Loaded, ask
 from weft_export.converters.convert import convert
@@ -192,3 +192,19 @@ def test_a_context_without_room_for_a_picture_is_refused(tmp_path):
     convert(tmp_path, ExportOptions(max_tokens=sight.num_places + 2), filled=False)
     with pytest.raises(CheckpointError, match="has no room for"):
         convert(tmp_path, ExportOptions(max_tokens=sight.num_places + 1), filled=False)
+
+
+NO_PLACE = {
+    "texts alone": TEMPLATE.replace("<image>\\n", ""),
+    "another token": TEMPLATE.replace("<image>", "<img>"),
+    "no parts": "{% for message in messages %}{{ message['content'] }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("name", NO_PLACE)
+def test_a_template_without_a_place_for_a_picture_is_noted(name, tmp_path):
+    """The model is exported for texts, and who exports it is told."""
+    for template, notes in ((TEMPLATE, 0), (NO_PLACE[name], 1)):
+        made_seeing(SEEING[0], 0, tmp_path / str(notes), template)
+        told = convert(tmp_path / str(notes), ExportOptions(), filled=False).notes
+        assert notes == sum("no chat template has a place for a picture, which is <image>" in each for each in told)
