@@ -11,14 +11,16 @@ from structlog.testing import capture_logs
 from tiny_sight import CHAT_TEMPLATE, MAX_TOKENS, NUM_PLACES
 
 from chat_bundles import with_template
-from loaded import Loaded, ask
-from pictured_chats import PICTURES, answer, chat, run
+from loaded import Loaded, answering, ask
+from pictured_chats import DECODING, PICTURES, answer, chat, run
 from waiting import until
-from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2, generation_pb2
+from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.config import read_config
 from weft_server.errors import DeadlineExpired, InvalidRequest, Overloaded
 from weft_server.loading.memory_check import memory_need_of
+from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.models.seeing import MAX_SEEING, Seeing
 from weft_server.source import PicturedIds
 
@@ -186,3 +188,24 @@ def test_a_template_without_a_place_for_a_picture_is_told_at_load(name, tiny_rep
         ("messages.turns[0].parts[0].text", "INVALID_FIELD"),
     ]
     assert expected == refused
+
+
+@pytest.mark.parametrize("name", ["tiny-llava", "tiny-generate"])
+def test_the_size_of_a_message_is_that_of_its_model(name, tiny_repository):
+    """Where both kinds are served, the door takes a file. A model that takes no pictures takes texts alone then."""
+
+    async def use(model):
+        refusals = []
+        for size in (MAX_TEXT_BYTES, MAX_TEXT_BYTES + 1):
+            call = RequestContext("Generate")
+            call.usage.request_bytes = size
+            REQUEST_CONTEXT.set(call)
+            request = generation_pb2.GenerateRequest(messages=chat(("a",)), decoding=DECODING)
+            try:
+                await answering(model)["Generate"](request, None)
+                refusals.append("")
+            except InvalidRequest as error:
+                refusals.append(error.reason)
+        return refusals
+
+    assert ["", "MESSAGE_TOO_LARGE" * (name == "tiny-generate")] == run(tiny_repository, name, use)
