@@ -1,6 +1,7 @@
 """Models of others whose prompts hold pictures: our logits and tokens are theirs, or a file is refused by name."""
 
 import asyncio
+import copy
 import io
 
 import pytest
@@ -9,6 +10,7 @@ import transformers
 from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, greedy
 from safetensors.torch import load_file, save_file
 from sight_kinds import SEEING, TEMPLATE, change_processor, made_seeing, pictures
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from loaded import Loaded, ask
 from weft_export.converters.convert import convert
@@ -157,6 +159,21 @@ def test_what_a_config_of_transformers_4_leaves_out_is_what_its_classes_take(kin
         ours.sight.feature_layers,
         ours.sight.class_token,
     )
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2"])
+def test_how_long_texts_may_be_is_left_out_too(kind, tmp_path):
+    """YaRN turns heads by that length where it has none of its own."""
+    (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "CLIPImageProcessor"}')
+    rope = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0}
+    given = {
+        "text_config": {"model_type": kind, "rope_parameters": rope},
+        "vision_config": {"model_type": "clip_vision_model"},
+    }
+    config = transformers.LlavaConfig(**copy.deepcopy(given)).text_config
+    expected, _ = ROPE_INIT_FUNCTIONS["yarn"](config, torch.device("cpu"))
+    hf = HfCheckpoint(tmp_path, Fields({"model_type": "llava", **given}), Generation(), frozenset())
+    torch.testing.assert_close(torch.tensor(sizes(hf).rotations[0].frequencies), expected)
 
 
 CONTRADICTIONS = {
