@@ -1,5 +1,6 @@
 """The table of kinds whose prompts hold pictures, and directories of random ones as transformers saves them."""
 
+import io
 import json
 
 import torch
@@ -9,6 +10,8 @@ from hf_models import Kind, made_model
 from PIL import Image
 from tiny_parts import byte_tokenizer
 from tokenizers import AddedToken, Tokenizer, processors
+
+from weft_proto.v1 import generation_pb2
 
 IMAGE_TOKEN, BOS = "<image>", "<s>"
 # As the released models have it: pictures come first, then texts.
@@ -103,3 +106,34 @@ def change_processor(directory, **fields):
     """Set keys of a directory's processor_config.json."""
     path = directory / "processor_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def chat_of(seen):
+    """Two questions with a picture each, and one without, in one chat."""
+    first, second = ({"type": "image", "image": each} for each in seen)
+    asked = [[first, {"type": "text", "text": "What is this?"}], [{"type": "text", "text": "And here?"}, second]]
+    turns = [{"role": "user", "content": each} for each in asked]
+    answer = {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]}
+    return [turns[0], answer, turns[1]]
+
+
+def their_inputs(processor, messages):
+    """What their model reads of a chat."""
+    return processor.apply_chat_template(
+        messages, tokenize=True, return_dict=True, return_tensors="pt", add_generation_prompt=True
+    )
+
+
+def as_messages(chat):
+    """A chat of theirs as a request of ours has it, with pictures as files."""
+    messages = generation_pb2.Messages()
+    for turn in chat:
+        message = messages.turns.add(role=turn["role"])
+        for part in turn["content"]:
+            if part["type"] == "text":
+                message.parts.add(text=part["text"])
+                continue
+            file = io.BytesIO()
+            part["image"].save(file, "PNG")
+            message.parts.add().image.data = file.getvalue()
+    return messages

@@ -2,14 +2,22 @@
 
 import asyncio
 import copy
-import io
 
 import pytest
 import torch
 import transformers
 from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, greedy
 from safetensors.torch import load_file, save_file
-from sight_kinds import SEEING, TEMPLATE, change_processor, made_seeing, pictures
+from sight_kinds import (
+    SEEING,
+    TEMPLATE,
+    as_messages,
+    change_processor,
+    chat_of,
+    made_seeing,
+    pictures,
+    their_inputs,
+)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from loaded import Loaded, ask
@@ -22,26 +30,10 @@ from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import Row
 from weft_export.options import ExportOptions
-from weft_proto.v1 import common_pb2, generation_pb2
+from weft_proto.v1 import common_pb2
 
 NEW_TOKENS, MAX_TOKENS = 24, 150
 DECODING = common_pb2.Decoding(greedy={}, max_new_tokens=NEW_TOKENS)
-
-
-def chat_of(seen):
-    """Two questions with a picture each, and one without, in one chat."""
-    first, second = ({"type": "image", "image": each} for each in seen)
-    asked = [[first, {"type": "text", "text": "What is this?"}], [{"type": "text", "text": "And here?"}, second]]
-    turns = [{"role": "user", "content": each} for each in asked]
-    answer = {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]}
-    return [turns[0], answer, turns[1]]
-
-
-def their_inputs(processor, messages):
-    """What their model reads of a chat."""
-    return processor.apply_chat_template(
-        messages, tokenize=True, return_dict=True, return_tensors="pt", add_generation_prompt=True
-    )
 
 
 def check(kind, seed, directory):
@@ -76,21 +68,6 @@ def served(bundle, chats):
             return [list(each.completion.token_ids) for each in await asyncio.gather(*asked)]
 
     return asyncio.run(run())
-
-
-def as_messages(chat):
-    """A chat of theirs as a request of ours has it, with pictures as files."""
-    messages = generation_pb2.Messages()
-    for turn in chat:
-        message = messages.turns.add(role=turn["role"])
-        for part in turn["content"]:
-            if part["type"] == "text":
-                message.parts.add(text=part["text"])
-                continue
-            file = io.BytesIO()
-            part["image"].save(file, "PNG")
-            message.parts.add().image.data = file.getvalue()
-    return messages
 
 
 def rows_of(kinds):
