@@ -62,6 +62,76 @@ SEEING = [
 ]
 
 
+def tiling_tower(rng):
+    """Draw a SigLIP of tiles of 12 x 12 to 20 x 20."""
+    heads = rng.choice([2, 3])
+    return {
+        "model_type": "siglip_vision_model",
+        "image_size": rng.choice([12, 14, 20]),
+        "patch_size": 4,
+        "hidden_size": heads * rng.choice([8, 12]),
+        "num_attention_heads": heads,
+        "intermediate_size": rng.choice([17, 40]),
+        "num_hidden_layers": rng.choice([2, 3]),
+        "vision_use_head": rng.random() < 0.5,
+    }
+
+
+def tiling(model_type, decoder):
+    """Return what draws a LLaVA-OneVision over a kind of decoder."""
+
+    def draw(rng):
+        text = {**decoder(rng), "model_type": model_type, "vocab_size": 304, "tie_word_embeddings": rng.random() < 0.3}
+        vision = tiling_tower(rng)
+        most = rng.choice([2, 3])
+        grids = [(rows, columns) for rows in range(1, most + 1) for columns in range(1, most + 1)]
+        return {
+            "text_config": text,
+            "vision_config": vision,
+            "image_token_index": 300,
+            "video_token_index": 303,
+            "vision_feature_layer": rng.choice([-2, -1, 1, [-2, -1]]),
+            "projector_hidden_act": rng.choice(["gelu", "relu"]),
+            "multimodal_projector_bias": rng.random() < 0.7,
+            "image_grid_pinpoints": [[side * vision["image_size"] for side in grid] for grid in grids],
+            "vision_aspect_ratio": f"anyres_max_{rng.choice([1, 2, 9])}",
+        }
+
+    return draw
+
+
+TILING = [
+    Kind(f"llava-onevision-{name}", "LlavaOnevisionForConditionalGeneration", tiling(name, draw))
+    for name, draw in (("qwen2", qwen2), ("llama", llama))
+]
+
+
+class LlavaOnevisionProcessor(transformers.LlavaOnevisionProcessor):
+    """Theirs without a processor of videos, which needs torchvision."""
+
+    def check_argument_for_proper_class(self, name, value):
+        """Let there be none."""
+        if name != "video_processor":
+            super().check_argument_for_proper_class(name, value)
+
+
+def tiling_processor(config, template):
+    """Return the processor of a LLaVA-OneVision."""
+    vision = config.vision_config
+    side = {"height": vision.image_size, "width": vision.image_size}
+    images = transformers.LlavaOnevisionImageProcessorPil(size=side, image_grid_pinpoints=config.image_grid_pinpoints)
+    processor = LlavaOnevisionProcessor(
+        images,
+        tokenizer_of_sight(),
+        num_image_tokens=(vision.image_size // vision.patch_size) ** 2,
+        vision_feature_select_strategy=config.vision_feature_select_strategy,
+        vision_aspect_ratio=config.vision_aspect_ratio,
+        chat_template=template,
+    )
+    processor.get_attributes = lambda: ["image_processor", "tokenizer"]
+    return processor
+
+
 def tokenizer_of_sight():
     """Return a tokenizer of bytes that begins a text with a token of its own, and has one for a picture."""
     tokenizer = Tokenizer.from_buffer(byte_tokenizer())
@@ -80,6 +150,10 @@ def made_seeing(kind, seed, directory, template=TEMPLATE, **saving):
     torch.manual_seed(seed)
     config = model_class.config_class(**kind.draw(random.Random(seed)))
     model = made_model(model_class, config, directory, kind.gain, **saving)
+    if kind in TILING:
+        processor = tiling_processor(config, template)
+        processor.save_pretrained(directory)
+        return model, processor
     side, strategy = config.vision_config.image_size, config.vision_feature_select_strategy
     processor = transformers.LlavaProcessor(
         image_processor=transformers.CLIPImageProcessor(size={"shortest_edge": side}, crop_size=side),
