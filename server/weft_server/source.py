@@ -149,7 +149,10 @@ class Masked(Ids):
 
 
 class SeenPicture(NamedTuple):
-    """A picture in a prompt: where it begins, the digest of its file, and what is read of it, [places, width]."""
+    """A picture in a prompt: where it begins, the digest of its file (with how it is read), and features.
+
+    What is read of it is [places, width].
+    """
 
     start: int
     digest: bytes

@@ -315,7 +315,7 @@ def test_a_prompt_is_cut_anywhere():
     digests = (b"a" * 32, b"b" * 32)
     ids = [1, IMAGE_ID, 2, IMAGE_ID, 3]
     shown = [PromptPicture(common_pb2.Image(), "")] * 2
-    prompt = pictured(ids, shown, IMAGE_ID, 3)
+    prompt = pictured(ids, shown, IMAGE_ID, [3, 3])
     assert (1, 5) == prompt.starts
     features = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
     seen = tuple(SeenPicture(*each) for each in zip(prompt.starts, digests, features, strict=True))

@@ -11,6 +11,7 @@ from weft_proto.paging import is_paged
 from weft_proto.questions import picture_places
 from weft_proto.sight import feature_width
 from weft_proto.tasks import TASKS
+from weft_proto.tiling import most_places, most_tiles
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.graphs import weight_bytes
 from weft_server.config import flag_name
@@ -114,8 +115,11 @@ def _sight_bytes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> i
     if not width:
         return 0
     image, places = manifest.image, picture_places(manifest.image)
-    pixels = image.channels * image.height * image.width
-    on_the_way = MAX_SEEING * min(MAX_PICTURES, longest // places) * (pixels + places * width)
+    view = image.channels * image.height * image.width + places * width
+    most = min(MAX_PICTURES, longest // places) * view
+    if image.HasField("tiling"):
+        most = max(most, most_tiles(image) * (view + places * width) + min(longest, most_places(image)) * width)
+    on_the_way = MAX_SEEING * most
     waiting = max(config.max_queued_tokens, longest)
     read = share_cpus(config.lanes, config.threads, cpu_quota()).lanes * longest
     return picture_features.MAX_BYTES + _FLOAT_BYTES * (on_the_way + (waiting + read) * width)

@@ -1,5 +1,6 @@
 """The table of kinds whose prompts hold pictures, and directories of random ones as transformers saves them."""
 
+import asyncio
 import io
 import json
 
@@ -11,9 +12,12 @@ from PIL import Image
 from tiny_parts import byte_tokenizer
 from tokenizers import AddedToken, Tokenizer, processors
 
-from weft_proto.v1 import generation_pb2
+from loaded import Loaded, ask
+from weft_proto.v1 import common_pb2, generation_pb2
 
 IMAGE_TOKEN, BOS = "<image>", "<s>"
+NEW_TOKENS = 24
+DECODING = common_pb2.Decoding(greedy={}, max_new_tokens=NEW_TOKENS)
 # As the released models have it: pictures come first, then texts.
 TEMPLATE = """\
 {% for message in messages %}{% if message['role'] != 'system' %}{{ message['role'].upper() + ': ' }}{% endif %}\
@@ -211,3 +215,14 @@ def as_messages(chat):
             part["image"].save(file, "PNG")
             message.parts.add().image.data = file.getvalue()
     return messages
+
+
+def served(bundle, chats):
+    """What a server answers to chats that come at once: the tokens of each."""
+
+    async def run():
+        async with Loaded(bundle, slots=len(chats)) as model:
+            asked = (ask(model, messages=messages, decoding=DECODING) for messages in chats)
+            return [list(each.completion.token_ids) for each in await asyncio.gather(*asked)]
+
+    return asyncio.run(run())

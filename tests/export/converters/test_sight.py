@@ -1,6 +1,5 @@
 """Models of others whose prompts hold pictures: our logits and tokens are theirs, or a file is refused by name."""
 
-import asyncio
 import copy
 
 import pytest
@@ -16,11 +15,11 @@ from sight_kinds import (
     chat_of,
     made_seeing,
     pictures,
+    served,
     their_inputs,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from loaded import Loaded, ask
 from weft_export.converters.convert import convert
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields
@@ -30,10 +29,8 @@ from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import Row
 from weft_export.options import ExportOptions
-from weft_proto.v1 import common_pb2
 
 NEW_TOKENS, MAX_TOKENS = 24, 150
-DECODING = common_pb2.Decoding(greedy={}, max_new_tokens=NEW_TOKENS)
 
 
 def check(kind, seed, directory):
@@ -57,17 +54,6 @@ def check(kind, seed, directory):
 def test_a_model_that_sees_writes_what_transformers_writes(kind, tmp_path):
     """Logits within 1e-4 at every place of a chat with two pictures, and the same 24 greedy tokens."""
     check(kind, 0, tmp_path)
-
-
-def served(bundle, chats):
-    """What a server answers to chats that come at once: the tokens of each."""
-
-    async def run():
-        async with Loaded(bundle, slots=len(chats)) as model:
-            asked = (ask(model, messages=messages, decoding=DECODING) for messages in chats)
-            return [list(each.completion.token_ids) for each in await asyncio.gather(*asked)]
-
-    return asyncio.run(run())
 
 
 def rows_of(kinds):

@@ -7,10 +7,12 @@ import pytest
 import torch
 from hf_models import LOGITS, NUM_LONG, converted, furthest, greedy
 from PIL import Image
-from sight_kinds import TILING, chat_of, made_seeing, pictures, their_inputs
+from sight_kinds import TILING, as_messages, chat_of, made_seeing, pictures, served, their_inputs
 
 from weft_export.checkpoints.tiles import read_tiles
+from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import Row
+from weft_export.options import ExportOptions
 from weft_proto.tiling import tiled
 
 NEW_TOKENS, MAX_TOKENS = 24, 400
@@ -81,3 +83,22 @@ def test_a_model_of_tiles_writes_what_transformers_writes(kind, tmp_path):
 def test_so_do_random_ones(kind, seed, tmp_path):
     """The same law for twenty random configurations, and pictures of every shape."""
     check(kind, seed, tmp_path, SIZES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [pytest.param(each, id=each.name, marks=[pytest.mark.long] * bool(at))
+                                  for at, each in enumerate(TILING)])  # fmt: skip
+def test_a_model_of_tiles_is_served_as_transformers_generates(kind, tmp_path):
+    """The same 24 greedy tokens to chats about one picture of each shape, about two, and about none."""
+    theirs, processor = made_seeing(kind, 1, tmp_path / "theirs")
+    said = [{"type": "text", "text": "Tell me more."}]
+    chats = [chat_of(pictures(2, 1)), [{"role": "user", "content": said}]]
+    chats += [alone(noise(*size, 1)) for size in SIZES]
+    export_checkpoint(tmp_path / "theirs", tmp_path / "models" / "m" / "1", ExportOptions(max_tokens=MAX_TOKENS))
+    written = []
+    for each in chats:
+        inputs = their_inputs(processor, each)
+        with torch.inference_mode():
+            found = theirs.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=NEW_TOKENS)
+        written.append(found[0, inputs["input_ids"].shape[1] :].tolist())
+    assert written == served(tmp_path / "models" / "m" / "1", [as_messages(each) for each in chats])
