@@ -1,6 +1,5 @@
 """Pictures in the prompts of a checkpoint of others: which token stands for one, and how many places it takes."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -95,10 +94,10 @@ def put_tiling(image: bundle_pb2.ImageSpec, hf: HfCheckpoint) -> None:
         raise hf.fields.wrong("image_grid_pinpoints", f"differs from that of {place}")
     if processor.get("vision_aspect_ratio", _ASPECT_RATIO) != ratio:
         raise hf.fields.wrong("vision_aspect_ratio", f"differs from that of {PROCESSOR_FILE}")
-    found = re.fullmatch("anyres_max_([1-9][0-9]{0,2})", str(ratio))
-    if not found or int(found[1]) > MAX_TILES:
+    most = str(ratio).removeprefix("anyres_max_")
+    if most not in map(str, range(1, MAX_TILES + 1)):
         raise hf.fields.wrong("vision_aspect_ratio", f"must be anyres_max_1 to anyres_max_{MAX_TILES}")
-    image.tiling.max_tiles = int(found[1])
+    image.tiling.max_tiles = int(most)
     colour = [int(each * 255) for each in given.get("image_mean") or _CLIP_MEAN]
     if not 0 <= min(colour) <= max(colour) <= 255:
         raise CheckpointError(f"{place}: image_mean is no colour, which pictures are put into")
