@@ -8,18 +8,19 @@ from contextlib import contextmanager
 
 import pytest
 from structlog.testing import capture_logs
-from tiny_sight import CHAT_TEMPLATE, MAX_TOKENS, NUM_PLACES
+from tiny_sight import CHAT_TEMPLATE, MAX_TILED_TOKENS, MAX_TOKENS, NUM_PLACES, TILE, TILE_PLACES
 
 from chat_bundles import with_template
 from loaded import Loaded, answering, ask
 from pictured_chats import DECODING, PICTURES, answer, chat, run
 from waiting import until
+from weft_proto.tiling import most_places
 from weft_proto.v1 import bundle_pb2, common_pb2, generation_pb2
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.config import read_config
 from weft_server.errors import DeadlineExpired, InvalidRequest, Overloaded
-from weft_server.loading.memory_check import memory_need_of
+from weft_server.loading.memory_check import memory_need_of, sight_bytes
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.models.seeing import MAX_SEEING, Seeing
 from weft_server.source import PicturedIds
@@ -68,6 +69,19 @@ def test_pictures_take_memory_at_their_bounds(tiny_repository):
         held = on_the_way + (max(queued, MAX_TOKENS) + lanes * MAX_TOKENS) * 32
         assert seeing.at_once == other.at_once
         assert 256 * 2**20 + 4 * held == seeing.full - other.full
+
+
+def test_tiles_take_memory_at_their_bounds(tiny_repository):
+    """Four requests with the largest picture on the way: its tiles' pixels, their features, and what these become."""
+    bundle = load_bundle(tiny_repository / "tiny-tiles" / "1")
+    config = read_config(repository=tiny_repository.folder, slots=5, lanes=1, max_queued_tokens=1000)
+    places = TILE_PLACES + 1
+    # Five tiles: each has its features twice while they are put together.
+    tiles = 5 * (3 * TILE * TILE + 2 * places * 32) + most_places(bundle.manifest.image) * 32
+    views = MAX_TILED_TOKENS // places * (3 * TILE * TILE + places * 32)
+    held = MAX_SEEING * max(tiles, views) + (1000 + MAX_TILED_TOKENS) * 32
+    found = sight_bytes(bundle.manifest, config)
+    assert 256 * 2**20 + 4 * held == found
 
 
 @contextmanager

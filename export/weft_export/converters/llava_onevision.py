@@ -10,7 +10,7 @@ from weft_export.converters.llava import names as llava_names
 from weft_export.converters.pictures import read_picture_spec
 from weft_export.converters.sight import put_tiling
 from weft_export.converters.siglip import tower_names, tower_sizes
-from weft_export.converters.sources import Names, layer_names
+from weft_export.converters.sources import Names, computed, layer_names
 from weft_export.families.llava_onevision import LlavaOnevisionConfig, TileSightConfig
 from weft_proto.tiling import most_places
 
@@ -52,7 +52,7 @@ def _sight(hf: HfCheckpoint, vision: Fields) -> TileSightConfig:
 
 def names(config: LlavaOnevisionConfig) -> Names:
     """LLaVA's, and what ends a row."""
-    return {**llava_names(config), "row_end": "image_newline"}
+    return {**llava_names(config), "row_end": computed(lambda vector: vector[None], "image_newline")}
 
 
 def names_of_tower(_: LlavaOnevisionConfig, hf: HfCheckpoint) -> Names:

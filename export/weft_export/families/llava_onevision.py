@@ -4,14 +4,13 @@ The encoder reads tiles, whatever pictures they are of. Behind a tile's places i
 """
 
 from dataclasses import dataclass
-from math import isqrt
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from weft_export.families.llava import Llava, LlavaConfig, check_reading
 from weft_export.families.siglip import SiglipSizes, SiglipTower
+from weft_export.layers.tiles import arranged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +52,7 @@ class LlavaOnevision(Llava):
 
     def __init__(self, config: LlavaOnevisionConfig) -> None:
         super().__init__(config)
-        self.row_end = nn.Parameter(torch.randn(config.d_model) * config.d_model**-0.5)
+        self.row_end = nn.Parameter(torch.randn(1, config.d_model) * config.d_model**-0.5)
 
     def see(self, pixel_values: Tensor) -> Tensor:
         """See Writer. Of tiles, with the end of a row behind the places of each."""
@@ -65,20 +64,3 @@ class LlavaOnevision(Llava):
         pixel_values, *arrangement = source
         features = self.see(pixel_values)
         return arranged(features, *arrangement) if arrangement else features
-
-
-def arranged(features: Tensor, arrangement: Tensor) -> Tensor:
-    """Return the features of a picture [1, places, d_model], given those of its tiles [tiles, places, d_model].
-
-    arrangement: of a Tiled, the grid, what is kept and what that becomes: int64 [8].
-    """
-    rows, columns, top, left, bottom, right, *pooled = arrangement.tolist()
-    places, ends = features[:, :-1], features[0, -1:]
-    side = isqrt(places.shape[1])
-    laid = places[1:].reshape(rows, columns, side, side, -1)
-    laid = laid.permute(0, 2, 1, 3, 4).flatten(2, 3).flatten(0, 1)[top:bottom, left:right]
-    if list(laid.shape[:2]) != pooled:
-        channels = laid.permute(2, 0, 1)[None]
-        laid = functional.interpolate(channels, pooled, mode="bilinear")[0].permute(1, 2, 0)
-    lines = torch.cat((laid, ends.expand(len(laid), 1, -1)), dim=1)
-    return torch.cat((places[0], lines.flatten(0, 1)))[None]

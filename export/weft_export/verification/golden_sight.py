@@ -4,12 +4,11 @@ import torch
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.tiles import read_tiles
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError
-from weft_export.families.llava_onevision import arranged
 from weft_export.families.writer import Writer
 from weft_export.graphs.answering import Row, Run
+from weft_export.layers.tiles import arranged
 from weft_proto.questions import picture_places
 from weft_proto.v1 import bundle_pb2
 
@@ -55,5 +54,7 @@ def _picture(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor,
     pixels = checkpoint.read_media(golden.image_path, data)[None]
     if image is None or not image.HasField("tiling"):
         return (pixels,)
+    from weft_export.checkpoints.tiles import read_tiles  # noqa: PLC0415 - late: for models that read tiles
+
     tiles, cut = read_tiles(data, image)
     return torch.from_numpy(tiles), torch.tensor([*cut.grid, *cut.kept, *cut.pooled])

@@ -58,7 +58,7 @@ def memory_need_of(bundle: Bundle, config: ServerConfig) -> MemoryNeed:
     num_rows = config.slots if TASKS[manifest.task].writes_text else config.max_batch
     adapters = (config.max_adapters + num_rows) * _adapter_bytes(manifest.adapters)
     at_once, full = (weights + config.slots * sum(each) for each in zip((0, 0), *states, strict=True))
-    return MemoryNeed(at_once, full + adapters + _sight_bytes(manifest, config))
+    return MemoryNeed(at_once, full + adapters + sight_bytes(manifest, config))
 
 
 def lane_memory_needs(bundle: Bundle, config: ServerConfig, num_lanes: int) -> list[int]:
@@ -106,7 +106,7 @@ def verify_memory(bundle: Bundle, config: ServerConfig) -> None:
         )
 
 
-def _sight_bytes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> int:
+def sight_bytes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> int:
     """Return the most that pictures of prompts take: those that are kept, on the way, waiting and read.
 
     Who waits, and whoever's prompt is being read, has features for each token of it at most.
