@@ -6,7 +6,7 @@ Exporter and server ask here. The floating-point numbers are those of transforme
 import math
 from typing import NamedTuple
 
-from weft_proto.bundle_rules import MAX_GRID, MAX_TILES
+from weft_proto.bundle_rules import MAX_GRID, MAX_IMAGE_PIXELS, MAX_TILES
 from weft_proto.v1 import bundle_pb2
 
 # Of so many times as many places as max_tiles tiles have, none are joined; this is the root.
@@ -87,6 +87,9 @@ def tiling_fault(image: bundle_pb2.ImageSpec) -> str | None:
         "image.tiling.grids are missing": not tiling.grids,
         f"image.tiling.grids has one of more than {MAX_TILES} tiles": any(
             grid.rows * grid.columns > MAX_TILES for grid in tiling.grids
+        ),
+        f"image.tiling.grids has one of more than {MAX_IMAGE_PIXELS:,} pixels": any(
+            grid.rows * grid.columns * image.height * image.width > MAX_IMAGE_PIXELS for grid in tiling.grids
         ),
         f"image.tiling.square_padding has {len(tiling.square_padding)} values for {image.channels} channels": len(
             tiling.square_padding

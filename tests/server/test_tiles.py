@@ -244,6 +244,7 @@ def test_what_does_not_fit_is_refused_before_it_is_decoded(tiny_repository, tmp_
 FAULTS = {
     "grids are missing": lambda image: image.tiling.ClearField("grids"),
     "one of more than 256 tiles": lambda image: image.tiling.grids.add(rows=256, columns=2),
+    "one of more than 16,777,216 pixels": lambda image: image.MergeFrom(bundle_pb2.ImageSpec(height=2049, width=2049)),
     "square_padding has 2 values": lambda image: image.tiling.square_padding.pop(),
     "is for square pictures": lambda image: setattr(image, "width", 2 * TILE),
     "with a square grid": lambda image: setattr(image, "grid_rows", 2),

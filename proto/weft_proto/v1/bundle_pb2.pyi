@@ -1412,14 +1412,16 @@ class TilingSpec(_message.Message):
     """TilingSpec says how a prompt has a picture that is more than one tile ("LLaVA-OneVision", Li et al. 2024). For a tile the IMAGE_ENCODER
     graph makes one place more, the last, which ends a row.
 
-    A picture that is alone in its prompt has first the places of the whole picture, resized to one tile. Then it is made as large as fits
-    into a grid of tiles: one side has the grid's length, and the other is rounded up. It stands in the middle of black, which is cut into
-    the tiles. The grid is that of grids in which most of its pixels are left (at most as many as it has; a resized side is rounded down
-    for that), and of equal ones that with the least area. The first of several is taken. Of the tiles' places, laid out as the picture is,
-    rows or columns that show black alone are left out: half as many on each side, rounded down, as the grid has more than the picture's
-    share of its other side, rounded down. If more than 1.21 * max_tiles * grid_rows * grid_columns are left, they are made as many as
-    max_tiles tiles have, bilinearly, both sides divided by the same ratio and rounded down. Behind each row of places stands the place that
-    ends one.
+    A picture of w x h that is alone in its prompt has first the places of the whole picture, resized to one tile. Then it is made as large
+    as fits into a grid of tiles: one side has the grid's length, and the other is rounded up. It stands in the middle of black, which is
+    cut into the tiles.
+      The grid is that of grids in which most of its pixels are left: of a picture as large as fits, sides rounded down, and at most as many
+    as it has. Of equal ones it is that with the least area, and of those the first.
+      The tiles' places are laid out as the picture is, in R rows and C columns. If w / h > C / R, (R - h C / w) / 2 rows are left out above
+    and below, or else (C - w R / h) / 2 columns left and right. Quotients are rounded down, h C / w and w R / h to 7 digits before.
+      If more than 1.21 * max_tiles * grid_rows * grid_columns are left, they are made about max_tiles * grid_rows * grid_columns,
+    bilinearly: rows and columns are divided by the root of how many times too many they are, and rounded down, to at least 1.
+      Behind each row of places stands the place that ends one. With them and those of the whole, a picture has at most 65,536 places.
 
     A picture that is one of several in its prompt is put into the middle of a square of square_padding, resized to one tile, and has the
     place that ends a row behind its own.
@@ -1457,7 +1459,7 @@ Global___TilingSpec: _TypeAlias = TilingSpec  # noqa: Y015
 
 @_typing.final
 class TileGrid(_message.Message):
-    """TileGrid is a grid of tiles, of which it has at most 256."""
+    """TileGrid is a grid of tiles, of which it has at most 256 and 16,777,216 pixels."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
