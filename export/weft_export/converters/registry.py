@@ -68,6 +68,7 @@ MODULE_OF = {
     "hubert": "wav2vec2",
     "blip": "blip",
     "llava": "llava",
+    "llava_onevision": "llava_onevision",
     "vit": "vit",
     "deit": "vit",
     "beit": "beit",
