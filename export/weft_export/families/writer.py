@@ -105,6 +105,13 @@ class Writer(nn.Module):
         """Return what prompts have in the place of pictures, [batch, places, d_model], of a model that sees."""
         raise NotImplementedError
 
+    def shown(self, *source: Tensor) -> Tensor:
+        """Return the features of a prompt's pictures as they stand in it, [pictures, places, d_model].
+
+        source: pixel_values, and of a model that reads tiles perhaps how a picture is cut.
+        """
+        return self.see(*source)
+
     def placed(self, ids: Tensor, features: Tensor | None) -> Tensor:
         """Return what a model that sees reads at each of ids [batch, seq]: [batch, seq, d_model], zeros at its tokens.
 

@@ -103,13 +103,21 @@ def sensible_requests(checkpoint: Checkpoint, examples: Sequence[Example], most:
     2. A model of texts without examples: texts of our own, as sources and as targets.
     3. Pictures without examples: random ones.
     """
+    requests: list[Request] = []
+    if examples or TASKS[checkpoint.task].takes_text:
+        requests = telling_requests(checkpoint, examples[:most])
+    elif checkpoint.text is not None and isinstance(checkpoint.model, Writer):
+        requests = list(own_requests(checkpoint))
+    return (requests or list(random_targets(checkpoint)))[:most]
+
+
+def telling_requests(checkpoint: Checkpoint, examples: Sequence[Example]) -> list[Request]:
+    """Return the requests of examples; without any, those of our own texts, for a model that reads texts alone."""
     if examples:
-        requests = list(held_out_requests(checkpoint, examples[:most]))
-    elif checkpoint.text is not None and (TASKS[checkpoint.task].takes_text or isinstance(checkpoint.model, Writer)):
-        requests = list(own_requests(checkpoint))[:most]
-    else:
-        requests = []
-    return requests or list(random_targets(checkpoint))[:most]
+        return list(held_out_requests(checkpoint, examples))
+    if checkpoint.text is not None and TASKS[checkpoint.task].takes_text:
+        return list(own_requests(checkpoint))
+    return []
 
 
 def random_targets(checkpoint: Checkpoint) -> Iterator[Request]:
