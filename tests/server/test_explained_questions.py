@@ -156,7 +156,7 @@ def test_a_row_that_read_nothing_of_a_question_is_uniform(tiny_repository, monke
         async with Loaded(tiny_repository / "tiny-git" / "1") as model:
             monkeypatch.setattr(Session, "run", looking_elsewhere)
             weights, mass = over_question((await explained(model)).alignment)
-            assert {np.float32(1 / 7)} == set(weights.ravel())
+            assert {np.float32(1 / 8)} == set(weights.ravel())
             assert {0.0} == set(mass)
 
     asyncio.run(run())
