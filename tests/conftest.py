@@ -55,8 +55,8 @@ def pytest_collection_modifyitems(config, items):
     seconds, by_file = {}, Counter()
     for line in (ROOT / "tests" / "durations.tsv").read_text().splitlines():
         taken, function = line.split("\t")
-        seconds[function] = int(taken)
-        by_file[function.partition("::")[0]] += int(taken)
+        seconds[function] = float(taken)
+        by_file[function.partition("::")[0]] += float(taken)
     for item in items:
         if item.nodeid.partition("[")[0] in seconds:
             item.add_marker("slow")

@@ -1,6 +1,6 @@
 """Writes durations.tsv: `python tests/durations.py REPORT`, with what `pytest --junitxml` wrote of a whole run.
 
-A line is a test function that took a second or more, all its cases together: seconds, a tab, its name.
+A line is a test function that took half a second or more, all its cases together: seconds, a tab, its name.
 """
 
 import sys
@@ -17,8 +17,8 @@ def main(report):
     for case in ET.parse(report).iter("testcase"):
         path = case.get("classname").replace(".", "/") + ".py"
         seconds[f"{path}::{case.get('name').partition('[')[0]}"] += float(case.get("time"))
-    rows = sorted((-round(taken), name) for name, taken in seconds.items() if taken >= 1)
-    FILE.write_text("".join(f"{-taken}\t{name}\n" for taken, name in rows))
+    rows = sorted((-taken, name) for name, taken in seconds.items() if taken >= 0.5)
+    FILE.write_text("".join(f"{-taken:.1f}\t{name}\n" for taken, name in rows))
 
 
 if __name__ == "__main__":

@@ -105,6 +105,8 @@ EMBEDDING_TOLERANCE = {
 }
 # By how much the weights of a row of an explanation may miss a sum of 1. They are float32 at any precision.
 EXPLAIN_SUM_TOLERANCE = 1e-5
+# An output of an EXPLAIN graph that a bundle of TASK_ANSWER may have: what lay on target_ids, float32 [rows, target].
+TARGET_WEIGHTS = "target_weights"
 
 # What a request may be. The last two are what a server takes unless its settings say otherwise.
 PICTURE_FORMATS = ("PNG", "JPEG", "WEBP")

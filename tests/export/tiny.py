@@ -318,6 +318,7 @@ INT8 = [
     "tiny-swin",
     "tiny-bert",
     "tiny-embed",
+    "tiny-git",
 ]
 """Of CHECKPOINTS, those that are exported at int8 too, under the name with -int8: each kind of product is in one."""
 

@@ -78,7 +78,7 @@ def test_a_case_that_is_named_and_not_there_is_an_error(table):
 def durations():
     """The seconds and the name of each test of durations.tsv."""
     lines = (ROOT / "tests" / "durations.tsv").read_text().splitlines()
-    return [(int(seconds), test) for seconds, test in (line.split("\t") for line in lines)]
+    return [(float(seconds), test) for seconds, test in (line.split("\t") for line in lines)]
 
 
 def is_test(test):

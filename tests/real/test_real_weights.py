@@ -25,8 +25,9 @@ from weft_export.options import ExportOptions  # noqa: E402
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 HIDDEN = 1e-3
 NEW_TOKENS = 24
-# docs/decisions/int8-outliers.md measured 0.9455 of other answers of this model, and 0.894 without smoothing.
-KEPT = 0.92
+# Which share of tokens is float32's. docs/decisions/int8-outliers.md measured 0.9455 of other answers of SmolLM2 at
+# int8, and 0.894 without smoothing. At int4 it was 0.82 of these on 2026-11-28.
+KEPT = {"fp32": 1.0, "int8": 0.92, "int4": 0.78}
 PROMPTS = [
     "What is the capital of France?",
     "Write one sentence about the sea.",
@@ -116,12 +117,12 @@ def test_minilm_embeds_as_transformers_does(tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(3600)  # the export alone takes minutes, and far more on a busy machine
 @needs(SMOLLM2, "demo-real")
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", KEPT)
 def test_smollm2_writes_what_generate_writes(precision, tmp_path):
     """A trained language model, exported and served: greedy answers to twenty chats.
 
     At float32 every token is that of generate(), and README.md shows the answer to its question. At int8 at least 92
-    of 100 are, each given those before it.
+    of 100 are, each given those before it, and at int4 78.
     """
     bundle = tmp_path / "models" / "smollm2" / "1"
     export_checkpoint(SMOLLM2, bundle, ExportOptions(precision=precision, max_tokens=256))
@@ -140,13 +141,13 @@ def test_smollm2_writes_what_generate_writes(precision, tmp_path):
                 said = client.generate(messages=messages, decoding=weft.Decoding(max_new_tokens=NEW_TOKENS))
                 if precision == "fp32":
                     assert wanted == list(said.token_ids)
-                pieces = next_tokens(client, ids[0].tolist(), wanted) if precision == "int8" else wanted
+                pieces = wanted if precision == "fp32" else next_tokens(client, ids[0].tolist(), wanted)
                 same += sum(ours == theirs for ours, theirs in zip(pieces, wanted, strict=True))
                 total += len(wanted)
             if precision == "fp32":
                 question, answer = shown()
                 assert answer == client.generate(messages=[{"role": "user", "content": question}]).text
-    assert same >= KEPT * total, f"{same} of {total} tokens"
+    assert same >= KEPT[precision] * total, f"{same} of {total} tokens"
 
 
 def shown():

@@ -76,6 +76,11 @@ class Writer(nn.Module):
     """
     sees: bool = False
     """Whether its prompts may hold pictures. Its config has `sight`, and a run features."""
+    explains_target: bool = False
+    """Whether explain also says what was attended to among target_ids: of a family that answers questions.
+
+    A bundle may be older than that. Who proves more of it sets this to False, and explain goes by it.
+    """
     summarises: bool = False
     """Whether explain has a summary of all layers. Without one, the checkpoint names the layer that explains."""
 
@@ -150,5 +155,7 @@ class Writer(nn.Module):
         1. With an encoder, there is a row for each of target_ids [1, target].
         2. Without one, the prompt is the source, and target_ids are the produced tokens but the last. There is a row
            for the prompt's last token, and one for each of target_ids.
+
+        Where explains_target says so, there is a third tensor: see Explanation.
         """
         raise NotImplementedError

@@ -38,20 +38,24 @@ _LEVELS = 127
 _AT_ONCE = 1 << 22
 
 
-def quantise_blocks(weight: Tensor, blocks: Blocks, *, odd: bool = False) -> tuple[Tensor, Tensor]:
+def quantise_blocks(
+    weight: Tensor, blocks: Blocks, *, odd: bool = False, importance: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Round weights [n, width] to levels uint8 [n, num_blocks, size], and scales float16 [n, num_blocks].
 
-    odd asks for blocks whose largest level is odd, on either side.
+    odd asks for blocks whose largest level is odd, on either side. importance [width] says how much an error of each
+    weight of a row counts, where a scale is chosen.
     A weight is (level - 2^(bits - 1)) * scale. Weights that are such numbers of 4 bits already stay what they are,
     unless odd is asked for. A last block that is not full has weights of 0 behind its own.
     """
     step = max(1, _AT_ONCE // weight.shape[1])
-    parts = [_quantise(weight[first : first + step], blocks, odd=odd) for first in range(0, len(weight), step)]
+    counts = None if importance is None else in_blocks(importance, blocks.size)
+    parts = [_quantise(weight[first : first + step], blocks, counts, odd=odd) for first in range(0, len(weight), step)]
     levels, scales = zip(*parts, strict=True)
     return torch.cat(levels), torch.cat(scales)
 
 
-def _quantise(weight: Tensor, blocks: Blocks, *, odd: bool) -> tuple[Tensor, Tensor]:
+def _quantise(weight: Tensor, blocks: Blocks, counts: Tensor | None, *, odd: bool) -> tuple[Tensor, Tensor]:
     values = in_blocks(weight, blocks.size)
     extreme = values.gather(-1, values.abs().argmax(dim=-1, keepdim=True))
     zero = 1 << blocks.bits - 1
@@ -65,7 +69,8 @@ def _quantise(weight: Tensor, blocks: Blocks, *, odd: bool) -> tuple[Tensor, Ten
         scale = (extreme / -span).half()
         scale = torch.where(scale == 0, 1, scale)
         rounded = (values / scale.float()).round().clamp(odd - zero, zero - 1)
-        error = (rounded * scale.float() - values).square().sum(dim=-1, keepdim=True)
+        errors = (rounded * scale.float() - values).square()
+        error = (errors if counts is None else errors * counts).sum(dim=-1, keepdim=True)
         better = error < best
         best = torch.where(better, error, best)
         scales = torch.where(better, scale, scales)
@@ -97,10 +102,9 @@ class _BlockProduct(nn.Module):
     scale: Tensor
     wide: Tensor
 
-    def __init__(self, weight: Tensor, blocks: Blocks, *, odd: bool = False) -> None:
+    def __init__(self, weight: Tensor, blocks: Blocks, levels: Tensor, scale: Tensor) -> None:
         super().__init__()
         self.blocks = blocks
-        levels, scale = quantise_blocks(weight.detach().float(), blocks, odd=odd)
         zero = 1 << blocks.bits - 1
         wide = (levels.float() - zero) * scale.float()[..., None]
         self.register_buffer("wide", wide.flatten(1)[:, : weight.shape[1]].contiguous())
@@ -129,12 +133,17 @@ class _BlockProduct(nn.Module):
 
 
 class BlockLinear(_BlockProduct):
-    """Stands for an nn.Linear of this weight [d_out, d_in] and bias."""
+    """Stands for an nn.Linear of this weight [d_out, d_in] and bias.
+
+    rounded are its levels and scales, if they were found in another way than by quantise_blocks.
+    """
 
     bias: Tensor | None
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, blocks: Blocks) -> None:
-        super().__init__(weight, blocks)
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, blocks: Blocks, rounded: tuple[Tensor, Tensor] | None = None
+    ) -> None:
+        super().__init__(weight, blocks, *(rounded or quantise_blocks(weight.detach().float(), blocks)))
         self.register_buffer("bias", None if bias is None else bias.detach().float())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -147,7 +156,7 @@ class BlockEmbedding(_BlockProduct):
     """Stands for a TiedEmbedding: the rows that are looked up are the columns of the projection too."""
 
     def __init__(self, weight: Tensor, blocks: Blocks) -> None:
-        super().__init__(weight, blocks, odd=True)
+        super().__init__(weight, blocks, *quantise_blocks(weight.detach().float(), blocks, odd=True))
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return E[token] for ids [...]: [..., d_model]."""

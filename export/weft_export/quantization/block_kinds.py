@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from weft_export.layers.block_linear import EIGHT_BITS, FOUR_BITS, BlockEmbedding, BlockLinear, rounded_rows
 from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.nf4_linear import Nf4Linear
+from weft_export.quantization.gptq import compensated_blocks
 from weft_proto.v1 import bundle_pb2
 
 
@@ -39,16 +40,21 @@ def ladder_of(product: nn.Linear | TiedEmbedding, precision: bundle_pb2.Precisio
     return ladder if isinstance(product, nn.Linear) or BlockKind.NF4 not in ladder else (BlockKind.INT8,)
 
 
-def rounded(product: nn.Linear | TiedEmbedding, kind: BlockKind) -> nn.Module:
-    """Return what stands for a product whose weights are rounded."""
+def rounded(
+    product: nn.Linear | TiedEmbedding, kind: BlockKind, inputs: Tensor | None = None
+) -> BlockEmbedding | BlockLinear | Nf4Linear:
+    """Return what stands for a product whose weights are rounded.
+
+    inputs [rows, width] are what it reads, as far as that is known.
+    """
     if isinstance(product, TiedEmbedding):
         return BlockEmbedding(product.weight, _BLOCKS[kind])
-    return _linear(product.weight, product.bias, kind)
+    return _linear(product.weight, product.bias, kind, inputs)
 
 
-def rounded_weights(weight: Tensor, kind: BlockKind) -> Tensor:
+def rounded_weights(weight: Tensor, kind: BlockKind, inputs: Tensor | None = None) -> Tensor:
     """Return weights [n, width] as they are after rounding, in float32."""
-    return _linear(weight, None, kind).wide
+    return _linear(weight, None, kind, inputs).wide
 
 
 def rounded_inputs(rows: Tensor, kind: BlockKind) -> Tensor:
@@ -56,5 +62,13 @@ def rounded_inputs(rows: Tensor, kind: BlockKind) -> Tensor:
     return rows if kind is BlockKind.NF4 else rounded_rows(rows, _BLOCKS[kind].size)
 
 
-def _linear(weight: Tensor, bias: Tensor | None, kind: BlockKind) -> BlockLinear | Nf4Linear:
-    return Nf4Linear(weight, bias) if kind is BlockKind.NF4 else BlockLinear(weight, bias, _BLOCKS[kind])
+def _linear(weight: Tensor, bias: Tensor | None, kind: BlockKind, inputs: Tensor | None) -> BlockLinear | Nf4Linear:
+    if kind is BlockKind.NF4:
+        return Nf4Linear(weight, bias)
+    # Of 8 bits the grid is so fine that there is nothing to make good.
+    levels = (
+        compensated_blocks(weight.detach().float(), inputs, _BLOCKS[kind])
+        if kind is BlockKind.INT4 and inputs is not None
+        else None
+    )
+    return BlockLinear(weight, bias, _BLOCKS[kind], levels)

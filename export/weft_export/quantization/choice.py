@@ -3,7 +3,7 @@
 None if rounding all as they are is harmless, else few.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -21,7 +21,10 @@ If that is not enough, products stay float32.
 MAX_BLOCK_EFFECT = 0.02
 """The same for weights in blocks. With more, products get more bits."""
 MAX_SHARE = 0.15
-"""Of the weights of all products, what may stay float32 or get more bits. If a model needs more, its export says so."""
+"""Of the weights of all products, what may stay float32 or get more bits. If a model needs more, its export says so.
+
+Where weights are in blocks, tables of tokens do not count: any may get more bits.
+"""
 
 
 @dataclass(frozen=True)
@@ -97,36 +100,46 @@ def _floats(effects: Mapping[str, float], sizes: Mapping[str, int]) -> set[str]:
 
 
 def choose_kinds(
-    effects: BlockEffects, ladders: Mapping[str, Sequence[BlockKind]], sizes: Mapping[str, int]
+    effects: BlockEffects,
+    ladders: Mapping[str, Sequence[BlockKind]],
+    sizes: Mapping[str, int],
+    tables: Collection[str] = (),
 ) -> dict[str, BlockKind]:
     """Choose the kind of each product that is rounded in blocks: the one of fewest bits, or of most.
 
-    ladders are the ways to round products, and sizes their numbers of weights, both by path.
+    ladders are the ways to round products, and sizes their numbers of weights, both by path. tables are those products
+    that have a row of weights for each token.
     """
     chosen = {path: ladder[0] for path, ladder in ladders.items()}
     left = sum(effects[path, kind] for path, kind in chosen.items())
     gains = {path: effects[path, ladder[0]] - effects[path, ladder[-1]] for path, ladder in ladders.items()}
     gainful = {path: gain for path, gain in gains.items() if gain > 0}
-    wide = _spared(gainful, sizes, chosen, left, MAX_BLOCK_EFFECT)
+    wide = _spared(gainful, sizes, chosen, left, MAX_BLOCK_EFFECT, tables)
     return {path: ladders[path][-1] if path in wide else kind for path, kind in chosen.items()}
 
 
 def _spared(
-    gains: Mapping[str, float], sizes: Mapping[str, int], products: Iterable[str], left: float, max_effect: float
+    gains: Mapping[str, float],
+    sizes: Mapping[str, int],
+    products: Iterable[str],
+    left: float,
+    max_effect: float,
+    free: Collection[str] = (),
 ) -> set[str]:
     """Spare products until what is left of the effect is within a bound: first those that give most for each weight.
 
-    At most MAX_SHARE of the weights of all products.
+    At most MAX_SHARE of the weights of all products, but that the free ones do not count.
     """
-    room = MAX_SHARE * sum(sizes[path] for path in products)
+    room = MAX_SHARE * sum(sizes[path] for path in products if path not in free)
     spared: set[str] = set()
     for path in sorted(gains, key=lambda path: gains[path] / sizes[path], reverse=True):
         if left <= max_effect:
             break
-        if sizes[path] <= room:
+        taken = 0 if path in free else sizes[path]
+        if taken <= room:
             spared.add(path)
             left -= gains[path]
-            room -= sizes[path]
+            room -= taken
     return spared
 
 

@@ -10,6 +10,7 @@ serves all.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeVar
 
 import torch
@@ -180,16 +181,30 @@ def _error(rows: Tensor) -> Tensor:
 
 
 def block_effects(
-    checkpoint: Checkpoint, requests: Sequence[Request], ladders: Mapping[str, Sequence[BlockKind]]
+    checkpoint: Checkpoint,
+    requests: Sequence[Request],
+    ladders: Mapping[str, Sequence[BlockKind]],
+    made: Mapping[str, Tensor] = MappingProxyType({}),
+    inputs: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> BlockEffects:
     """Return by how many nats an answer, or a token of it, moves when one product is rounded in one way.
 
-    ladders are the ways to try of all products, by path. Of the requests there is one at least.
+    ladders are the ways to try of all products, by path. Of the requests there is one at least. made are weights in the
+    first of these ways, in float32, and inputs [rows, width] what they were made for, of the products that they are
+    known of.
     """
     model = sharing(checkpoint.model)
     products = watch(model)
     tried = [(path, kind) for path, ladder in ladders.items() for kind in ladder]
-    errors = {(path, kind): _mean_squares(products[path].weight, kind) for path, kind in tried}
+
+    def errors_of(path: str, kind: BlockKind) -> Tensor:
+        weight = products[path].weight.detach()
+        is_made = path in made and kind is ladders[path][0]
+        error = (made[path] if is_made else rounded_weights(weight, kind)) - weight
+        means = in_blocks(error.square(), _SIZE).mean(dim=-1)
+        return means * _told(error, means, inputs[path]) if is_made and path in inputs else means
+
+    errors = {(path, kind): errors_of(path, kind) for path, kind in tried}
 
     def squares(key: tuple[str, BlockKind]) -> float:
         return _block_squares(products[key[0]], key[1], errors[key])
@@ -197,9 +212,11 @@ def block_effects(
     return _means(checkpoint, model, products, map(cut, requests), tried, squares)
 
 
-def _mean_squares(weight: Tensor, kind: BlockKind) -> Tensor:
-    weight = weight.detach()
-    return in_blocks((rounded_weights(weight, kind) - weight).square(), _SIZE).mean(dim=-1)
+def _told(error: Tensor, means: Tensor, inputs: Tensor) -> Tensor:
+    """Return what the errors of a row of weights do, over what they would do if they were independent [n, 1]."""
+    moved = (inputs @ error.T).square().sum(dim=0)
+    independent = means @ in_blocks(inputs.square().sum(dim=0), _SIZE).sum(dim=-1)
+    return torch.where(independent > 0, moved / independent, 1)[:, None]
 
 
 def _block_squares(product: ObservedProduct, kind: BlockKind, errors: Tensor) -> float:

@@ -1,9 +1,10 @@
 """What of a model is rounded in blocks: products of many columns, output projections included; and keys and values."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.held_out import Example
@@ -13,11 +14,14 @@ from weft_export.layers.block_linear import MAX_WEIGHT
 from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.quantization.block_kinds import ladder_of, rounded
 from weft_export.quantization.choice import choose_kinds, report_of
-from weft_export.quantization.effects import block_effects
+from weft_export.quantization.effects import block_effects, cut, logits_of
 from weft_export.quantization.integer_products import NUM_REQUESTS, check_finite, ranges_of, round_caches
-from weft_export.quantization.observers import descends, is_product
-from weft_export.quantization.requests import sensible_requests
+from weft_export.quantization.observers import descends, is_product, watch
+from weft_export.quantization.requests import sensible_requests, telling_requests
 from weft_proto.v1 import bundle_pb2
+
+MAX_TOKENS = 1024
+"""Of so many tokens is kept what products read, for rounding to 4 bits."""
 
 
 def rounded_in_blocks(
@@ -38,14 +42,54 @@ def rounded_in_blocks(
             raise CheckpointError(f"{path}.weight has a weight of more than {MAX_WEIGHT:,}, which no scale fits")
     ladders = {path: ladder_of(product, precision) for path, product in products.items()}
     ranges = ranges_of(checkpoint, examples)
-    effects = block_effects(checkpoint, sensible_requests(checkpoint, examples, NUM_REQUESTS), ladders)
-    chosen = choose_kinds(effects, ladders, {path: product.weight.numel() for path, product in products.items()})
+    inputs = inputs_of(checkpoint, examples) if precision == bundle_pb2.PRECISION_INT4 else {}
+    made = {path: rounded(product, ladders[path][0], inputs.get(path)) for path, product in products.items()}
+    effects = block_effects(
+        checkpoint,
+        sensible_requests(checkpoint, examples, NUM_REQUESTS),
+        ladders,
+        {path: module.wide for path, module in made.items()},
+        inputs,
+    )
+    sizes = {path: product.weight.numel() for path, product in products.items()}
+    chosen = choose_kinds(effects, ladders, sizes, _tables(checkpoint, products))
     model = sharing(checkpoint.model)
     for path, kind in chosen.items():
         parent, _, name = path.rpartition(".")
-        setattr(model.get_submodule(parent), name, rounded(products[path], kind))
+        module = made[path] if kind is ladders[path][0] else rounded(products[path], kind)
+        setattr(model.get_submodule(parent), name, module)
     round_caches(model, ranges)
     return replace(checkpoint, model=model, rounding=report_of(chosen, effects, ladders))
+
+
+def inputs_of(checkpoint: Checkpoint, examples: Sequence[Example]) -> dict[str, Tensor]:
+    """Return what products read of MAX_TOKENS tokens of what a model is for [rows, width], by path; {} if nobody knows.
+
+    Products that read the same share it.
+    """
+    model = sharing(checkpoint.model)
+    products = watch(model)
+    num_tokens = 0
+    with torch.no_grad():
+        for source, tokens in map(cut, telling_requests(checkpoint, examples)):
+            if num_tokens < MAX_TOKENS:
+                logits_of(model, (source, tokens))
+                num_tokens += len(tokens) or source[0].shape[-1]
+    shared: dict[tuple[int, ...], Tensor] = {}
+    found = {}
+    for path, product in products.items():
+        if product.read:
+            key = tuple(rows.data_ptr() for rows in product.read)
+            found[path] = shared[key] = shared[key] if key in shared else torch.cat(product.read)
+    return found
+
+
+def _tables(checkpoint: Checkpoint, products: Mapping[str, nn.Linear | TiedEmbedding]) -> list[str]:
+    """Return the paths of products with a row of weights for each token: embeddings, and projections to logits."""
+    if checkpoint.text is None:
+        return []
+    vocab_sizes = {checkpoint.text.source_vocab_size, checkpoint.text.target_vocab_size}
+    return [path for path, product in products.items() if len(product.weight) in vocab_sizes]
 
 
 def products_of(model: nn.Module) -> dict[str, nn.Linear | TiedEmbedding]:

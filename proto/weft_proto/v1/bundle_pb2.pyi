@@ -168,7 +168,8 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     `target_ids` [1, target]: the start token with the prefix behind it, if there is one, and all produced tokens but the last
     (for generate perhaps none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
     heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
-    [rows, source] summing to 1, `source_mass` float32 [rows].
+    [rows, source] summing to 1, `source_mass` float32 [rows]. For answer perhaps `target_weights` float32 [rows, target] too: what
+    each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most.
     """
     GRAPH_ROLE_TAGGER: _GraphRole.ValueType  # 5
     """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]. Of TASK_EXTRACT they are
@@ -266,7 +267,8 @@ GRAPH_ROLE_EXPLAIN: GraphRole.ValueType  # 4
 `target_ids` [1, target]: the start token with the prefix behind it, if there is one, and all produced tokens but the last
 (for generate perhaps none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
 heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
-[rows, source] summing to 1, `source_mass` float32 [rows].
+[rows, source] summing to 1, `source_mass` float32 [rows]. For answer perhaps `target_weights` float32 [rows, target] too: what
+each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most.
 """
 GRAPH_ROLE_TAGGER: GraphRole.ValueType  # 5
 """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]. Of TASK_EXTRACT they are
