@@ -46,6 +46,7 @@ MODULE_OF = {
     "ernie4_5": "neighbours",
     "arcee": "nemotron",
     "seed_oss": "llama",
+    "jais2": "jais2",
     "gpt_bigcode": "gpt2",
     "gpt_neo": "gpt_neo",
     "gptj": "gptj",
