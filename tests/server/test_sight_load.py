@@ -71,17 +71,19 @@ def test_pictures_take_memory_at_their_bounds(tiny_repository):
         assert 256 * 2**20 + 4 * held == seeing.full - other.full
 
 
-def test_tiles_take_memory_at_their_bounds(tiny_repository):
-    """Four requests with the largest picture on the way: its tiles' pixels, their features, and what these become."""
-    bundle = load_bundle(tiny_repository / "tiny-tiles" / "1")
+@pytest.mark.parametrize("longest", [60, MAX_TILED_TOKENS])
+def test_tiles_take_memory_at_their_bounds(longest, tiny_repository):
+    """Of four requests, each with the largest picture or with as many as fit: pixels, features, what these become."""
+    manifest = load_bundle(tiny_repository / "tiny-tiles" / "1").manifest
+    manifest.text.max_total_tokens = longest
     config = read_config(repository=tiny_repository.folder, slots=5, lanes=1, max_queued_tokens=1000)
     places = TILE_PLACES + 1
     # Five tiles: each has its features twice while they are put together.
-    tiles = 5 * (3 * TILE * TILE + 2 * places * 32) + most_places(bundle.manifest.image) * 32
-    views = MAX_TILED_TOKENS // places * (3 * TILE * TILE + places * 32)
-    held = MAX_SEEING * max(tiles, views) + (1000 + MAX_TILED_TOKENS) * 32
-    found = sight_bytes(bundle.manifest, config)
-    assert 256 * 2**20 + 4 * held == found
+    tiles = 5 * (3 * TILE * TILE + 2 * places * 32) + min(longest, most_places(manifest.image)) * 32
+    views = longest // places * (3 * TILE * TILE + places * 32)
+    assert (tiles > views) == (longest == 60)
+    held = MAX_SEEING * max(tiles, views) + (1000 + longest) * 32
+    assert 256 * 2**20 + 4 * held == sight_bytes(manifest, config)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ _DECODERS: dict[str, Callable[[HfCheckpoint], DecoderOnlyConfig]] = {
 # What their classes take where text_config says nothing: files of transformers 4 have what differs alone.
 _ABSENT = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
 _WORDS = {"llama": 32000, "mistral": 32000, "qwen2": 151936}
-_LONGEST = {"llama": 2048, "mistral": 131072, "qwen2": 32768}
+LONGEST = {"llama": 2048, "mistral": 131072, "qwen2": 32768}
 TOWER, INNER = "vision_tower.", "vision_model."
 
 
@@ -47,7 +47,7 @@ def decoder_sizes(hf: HfCheckpoint, text: Fields, usual: str) -> dict[str, Any]:
 
 def _decoder(hf: HfCheckpoint, text: Fields, usual: str) -> DecoderOnlyConfig:
     kind = text.among("model_type", {name: name for name in _DECODERS}, usual)
-    differing = {"vocab_size": _WORDS[kind], "max_position_embeddings": _LONGEST[kind]}
+    differing = {"vocab_size": _WORDS[kind], "max_position_embeddings": LONGEST[kind]}
     for name, value in {**_ABSENT, **differing}.items():
         text.take_for_granted(name, value)
     return _DECODERS[kind](replace(hf, fields=text))

@@ -5,7 +5,7 @@ from typing import Any
 
 from weft_export.converters.converter import DEFAULT_TOKENS, Converter, HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS, Fields
-from weft_export.converters.llava import INNER, LLAVA, TOWER, decoder_sizes, feature_layers, is_nested
+from weft_export.converters.llava import INNER, LLAVA, LONGEST, TOWER, decoder_sizes, feature_layers, is_nested
 from weft_export.converters.llava import names as llava_names
 from weft_export.converters.pictures import read_picture_spec
 from weft_export.converters.sight import put_tiling
@@ -27,7 +27,8 @@ def sizes(hf: HfCheckpoint) -> LlavaOnevisionConfig:
     image.grid_rows, image.grid_columns = sight.grid
     put_tiling(image, hf)
     if hf.options.max_tokens is None:
-        longest = text.whole_or_null("max_position_embeddings", None) or 32768
+        usual = LONGEST.get(text.word("model_type", "qwen2"))
+        longest = text.whole_or_null("max_position_embeddings", None) or usual or DEFAULT_TOKENS
         chosen = min(longest, DEFAULT_TOKENS + most_places(image))
         hf = replace(hf, options=replace(hf.options, max_tokens=chosen))
     return LlavaOnevisionConfig(**decoder_sizes(hf, text, "qwen2"), sight=sight)

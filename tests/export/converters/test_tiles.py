@@ -173,7 +173,7 @@ def test_the_context_holds_the_largest_picture(tmp_path):
     """Unless one is chosen: 2,048 tokens beside it, and no more than the model takes."""
     made_small(tmp_path)
     text = json.loads((tmp_path / "config.json").read_text())["text_config"]
-    for longest, chosen, expected in ((30_000, None, 2048), (300, None, 300), (30_000, 200, 200)):
+    for longest, chosen, expected in ((30_000, None, 2048), (None, None, 2048), (300, None, 300), (30_000, 200, 200)):
         change_config(tmp_path, text_config=text | {"max_position_embeddings": longest})
         checkpoint = convert(tmp_path, ExportOptions(max_tokens=chosen), filled=False).checkpoint
         beside = most_places(checkpoint.image) if expected == 2048 else 0
