@@ -16,7 +16,7 @@ from process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/new-family.md").read_text()
-MAKE, CONVERTER, ROW, DRAW = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+MAKE, CONVERTER, ROW, DRAW = re.findall(r"```(?:python|text)\n(.*?)```", PAGE, re.DOTALL)
 SAID = re.findall(r"^\$ weft export (.*)\n(weft export: .*)$", PAGE, re.MULTILINE)
 PROMPT = re.findall(r'^\$ weft generate "(.*)" --max-new-tokens (\d+)$', PAGE, re.MULTILINE)
 
@@ -37,7 +37,7 @@ def test_the_page_shows_what_stands_in_the_files():
     assert text in (ROOT / path).read_text()
     for row in re.findall(r"`(Kind.*)`", PAGE):
         assert f"    {row},\n" in (ROOT / path).read_text()
-    ((path, row),) = re.findall(r"`(.*kinds\.py)` says.*?here it is `(.*?)`", PAGE, re.DOTALL)
+    ((path, row),) = re.findall(r"`([^`]*kinds\.py)` says.*?here it is `(.*?)`", PAGE, re.DOTALL)
     assert f"    {row},\n" in (ROOT / path).read_text()
 
 
