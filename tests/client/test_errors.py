@@ -364,3 +364,8 @@ def test_errors_travel_between_processes():
     error = pickle.loads(pickle.dumps(weft.Overloaded("full", reason="QUEUE_FULL", retry_after=0.5)))
 
     assert (weft.Overloaded, "full", "QUEUE_FULL", 0.5) == (type(error), error.message, error.reason, error.retry_after)
+
+
+def test_an_error_says_its_message_however_it_was_made():
+    """By position or by name: both are what its text is."""
+    assert ["too long"] * 2 == [str(weft.Error("too long")), str(weft.Error(message="too long"))]
