@@ -2,12 +2,10 @@
 
 import asyncio
 import logging
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from intercepted import entry_of
 from openai_calls import Client, Scripted, form, refused
 from weft_proto.v1 import common_pb2, generation_pb2
 from weft_server.errors import InvalidRequest
@@ -75,12 +73,7 @@ def test_the_type_of_a_form_is_short():
 
 
 def test_of_a_model_that_is_not_there_nothing_is_known():
-    """Not what its tokens are, so they are taken to have seams. Of one that writes its vocabulary says it."""
-    entry = entry_of("m", full=False)
-    vocabulary = SimpleNamespace(tokens=("a", "b"))
-    entry.model.manifest = SimpleNamespace(text=SimpleNamespace(target_tokenizer="tokenizer.json"))
-    entry.model.target_tokenizer = SimpleNamespace(vocabulary=vocabulary)
-    known = KnownModels(ModelRegistry([entry]))
+    """Not what its tokens are, so they are taken to have seams."""
+    known = KnownModels(ModelRegistry([]))
     gone = common_pb2.ResolvedModel(name="gone", version=1)
     assert (None, True) == (known.spelling_of(gone), known.has_seams(gone))
-    assert vocabulary is known._vocabulary_of(common_pb2.ResolvedModel(name="m", version=1))
