@@ -28,6 +28,7 @@ CLAIMS = [
     ("tiny-tags", "source_vocab_size"),
     ("tiny-extract", "source_vocab_size"),
     ("tiny-masks", "source_vocab_size"),
+    ("tiny-git", "max_source_tokens"),
 ]
 
 
