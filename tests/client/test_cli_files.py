@@ -5,10 +5,12 @@ import os
 
 import pytest
 from grpc import StatusCode
+from grpc_health.v1 import health
 
-from fakes import Failure
+from fakes import Failure, fake_server
 from weft._files import lines as lines_of_files
 from weft._files.lines import LineSplitter
+from weft_command import running
 
 BAD = Failure(StatusCode.INVALID_ARGUMENT, "INPUT_TOO_LONG", "text: is too long")
 
@@ -353,3 +355,30 @@ def test_a_write_that_takes_a_part_is_gone_on_with(weft_command, files, monkeypa
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:2]))
     assert 0 == weft_command("translate", "--file", files[0], "--out", files[1])[0]
     assert "b a\nd c\nf e\n" == files[1].read_text()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_line_that_takes_too_long_is_a_failed_one_where_the_server_is_there(monkeypatch, capsys, files, is_there):
+    """Where nobody says that it lives, the run ends as it does without a server: the line has no answer yet."""
+    source, out = files
+
+    class Checks(health.HealthServicer):
+        """Health of a server that may have gone."""
+
+        def Check(self, request, context):  # noqa: N802 - gRPC's name
+            """As the class above; "live" is a service that it does not know."""
+            if not is_there:
+                context.abort(StatusCode.DEADLINE_EXCEEDED, "gone")
+            return super().Check(request, context)
+
+    with fake_server(checks=Checks(experimental_non_blocking=False)) as server:
+        monkeypatch.setenv("WEFT_TARGET", server.target)
+        server.servicer.by_text = {"c d": Failure(StatusCode.DEADLINE_EXCEEDED, "DEADLINE", "too late")}
+        code = running.run(["translate", "--file", str(source), "--out", str(out), "--wait", "0"])
+    error = capsys.readouterr().err
+    if is_there:
+        assert (1, "b a\n\nf e\n") == (code, out.read_text())
+        assert error.startswith("weft: line 2: ")
+    else:
+        assert (1, "b a\n") == (code, out.read_text())
+        assert error.startswith("weft: stopped: 1 line: 1 answered")

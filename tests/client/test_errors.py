@@ -364,3 +364,25 @@ def test_errors_travel_between_processes():
     error = pickle.loads(pickle.dumps(weft.Overloaded("full", reason="QUEUE_FULL", retry_after=0.5)))
 
     assert (weft.Overloaded, "full", "QUEUE_FULL", 0.5) == (type(error), error.message, error.reason, error.retry_after)
+
+
+def test_an_error_says_its_message_however_it_was_made():
+    """By position or by name: both are what its text is."""
+    assert ["too long"] * 2 == [str(weft.Error("too long")), str(weft.Error(message="too long"))]
+
+
+def test_a_closed_asyncio_client_says_so_of_every_kind_of_call(server):
+    """A verb, a stream, and what is asked of the server itself: none reaches gRPC, which has words of its own."""
+
+    async def run():
+        client = weft.AsyncClient(server.target)
+        await client.close()
+        calls = (lambda: client.translate("a"), client.health, client.list_models)
+        for call in calls:
+            with pytest.raises(weft.Error, match=r"^the client is closed: make another one$") as closed:
+                await call()
+            assert "CLIENT_CLOSED" == closed.value.reason
+        with pytest.raises(weft.Error, match=r"^the client is closed: make another one$"):
+            client.stream_translate("a")
+
+    asyncio.run(run())

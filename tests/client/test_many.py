@@ -315,6 +315,12 @@ def test_who_asks_again_after_a_cancel_is_at_the_end():
         window.ended(each, weft.Overloaded("full", retry_after=0.1), 100.0)
     assert window.again(200.0) is None
 
+    refused = window.read(TranslateRequest())
+    window.started(refused, "call")
+    window.ended(refused, weft.Overloaded("full", retry_after=0.1), 200.0)
+    assert [] == window.clear()
+    assert window.again(300.0) is None
+
 
 def test_cancelling_ends_who_waits(server, client):
     """A thread that waits for an answer gets none, and no error, when another one cancels."""

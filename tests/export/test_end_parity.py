@@ -42,6 +42,13 @@ def test_the_last_position_is_proved(table, tiny_repository):
         parity_of(checkpoint, tiny_repository / "tiny-generate" / "1", FP32)
 
 
+@pytest.mark.parametrize("name", ["tiny-generate", "tiny-translate"])
+def test_a_context_that_is_full_ends_as_torch_s(name, tiny_repository):
+    """Of a generator, and of a model whose decoder also reads the memory of a source. So do their scores agree."""
+    report = parity_of(CHECKPOINTS[name](), tiny_repository / name / "1", FP32, scores=True)
+    assert 0 < report.max_abs_error < 1e-3
+
+
 def test_entries_that_came_before_stay(tiny_repository, monkeypatch):
     """A run that writes over another token's keys is found."""
     real = end_parity.run_in_place

@@ -100,6 +100,13 @@ def _among(here, really):
     return lambda host, *more, **named: here if host == "of-two" else really(host, *more, **named)
 
 
+def test_of_one_address_the_system_gives_the_free_port():
+    """Whoever listens asks for port 0 itself, so nobody can take the port between the search and that."""
+    asked = []
+    assert 4321 == take("127.0.0.1", 0, lambda at: asked.append(at) or 4321)
+    assert ["127.0.0.1:0"] == asked
+
+
 @needs_both
 @pytest.mark.parametrize(("first", "second"), CLASHES)
 def test_one_address_that_is_taken_is_enough(first, second):

@@ -300,3 +300,14 @@ def test_a_row_s_candidates_decide_what_the_whole_row_does(seed, width, num_ends
             assert one.tolist() == other.tolist()
         assert whole.scores(0) == few.scores(0)
         done = bool(expected.done[0])
+
+
+def test_a_beam_that_can_only_equal_the_worst_answer_is_given_up():
+    """It was found later, so it would stand behind it. One that is better goes on."""
+    for going, is_done in ((-1.0, True), (-0.5, False)):
+        searches = BeamSearches(1, 2, 1)
+        searches.begin(max_new=5, length_penalty=0.0, ends_full=False, hopes=False)
+        log_probs = np.array([[sorted((-1.0, going), reverse=True)]], np.float32)
+        ends = log_probs == -1.0
+        ends[0, 0, 1] &= going != -1.0
+        assert [is_done] == searches.advance(np.array([0]), log_probs, ends).done.tolist()

@@ -51,3 +51,32 @@ def test_any_damage_to_a_graph_is_a_bundle_error(tmp_path_factory, at, garbage):
     data[at : at + len(garbage)] = garbage
     draft.files["decoder.onnx"] = bytes(data)
     assert _outcome(draft.write()) in {1, "refused in 1 line"}
+
+
+def test_what_is_no_version_is_no_bundle(tmp_path):
+    """A folder whose name is no number, and a file in the place of a folder."""
+    draft = translate(tmp_path / "tiny" / "new")
+    with pytest.raises(BundleError, match=r"new is not a version: its name is no number$"):
+        load_bundle(draft.write())
+    (tmp_path / "tiny" / "1").touch()
+    with pytest.raises(BundleError, match=r"^[^ ]+: Not a directory$"):
+        load_bundle(tmp_path / "tiny" / "1")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda spec: None, "has no layer"),
+        (lambda spec: spec.layers.add(inputs=1, outputs=1, rank=1), "one without a name"),
+        (lambda spec: [spec.layers.add(name="a", inputs=1, outputs=1, rank=1) for _ in range(2)], "a name twice"),
+        (lambda spec: spec.layers.add(name="a", inputs=1, rank=1), "without inputs, outputs or rank"),
+    ],
+    ids=["none", "nameless", "twice", "sizeless"],
+)
+def test_a_bundle_says_which_layers_take_adapters(tmp_path, change, why):
+    """Each once, with its name and its sizes."""
+    draft = translate(tmp_path / "tiny" / "1")
+    draft.manifest.adapters.SetInParent()
+    change(draft.manifest.adapters)
+    with pytest.raises(BundleError, match=why):
+        load_bundle(draft.write())

@@ -10,25 +10,26 @@ from weft_server.errors import Draining
 from weft_server.models.request_context import RequestContext
 
 
-async def received(gate, read):
+async def received(gate, read, call=None):
     """Let a call's message come."""
 
     async def abort(*_):
         pass
 
-    call = RequestContext("Classify", peer="ipv4:127.0.0.1:5")
+    call = call or RequestContext("Classify", peer="ipv4:127.0.0.1:5")
     return await gate.receive(call, SimpleNamespace(read=read, abort=abort), len)
 
 
 def test_who_calls_keeps_its_place():
-    """Its connection is not ended for a stranger's."""
-    gate, used = gate_of(), []
+    """Its connection is not ended for a stranger's. What it has sent is noted."""
+    gate, used, call = gate_of(), [], RequestContext("Classify", peer="ipv4:127.0.0.1:5")
     gate.traffic.places.use = used.append
 
     async def whole():
         return b"whole"
 
-    assert b"whole" == asyncio.run(received(gate, whole))
+    assert b"whole" == asyncio.run(received(gate, whole, call))
+    assert 5 == call.usage.request_bytes
     assert (["ipv4:127.0.0.1:5"], 1) == (used, gate.num_active)
 
 

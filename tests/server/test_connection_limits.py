@@ -108,3 +108,37 @@ def test_those_that_are_hung_up_on_are_counted_and_no_others():
         assert [b"", b""] == [caller.recv(1) for caller in callers[:2]]
         taken[2].sendall(b"x")
         assert b"x" == callers[2].recv(1)
+
+
+def test_the_system_is_asked_only_where_places_or_memory_are_scarce(monkeypatch):
+    """Peers that have called are known up to twice the places of all ports. One more, and who has gone is forgotten."""
+    monkeypatch.setattr(connection_limits, "LOOK_S", 0.001)
+    connections = Listed(())
+    connections.ports.add(1)
+
+    async def scenario():
+        limits = ConnectionLimits(connections, 20)
+        for number in range(40):
+            limits.use(f"ipv4:{_key(number)}")
+        looking = asyncio.create_task(limits.keep_looking())
+        await asyncio.sleep(0.02)
+        assert 0 == connections.num_looks
+        limits.use(f"ipv4:{_key(40)}")
+        await until(lambda: connections.num_looks)
+        looking.cancel()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not list a process's files")
+def test_what_a_connection_has_sent_is_known():
+    """As a count of bytes, of those that are asked for and are here."""
+    connections = Connections()
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as caller:
+        connections.ports.add(listener.getsockname()[1])
+        with listener.accept()[0] as taken:
+            caller.sendall(b"abc")
+            assert b"abc" == taken.recv(3)
+            peer = _key(caller.getsockname()[1])
+            assert {peer: 3} == connections.bytes_received([peer, _key(1)])
+            assert {} == connections.bytes_received([])

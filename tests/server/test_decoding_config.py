@@ -40,6 +40,14 @@ def test_a_default_that_no_request_may_ask_for_is_refused(sampling, refusal):
         verify_default(manifest(**sampling), WIDTHS)
 
 
+def test_a_constraint_is_no_default():
+    """It is a request's own, whatever it asks for."""
+    default = manifest(temperature=0.7)
+    default.decoding.constraint.regex = "a"
+    with pytest.raises(BundleError, match=r"^decoding\.constraint cannot be a model's default$"):
+        verify_default(default, WIDTHS)
+
+
 def test_a_least_length_may_be_a_models_default():
     """An empty request resolves to it. It gives way to what a request says: to a least length, and to fewer tokens."""
     decoding = common_pb2.Decoding(max_new_tokens=8, min_new_tokens=5)

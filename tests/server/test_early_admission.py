@@ -13,6 +13,7 @@ from weft_server.admission.early_admission import MODEL_KEY, EarlyAdmission
 from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.models.account import Account, TokenRate
 from weft_server.models.allowed_models import AllowedModels
 from weft_server.models.registry import ModelRegistry, RegistryEntry
 from weft_server.models.request_context import RequestContext
@@ -157,3 +158,15 @@ def test_whose_body_may_claim_the_class_high_is_judged_as_high(name, header, pri
             assert found == (json.loads(answer)["choices"][0]["text"] if status == 200 else status)
 
     run(scenario())
+
+
+def test_an_account_that_has_used_up_its_rate_is_refused_before_its_message():
+    """Where the call asks a model; to ask for names costs no tokens."""
+    account = Account("alice")
+    account.set_rate(TokenRate(60, 60 * 86_400))
+    account.bucket.take(61)
+    call = RequestContext(GENERATE, account=account)
+    EarlyAdmission(ModelRegistry([])).admit(call, (), ())
+    with pytest.raises(Overloaded) as refused:
+        EarlyAdmission(ModelRegistry([])).admit(call, METHOD_AT[GENERATE].tasks, ())
+    assert "TENANT_TOKEN_RATE" == refused.value.reason

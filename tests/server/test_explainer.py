@@ -12,9 +12,10 @@ from tiny import CHECKPOINTS
 from loaded import Loaded, ask, golden_request
 from waiting import until
 from weft_proto.tasks import TASKS
-from weft_proto.v1 import common_pb2
-from weft_server.errors import CannotExplain, Draining, InvalidRequest, Overloaded
+from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.errors import CannotExplain, Draining, InvalidRequest, LaneFailed, Overloaded
 from weft_server.models.explainer import AttentionChoice, Explainer, Explanation
+from weft_server.telemetry.metrics import Metrics
 
 MODELS = {name: sample(name).model for name in CHECKPOINTS}
 EXPLAINED = [name for name, model in MODELS.items() if model.attention_heads]
@@ -427,3 +428,27 @@ def test_defaults_are_the_manifests(tiny_repository):
             assert AttentionChoice(None, None) == explainer.resolve(common_pb2.Explain())
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "reason"),
+    [(ValueError("a wrong shape"), LaneFailed, "EXPLAIN_FAILED"), (MemoryError(), Overloaded, "OUT_OF_MEMORY")],
+)
+def test_whatever_fails_in_an_explanation_is_a_typed_error(error, raised, reason, monkeypatch):
+    """Whatever it is, it is a typed error and is counted; its thread goes on, and no time is noted."""
+    manifest = bundle_pb2.BundleManifest(task=common_pb2.TASK_TRANSLATE)
+    metrics = Metrics().for_model("m", 1, "t")
+    explainer = Explainer(manifest, None, metrics, max_asking=1, worker=None)
+    whole = Explanation(np.ones((1, 1), np.float32), np.ones(1, np.float32))
+    found = [error, whole]
+
+    def read(*_):
+        if isinstance(each := found.pop(0), Exception):
+            raise each
+        return each
+
+    monkeypatch.setattr(explainer, "read", read)
+    with pytest.raises(raised) as failed:
+        explainer.explain(None, [1], AttentionChoice(None, None))
+    assert (reason, 1) == (failed.value.reason, metrics.counters["failures_total", reason].value)
+    assert whole is explainer.explain(None, [1], AttentionChoice(None, None))

@@ -174,11 +174,18 @@ def test_a_field_that_there_is_not_is_named():
 
 
 @pytest.mark.parametrize(
-    "body",
-    [b"", b"\0\0", enveloped(b"{}") * 2, enveloped(b"{}", 1), enveloped(b"{}", 2), enveloped(b"{}")[:-1]],
+    ("body", "said"),
+    [
+        (b"", "the call has no message"),
+        (b"\0\0", "whole"),
+        (enveloped(b"{}") * 2, "one"),
+        (enveloped(b"{}", 1), "compress"),
+        (enveloped(b"{}", 2), "one"),
+        (enveloped(b"{}")[:-1], "one"),
+    ],
     ids=["none", "half", "two", "compressed", "an end", "cut"],
 )
-def test_a_stream_takes_one_envelope(body):
+def test_a_stream_takes_one_envelope(body, said):
     """Any other body is refused in the stream's end."""
 
     async def scenario():
@@ -187,6 +194,7 @@ def test_a_stream_takes_one_envelope(body):
             ((flags, end),) = envelopes(answer)
             assert (200, 2) == (status, flags)
             assert end["error"]["code"] in {"invalid_argument", "unimplemented"}
+            assert said in end["error"]["message"]
 
     run(scenario())
 

@@ -11,7 +11,7 @@ from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.config import read_config
 from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
-from weft_server.errors import BundleError
+from weft_server.errors import AdapterRefused, BundleError
 from weft_server.loading.build import build_model
 from weft_server.loading.limit_checks import longest_tried, verify_classifier, verify_decoder, verify_explainer
 from weft_server.loading.longest_inputs import longest_source
@@ -28,6 +28,7 @@ CLAIMS = [
     ("tiny-tags", "source_vocab_size"),
     ("tiny-extract", "source_vocab_size"),
     ("tiny-masks", "source_vocab_size"),
+    ("tiny-git", "max_source_tokens"),
 ]
 
 
@@ -57,6 +58,19 @@ def test_a_vocabulary_that_is_less_than_the_tokenizer_s_is_refused(tiny_reposito
     claimed = bundle.manifest.text.source_vocab_size
     with pytest.raises(BundleError, match=f"has ids beyond text.source_vocab_size {claimed}$"):
         opened(bundle)
+
+
+def test_a_model_that_is_built_can_load_its_adapters(tiny_repository):
+    """It begins so when a request names one that lies beside it: here one that is not there after all."""
+    bundle = load_bundle(tiny_repository / "tiny-text" / "1")
+
+    async def run():
+        metrics = Metrics().for_model("m", 1, "t")
+        model = build_model(bundle, read_config(repository=bundle.directory), metrics, asyncio.get_running_loop())
+        with pytest.raises(AdapterRefused, match="is missing"):
+            await model.adapters.begin_loading(bundle.directory / "formal")
+
+    asyncio.run(run())
 
 
 def test_a_mask_that_the_tokenizer_does_not_have_is_refused(tiny_repository):
@@ -145,3 +159,13 @@ def test_the_longest_input_is_what_a_task_takes():
     manifest.task = common_pb2.TASK_TRANSLATE
     assert [7] * 9 == longest_source(manifest, takes_image=False, token_id=7).array.tolist()
     assert [7] * 4 == longest_source(manifest, takes_image=False, token_id=7, most=4).array.tolist()
+
+
+def test_a_short_sound_has_as_many_labels_as_are_asked_for():
+    """The least that has one, and a hop more for each label more; never more than a window."""
+    audio = bundle_pb2.AudioSpec(sample_rate=4000, hop_size=20, num_frames=100, ctc={"min_samples": 30})
+    manifest = bundle_pb2.BundleManifest(task=common_pb2.TASK_TRANSCRIBE_CTC, audio=audio)
+    lengths = {
+        most: longest_source(manifest, takes_image=False, most=most).array.size for most in (1, 3, 99, 999, None)
+    }
+    assert {1: 30, 3: 70, 99: 1990, 999: 2000, None: 2000} == lengths

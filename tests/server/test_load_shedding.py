@@ -4,10 +4,13 @@ import asyncio
 
 import pytest
 
+from http_calls import asked, connected
+from http_calls import served as served_by_http
 from intercepted import REFLECTION, ask, entry_of, open_channel, run, served
 from waiting import until
 from weft_server.admission import load_shedding
 from weft_server.admission.load_shedding import BURST, HOLD_S, MAX_CALLERS, RATE, LoadShedding
+from weft_server.errors import Overloaded
 
 GENERATE = "/weft.v1.GenerationService/Generate"
 
@@ -131,3 +134,25 @@ def test_a_flood_of_refusals_keeps_nobody_else_waiting(tmp_path, monkeypatch):
                 task.cancel()
 
     run(scenario())
+
+
+def test_who_is_told_later_by_http_holds_no_bytes_meanwhile(monkeypatch):
+    """A model that finds no room for a request keeps nothing of it, although its caller waits for the answer."""
+    monkeypatch.setattr(load_shedding, "BURST", 0.0)
+    monkeypatch.setattr(load_shedding, "HOLD_S", 60.0)
+    held = []
+
+    async def refuse(*_):
+        held.append(server.gate.traffic.incoming.num_bytes)
+        raise Overloaded("QUEUE_FULL", "no room")
+
+    async def scenario():
+        nonlocal server
+        async with served_by_http(Classify=refuse) as server, connected(server) as (_, writer):
+            writer.write(asked(b'{"text": "%s"}' % (1000 * b"a")))
+            await until(lambda: held and not server.gate.traffic.incoming.num_bytes)
+            assert 1 == server.gate.num_active
+
+    server = None
+    run(scenario())
+    assert held[0] >= 1000

@@ -12,7 +12,7 @@ from loaded import Loaded
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.engine.run_shapes import RunShapes
-from weft_server.loading import lone_rows
+from weft_server.loading import lanes, lone_rows
 from weft_server.loading.lone_rows import keep_lone_decodes, keep_lone_rows
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session
@@ -53,6 +53,22 @@ def test_an_input_is_filled_up_where_alone_it_has_other_bits(differs, num_rows, 
     assert 2 == shapes.num_rows(2)
     together = session.run(shapes.feeds([source] * 2, 0))["logits"]
     assert together[0] == session.run(shapes.feeds([source], 0))["logits"][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [("tiny-llava", bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER), ("tiny-text", bundle_pb2.GRAPH_ROLE_CLASSIFIER)],
+)
+def test_each_graph_without_states_is_tried(name, role, tiny_repository, monkeypatch):
+    """That of pictures in a prompt too: before the first request, so that an answer never hangs on its company."""
+    tried = []
+    monkeypatch.setattr(lanes, "keep_lone_rows", lambda session, bundle, role: tried.append(role))
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1", slots=2, lanes=1):
+            return list(tried)
+
+    assert [role] == asyncio.run(run())
 
 
 @pytest.mark.parametrize("name", ["tiny-generate", "tiny-rnn"])

@@ -80,3 +80,15 @@ def test_a_model_whose_manifest_has_moments_tells_them(tiny_repository, tells):
             return await card_of(model, read_config(repository=tiny_repository.folder))
 
     assert tells == asyncio.run(run()).tells_timestamps
+
+
+def test_a_context_is_no_second_text(tiny_repository):
+    """A model that finds answers in one has a separator, and takes no pairs to judge. It sees nothing."""
+    said = card(tiny_repository, "tiny-extract")[0]
+    assert (False, False) == (said.takes_pairs, said.takes_pictures)
+
+
+def test_a_model_that_sees_says_so(tiny_repository):
+    """Pictures stand in the messages of a chat."""
+    said = card(tiny_repository, "tiny-llava")[0]
+    assert (True, True, False) == (said.takes_pictures, said.takes_messages, said.takes_pairs)

@@ -238,6 +238,20 @@ def echoing(*answers, **body):
     return [method for method, _ in caller.asked], answer, seen
 
 
+def test_what_is_small_is_done_at_once():
+    """Up to the bound and with it; a byte more is another thread's."""
+
+    async def where(num_bytes, *bound):
+        return await aside.aside(num_bytes, threading.get_ident, *bound)
+
+    async def run():
+        bound = aside.SMALL_BYTES
+        return [await where(*given) for given in ((bound,), (bound + 1,), (7, 7), (8, 7), (bound + 1, bound + 1))]
+
+    here = threading.get_ident()
+    assert [True, False, True, False, True] == [each == here for each in asyncio.run(run())]
+
+
 def test_a_large_prompt_is_put_before_its_answers_aside():
     """With all of its scores, for each answer. Those of a small one are written at once."""
     for num_tokens, num_top, is_main in ((400, 20, False), (4, 1, True)):

@@ -9,8 +9,10 @@ import pytest
 from openai_calls import Client, Scripted, form, refused
 from weft_proto.v1 import common_pb2, generation_pb2
 from weft_server.errors import InvalidRequest
+from weft_server.models.registry import ModelRegistry
 from weft_server.openai_api import chat, forms
 from weft_server.openai_api.error_bodies import error_body
+from weft_server.openai_api.known_models import KnownModels
 
 CHAT, COMPLETIONS, TRANSCRIPTIONS = "/v1/chat/completions", "/v1/completions", "/v1/audio/transcriptions"
 DONE = generation_pb2.GenerateResponse(completion={"text": "t", "finish_reason": 1})
@@ -68,3 +70,10 @@ def test_the_type_of_a_form_is_short():
     sent = Client(Scripted()).send("POST", TRANSCRIPTIONS, body, kind + ";" * 15_000)
     status, _, answer = asyncio.run(sent)
     assert (400, "bad_form") == (status, answer["error"]["code"])
+
+
+def test_of_a_model_that_is_not_there_nothing_is_known():
+    """Not what its tokens are, so they are taken to have seams."""
+    known = KnownModels(ModelRegistry([]))
+    gone = common_pb2.ResolvedModel(name="gone", version=1)
+    assert (None, True) == (known.spelling_of(gone), known.has_seams(gone))

@@ -144,3 +144,23 @@ def test_a_stream_that_nobody_reads_any_more_is_ended(path, delta, sent):
         return begun == len(caller.held), caller.num_open
 
     assert (True, 0) == asyncio.run(talk())
+
+
+def test_who_leaves_before_the_first_event_ends_what_makes_it():
+    """It has cleaned up behind itself when the answer is closed."""
+    ended = []
+
+    async def events():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(1)
+        yield b""
+
+    async def leave():
+        answer = await streamed(events(), {}, silence_s=0.001)
+        await answer.chunks.aclose()
+        return list(ended)
+
+    assert [1] == asyncio.run(leave())

@@ -203,3 +203,12 @@ def test_the_document_is_for_who_may_call(tmp_path):
             assert 200 == (await ask(server, known))[0]
 
     run(scenario())
+
+
+def test_a_stream_is_described_as_one(document):
+    """A method that streams takes and gives envelopes of another media type, and no other method does."""
+    for method in SERVED:
+        about = document["paths"][method.path]["post"]
+        media_type = "application/connect+json" if method.streams else "application/json"
+        assert [media_type] == list(about["requestBody"]["content"]) == list(about["responses"]["200"]["content"])
+        assert (method.name, method.streams) == (method.name, "one envelope" in about["description"])

@@ -1,6 +1,7 @@
 """Laws of a lane over a paged cache: the same answers in any company and any memory, and no block is lost."""
 
 import asyncio
+import ctypes
 import itertools
 import random
 from functools import partial
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from paged_toy import END, MAX_TOTAL, VOCAB, PagedToy
 from weft_server.engine import rows as rows_module
+from weft_server.engine.paged.packing import Packing, Shape
 from weft_server.engine.paged.paged_lane import PagedLane
 from weft_server.engine.paged.paged_runner import PagedRunner
 from weft_server.engine.scheduler import Scheduler
@@ -537,3 +539,29 @@ def _counting(calls, name):
         return method(self, *args)
 
     return counting
+
+
+def held_by(block):
+    """The numbers that a run would read."""
+    data = (ctypes.c_char * block.num_bytes).from_address(block.pointer)
+    return np.frombuffer(data, {4: np.int32, 8: np.int64}[block.item_bytes]).reshape(block.shape)
+
+
+@pytest.mark.parametrize("device", [Device(), FAR], ids=["host", "far"])
+def test_a_run_of_fewer_rows_keeps_nothing_of_the_last_one(device):
+    """Behind its rows stand those without tokens, and behind its tokens some that are written nowhere."""
+    packing = Packing(Shape(6, 3), 2, BLOCK_TOKENS, 1, device)
+    packing.fill(
+        np.arange(10, 16), np.array([3, 2, 1]), np.array([1, 2, 5]), np.arange(1, 7, dtype=np.int32).reshape(3, 2)
+    )
+    packing.fill(np.array([7, 8]), np.array([2]), np.array([3]), np.array([[4, 2]], np.int32))
+    held = {name: held_by(block).tolist() for name, block in packing.ports().items()}
+    assert {
+        "input_ids": [7, 8, 1, 1, 1, 1],
+        "positions": [3, 4, 0, 0, 0, 0],
+        "slot_mapping": [4 * BLOCK_TOKENS + 3, 2 * BLOCK_TOKENS, -1, -1, -1, -1],
+        "cumulative_lengths": [0, 2, 2, 2],
+        "past_lengths": [3, 0, 0],
+        "block_table": [[4, 2], [0, 0], [0, 0]],
+        "attention_bounds": [2, 5, 5],
+    } == held

@@ -169,3 +169,16 @@ def test_many_tokens_that_may_rise_are_found_in_the_whole_row():
         ranked, was_read = rank(candidates_of(logits, 16), 0, one, 4)
         assert reads == was_read
         assert np.argsort(-whole(logits, 0, one), kind="stable")[:4].tolist() == ranked.ids[:4].tolist()
+
+
+@pytest.mark.parametrize("width", [8, VOCAB])
+def test_what_a_draw_divides_by_is_the_sum_of_the_whole_row(width):
+    """The model's own sum, and what its tokens have gained by the rules: also where their scores are far from 0."""
+    logits = np.random.default_rng(2).normal(9, 2, (30, VOCAB)).astype(np.float32)
+    one = row_rules((PresencePenalty(0.5, 0.25), Suppressed([3])), produced=(4, 4, 6))
+    settings = settings_of(30, 1.0, 0, 1)
+    changed = process(
+        candidates_of(logits, width), dict.fromkeys(range(30), one), settings.temperature > 0, NO_END, ignore
+    )
+    expected = [np.log(np.exp(whole(logits, row, one).astype(np.float64)).sum()) for row in range(30)]
+    np.testing.assert_allclose(changed.logsumexp, expected, atol=1e-4)

@@ -199,3 +199,34 @@ def test_only_what_is_asked_for_may_come():
 
     assert [2, 4] == np.flatnonzero(every == 0).tolist()
     assert [1] == np.flatnonzero(few == 0).tolist()
+
+
+def test_a_fork_goes_its_own_way_in_as_much_room():
+    """What one of both appends the other does not see, and a fork of a fork is no longer than its row may get."""
+    row = History([1, 2], np.array([9]), room=3)
+    row.append(5)
+    fork = row.fork()
+    again = fork.fork()
+    row.append(6)
+    fork.append(7)
+    assert ([1, 2, 5, 6], [1, 2, 5, 7], [5]) == (row.read.tolist(), fork.read.tolist(), again.produced.tolist())
+    assert (1, [9]) == (again.num_new, again.source.tolist())
+    assert [5, 5, 5] == [len(each.ids) for each in (row, fork, again)]
+
+
+def test_rules_are_closed_with_their_row():
+    """Each of them, also behind one that has nothing to stop."""
+    closed = []
+
+    class Beside(RepetitionPenalty):
+        """A rule that has work beside its lane."""
+
+        def begin(self, history):
+            """As the class above."""
+            processor = super().begin(history)
+            processor.close = lambda: closed.append(self)
+            return processor
+
+    rules = [Beside(2.0), Suppressed([3]), Beside(3.0)]
+    RowRules.begin(rules, History([1])).close()
+    assert [rules[0], rules[2]] == closed

@@ -7,9 +7,11 @@ import pytest
 
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import BundleError, InvalidRequest
+from weft_server.logits_processors.phrases import Suppressed
 from weft_server.models.model import DecodingLimits
 from weft_server.requests.decoding_config import resolve_decoding, verify_default
 from weft_server.requests.phrase_reader import PhraseReader
+from weft_server.requests.processors_config import RequestBounds, rules_of
 
 WIDTHS = DecodingLimits(max_beams=8, max_outputs=8, num_candidates=16)
 VOCAB, END, MAX_NEW = 50, 2, 8
@@ -291,3 +293,13 @@ def test_a_phrase_has_as_many_bytes_as_it_may(text):
     for wrong in ("x" * 257, "é" * 129, ""):
         with pytest.raises(InvalidRequest, match=r"decoding\.banned\[0\]\.text must be 1\.\.256 bytes of UTF-8, not"):
             reader.banned([common_pb2.Phrase(text=wrong)])
+
+
+def test_what_a_kind_of_model_rules_stands_behind_the_request_s_own_rules():
+    """So it has the last word. With it, a least length is a rule too."""
+    last = Suppressed([7])
+    bounds = RequestBounds((END,), 3, MAX_NEW, 0, has_source=True)
+    rules = rules_of(common_pb2.Decoding(**bias(1.0, 4)), PhraseReader(None, VOCAB), bounds, last=last)
+    assert ["SequenceBias", "Suppressed", "Suppressed"] == [type(rule).__name__ for rule in rules]
+    assert last is rules[-1]
+    assert () == rules_of(common_pb2.Decoding(), PhraseReader(None, VOCAB), bounds)

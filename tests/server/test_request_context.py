@@ -5,6 +5,7 @@ import pytest
 from weft_server.errors import InvalidRequest
 from weft_server.models.request_context import MAX_CACHE_SALT, MAX_REQUEST_ID, RequestContext
 from weft_server.sequence import Priority, Standing
+from weft_server.source import Ids
 
 
 @pytest.mark.parametrize(("take", "most"), [("name", MAX_REQUEST_ID), ("salt", MAX_CACHE_SALT)])
@@ -56,3 +57,13 @@ def test_another_call_of_a_caller_stands_where_the_first_does():
     assert ("n", 5.0, "mine", "a", Priority.LOW, "p", None) == (
         other.method, other.deadline, other.request_id, other.tenant, other.priority, other.peer, other.model,
     )  # fmt: skip
+
+
+def test_a_request_takes_from_the_first_admission_to_the_last_explanation():
+    """Its sequences began and ended at several moments. One that was not explained changes nothing."""
+    call = RequestContext("Generate")
+    for admitted, finished, explained in ((3.0, 4.0, 0.0), (2.0, 6.0, 9.0), (5.0, 5.5, 7.0), (0.0, 0.0, 0.0)):
+        times = call.sequence(Ids([1])).times
+        times.admitted, times.finished, times.explained = admitted, finished, explained
+    call.let_go()
+    assert (2.0, 6.0, 9.0) == (call.usage.admitted, call.usage.finished, call.usage.explained)

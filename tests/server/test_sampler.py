@@ -1,5 +1,7 @@
 """Laws of the sampler: it draws from the exact distribution, and a row's draw is its own."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -292,3 +294,13 @@ def test_cuts_are_made_among_the_candidates_where_these_decide(wishes, cuts, num
 def test_a_row_that_cuts_nothing_is_known(cuts, cuts_nothing):
     """It costs no sorting."""
     assert cuts_nothing == Truncation(*cuts).cuts_nothing
+
+
+def test_eta_cuts_what_is_less_probable_than_its_floor():
+    """The floor is eta, or less: its root times e to the minus entropy (Hewitt et al., 2022). 0 cuts nothing."""
+    weights = np.array([0.5, 0.3, 0.15, 0.05])
+    entropy = -(weights * np.log(weights)).sum()
+    for eta in (0.0, 0.05, 0.1, 0.5):
+        floor = min(eta, math.sqrt(eta) * math.exp(-entropy))
+        assert (0, int((weights >= floor).sum())) == Truncation(1, 0, eta).keep(weights)
+    assert (0, 2) == Truncation(1, 0, 0.5).keep(weights)

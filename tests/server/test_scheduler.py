@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from weft_server.engine.lane import Intake
 from weft_server.engine.run_shapes import RunShapes
 from weft_server.engine.scheduler import Scheduler
-from weft_server.errors import Overloaded
+from weft_server.errors import DeadlineExpired, Overloaded
 from weft_server.runtime.device import HOST
 from weft_server.sequence import Sequence
 from weft_server.source import Ids
@@ -263,3 +263,16 @@ def test_nobody_is_lost_or_taken_twice(steps):
     assert sum(sequence.num_input_tokens for sequence in live_sequences.waiting) == scheduler.queued_tokens
     assert 0 == scheduler.num_reserved
     assert scheduler.num_queued <= 8
+
+
+def test_a_deadline_that_is_just_reached_is_waited_for(monkeypatch):
+    """Who would wait until their deadline and no longer is let in. A moment less is refused."""
+    monkeypatch.setattr("weft_server.engine.scheduler.Throughput.wait_s", lambda *_: 2.0)
+    scheduler = Scheduler(1, 9, 100)
+    enqueue(scheduler, 5)
+    scheduler.reserve(deadline=12.0, now=10.0)
+    with pytest.raises(Overloaded, match=r"take about 2\.0 s, and the deadline is in 1\.5 s$") as refused:
+        scheduler.reserve(deadline=11.5, now=10.0)
+    assert "DEADLINE_TOO_NEAR" == refused.value.reason
+    with pytest.raises(DeadlineExpired):
+        scheduler.reserve(deadline=9.5, now=10.0)

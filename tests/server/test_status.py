@@ -42,6 +42,7 @@ def test_each_error_has_one_code_and_reason(error, code, reason):
     info = _details_of(status)["ErrorInfo"]
     assert (code, reason, "weft") == (status.code.name, info.reason, info.domain)
     assert status.error_id is None
+    assert {} == dict(info.metadata)
 
 
 def test_every_error_class_is_in_the_table():

@@ -10,12 +10,14 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 from structlog.testing import capture_logs
 
 from weft_server.calls.call_spans import CallSpans
 from weft_server.checks.settings import look_at_tracing
 from weft_server.models.request_context import RequestContext
 from weft_server.telemetry import tracing
+from weft_server.telemetry.metrics import Metrics
 from weft_server.telemetry.tracing import Tracing, wish_of
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"}
@@ -182,6 +184,35 @@ def test_the_stages_of_a_request_follow_its_times():
     }
     assert expected == stages
     assert (7, pytest.approx(10, abs=1)) == last
+
+
+def test_a_span_says_which_model_answered_and_whether_the_server_failed():
+    """A caller's mistake is no failure of the server's. A call that reached no model names none."""
+
+    def span(code, metrics):
+        exporter, provider = InMemorySpanExporter(), TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        call = RequestContext("StreamGenerate")
+        call.metrics = metrics
+        call.usage.input_tokens, call.usage.output_tokens = 3, 4
+        CallSpans(provider.get_tracer("weft")).record(call, code, "WHY")
+        return exporter.get_finished_spans()[-1]
+
+    said = span("INTERNAL", Metrics().for_model("m", 7, "t"))
+    named = {key.removeprefix("gen_ai."): value for key, value in said.attributes.items() if "gen_ai" in key}
+    assert {
+        "provider.name": "weft",
+        "operation.name": "generate_content",
+        "request.model": "m",
+        "response.model": "m",
+        "request.stream": True,
+        "usage.input_tokens": 3,
+        "usage.output_tokens": 4,
+    } == named
+    assert (False, "WHY") == (said.status.is_ok, said.status.description)
+    refused = span("INVALID_ARGUMENT", None)
+    assert not any("gen_ai" in key for key in refused.attributes)
+    assert (StatusCode.UNSET, None) == (refused.status.status_code, refused.status.description)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from waiting import until
 from weft_server.errors import Overloaded
 from weft_server.models.request_context import RequestContext
 from weft_server.transport.connections import Connections, peer_key
+from weft_server.transport.handlers import sending
 from weft_server.transport.incoming import Incoming
 from weft_server.transport.outgoing import MIN_BYTES_PER_S, Outgoing
 from weft_server.transport.traffic import Traffic
@@ -290,3 +291,19 @@ def test_to_end_the_largest_of_many_takes_little(monkeypatch):
         assert 1000 == sum(not call.given_up for call in calls)
 
     asyncio.run(scenario())
+
+
+def test_who_goes_during_a_write_has_cancelled():
+    """InternalError is what gRPC says then; its own cancellation comes later. The answer is counted no more."""
+    outgoing, call = Outgoing(Connections()), _call()
+
+    async def write(_):
+        assert 3 == outgoing.num_bytes
+        raise grpc.aio.InternalError("the stream is gone")
+
+    async def send():
+        with pytest.raises(asyncio.CancelledError):
+            await sending(outgoing, call, SimpleNamespace(write=write), b"abc")
+
+    asyncio.run(send())
+    assert (0, 3) == (outgoing.num_bytes, call.usage.response_bytes)

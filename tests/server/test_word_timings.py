@@ -112,3 +112,13 @@ def test_silence_is_of_no_word():
     assert [(2, 4), (7, 9)] == list(columns_of(weights, 10))
     # What lies behind the recording's end is not heard.
     assert [(2, 4), (7, 8)] == list(columns_of(weights, 8))
+
+
+def test_half_a_character_at_the_end_is_of_the_last_word(byte_level):
+    """An answer may end within one. Its text has a mark for it then, and so has its last word."""
+    tokenizer, _ = byte_level
+    ids = tokenizer.encode_framed("a b😀")[:-1]
+    answer = tokenizer.decode(ids)
+
+    assert answer.endswith("\ufffd")
+    assert answer.split() == [word.text for word in timed_words_of(ids, answer, tokenizer, ())]

@@ -25,7 +25,8 @@ def check_once(body: bytes) -> None:
     try:
         _read(body.decode())
     except _TwiceError as twice:
-        raise InvalidRequest(twice.name[:_SHOWN], "comes twice in one object", "MALFORMED_REQUEST") from None
+        (name,) = twice.args
+        raise InvalidRequest(name[:_SHOWN], "comes twice in one object", "MALFORMED_REQUEST") from None
     except RecursionError as error:
         raise InvalidRequest("", "the body is nested too deeply", "BAD_JSON") from error
 
@@ -39,9 +40,7 @@ def _rewritten(body: bytes) -> bytes:
 
 
 class _TwiceError(Exception):
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    """Its argument is the name."""
 
 
 def _check(pairs: list[tuple[str, Any]]) -> None:
