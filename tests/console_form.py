@@ -27,7 +27,7 @@ def given(page, file, fields):
     if file:
         page.upload(on="input[type=file]", files=[str(file)])
         page.until("document.querySelector('.preview').firstChild")
-    names = {"text": "Text", "labels": "Labels of your own", "turns": "Message"}
+    names = {"text": "Text", "question": "Question", "labels": "Labels of your own", "turns": "Message"}
     for name, text in fields.items():
         page.write(on=f"aria/{names[name]}[role='textbox']", text=text)
 

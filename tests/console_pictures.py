@@ -13,12 +13,14 @@ from driven_page import DrivenPage
 
 ROOT = Path(__file__).parents[1]
 SCENE = ROOT / "export/checkpoints/scenes/examples/a-large-red-cross-above-a-small-yellow-circle.png"
+SHAPES = ROOT / "export/checkpoints/scenes-answers/examples/green-square-purple-triangle.png"
 # Name, model and what it is asked, colors, size, and the token that is pointed at.
 PICTURES = (
     ("light", "en-es@1/translate", "light", (1280, 860), 2),
     ("dark", "scenes@1/caption", "dark", (1280, 940), 4),
     ("narrow", "tags@1/tag", "light", (390, 844), 0),
     ("wide", "commands@1/transcribe", "dark", (1920, 860), 3),
+    ("question", "scenes-answers@1/answer", "light", (1280, 1000), 3),
 )
 
 
@@ -26,10 +28,16 @@ def take(page, api, name, asked, scheme, size, token):
     """Ask, point at a token, and take the picture."""
     page.open(url=f"http://{api}/#/{asked}", scheme=scheme, width=size[0], height=size[1])
     page.until("document.querySelector('form.ask')")
-    files = {"caption": SCENE, "transcribe": ROOT / "export/checkpoints/commands/examples/eighty-eight-fifty-five.wav"}
+    files = {
+        "caption": SCENE,
+        "answer": SHAPES,
+        "transcribe": ROOT / "export/checkpoints/commands/examples/eighty-eight-fifty-five.wav",
+    }
     if file := files.get(asked.rpartition("/")[2]):
         page.upload(on="input[type=file]", files=[str(file)])
         page.until("document.querySelector('.preview').firstChild")
+    if asked.endswith("/answer"):
+        page.write(on="aria/Question[role='textbox']", text="what is left of the purple triangle?")
     page.click(on="button.main")
     page.until("document.querySelector('.facts')")
     if token:

@@ -151,12 +151,16 @@ async def answers_of(directory, asked, order, *, crowd, adapters=(None,)):
             def explain():
                 return model.explainer.explain(request.source, reply.token_ids, reading, prefix_ids, adapter)
 
-            weights, source_mass = await model.explainer.work(explain)
+            weights, source_mass, asked_about = await model.explainer.work(explain)
             assert (rows, request.source.num_shown) == weights.shape
             assert (rows,) == source_mass.shape
             assert np.abs(weights.sum(axis=1) - 1).max() < 1e-5
             assert -1e-5 < source_mass.min() <= source_mass.max() < 1 + 1e-5
             answer += [weights.tobytes(), source_mass.tobytes()]
+            assert bool(prefix_ids) == (asked_about is not None)
+            if asked_about is not None:
+                assert (rows, len(prefix_ids)) == asked_about.weights.shape
+                answer += [each.tobytes() for each in asked_about]
         answers[index] = answer
 
     if crowd:

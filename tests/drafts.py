@@ -164,9 +164,11 @@ def _with_decoder(draft: Draft, *states: pb.StateTensor, more: dict | None = Non
     return draft
 
 
-def _with_explain(draft: Draft, source: dict, rows: object, columns: object, *, default_layer: int | None) -> Draft:
+def _with_explain(
+    draft: Draft, source: dict, rows: object, columns: object, *, default_layer: int | None, more: dict | None = None
+) -> Draft:
     inputs = source | {"layer": ("l", [1]), "head": ("l", [1])}
-    outputs = {"weights": ("f", [rows, columns]), "source_mass": ("f", [rows])}
+    outputs = {"weights": ("f", [rows, columns]), "source_mass": ("f", [rows])} | (more or {})
     draft.graph(pb.GRAPH_ROLE_EXPLAIN, "explain.onnx", inputs, outputs)
     draft.manifest.attention.CopyFrom(pb.Attention(heads=[2, 4], default_layer=default_layer))
     return draft
@@ -203,13 +205,26 @@ def translate_with_rnn(directory: Path) -> Draft:
 
 def caption(directory: Path) -> Draft:
     """The same for pictures, with a memory as long as their grid."""
-    draft = _with_image(Draft(directory, common_pb2.TASK_CAPTION))
+    return _about_pictures(directory, common_pb2.TASK_CAPTION)
+
+
+def _about_pictures(directory: Path, task: int, **explained: tuple) -> Draft:
+    draft = _with_image(Draft(directory, task))
     draft.files["tokenizer.json"] = b"{}"
     draft.manifest.text.CopyFrom(pb.TextSpec(start_id=1, **TARGET))
     memory_out = {"memory_out.0.key": ("f", ["batch", 2, 12, 4])}
     draft.graph(pb.GRAPH_ROLE_ENCODER, "encoder.onnx", IMAGE_IN, memory_out)
-    _with_explain(draft, IMAGE_IN | TARGET_IN, "target", 12, default_layer=0)
+    _with_explain(draft, IMAGE_IN | TARGET_IN, "target", 12, default_layer=0, more=explained)
     return _with_decoder(draft, CACHE_STATE, MEMORY_STATE)
+
+
+def answer(directory: Path) -> Draft:
+    """The same with a question, whose EXPLAIN graph also tells what lay on it."""
+    draft = _about_pictures(directory, common_pb2.TASK_ANSWER, target_weights=("f", ["target", "target"]))
+    asked = pb.TextSpec(source_tokenizer="tokenizer.json", source_vocab_size=20, max_source_tokens=5)
+    draft.manifest.text.MergeFrom(asked)
+    draft.manifest.golden.question = "hello"
+    return draft
 
 
 def generate(directory: Path) -> Draft:
@@ -359,6 +374,7 @@ MAKERS = [
     translate,
     translate_with_rnn,
     caption,
+    answer,
     generate,
     generate_with_levels,
     generate_mixed,

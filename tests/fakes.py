@@ -367,7 +367,15 @@ def answer_question(request):
     """The size of the file and the words of the question, attended on a grid of 2 x 3 patches."""
     words = [*_words(request), str(len(request.image.data))]
     answer = answering.AnswerResponse(completion=_completion(request, words, "answers"))
-    return _explain(request, answer, words[::-1], grid_rows=2, grid_columns=3)
+    explained = _explain(request, answer, words[::-1], grid_rows=2, grid_columns=3)
+    if explained.HasField("alignment"):
+        # The first word looked at the first word of the question alone, the next one at the next.
+        asked = _words(request)
+        explained.alignment.question_tokens.extend(asked)
+        places = [(row, column) for row in range(len(words)) for column in range(len(asked))]
+        explained.alignment.question_weights.extend(float(row % len(asked) == column) for row, column in places)
+        explained.alignment.question_mass.extend([0.25] * len(words))
+    return explained
 
 
 def write_down(request):

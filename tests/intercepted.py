@@ -85,7 +85,7 @@ def entry_of(name, *, full, version=1, task=common_pb2.TASK_GENERATE):
     scheduler = Scheduler(1, 1, 100)
     if full:
         scheduler.reserve()
-    metrics, manifest = Metrics().for_model(name, version, "t"), SimpleNamespace(task=task)
+    metrics, manifest = Metrics().for_model(name, version, "t"), SimpleNamespace(task=task, graphs=())
     model = SimpleNamespace(name=name, engine=scheduler, manifest=manifest, metrics=metrics)
     return RegistryEntry(name, version, None, model_pb2.MODEL_STATE_READY, model=model)
 

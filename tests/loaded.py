@@ -61,13 +61,13 @@ def answering(model, config=None):
     return behaviours(ModelRegistry([entry]), config)
 
 
-async def ask(model, /, tenant="", **request):
+async def ask(model, /, tenant="", deadline=math.inf, **request):
     """Ask a loaded model by the method of its task; the response, or the RequestError it raises.
 
     A model that matches is also asked for the vectors of `inputs`.
     """
     method = _METHODS[common_pb2.TASK_EMBED_TEXT if "inputs" in request else model.manifest.task]
-    REQUEST_CONTEXT.set(RequestContext(method.name, tenant=tenant))
+    REQUEST_CONTEXT.set(RequestContext(method.name, tenant=tenant, deadline=deadline))
     return await answering(model)[method.name](method.request(**request), None)
 
 

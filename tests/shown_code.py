@@ -37,5 +37,6 @@ def typed(page, program):
     for block in blocks(page, "", "sh", "console", "text"):
         for line in block.replace("\\\n", " ").splitlines():
             said = line.strip().removeprefix("$ ")
-            if said.startswith(f"{program} ") and not said.startswith(f"{program} serve: "):
+            # `weft export: ...` is what a command says.
+            if said.startswith(f"{program} ") and not re.match(rf"{program} [\w-]+: ", said):
                 yield BEHIND.split(said)[0]

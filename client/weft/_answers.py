@@ -1,6 +1,6 @@
 """From the messages of the wire to the dataclasses of the SDK."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from enum import StrEnum
 from functools import cache, partial
@@ -81,13 +81,19 @@ def _word(kind: type[StrEnum], enum: Any, number: int) -> StrEnum:
 
 def _alignment(message: common_pb2.Alignment) -> Alignment:
     width = len(message.source_tokens) or message.grid_rows * message.grid_columns or message.num_columns
-    weights = tuple(message.weights)
-    rows = tuple(weights[row * width : (row + 1) * width] for row in range(len(message.target_tokens)))
+    num_rows = len(message.target_tokens)
+    rows = _rows(message.weights, num_rows, width)
+    asked = _rows(message.question_weights, num_rows, len(message.question_tokens)) if message.question_tokens else ()
     region = (0.0, 0.0, 1.0, 1.0)
     if message.HasField("image_region"):
         given = message.image_region
         region = (given.left, given.top, given.right, given.bottom)
-    return read(Alignment, message, weights=rows, region=region)
+    return read(Alignment, message, weights=rows, region=region, question_weights=asked)
+
+
+def _rows(values: Iterable[float], num_rows: int, width: int) -> tuple[tuple[float, ...], ...]:
+    flat = tuple(values)
+    return tuple(flat[row * width : (row + 1) * width] for row in range(num_rows))
 
 
 def _seconds(duration: Duration) -> float:

@@ -70,7 +70,10 @@ class Generation(Completion):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Answer(Completion):
-    """What a model answers to a question about a picture. `alignment` is over the picture's grid."""
+    """What a model answers to a question about a picture.
+
+    `alignment` is over the picture's grid, and over the question's tokens beside that.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,11 @@ class Alignment(Brief):
 
     `source_mass[i]` is the share of token i's attention that lay on the source at all, before its row was made to sum
     to 1. `layer` is None for attention rollout, `head` for the average over heads.
+
+    Of an answer about a picture, `question_weights[i][k]` is how much token i looked at token k of the question, and
+    `question_mass[i]` the share of its attention that lay there. Where the picture is a memory of the model, words have
+    an attention of their own, and it is a share of that. There are none for other tasks, and of a bundle that does not
+    tell.
     """
 
     target_tokens: tuple[str, ...]
@@ -134,6 +139,9 @@ class Alignment(Brief):
     column_s: float = 0.0
     num_columns: int = 0
     region: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+    question_tokens: tuple[str, ...] = ()
+    question_weights: tuple[tuple[float, ...], ...] = ()
+    question_mass: tuple[float, ...] = ()
 
     def rows(self) -> Iterator[tuple[str, tuple[float, ...]]]:
         """Yield each target token with its weights over the source."""

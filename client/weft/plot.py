@@ -3,6 +3,8 @@
 import math
 import textwrap
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from io import BytesIO
 from os import PathLike
@@ -52,7 +54,8 @@ def plot_alignment(
 
     Over an image: its grid once for each target token, at the picture's aspect and wrapped into rows. Grid cells stay
     the blocks they are: the model gave one number for each, and smoothing would show edges that it never saw. A dotted
-    line is around what the model saw, if it cut that out of the picture.
+    line is around what the model saw, if it cut that out of the picture. A matrix below it has the tokens of a
+    question, if the alignment has.
     Over a text: a matrix, target tokens down, source tokens across; for a single target, the text itself in the colours
     of its weights.
     Over a recording: a matrix too, words down and seconds across, under the spectrogram of a WAV of 16 bits.
@@ -91,7 +94,7 @@ def plot_alignment(
     if alignment.grid_rows:
         _draw_panels(figure, alignment, None if image is None else _read(image))
     elif alignment.num_columns:
-        labels = [_label(token) for token in alignment.target_tokens]
+        labels = _labels(alignment.target_tokens)
         ax, heat = draw_sound(figure, alignment, labels, None if recording is None else read_sound(recording))
         _draw_scale(figure, heat, ax)
     elif len(alignment.target_tokens) == 1:
@@ -130,12 +133,9 @@ def _is_partial(alignment: Alignment) -> bool:
 def _draw_matrix(ax: Any, alignment: Alignment, *, resize: bool = False) -> None:
     """Draw the weights as a matrix; with `resize` its figure becomes as large as the labels need."""
     source = _columns(alignment)
-    target = [_label(token) for token in alignment.target_tokens]
+    target = _labels(alignment.target_tokens)
     if resize:
-        beside = CHARACTER * max(map(len, target))
-        below = CHARACTER * max(map(len, source))
-        width = _inches(len(source)) + beside + 1.3
-        height = _inches(len(target)) + below + 1.7
+        width, height = _matrix_size(source, target)
         ax.figure.set_size_inches(max(4.0, width), height)
 
     heat = ax.imshow(alignment.weights, cmap="Blues", vmin=0.0, aspect="auto")
@@ -155,11 +155,31 @@ def _draw_matrix(ax: Any, alignment: Alignment, *, resize: bool = False) -> None
     _draw_scale(ax.figure, heat, ax)
 
 
+def _matrix_size(source: Sequence[str], target: Sequence[str]) -> tuple[float, float]:
+    """Return the width and the height that a matrix and its labels take, in inches."""
+    beside = CHARACTER * max(map(len, target))
+    below = CHARACTER * max(map(len, source))
+    return _inches(len(source)) + beside + 1.3, _inches(len(target)) + below + 1.7
+
+
+def _draw_question(figure: Any, alignment: Alignment, width: float, height: float) -> Any:
+    """Draw the matrix of a question's tokens below a part of a figure, which is returned, of so many inches."""
+    rows, mass = alignment.question_weights, alignment.question_mass
+    asked = replace(alignment, source_tokens=alignment.question_tokens, weights=rows, source_mass=mass)
+    wide, high = _matrix_size(_columns(asked), _labels(asked.target_tokens))
+    figure.set_size_inches(max(width, wide), height + high)
+    above, below = figure.subfigures(2, 1, height_ratios=(height, high))
+    ax = below.add_subplot()
+    ax.set_title("question", fontsize="medium", style="italic")
+    _draw_matrix(ax, asked)
+    return above
+
+
 def _columns(alignment: Alignment) -> list[str]:
     """Return what stands under each column: a token, or the moment at which it begins."""
     if alignment.num_columns:
         return [f"{index * alignment.column_s:.2f} s" for index in range(alignment.num_columns)]
-    return [_label(token) for token in alignment.source_tokens]
+    return _labels(alignment.source_tokens)
 
 
 def _inches(count: int) -> float:
@@ -207,7 +227,7 @@ def _draw_text(figure: Any, alignment: Alignment) -> None:
 
 
 def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None:
-    """Draw the picture, then for each target token its grid of weights, over the picture in grey.
+    """Draw the picture, then for each target token its grid of weights, over the picture in grey; then a question.
 
     Colour begins above an even share, 1 / cells: a model that looked everywhere alike leaves the picture as it is.
     """
@@ -225,7 +245,10 @@ def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None
     count = len(alignment.target_tokens) + (picture is not None)
     columns = min(count, int(WIDTH / across))
     rows = math.ceil(count / columns)
-    figure.set_size_inches(max(4.0, columns * across + 0.2), rows * (down + 0.3) + 1.2)
+    size = max(4.0, columns * across + 0.2), rows * (down + 0.3) + 1.2
+    figure.set_size_inches(*size)
+    if alignment.question_tokens:
+        figure = _draw_question(figure, alignment, *size)
     panels = [figure.add_subplot(rows, columns, index + 1) for index in range(count)]
     for ax in panels:
         ax.set(xticks=[], yticks=[])
@@ -265,6 +288,10 @@ def _draw_scale(figure: Any, heat: Any, axes: Any, parts: int = 5) -> None:
     )
     scale.set_label("weight")
     scale.ax.locator_params(nbins=parts)
+
+
+def _labels(tokens: Sequence[str]) -> list[str]:
+    return [_label(token) for token in tokens]
 
 
 def _label(token: str) -> str:

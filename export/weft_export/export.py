@@ -19,7 +19,7 @@ from weft_export.checkpoints.golden_requests import with_golden
 from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
-from weft_export.errors import ExportError
+from weft_export.errors import ExportError, ParityError
 from weft_export.estimate import estimate, told
 from weft_export.families.writer import Writer
 from weft_export.graphs.answering import torch_run
@@ -179,7 +179,9 @@ def _build(
         stay = (
             f"The graphs and {failed.FIGURES_FILE} stay in {place}: the next export of the same takes them from there"
         )
-        raise type(error)(f"{error}. {stay}") from error
+        rounding = checkpoint.rounding if isinstance(error, ParityError) else None
+        why = _too_coarse(rounding, precision_name(precision)) if rounding is not None else ""
+        raise type(error)(f"{error}{why}. {stay}") from error
     if request.files != original.files:
         on_note("the golden request has no clear answer: the bundle has one that the exporter made")
     on_stage("writing the bundle", num_stages - 1, num_stages)
@@ -190,6 +192,20 @@ def _build(
     write_manifest(work, manifest, graphs, parity=parity, provenance=provenance, quality=quality)
     on_stage("done", num_stages, num_stages)
     return manifest
+
+
+def _too_coarse(rounding: bundle_pb2.Rounding, name: str) -> str:
+    """Return what an error says of weights in blocks that lose more than is meant; else nothing.
+
+    Such a model makes much of last bits too, and torch and ONNX Runtime may be far apart without a fault of either.
+    """
+    from weft_export.quantization.choice import MAX_BLOCK_EFFECT  # noqa: PLC0415 - late: for rounded models
+    from weft_export.verification.quality import LESS  # noqa: PLC0415 - same
+
+    if name not in LESS or rounding.effect <= MAX_BLOCK_EFFECT:
+        return ""
+    moved = f"rounding moves an answer by {rounding.effect:.4f} nats (estimated)"
+    return f"; {moved}, and more than {MAX_BLOCK_EFFECT} is not for {name}{LESS[name]}"
 
 
 def _trace(

@@ -212,7 +212,7 @@ def measure_pointing(model: Answerer, tokenizer: Tokenizer, scenes: list[Scene],
         pixels = torch.from_numpy(to_pixel_values(render(scene, SIDE), IMAGE))[None]
         # What a word is chosen from is read at the token before it: of the last word, the third from the end.
         target = torch.tensor([row[:-2]])
-        weights, _ = model.explain(torch.tensor([layer]), torch.tensor([-1]), target, pixels)
+        weights, *_ = model.explain(torch.tensor([layer]), torch.tensor([-1]), target, pixels)
         assert num_given <= len(weights)
         down, across = divmod(int(weights[-1].argmax()), GRID)
         x, y = (across + 0.5) / GRID, (down + 0.5) / GRID

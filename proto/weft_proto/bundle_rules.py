@@ -105,6 +105,8 @@ EMBEDDING_TOLERANCE = {
 }
 # By how much the weights of a row of an explanation may miss a sum of 1. They are float32 at any precision.
 EXPLAIN_SUM_TOLERANCE = 1e-5
+# An output of an EXPLAIN graph that a bundle of TASK_ANSWER may have: what lay on target_ids, float32 [rows, target].
+TARGET_WEIGHTS = "target_weights"
 
 # What a request may be. The last two are what a server takes unless its settings say otherwise.
 PICTURE_FORMATS = ("PNG", "JPEG", "WEBP")
@@ -132,6 +134,8 @@ MAX_HEADS = 1024
 MAX_IMAGE_SIDE = 4096
 # Of the places of a picture that attention is shown on.
 MAX_GRID = 65_536
+# That a picture of a prompt is cut into, and grids of them.
+MAX_TILES = 256
 # Of a golden answer: labels, times tokens for a tagger.
 MAX_PROBABILITIES = 262_144
 # Of a request to a model that matches, and of its labels, and of the text that they are put into.
@@ -237,6 +241,12 @@ LIMITS = {
         "num_class_tokens": Limit(64),
         "padding": Limit(255, entries=3),
     },
+    "TilingSpec": {
+        "grids": Limit(entries=MAX_TILES),
+        "max_tiles": Limit(MAX_TILES, least=1),
+        "square_padding": Limit(255, entries=3),
+    },
+    "TileGrid": {"rows": Limit(MAX_TILES, least=1), "columns": Limit(MAX_TILES, least=1)},
     "AudioSpec": {
         "sample_rate": Limit(48_000, least=4_000),
         "num_mels": Limit(256, least=8),

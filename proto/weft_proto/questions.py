@@ -7,8 +7,8 @@ from weft_proto.v1 import bundle_pb2
 
 
 def picture_places(image: bundle_pb2.ImageSpec) -> int:
-    """Return how many places of a memory, or of a cache that begins with them, a picture takes."""
-    return image.num_class_tokens + image.grid_rows * image.grid_columns
+    """Return how many places an encoder makes of a picture: of a memory, of a cache, or of a prompt."""
+    return image.num_class_tokens + image.grid_rows * image.grid_columns + image.HasField("tiling")
 
 
 def begins_filled(states: Iterable[bundle_pb2.StateTensor]) -> bool:

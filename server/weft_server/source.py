@@ -69,6 +69,11 @@ class Source(ABC):
         """What of it the decoder is fed behind its start token, before the answer."""
         return ()
 
+    @property
+    def once_read(self) -> Source:
+        """What is kept of it when it has been read to its end."""
+        return self
+
     def piece(self, start: int, stop: int) -> np.ndarray:
         """The ids [start, stop) as a decoder reads them."""
         return self.array[start:stop]
@@ -144,7 +149,10 @@ class Masked(Ids):
 
 
 class SeenPicture(NamedTuple):
-    """A picture in a prompt: where it begins, the digest of its file, and what is read of it, [places, width]."""
+    """A picture in a prompt: where it begins, the digest of its file (with how it is read), and features.
+
+    What is read of it is [places, width].
+    """
 
     start: int
     digest: bytes
@@ -164,6 +172,11 @@ class PicturedIds(Ids):
 
     pictures: tuple[SeenPicture, ...]
     place_id: int
+
+    @property
+    def once_read(self) -> Source:
+        """The ids. Features are megabytes, and an answer may be long."""
+        return Ids(self.array)
 
     def piece(self, start: int, stop: int) -> np.ndarray:
         """See Source."""

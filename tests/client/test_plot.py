@@ -36,6 +36,13 @@ def image_alignment(target, rows, columns):
     return weft.Alignment(tuple(target), (), rows, columns, weights)
 
 
+def asked_alignment(target, question, rows=4, columns=6):
+    """The same, and half of each word's attention to words lay on the question."""
+    words = text_alignment(question, target)
+    given = {"question_tokens": words.source_tokens, "question_weights": words.weights}
+    return replace(image_alignment(target, rows, columns), **given, question_mass=(0.5,) * len(target))
+
+
 def tone(seconds=0.5, rate=8000):
     """A tone that rises, as a WAV of two channels."""
     out = io.BytesIO()
@@ -100,8 +107,10 @@ def boxes_of(figure, labels):
         (image_alignment([f"word-{i}" for i in range(30)], 3, 3), png(20, 90)),
         (image_alignment(["a", "red", "circle", "above", "a", "blue", "square"], 4, 6), None),
         (image_alignment(["a", "red", "circle", "above", "a", "blue", "square"], 4, 6), png(30, 20)),
+        (asked_alignment(["a", "red", "circle"], ["what", "is", "above", "it", "?"]), png(30, 20)),
+        (asked_alignment([f"word-{i}" for i in range(30)], [f"a-rather-long-word-{i}" for i in range(60)]), None),
     ],
-    ids=["sentence", "long", "shares", "column", "token", "text", "digit", "tall", "grid", "image"],
+    ids=["sentence", "long", "shares", "column", "token", "text", "digit", "tall", "grid", "image", "asked", "why"],
 )
 def test_no_label_is_clipped(tmp_path, alignment, image):
     """The file is a PNG of the figure's size, and every label and the title lie within it."""
@@ -205,6 +214,22 @@ def test_an_image_has_a_panel_per_word():
 
     assert words == [ax.get_title() for ax in axes_of(plot_alignment(alignment))]
     assert ["picture", *words] == [ax.get_title() for ax in axes_of(plot_alignment(alignment, image=png(9, 9)))]
+
+
+def test_a_question_has_a_matrix_below_the_picture():
+    """A row for each word of the answer, a column for each of the question, and beside them the shares of attention."""
+    words, question = ["a", "red", "circle"], ["what", "is", "it", "?"]
+    alignment = asked_alignment(words, question)
+    matrix, *panels, shares = axes_of(plot_alignment(alignment, image=png(9, 9)))
+
+    assert ["question", "picture", *words] == [ax.get_title() for ax in (matrix, *panels)]
+    assert matrix.get_window_extent().y1 < min(ax.get_window_extent().y0 for ax in panels)
+    assert (question, words) == tuple(
+        [label.get_text() for label in labels] for labels in (matrix.get_xticklabels(), matrix.get_yticklabels())
+    )
+    (heat,) = matrix.images
+    assert alignment.question_weights == tuple(map(tuple, heat.get_array().tolist()))
+    assert ["50%"] * 3 == [label.get_text() for label in shares.get_yticklabels()]
 
 
 @pytest.mark.parametrize(("size", "orientation"), [((40, 20), 1), ((20, 40), 6)])

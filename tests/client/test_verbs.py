@@ -372,6 +372,20 @@ def test_an_images_alignment_folds_into_its_grid(client):
     assert () == replace(alignment, grid_rows=0, grid_columns=0).grid(4)  # a text's
 
 
+def test_an_answers_alignment_is_over_picture_and_question(client):
+    """Each word of the answer has a row over the grid, and one over the words of the question, as no caption has."""
+    alignment = client.answer(b"12345", "what is it", explain=True).alignment
+
+    assert ("5", "it", "is", "what") == alignment.target_tokens
+    assert ("what", "is", "it") == alignment.question_tokens
+    first, second, third = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
+    assert (first, second, third, first) == alignment.question_weights
+    assert (0.25,) * 4 == alignment.question_mass
+    assert 6 == len(alignment.weights[0])
+    other = client.caption(b"12345", explain=True).alignment
+    assert () == other.question_tokens == other.question_weights == other.question_mass
+
+
 EXPLAIN = [
     (False, None),
     (True, common.Explain()),

@@ -8,12 +8,13 @@ from tiny import CHECKPOINTS
 
 from weft_export.checkpoints.random_requests import RandomRequest, random_requests
 from weft_export.errors import ParityError
-from weft_export.families import causal
+from weft_export.families import captioner, causal
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.layers import explaining
 from weft_export.verification import explain_parity
 from weft_export.verification.explain_parity import ExplainParity
+from weft_export.verification.tolerance import Tolerance
 from weft_export.verification.tolerances import attention_tolerance_of
 from weft_proto.v1 import bundle_pb2
 
@@ -62,6 +63,39 @@ def test_a_wrong_pick_is_found(name, place, function, wrong, tmp_path, monkeypat
         check(checkpoint, graph, tmp_path, answered(checkpoint))
 
 
+def other_of_words(attentions, layer, head):
+    """Another layer of what words attend to among themselves, and the right one of a picture."""
+    of_words = attentions[0].shape[2] == attentions[0].shape[3]
+    return explaining.pick(attentions[::-1] if of_words else attentions, layer, head)
+
+
+def test_a_wrong_pick_of_a_question_is_found(tmp_path, monkeypatch):
+    """A graph that shows another layer of the question than of the picture fails."""
+    checkpoint = CHECKPOINTS["tiny-answer"]()
+    graph = graphs_of(checkpoint, FP32)[-1]
+    with monkeypatch.context() as patched:
+        patched.setattr(captioner, "pick", other_of_words)
+        write_graph(graph, tmp_path)
+
+    with pytest.raises(ParityError, match=r"explain\.onnx output target_weights"):
+        check(checkpoint, graph, tmp_path, answered(checkpoint))
+
+
+@pytest.mark.parametrize("spoil", [lambda rows: rows.roll(1, 1), torch.zeros_like], ids=["shifted", "zero"])
+def test_rows_of_a_question_that_look_elsewhere_are_found(spoil, tmp_path, monkeypatch):
+    """Where single weights may differ by much, as at int8, rows still may not."""
+    checkpoint = CHECKPOINTS["tiny-git"]()
+    graph = graphs_of(checkpoint, FP32)[-1]
+    explain = type(checkpoint.model).explain
+    with monkeypatch.context() as patched:
+        spoiled = lambda *given: (*(made := explain(*given))[:2], spoil(made[2]))  # noqa: E731 - read once
+        patched.setattr(type(checkpoint.model), "explain", spoiled)
+        write_graph(graph, tmp_path)
+
+    with pytest.raises(ParityError, match=r"output target_weights of layer 1 differs by .* of what uniform rows would"):
+        check(checkpoint, graph, tmp_path, answered(checkpoint), Tolerance(1.0))
+
+
 def test_one_head_of_one_layer_is_found(tmp_path):
     """A graph of which one head's scale is 1 % off fails, and says in which layer."""
     checkpoint, stranger = CHECKPOINTS["tiny-generate"](), CHECKPOINTS["tiny-generate"]()
@@ -74,7 +108,9 @@ def test_one_head_of_one_layer_is_found(tmp_path):
         check(checkpoint, graphs_of(checkpoint, FP32)[-1], tmp_path, answered(checkpoint))
 
 
-@pytest.mark.parametrize("name", ["tiny-generate", "tiny-translate", "tiny-tags", "tiny-swin", "tiny-resnet"])
+@pytest.mark.parametrize(
+    "name", ["tiny-generate", "tiny-translate", "tiny-git", "tiny-tags", "tiny-swin", "tiny-resnet"]
+)
 def test_passes_are_counted_by_requests(name, tiny_repository, tmp_path, monkeypatch):
     """The whole graph runs once for each request; the rest runs without the model. Nothing is left behind."""
     checkpoint = CHECKPOINTS[name]()
@@ -129,8 +165,8 @@ def answered(checkpoint):
     return requests
 
 
-def check(checkpoint, graph, directory, requests):
-    """Compare the EXPLAIN graph in a directory with a checkpoint's."""
+def check(checkpoint, graph, directory, requests, tolerance=None):
+    """Compare the EXPLAIN graph in a directory with a checkpoint's, by default at the tolerance of fp32."""
     with torch.inference_mode():
-        tolerance = attention_tolerance_of(FP32, checkpoint.model)
+        tolerance = tolerance or attention_tolerance_of(FP32, checkpoint.model)
         ExplainParity(tolerance, graph, checkpoint, requests).check(directory / "explain.onnx")

@@ -220,8 +220,16 @@ def test_explanations_are_distributions_over_the_source(name):
     default = -1 if checkpoint.attention_layer is None else checkpoint.attention_layer
 
     for layer, head in [(default, -1), *((i, h) for i, count in enumerate(heads) for h in (-1, *range(count)))]:
-        (weights, mass), rows = explained(checkpoint, layer, head)
+        (weights, mass, *target), rows = explained(checkpoint, layer, head)
 
+        for target_weights in target:
+            assert (rows, rows) == target_weights.shape
+            assert not target_weights.triu(1).any()
+            assert bool((target_weights >= 0).all())
+            # Of one attention, or of one of its own beside that of a memory.
+            parts = target_weights.sum(-1) + (0 if checkpoint.family == "answerer" else mass)
+            assert parts.max() < 1 + 1e-5
+        assert TASKS[checkpoint.task].takes_question == bool(target)
         assert (rows, columns) == weights.shape
         assert (weights.sum(-1) - 1).abs().max() < 1e-5
         assert bool((weights >= 0).all())
@@ -237,8 +245,8 @@ def test_a_layer_is_the_average_of_its_heads(name):
         parts = []
         for head in (-1, *range(num_heads)):
             torch.manual_seed(0)
-            (weights, mass), _ = explained(checkpoint, layer, head)
-            parts.append(weights * mass[:, None])
+            (weights, mass, *target), _ = explained(checkpoint, layer, head)
+            parts.append(torch.cat((weights * mass[:, None], *target), dim=1))
 
         torch.testing.assert_close(parts[0], torch.stack(parts[1:]).mean(dim=0), atol=1e-6, rtol=1e-5)
 

@@ -3,16 +3,18 @@
 import pytest
 import torch
 from google.protobuf import json_format
-from tiny import CHECKPOINTS, INT8, tiny_generate
+from tiny import CHECKPOINTS, INT8, save_tiny, tiny_generate
 from torch import nn
 
+from weft_export import export
 from weft_export.__main__ import _bits_line
 from weft_export.choices import PRECISIONS
-from weft_export.errors import CheckpointError
+from weft_export.errors import CheckpointError, ParityError
 from weft_export.layers.block_linear import MAX_WEIGHT, BlockEmbedding, BlockLinear
 from weft_export.layers.nf4_linear import Nf4Linear
 from weft_export.layers.patches import PatchEmbedding
-from weft_export.quantization import in_blocks
+from weft_export.options import ExportOptions
+from weft_export.quantization import choice, in_blocks
 from weft_export.quantization.block_kinds import BlockKind
 from weft_export.quantization.choice import MAX_BLOCK_EFFECT, choose_kinds
 from weft_export.quantization.in_blocks import rounded_in_blocks
@@ -129,3 +131,22 @@ def test_an_export_says_what_was_rounded():
     assert f"more than {MAX_BLOCK_EFFECT} is not for int4" in _bits_line(
         bundle_pb2.Rounding(effect=2 * MAX_BLOCK_EFFECT), "int4"
     )
+
+
+@pytest.mark.parametrize(("most", "is_told"), [(MAX_BLOCK_EFFECT, True), (1.0, False)])
+def test_a_model_that_is_rounded_too_coarsely_is_told_so(most, is_told, tmp_path, monkeypatch):
+    """Where torch and ONNX Runtime are too far apart then, the error says what else to try."""
+
+    def far_apart(*_, **__):
+        raise ParityError("decoder.onnx output logits differs by 0.24 of its spread")
+
+    monkeypatch.setattr(export, "check_parity", far_apart)
+    monkeypatch.setattr(choice, "MAX_BLOCK_EFFECT", most)
+    monkeypatch.setattr(export, "_trace", lambda *_: None)
+    with pytest.raises(ParityError) as raised:
+        export.export_checkpoint(
+            save_tiny("tiny-generate", tmp_path / "tiny"), tmp_path / "m" / "1", ExportOptions(precision="int4")
+        )
+
+    told = "nats (estimated), and more than 0.02 is not for int4; --precision int8-weights loses less. The graphs"
+    assert is_told == (told in str(raised.value))

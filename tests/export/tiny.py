@@ -26,7 +26,7 @@ from tiny_parts import (
     word_tokenizer,
 )
 from tiny_recurrent import RECURRENT
-from tiny_sight import tiny_llava
+from tiny_sight import tiny_llava, tiny_tiles
 from tiny_t5 import tiny_post_norm, tiny_t5
 from tiny_vision import VISION
 
@@ -295,6 +295,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-window": tiny_window,
     "tiny-decoder": tiny_decoder,
     "tiny-llava": tiny_llava,
+    "tiny-tiles": tiny_tiles,
     "tiny-bert": tiny_bert,
     "tiny-tags": tiny_tags,
     "tiny-extract": tiny_extract,
@@ -317,6 +318,7 @@ INT8 = [
     "tiny-swin",
     "tiny-bert",
     "tiny-embed",
+    "tiny-git",
 ]
 """Of CHECKPOINTS, those that are exported at int8 too, under the name with -int8: each kind of product is in one."""
 

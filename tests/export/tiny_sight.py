@@ -1,10 +1,14 @@
 """A tiny random generator whose prompts may hold pictures, as LLaVA's."""
 
+from dataclasses import fields, replace
+
 from tiny_parts import byte_tokenizer, image_spec, picture, randomised
 from tokenizers import AddedToken, Tokenizer, processors
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.llava import Llava, LlavaConfig, SightConfig
+from weft_export.families.llava_onevision import LlavaOnevision, LlavaOnevisionConfig, TileSightConfig
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.positions import Rope
 from weft_export.layers.style import Style
@@ -13,6 +17,12 @@ from weft_proto.v1 import bundle_pb2
 VOCABULARY, IMAGE_ID, BOS_ID = 304, 300, 301
 NUM_PLACES = 24
 MAX_TOKENS = 128
+TILE, TILE_PLACES, MAX_TILED_TOKENS = 16, 16, 192
+TILING = bundle_pb2.TilingSpec(
+    grids=[bundle_pb2.TileGrid(rows=rows, columns=columns) for rows in (1, 2) for columns in (1, 2)],
+    max_tiles=2,
+    square_padding=[10, 20, 30],
+)
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
 {{ message['role'] ~ ': ' }}
@@ -79,4 +89,35 @@ def tiny_llava() -> Checkpoint:
             "chat_template.jinja": CHAT_TEMPLATE.encode(),
             "golden.png": picture(30, 22),
         },
+    )
+
+
+def tiny_tiles() -> Checkpoint:
+    """Return the same with tiles of 16 x 16, in up to 2 x 2 of which a picture is read: of two, places are joined."""
+    plain = tiny_llava()
+    own = {field.name: getattr(plain.model.config, field.name) for field in fields(DecoderOnlyConfig)}
+    sizes = TileSightConfig(
+        channels=3,
+        image_height=TILE,
+        image_width=TILE,
+        patch_size=4,
+        d_model=24,
+        num_heads=2,
+        d_ff=40,
+        num_layers=2,
+        feature_layers=(2,),
+    )
+    image = image_spec(3, TILE, TILE, 4)
+    image.tiling.CopyFrom(TILING)
+    text = bundle_pb2.TextSpec()
+    text.CopyFrom(plain.text)
+    text.max_total_tokens, text.max_new_tokens = MAX_TILED_TOKENS, MAX_TILED_TOKENS - 1
+    return replace(
+        plain,
+        family="llava_onevision",
+        description="A random generator that reads tiles, for tests.",
+        model=randomised(LlavaOnevision(LlavaOnevisionConfig(**own | {"max_tokens": MAX_TILED_TOKENS}, sight=sizes))),
+        text=text,
+        image=image,
+        files={**plain.files, "golden.png": picture(40, 22)},
     )

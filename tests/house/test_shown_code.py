@@ -28,6 +28,7 @@ RUN_BY = {
     "docs/bring-your-own.md": "tests/e2e/test_bring_your_own.py",
     "docs/errors.md": "tests/e2e/test_pages.py",
     "docs/http.md": "tests/e2e/test_pages.py",
+    "docs/new-family.md": "tests/e2e/test_new_family.py",
     "docs/openai.md": "tests/e2e/test_pages.py",
     "docs/other-languages.md": "tests/clients/test_clients.py",
     "docs/reading-path.md": "tests/e2e/test_pages.py",

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from weft_proto.bundle_rules import LIMITS, MAX_MANIFEST_BYTES, MAX_MANIFEST_ENTRIES, MAX_READ_BYTES
+from weft_proto.bundle_rules import (
+    LIMITS,
+    MAX_GRID,
+    MAX_IMAGE_PIXELS,
+    MAX_MANIFEST_BYTES,
+    MAX_MANIFEST_ENTRIES,
+    MAX_READ_BYTES,
+)
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle import load
 from weft_server.bundle.limits import verify_limits
@@ -86,6 +93,8 @@ def test_the_manual_states_the_same_limits():
         LIMITS["BundleManifest"]["labels"].entries,
         LIMITS["Attention"]["heads"].most,
         LIMITS["ImageSpec"]["height"].most,
+        MAX_GRID,
+        MAX_IMAGE_PIXELS,
     ]
     assert [f"{number:,}" for number in expected] == re.findall(r"^ *\| .* \| ([0-9,]+) \|$", MANUAL, re.MULTILINE)
 

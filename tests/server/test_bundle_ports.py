@@ -3,6 +3,7 @@
 import pytest
 
 from drafts import (
+    answer,
     caption,
     classify_image,
     generate,
@@ -61,6 +62,14 @@ PORTS = [
     (tag, "del m.graphs[1].outputs[1]", "explain.onnx has no output 'source_mass'"),
     (caption, "m.graphs[1].outputs[0].shape[1] = '11'", "'weights' has shape ['target', '11']"),
     (classify_image, "m.graphs[1].outputs[1].shape[0] = '2'", "'source_mass' has shape ['2']"),
+    (answer, "del m.graphs[1].outputs[1]", "explain.onnx has no output 'source_mass'"),
+    (answer, "m.graphs[1].outputs[2].data_type = 2", "'target_weights' has the wrong data_type"),
+    (answer, "del m.graphs[1].outputs[2].shape[1]", "'target_weights' has shape ['target'], which does not fit"),
+    (
+        caption,
+        "m.graphs[1].outputs.add(name='target_weights')",
+        "has an output 'target_weights' that its role does not",
+    ),
     (tag, "m.graphs[0].outputs[0].shape[2] = '4'", "'probabilities' has shape ['batch', 'seq', '4']"),
 ]
 

@@ -2,7 +2,18 @@
 
 import pytest
 
-from drafts import CACHE_STATE, IMAGE_IN, TARGET, Draft, _with_decoder, _with_image, _with_text, generate, refused
+from drafts import (
+    CACHE_STATE,
+    IMAGE_IN,
+    TARGET,
+    Draft,
+    _with_decoder,
+    _with_image,
+    _with_text,
+    classify_image,
+    generate,
+    refused,
+)
 from weft_proto.v1 import bundle_pb2 as pb
 from weft_proto.v1 import common_pb2
 from weft_server.bundle.load import load_bundle
@@ -39,6 +50,9 @@ FAULTS = [
     (seeing, "m.graphs.add(role=7)", "a bundle with an IMAGE_ENCODER graph has no SCORE graph"),
     (seeing, "m.graphs.add(role=6)", "a bundle with an IMAGE_ENCODER graph has no MIXED graph"),
     (seeing, "m.adapters.layers.add()", "adapters are not for bundles with an IMAGE_ENCODER graph"),
+    (seeing, "m.image.tiling.max_tiles = 2", "image.tiling.grids are missing"),
+    (seeing, "m.image.tiling.max_tiles = 257", "image.tiling.max_tiles is 257"),
+    (classify_image, "m.image.tiling.max_tiles = 2", "image.tiling is for generate"),
     (generate, "m.text.image_id = 3", "text.image_id is for bundles with an IMAGE_ENCODER graph"),
     (generate, "m.golden.question = 'what'", "golden.question is for who is asked about pictures"),
 ]

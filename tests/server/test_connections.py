@@ -8,10 +8,23 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from intercepted import AUTHORITY, HEALTH, MAX_REQUEST_BYTES, REFLECTION, ask, methods, open_channel, run, served
+from intercepted import (
+    AUTHORITY,
+    HEALTH,
+    MAX_REQUEST_BYTES,
+    REFLECTION,
+    ask,
+    entry_of,
+    methods,
+    open_channel,
+    run,
+    served,
+)
 from weft_proto.inference import methods as open_inference
 from weft_proto.inference.open_inference_pb2 import InferTensorContents
+from weft_proto.v1 import bundle_pb2
 from weft_proto.v1.common_pb2 import Audio, Image
+from weft_proto.v1.methods import METHODS
 from weft_server.admission.message_limits import MAX_NAME_BYTES, MAX_TEXT_BYTES, max_bytes
 
 
@@ -130,5 +143,22 @@ def test_each_method_takes_messages_of_its_kind(tmp_path):
                 data = bytes(max_bytes(method, MAX_REQUEST_BYTES) + 1)
                 assert (method, "INVALID_ARGUMENT", "MESSAGE_TOO_LARGE") == (method, *await ask(channel, method, data))
             assert MAX_TEXT_BYTES < MAX_REQUEST_BYTES
+
+    run(scenario())
+
+
+def test_a_generator_of_texts_takes_messages_of_texts(tmp_path):
+    """At the door, before the message is parsed: where no model sees pictures, a Generate is as large as a text."""
+    blind, seeing = entry_of("a", full=False), entry_of("b", full=False)
+    seeing.model.manifest.graphs = [bundle_pb2.Graph(role=bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER)]
+    large = b"\xff" * (MAX_TEXT_BYTES + 1)
+
+    async def scenario():
+        for entries, reason in (([blind], "MESSAGE_TOO_LARGE"), ([blind, seeing], "MALFORMED_REQUEST")):
+            async with served(tmp_path, tokens="", entries=entries) as (target, *_), open_channel(target) as channel:
+                for name in ("Generate", "StreamGenerate"):
+                    method = METHODS[name].path
+                    assert ("INVALID_ARGUMENT", "MALFORMED_REQUEST") == await ask(channel, method, large[:-1])
+                    assert ("INVALID_ARGUMENT", reason) == await ask(channel, method, large)
 
     run(scenario())

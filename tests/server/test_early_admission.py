@@ -1,14 +1,16 @@
 """Early admission: calls that are refused before their message is read."""
 
 import json
+import math
 
 import pytest
 
 from http_calls import ask, asked, served
 from intercepted import TOKENS, entry_of, run
-from weft_proto.v1 import generation_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2, generation_pb2, model_pb2
 from weft_proto.v1.methods import METHOD_AT, METHODS
 from weft_server.admission.early_admission import MODEL_KEY, EarlyAdmission
+from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.models.account import Account, TokenRate
@@ -75,6 +77,23 @@ def test_a_version_with_room_may_be_meant():
 def test_a_model_that_is_not_there_yet_is_judged_later():
     """A name whose model loads gets the servicer's own sentence."""
     assert not _refuses([RegistryEntry("gpt", 1, None)], metadata=((MODEL_KEY, "gpt"),))
+
+
+def test_a_file_is_let_in_where_a_model_may_take_it():
+    """A Generate has as many bytes as texts have, unless one of the models that it may mean sees pictures."""
+    blind, seeing, loading = entry_of("a", full=False), entry_of("b", full=False), RegistryEntry("c", 1, None)
+    seeing.model.manifest.graphs = [bundle_pb2.Graph(role=bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER)]
+    asleep = RegistryEntry("d", 1, None, model_pb2.MODEL_STATE_SLEEPING, task=common_pb2.TASK_GENERATE)
+
+    def most(entries, name="", method=GENERATE):
+        call = RequestContext(method)
+        metadata = ((MODEL_KEY, name),) if name else ()
+        EarlyAdmission(ModelRegistry(entries)).admit(call, METHOD_AT[method].tasks, metadata)
+        return call.max_bytes
+
+    assert MAX_TEXT_BYTES == most([blind]) == most([blind, seeing], "a") == most([blind, loading])
+    free = most([blind, seeing]), most([blind, seeing], "b"), most([blind, asleep]), most([loading]), most([])
+    assert {math.inf} == {*free, most([blind], method=CLASSIFY)}
 
 
 def test_every_method_that_asks_a_model_is_judged_or_known_not_to_be():

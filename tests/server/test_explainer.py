@@ -65,6 +65,7 @@ def test_an_alignment_fits_its_answer(tiny_repository, name):
             assert 1 == bool(alignment.grid_rows) + bool(alignment.num_columns) + bool(alignment.source_tokens)
             np.testing.assert_allclose(1, weights.sum(axis=1), atol=1e-5)
             assert all(0 <= mass <= 1 for mass in alignment.source_mass)
+            assert TASKS[model.manifest.task].takes_question == bool(alignment.question_tokens)
             default = model.manifest.attention
             assert default.HasField("default_layer") == alignment.HasField("layer")
             assert (default.default_layer, False) == (alignment.layer, alignment.HasField("head"))

@@ -9,6 +9,7 @@ import pytest
 from onnx import numpy_helper
 from samples import sample
 from tiny import CHECKPOINTS, INT8
+from tiny_answers import ANSWERING
 
 from loaded import Loaded
 from weft_proto.tasks import TASKS
@@ -165,7 +166,35 @@ def test_an_explanation_that_does_not_fit_is_refused(tiny_repository, name, spoi
     async def run():
         async with Loaded(tiny_repository / name / "1") as model:
             explain = model.explainer.explain
-            model.explainer.explain = lambda *asked: Explanation(*spoil(*explain(*asked)))
+            model.explainer.explain = lambda *asked: Explanation(*spoil(*explain(*asked)[:2]))
+            with pytest.raises(BundleError, match=sentence):
+                await verify_golden(model)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ANSWERING)
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda target: target * np.nan, r"a mass outside \[0, 1\]"),
+        (lambda target: -target, r"a mass outside \[0, 1\]"),
+        (lambda target: target + np.resize(np.float32([1, -1]), target.shape), "rows that are no distributions"),
+        (lambda target: target * 1000, r"a mass outside \[0, 1\]"),
+    ],
+    ids=["NaN", "mass < 0", "negative", "mass > 1"],
+)
+def test_what_lay_on_a_question_and_does_not_fit_is_refused(tiny_repository, monkeypatch, name, spoil, sentence):
+    """The graph's own output is held to the rules, and not only what is made of it."""
+    whole = Session.run
+
+    def spoiled(session, feeds):
+        made = whole(session, feeds)
+        return made | {each: spoil(made[each]) for each in ("target_weights",) if each in made}
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            monkeypatch.setattr(Session, "run", spoiled)
             with pytest.raises(BundleError, match=sentence):
                 await verify_golden(model)
 
@@ -180,7 +209,7 @@ def test_a_mass_may_be_as_rough_as_the_bundles_precision(tiny_repository):
             explain = model.explainer.explain
 
             def rough(*asked):
-                weights, mass = explain(*asked)
+                weights, mass, _ = explain(*asked)
                 return Explanation(weights, mass * np.float32(1.001))
 
             model.explainer.explain = rough

@@ -2,72 +2,27 @@
 
 import asyncio
 import base64
-import io
 import threading
 import time
 
 import numpy as np
 import pytest
-from PIL import Image
 from tiny_sight import IMAGE_ID, MAX_TOKENS, NUM_PLACES, VOCABULARY
 
-from loaded import Loaded, ask, tokenize
+from loaded import ask, tokenize
 from openai_calls import serving
+from pictured_chats import DECODING, PICTURES, answer, chat, run, turn
 from waiting import until
 from weft_proto.v1 import common_pb2, generation_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.errors import InvalidRequest, Overloaded
-from weft_server.models.model import MAX_SEEING
 from weft_server.models.picture_features import PictureFeatures
+from weft_server.models.seeing import MAX_SEEING
 from weft_server.preprocessing.pictured_prompt import MAX_PICTURES, PromptPicture, pictured
 from weft_server.source import PicturedIds, SeenPicture
 from weft_server.telemetry.metrics import Metrics
 
-
-def noise(seed, width, height):
-    """A PNG of noise around a colour of its own."""
-    rng = np.random.default_rng(seed)
-    pixels = np.clip(rng.integers(0, 256, 3) + rng.normal(0, 60, (height, width, 3)), 0, 255).astype(np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
-PICTURES = [noise(seed, *size) for seed, size in enumerate(((30, 22), (22, 40), (64, 16)))]
 CHAT = "/v1/chat/completions"
-DECODING = common_pb2.Decoding(max_new_tokens=12, greedy=common_pb2.Greedy())
-
-
-def turn(*parts, role="user"):
-    """A message of texts and pictures."""
-    message = generation_pb2.Message(role=role)
-    for part in parts:
-        if isinstance(part, str):
-            message.parts.add(text=part)
-        else:
-            message.parts.add().image.data = part
-    return message
-
-
-def chat(*turns):
-    """Messages; a tuple is what a user says."""
-    return generation_pb2.Messages(turns=[turn(*each) if isinstance(each, tuple) else each for each in turns])
-
-
-def run(repository, name, use, **settings):
-    """Do something with a loaded model."""
-
-    async def main():
-        async with Loaded(repository / name / "1", **{"slots": 4, "lanes": 1} | settings) as model:
-            return await use(model)
-
-    return asyncio.run(main())
-
-
-async def answer(model, messages, tenant=""):
-    """The tokens of an answer, and how many its prompt has."""
-    completion = (await ask(model, tenant, messages=messages, decoding=DECODING)).completion
-    return list(completion.token_ids), completion.usage.input_tokens
 
 
 def lookups(model):
@@ -329,9 +284,9 @@ def test_whoever_leaves_while_pictures_are_seen_leaves_nothing(tiny_repository):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         assert expected == await answer(model, chat(("stay", PICTURES[1])), "c")
-        return model.engine.stats().queued, model.sight.stats().queued, model.seeing.locked()
+        return model.engine.stats().queued, model.sight.stats().queued, model.seeing.num_requests
 
-    assert (0, 0, False) == run(tiny_repository, "tiny-llava", use)
+    assert (0, 0, 0) == run(tiny_repository, "tiny-llava", use)
 
 
 def test_pictures_of_who_has_left_are_not_seen(tiny_repository):
@@ -360,7 +315,7 @@ def test_a_prompt_is_cut_anywhere():
     digests = (b"a" * 32, b"b" * 32)
     ids = [1, IMAGE_ID, 2, IMAGE_ID, 3]
     shown = [PromptPicture(common_pb2.Image(), "")] * 2
-    prompt = pictured(ids, shown, IMAGE_ID, 3)
+    prompt = pictured(ids, shown, IMAGE_ID, [3, 3])
     assert (1, 5) == prompt.starts
     features = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
     seen = tuple(SeenPicture(*each) for each in zip(prompt.starts, digests, features, strict=True))

@@ -22,6 +22,7 @@ from weft_export.choices import POOLINGS
 from weft_export.converters.convert import EMBEDDERS
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import examples_of, load
+from weft_export.families.writer import Writer
 from weft_export.options import DEFAULT_OPTIONS, ExportOptions
 from weft_export.verification.golden import GoldenRequest
 from weft_export.verification.parity import check_parity
@@ -35,6 +36,7 @@ from weft_proto.bundle_rules import (
     MANIFEST_FILE,
     MAX_ADAPTER_BYTES,
     ROUNDED,
+    TARGET_WEIGHTS,
 )
 from weft_proto.first_line import first_line
 from weft_proto.tasks import TASKS
@@ -106,6 +108,8 @@ def export_adapter(
         if golden is not None:
             right.golden.text = golden
         right = replace(right, explains=_has(manifest, bundle_pb2.GRAPH_ROLE_EXPLAIN))
+        if isinstance(right.model, Writer) and not _tells_of_target(manifest):
+            right.model.explains_target = False
         request = GoldenRequest(right, manifest.precision, may_make=False)
         request.answer()
         on_stage("checking parity")
@@ -203,6 +207,10 @@ def _base(loaded: LoadedCheckpoint, manifest: bundle_pb2.BundleManifest, held_ou
     if any(getattr(same, name) != getattr(manifest, name) for name in _CHOSEN):
         raise CheckpointError("the bundle was exported with other options than can be told from it, such as --labels")
     return base
+
+
+def _tells_of_target(manifest: bundle_pb2.BundleManifest) -> bool:
+    return any(port.name == TARGET_WEIGHTS for graph in manifest.graphs for port in graph.outputs)
 
 
 def _has(manifest: bundle_pb2.BundleManifest, role: bundle_pb2.GraphRole.ValueType) -> bool:

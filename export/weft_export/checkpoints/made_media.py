@@ -19,13 +19,17 @@ _SYLLABLE_S, _FORMANT_WIDTH, _NUM_HARMONICS = 0.25, 80.0, 32
 
 
 def made_picture(image: bundle_pb2.ImageSpec, number: int = 0) -> bytes:
-    """Return a PNG: coloured squares, of another size for each number below NUM_PICTURES."""
+    """Return a PNG: coloured squares, of another size for each number below NUM_PICTURES.
+
+    Of a model that reads tiles it is a strip: two of them, and few of their places.
+    """
     generator = torch.Generator().manual_seed(number)
-    size = (*_SQUARES[number], image.channels)
-    squares = torch.randint(256, size, generator=generator, dtype=torch.uint8).numpy()
+    shape = (*_SQUARES[number], image.channels)
+    squares = torch.randint(256, shape, generator=generator, dtype=torch.uint8).numpy()
     picture = Image.fromarray(squares[:, :, 0] if image.channels == 1 else squares)
     out = io.BytesIO()
-    picture.resize((image.width, image.height), Image.Resampling.NEAREST).save(out, "PNG")
+    size = (2 * image.width, max(1, image.height // 4)) if image.HasField("tiling") else (image.width, image.height)
+    picture.resize(size, Image.Resampling.NEAREST).save(out, "PNG")
     return out.getvalue()
 
 

@@ -24,10 +24,15 @@ _RESAMPLE = {
 
 def read_pixel_values(data: bytes, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
     """Return the pixel_values of a picture's file. If it is no picture, Pillow may raise nearly any exception."""
+    return _cut(opened(data, spec), spec)
+
+
+def opened(data: bytes, spec: bundle_pb2.ImageSpec) -> Image.Image:
+    """Return the picture of a file, upright and flattened. If it is none, Pillow may raise nearly any exception."""
     with Image.open(io.BytesIO(data), formats=PICTURE_FORMATS) as image:
         if image.format == "PNG":
             _begin(image, depth=data[24])
-        return to_pixel_values(image, spec)
+        return _flattened(image, spec)
 
 
 def _begin(image: ImageFile.ImageFile, depth: int) -> None:
@@ -51,6 +56,22 @@ def _begin(image: ImageFile.ImageFile, depth: int) -> None:
 
 def to_pixel_values(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
     """Return pixel_values float32 [channels, height, width]: upright, flattened, resized, cut and scaled."""
+    return _cut(_flattened(image, spec), spec)
+
+
+def _cut(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
+    image = resized(image, resized_size(spec, *image.size), spec)
+    left, top = (image.width - spec.width) // 2, (image.height - spec.height) // 2
+    if spec.padding:
+        colour = tuple(spec.padding) if spec.channels > 1 else spec.padding[0]
+        picture, image = image, Image.new(image.mode, (spec.width, spec.height), colour)
+        image.paste(picture, ((spec.width - picture.width) // 2, (spec.height - picture.height) // 2))
+    else:
+        image = image.crop((left, top, left + spec.width, top + spec.height))
+    return scaled(image, spec)
+
+
+def _flattened(image: Image.Image, spec: bundle_pb2.ImageSpec) -> Image.Image:
     with suppress(Exception):  # metadata that cannot be read says nothing about how the picture stands
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
@@ -64,18 +85,17 @@ def to_pixel_values(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[n
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
     if image.mode not in ("1", "L"):
         image = image.convert("RGB")
-    image = image.convert("L" if spec.channels == 1 else "RGB")
-    size = resized_size(spec, *image.size)
-    if image.size != size:
-        image = image.resize(size, _RESAMPLE[spec.resample])
-    left, top = (image.width - spec.width) // 2, (image.height - spec.height) // 2
-    if spec.padding:
-        colour = tuple(spec.padding) if spec.channels > 1 else spec.padding[0]
-        picture, image = image, Image.new(image.mode, (spec.width, spec.height), colour)
-        image.paste(picture, ((spec.width - picture.width) // 2, (spec.height - picture.height) // 2))
-    else:
-        image = image.crop((left, top, left + spec.width, top + spec.height))
-    values = np.asarray(image, dtype=np.float32).reshape(spec.height, spec.width, spec.channels) / np.float32(255)
+    return image.convert("L" if spec.channels == 1 else "RGB")
+
+
+def resized(image: Image.Image, size: tuple[int, int], spec: bundle_pb2.ImageSpec) -> Image.Image:
+    """Return a picture of another width and height."""
+    return image if image.size == size else image.resize(size, _RESAMPLE[spec.resample])
+
+
+def scaled(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
+    """Return the values of a picture's pixels, float32 [channels, height, width]."""
+    values = np.asarray(image, dtype=np.float32).reshape(image.height, image.width, spec.channels) / np.float32(255)
     mean, std = np.array(spec.mean, dtype=np.float32), np.array(spec.std, dtype=np.float32)
     return np.ascontiguousarray(((values - mean) / std).transpose(2, 0, 1))
 

@@ -23,6 +23,7 @@ from weft_proto.prompts import prompts_fault
 from weft_proto.questions import picture_places, question_fault
 from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS
+from weft_proto.tiling import tiling_fault
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 
@@ -161,7 +162,8 @@ def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.
         len(image.mean) == len(image.std) == image.channels, "image.mean and image.std need one value for each channel"
     )
     check_spec("image", image)
-    fault = resizing_fault(image)
+    _require(image.HasField("tiling") == hasattr(config, "tiled"), "image.tiling is for models that read tiles")
+    fault = resizing_fault(image) or (tiling_fault(image) if image.HasField("tiling") else None)
     _require(fault is None, str(fault))
     _require(
         rows * columns <= MAX_GRID, f"the model's grid has {rows * columns} places; at most {MAX_GRID} are allowed"

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from weft_export.converters.keys import Only, among, is_set
+from weft_export.converters.keys import NEUTRAL, USED, Only, Table, among, is_set
 from weft_export.converters.processor_keys import FILE, IMAGE_KEYS
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import LIMITS, MAX_IMAGE_SIDE, resizing_fault
@@ -45,6 +45,8 @@ class _Kind:
     crops: bool = False
     mean: Any = None
     std: Any = None
+    # Whether it makes tiles of a picture, whose grids are read elsewhere.
+    tiles: bool = False
 
 
 def _square(side: int) -> dict[str, int]:
@@ -58,6 +60,7 @@ _CONVNEXT = _Kind(3, {"shortest_edge": 384}, square=False)
 _CLIP = _Kind(3, {"shortest_edge": 224}, square=False, crop_size=224, crops=True, mean=_CLIP_MEAN, std=_CLIP_STD)
 _SIGLIP = _Kind(3, _square(224), square=False)
 _BLIP = _Kind(3, _square(384), mean=_CLIP_MEAN, std=_CLIP_STD)
+_ONEVISION = _Kind(3, _square(384), square=False, mean=_CLIP_MEAN, std=_CLIP_STD, tiles=True)
 KINDS = {
     "ViT": _VIT,
     "DeiT": _DEIT,
@@ -67,6 +70,7 @@ KINDS = {
     "Bit": _CLIP,
     "Blip": _BLIP,
     "Llava": _CLIP,
+    "LlavaOnevision": _ONEVISION,
     "Siglip": _SIGLIP,
 }
 """Each class, by the beginning of its name."""
@@ -81,6 +85,7 @@ KIND_OF_MODEL = {
     "deit": _DEIT,
     "dinov2": _CLIP,
     "llava": _CLIP,
+    "llava_onevision": _ONEVISION,
     "resnet": _CONVNEXT,
     "siglip": _SIGLIP,
     "siglip_vision_model": _SIGLIP,
@@ -90,6 +95,8 @@ KIND_OF_MODEL = {
 }
 """Where a file names no class, the model says which it is."""
 
+# Of a class that makes tiles: `sight` reads the grids. Those of a batch are filled up to equally many.
+_OF_TILES: Table = {"image_grid_pinpoints": USED, "do_pad": NEUTRAL}
 # A key that no table has may change pixels, unless it says no.
 _UNKNOWN = Only((False,))
 
@@ -112,7 +119,11 @@ def read_image_spec(given: object, model_type: str, channels: int, *, place: str
 
 def _spec_of(fields: dict[str, Any], model_type: str, channels: int) -> bundle_pb2.ImageSpec:
     kind = _kind(fields, model_type)
-    _refuse_others(fields)
+    if kind.tiles and not isinstance(fields.get("image_mean", []), list):
+        raise CheckpointError("image_mean must have a number for each channel, for a class that makes tiles")
+    if kind.tiles != (model_type == "llava_onevision"):
+        raise CheckpointError(f"image_processor_type is {fields.get('image_processor_type')!r:.80}, for another model")
+    _refuse_others(fields, _OF_TILES if kind.tiles else {})
     spec = bundle_pb2.ImageSpec(channels=channels, resample=_resample(fields, kind))
     if kind is _CONVNEXT:
         _resize_convnext(spec, fields)
@@ -142,9 +153,9 @@ def _kind(fields: dict[str, Any], model_type: str) -> _Kind:
     raise CheckpointError(f"image_processor_type {stated!r:.80} is none of {known}")
 
 
-def _refuse_others(fields: dict[str, Any]) -> None:
+def _refuse_others(fields: dict[str, Any], more: Table) -> None:
     for name, value in fields.items():
-        row = IMAGE_KEYS.get(name, _UNKNOWN)
+        row = {**IMAGE_KEYS, **more}.get(name, _UNKNOWN)
         if isinstance(row, Only) and is_set(value) and not among(value, row.values):
             raise CheckpointError(f"{name} is {value!r:.80}, which Weft cannot do")
     if not _flag(fields, "do_resize", default=True):

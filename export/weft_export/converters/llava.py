@@ -21,7 +21,8 @@ _DECODERS: dict[str, Callable[[HfCheckpoint], DecoderOnlyConfig]] = {
 # What their classes take where text_config says nothing: files of transformers 4 have what differs alone.
 _ABSENT = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
 _WORDS = {"llama": 32000, "mistral": 32000, "qwen2": 151936}
-_TOWER = "vision_tower."
+LONGEST = {"llama": 2048, "mistral": 131072, "qwen2": 32768}
+TOWER, INNER = "vision_tower.", "vision_model."
 
 
 def sizes(hf: HfCheckpoint) -> LlavaConfig:
@@ -32,16 +33,22 @@ def sizes(hf: HfCheckpoint) -> LlavaConfig:
     for part in ("text_config", "vision_config"):
         if part not in fields:
             raise fields.wrong(part, "must be an object: it says what one side of the model is")
-    text = _decoder(hf, fields.part("text_config"))
-    if fields.flag("tie_word_embeddings", default=False):
-        text = replace(text, words=replace(text.words, tied=True))
-    own = {field.name: getattr(text, field.name) for field in fields_of(DecoderOnlyConfig)}
+    own = decoder_sizes(hf, fields.part("text_config"), "llama")
     return LlavaConfig(**own, sight=_sight(hf, fields.part("vision_config")))
 
 
-def _decoder(hf: HfCheckpoint, text: Fields) -> DecoderOnlyConfig:
-    kind = text.among("model_type", {name: name for name in _DECODERS}, "llama")
-    for name, value in {**_ABSENT, "vocab_size": _WORDS[kind]}.items():
+def decoder_sizes(hf: HfCheckpoint, text: Fields, usual: str) -> dict[str, Any]:
+    """Return the sizes of the decoder by the names of DecoderOnlyConfig. usual: its kind where nothing says it."""
+    sizes = _decoder(hf, text, usual)
+    if hf.fields.flag("tie_word_embeddings", default=False):
+        sizes = replace(sizes, words=replace(sizes.words, tied=True))
+    return {field.name: getattr(sizes, field.name) for field in fields_of(DecoderOnlyConfig)}
+
+
+def _decoder(hf: HfCheckpoint, text: Fields, usual: str) -> DecoderOnlyConfig:
+    kind = text.among("model_type", {name: name for name in _DECODERS}, usual)
+    differing = {"vocab_size": _WORDS[kind], "max_position_embeddings": LONGEST[kind]}
+    for name, value in {**_ABSENT, **differing}.items():
         text.take_for_granted(name, value)
     return _DECODERS[kind](replace(hf, fields=text))
 
@@ -53,21 +60,26 @@ def _sight(hf: HfCheckpoint, vision: Fields) -> SightConfig:
     tower: dict[str, Any] = tower_sizes(hf, vision)
     return SightConfig(
         **tower,
-        feature_layers=_feature_layers(fields, tower["num_layers"]),
+        feature_layers=feature_layers(fields, tower["num_layers"], -2),
         class_token=fields.among("vision_feature_select_strategy", {"default": "", "full": "full"}, "default") != "",
         projector_activation=fields.among("projector_hidden_act", ACTIVATIONS, "gelu"),
         projector_bias=fields.flag("multimodal_projector_bias", default=True),
     )
 
 
-def _feature_layers(fields: Fields, num_layers: int) -> tuple[int, ...]:
+def feature_layers(fields: Fields, num_layers: int, usual: int) -> tuple[int, ...]:
     """Return how many layers a picture passes before it is read. -1 is all of them, and -2 all but the last."""
     given = fields.raw("vision_feature_layer")
-    listed = given if isinstance(given, list) else [-2 if given is None else given]
+    listed = given if isinstance(given, list) else [usual if given is None else given]
     numbers = [each + (num_layers + 1) * (each < 0) for each in listed if type(each) is int]
     if not numbers or len(numbers) != len(listed) or not 1 <= min(numbers) <= max(numbers) <= num_layers:
         raise fields.wrong("vision_feature_layer", f"must be of 1 to {num_layers}, or -1 to -{num_layers}")
     return tuple(numbers)
+
+
+def is_nested(hf: HfCheckpoint) -> bool:
+    """Whether the tower's names have a prefix of its own. transformers 5 saves it without."""
+    return any(name.startswith(f"{TOWER}{INNER}") for name in hf.tensors)
 
 
 def names(config: LlavaConfig) -> Names:
@@ -80,10 +92,8 @@ def names(config: LlavaConfig) -> Names:
 
 
 def tower_names(_: LlavaConfig, hf: HfCheckpoint) -> Names:
-    """CLIP's names. transformers 5 saves the tower without a prefix of its own."""
-    inner = "vision_model."
-    is_nested = any(name.startswith(_TOWER + inner) for name in hf.tensors)
-    return layer_names(encoder_names(inner if is_nested else ""), "tower.", _TOWER)
+    """CLIP's names."""
+    return layer_names(encoder_names(INNER if is_nested(hf) else ""), "tower.", TOWER)
 
 
 LLAVA = Converter(

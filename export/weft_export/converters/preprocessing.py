@@ -52,7 +52,7 @@ def checkpoint_of(
     if isinstance(shell, Writer) and shell.sees:
         from weft_export.converters.sight import GOLDEN_QUESTION, put_image_id  # noqa: PLC0415 - late: for these models
 
-        put_image_id(read["text"], hf, sizes.sight, files)
+        notes += put_image_id(read["text"], hf, sizes.sight, files)
         read |= _picture(hf, sizes.sight, files)
         read["golden"].question = GOLDEN_QUESTION
     if row.takes_image:
@@ -84,6 +84,10 @@ def _picture(hf: HfCheckpoint, sizes: Any, files: dict[str, bytes]) -> dict[str,
     image = read_picture_spec(hf, sizes.channels)
     image.grid_rows, image.grid_columns = sizes.grid
     image.num_class_tokens = getattr(sizes, "num_class_tokens", 0)
+    if hasattr(sizes, "tiled"):
+        from weft_export.converters.sight import put_tiling  # noqa: PLC0415 - late: for models that read tiles
+
+        put_tiling(image, hf)
     files[GOLDEN_PICTURE] = made_picture(image)
     return {"image": image, "golden": bundle_pb2.Golden(image_path=GOLDEN_PICTURE)}
 

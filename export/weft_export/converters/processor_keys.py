@@ -39,6 +39,18 @@ SIGHT_KEYS: Table = {
 }
 """Of one whose pictures stand among the tokens of a prompt."""
 
+TILE_KEYS: Table = {
+    **PROCESSOR_KEYS,
+    "image_token": USED,
+    "num_image_tokens": USED,
+    "vision_aspect_ratio": USED,
+    "vision_feature_select_strategy": USED,
+    # No request holds a video.
+    "video_processor": NEUTRAL,
+    "video_token": NEUTRAL,
+}
+"""Of one that makes tiles of pictures."""
+
 IMAGE_KEYS: Table = {
     "size": USED,
     "crop_size": USED,
@@ -101,8 +113,8 @@ def read_processor(hf: HfCheckpoint, *parts: str) -> tuple[str, dict[str, Any]]:
         CheckpointError: a file is missing or is no object.
     """
     given = read_object_if_there(hf.directory / PROCESSOR_FILE)
-    is_seen = hf.fields.raw("model_type") == "llava"
-    hf.fields.note(*check_keys(PROCESSOR_FILE, given, SIGHT_KEYS if is_seen else PROCESSOR_KEYS))
+    table = {"llava": SIGHT_KEYS, "llava_onevision": TILE_KEYS}.get(hf.fields.raw("model_type"), PROCESSOR_KEYS)
+    hf.fields.note(*check_keys(PROCESSOR_FILE, given, table))
     part = next((each for each in parts if each in given), None)
     if part is None or given[part] is None:
         return FILE, read_object(hf.directory / FILE)

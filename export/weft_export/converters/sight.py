@@ -5,18 +5,26 @@ from typing import Any
 
 from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.converters.converter import HfCheckpoint
-from weft_export.converters.processor_keys import PROCESSOR_FILE
+from weft_export.converters.processor_keys import PROCESSOR_FILE, read_processor
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.errors import CheckpointError
+from weft_proto.bundle_rules import MAX_TILES
+from weft_proto.chat.prompt import PromptTemplate
+from weft_proto.tiling import tiling_fault
 from weft_proto.v1 import bundle_pb2
 
-# Of LlavaConfig and LlavaProcessor.
-_IMAGE_ID, _IMAGE_TOKEN = 32000, "<image>"
+# Of the configs and processors of transformers.
+_IMAGE_IDS, _IMAGE_TOKEN = {"llava": 32000, "llava_onevision": 151646}, "<image>"
+_ASPECT_RATIO = "anyres_max_9"
+_GRIDS = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
+_CLIP_MEAN = [0.48145466, 0.4578275, 0.40821073]
 GOLDEN_QUESTION = "What is to be seen here?"
 
 
-def put_image_id(text: bundle_pb2.TextSpec, hf: HfCheckpoint, sight: Any, files: Mapping[str, bytes]) -> None:
-    """Say in `text` which token a chat's template writes for a picture.
+def put_image_id(
+    text: bundle_pb2.TextSpec, hf: HfCheckpoint, sight: Any, files: Mapping[str, bytes]
+) -> tuple[str, ...]:
+    """Say in `text` which token a chat's template writes for a picture. Return notes: it may write none.
 
     Raises:
         CheckpointError: config, processor and tokenizer contradict each other, or the model: transformers fails then.
@@ -26,7 +34,7 @@ def put_image_id(text: bundle_pb2.TextSpec, hf: HfCheckpoint, sight: Any, files:
     if None not in (index, named) and index != named:
         raise fields.wrong("image_token_id", f"differs from image_token_index, {index!r:.40}")
     field = "image_token_id" if index is None else "image_token_index"
-    text.image_id = fields.whole(field, _IMAGE_ID)
+    text.image_id = fields.whole(field, _IMAGE_IDS[fields.word("model_type")])
     token = given.get("image_token") or _IMAGE_TOKEN
     known = tokenizer_of(text.source_tokenizer, files[text.source_tokenizer]).token_to_id(str(token))
     if known != text.image_id:
@@ -34,7 +42,10 @@ def put_image_id(text: bundle_pb2.TextSpec, hf: HfCheckpoint, sight: Any, files:
             f"{PROCESSOR_FILE}: image_token is {token!r:.60}, whose id in the tokenizer is {known}, and config.json"
             f" has {field} {text.image_id}"
         )
-    _check_places(given, sight)
+    (_check_tiles if hasattr(sight, "tiled") else _check_places)(given, sight)
+    if text.HasField("chat") and PromptTemplate(text.chat, files[text.chat.template]).shows_pictures(str(token)):
+        return ()
+    return (f"no chat template has a place for a picture, which is {token}: no request can hold pictures",)
 
 
 def _check_places(given: Mapping[str, Any], sight: Any) -> None:
@@ -55,3 +66,50 @@ def _check_places(given: Mapping[str, Any], sight: Any) -> None:
             f" vision_feature_select_strategy {strategy!r} make {count} tokens of a picture, and config.json"
             f" {sight.num_places}"
         )
+
+
+def _check_tiles(given: Mapping[str, Any], sight: Any) -> None:
+    """Hold the processor's number of tokens for a tile to what the model makes of it."""
+    count, places = given.get("num_image_tokens"), sight.num_places - 1
+    if count != places:
+        raise CheckpointError(
+            f"{PROCESSOR_FILE}: num_image_tokens is {count!r:.60}, and config.json makes {places} places of a tile"
+        )
+    strategy = given.get("vision_feature_select_strategy")
+    if strategy not in (None, "full"):
+        raise CheckpointError(f"{PROCESSOR_FILE}: vision_feature_select_strategy is {strategy!r:.60}, and not 'full'")
+
+
+def put_tiling(image: bundle_pb2.ImageSpec, hf: HfCheckpoint) -> None:
+    """Say in `image` how pictures become tiles.
+
+    Raises:
+        CheckpointError: config and processor contradict each other, or a grid is not one of whole tiles.
+    """
+    place, given = read_processor(hf, "image_processor")
+    processor = read_object_if_there(hf.directory / PROCESSOR_FILE)
+    grids, ratio = hf.fields.raw("image_grid_pinpoints"), hf.fields.raw("vision_aspect_ratio")
+    grids, ratio = grids or _GRIDS, _ASPECT_RATIO if ratio is None else ratio
+    if given.get("image_grid_pinpoints", _GRIDS) != grids:
+        raise hf.fields.wrong("image_grid_pinpoints", f"differs from that of {place}")
+    if processor.get("vision_aspect_ratio", _ASPECT_RATIO) != ratio:
+        raise hf.fields.wrong("vision_aspect_ratio", f"differs from that of {PROCESSOR_FILE}")
+    most = str(ratio).removeprefix("anyres_max_")
+    if most not in map(str, range(1, MAX_TILES + 1)):
+        raise hf.fields.wrong("vision_aspect_ratio", f"must be anyres_max_1 to anyres_max_{MAX_TILES}")
+    image.tiling.max_tiles = int(most)
+    colour = [int(each * 255) for each in given.get("image_mean") or _CLIP_MEAN]
+    if not 0 <= min(colour) <= max(colour) <= 255:
+        raise CheckpointError(f"{place}: image_mean is no colour, which pictures are put into")
+    image.tiling.square_padding.extend(colour)
+    if not isinstance(grids, list) or not 1 <= len(grids) <= MAX_TILES:
+        raise hf.fields.wrong("image_grid_pinpoints", f"must have 1 to {MAX_TILES} sizes")
+    for sides in grids:
+        if not isinstance(sides, list) or len(sides) != 2 or not all(type(each) is int and each > 0 for each in sides):
+            raise hf.fields.wrong("image_grid_pinpoints", "must have a height and a width for each size")
+        if sides[0] % image.height or sides[1] % image.width or max(sides) > MAX_TILES * image.height:
+            raise hf.fields.wrong("image_grid_pinpoints", f"must have sides of 1 to {MAX_TILES} times {image.height}")
+        image.tiling.grids.add(rows=sides[0] // image.height, columns=sides[1] // image.width)
+    fault = tiling_fault(image)
+    if fault is not None:
+        raise CheckpointError(f"{place}: {fault}")

@@ -53,14 +53,18 @@ def tower_sizes(hf: HfCheckpoint, fields: Fields) -> dict[str, Any]:
     }
 
 
+def tower_names(prefix: str = _VISION) -> dict[str, Source | str]:
+    """Return the sources of all up to the last layer."""
+    return {
+        "positions": f"{prefix}embeddings.position_embedding.weight",
+        **patches("patches.projection", f"{prefix}embeddings.patch_embedding"),
+        **encoder_layer("encoder.layers.{}", f"{prefix}encoder.layers.{{}}"),
+    }
+
+
 def encoder_names() -> dict[str, Source | str]:
     """Return the sources of all but what is behind the encoder."""
-    return {
-        "positions": f"{_VISION}embeddings.position_embedding.weight",
-        **patches("patches.projection", f"{_VISION}embeddings.patch_embedding"),
-        **encoder_layer("encoder.layers.{}", f"{_VISION}encoder.layers.{{}}"),
-        **both("encoder.norm", f"{_VISION}post_layernorm"),
-    }
+    return {**tower_names(), **both("encoder.norm", f"{_VISION}post_layernorm")}
 
 
 def names(_: SiglipVisionConfig) -> Names:

@@ -10,6 +10,7 @@ from weft_export.families.sizes import require_divisible, require_head, require_
 from weft_export.layers.decoder import Decoder
 from weft_export.layers.embeddings import PositionedEmbedding
 from weft_export.layers.encoder import Encoder
+from weft_export.layers.explaining import Explanation, pick
 from weft_export.layers.patches import PatchEmbedding
 
 
@@ -97,3 +98,12 @@ class Answerer(Captioner):
 
     # ScoreService takes no question.
     scores = False
+    explains_target = True
+
+    def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
+        """Return as SequenceToSequence does, and the self-attention weights [target, target] of the same choice."""
+        if not self.explains_target:
+            return super().explain(layer, head, target_ids, *source)
+        encoded, mask = self.encode(*source)
+        layers, self_layers = self.decoder.both_attentions(target_ids, self.decoder.project(encoded), mask)
+        return *self._over_memory(pick(layers, layer, head)), pick(self_layers, layer, head)

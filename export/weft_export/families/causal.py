@@ -63,6 +63,10 @@ class CausalLayer(StyledLayer):
         out, kept = self.attention.fill(self.before(self.attention_norm, x))
         return self._feed(x, out), kept
 
+    def keep(self, x: Tensor) -> KeyValue:
+        """Return what a step's cache holds of x [batch, seq, d_model]."""
+        return self.attention.keep(self.before(self.attention_norm, x))
+
     def step(
         self, x: Tensor, past: KeyValue, run: Run, rotary: KeyValue | None, bias: Tensor | None = None
     ) -> tuple[Tensor, KeyValue]:

@@ -16,7 +16,7 @@ from weft_export.families.writer import flat, pairs
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.embeddings import Embeddings, EmbeddingStyle
 from weft_export.layers.encoder import Encoder
-from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
+from weft_export.layers.explaining import Explanation, over_source, pick
 from weft_export.layers.patches import PatchEmbedding
 from weft_export.layers.style import Style
 
@@ -85,6 +85,7 @@ class Git(CausalTransformer):
     mixes = False
     # ScoreService takes no question.
     scores = False
+    explains_target = True
 
     def __init__(self, config: GitConfig) -> None:
         heads, width = config.num_decoder_heads, config.d_model
@@ -126,10 +127,11 @@ class Git(CausalTransformer):
         (pixel_values,) = source
         x = self._see(pixel_values)
         kept = []
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             x, state = layer.fill(x)
             kept.append(state)
-        return flat(kept)
+        # Nothing reads what the last layer would make of the picture.
+        return flat([*kept, self.layers[-1].keep(x)])
 
     def forward(self, pixel_values: Tensor, target_ids: Tensor) -> Tensor:  # type: ignore[override] # it has a picture
         """Return logits [batch, target, vocab], as Captioner does."""
@@ -153,17 +155,20 @@ class Git(CausalTransformer):
         return self.logits(self.norm(x))
 
     def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
-        """Return what each of target_ids [1, target] attends to among the patches, [target, patches].
+        """Return what each of target_ids [1, target] attends to among the patches, [target, patches], and among itself.
 
-        source_mass is what lay on them, and not on class tokens or words.
+        source_mass is what lay on them, and not on class tokens or words. Of a row all three are parts of one softmax.
         """
-        x, mask = self.embed(target_ids), self._mask(target_ids.shape[1])
+        # One pass over both: ONNX Runtime opens no graph in which two integer products read the same weights.
+        x = torch.cat((self._see(*source), self.embed(target_ids)), dim=1)
+        mask = self._mask(target_ids.shape[1], of_picture=True)
         layers = []
-        for block, picture in zip(self.layers, self.cross_attention_cache(*source), strict=True):
-            weights = pick_head(block.weights(x, mask, None, before=picture)[0], head)
-            layers.append(weights[:, self.config.num_class_tokens : self.num_positions])
-            x = block(x, mask, None, before=picture)
-        return over_source(pick_layer(layers, layer))
+        for block in self.layers:
+            layers.append(block.weights(x, mask, None)[:, :, self.num_positions :])
+            x = block(x, mask, None)
+        weights = pick(layers, layer, head)
+        told = over_source(weights[:, self.config.num_class_tokens : self.num_positions])
+        return (*told, weights[:, self.num_positions :]) if self.explains_target else told
 
     def _see(self, pixel_values: Tensor) -> Tensor:
         """Return the places of a picture in the width of the words, [batch, places, d_model]."""
@@ -174,7 +179,11 @@ class Git(CausalTransformer):
         projected: Tensor = self.projection_norm(self.projection(seen))
         return projected
 
-    def _mask(self, seq: int) -> Tensor:
-        """Return bool [1, 1, seq, places + seq]: a word sees the picture, the words before it, and itself."""
+    def _mask(self, seq: int, *, of_picture: bool = False) -> Tensor:
+        """Return bool [1, 1, seq, places + seq]: a word sees the picture, the words before it, and itself.
+
+        of_picture asks for the rows of the picture too, before those of the words. Each of its places sees all others.
+        """
         places = torch.arange(self.num_positions + seq)
-        return (places <= self.num_positions + torch.arange(seq)[:, None])[None, None]
+        rows = places if of_picture else places[self.num_positions :]
+        return (places <= rows[:, None].clamp(min=self.num_positions - 1))[None, None]

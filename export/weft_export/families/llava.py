@@ -5,6 +5,7 @@ these vectors stand where the words' would: no other part of the decoder knows o
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,13 @@ from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.families.sizes import require_among
 from weft_export.layers.feed_forward import ACTIVATIONS
 from weft_export.layers.run import Run
+
+
+def check_reading(sight: Any) -> None:
+    """Raise ValueError unless a tower has the layers that are read, and the projector's activation is known."""
+    require_among("projector_activation", sight.projector_activation, tuple(ACTIVATIONS))
+    if max(sight.feature_layers) > sight.num_layers:
+        raise ValueError(f"model.feature_layers has {max(sight.feature_layers)}; there are {sight.num_layers} layers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +41,7 @@ class SightConfig(ClipTowerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_among("projector_activation", self.projector_activation, tuple(ACTIVATIONS))
-        if max(self.feature_layers) > self.num_layers:
-            raise ValueError(f"model.feature_layers has {max(self.feature_layers)}; there are {self.num_layers} layers")
+        check_reading(self)
         if self.d_embedding is not None:
             raise ValueError("model.d_embedding is for a tower whose vectors are compared with those of texts")
 
@@ -68,7 +74,7 @@ class LlavaConfig(DecoderOnlyConfig):
 class Projector(nn.Module):
     """f(x W1 + b1) W2 + b2, from the tower's width to that of the words."""
 
-    def __init__(self, sight: SightConfig, d_model: int) -> None:
+    def __init__(self, sight: Any, d_model: int) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[sight.projector_activation]
         self.inner = nn.Linear(len(sight.feature_layers) * sight.d_model, d_model, bias=sight.projector_bias)
@@ -89,10 +95,11 @@ class Llava(DecoderOnly):
     scores = False
 
     config: LlavaConfig
+    tower_class: type[Any] = ClipTower
 
     def __init__(self, config: LlavaConfig) -> None:
         super().__init__(config)
-        self.tower = ClipTower(config.sight)
+        self.tower = self.tower_class(config.sight)
         self.projector = Projector(config.sight, config.d_model)
         # What a word looks at in a picture is not shown yet.
         self.attention_heads = ()
@@ -104,8 +111,11 @@ class Llava(DecoderOnly):
 
     def see(self, pixel_values: Tensor) -> Tensor:
         """See Writer."""
+        return self._read_tower(pixel_values, 0 if self.config.sight.class_token else 1)
+
+    def _read_tower(self, pixel_values: Tensor, first: int = 0) -> Tensor:
+        """Return what the projector makes of the tower's places from `first` on."""
         states = self.tower.hidden_states(pixel_values)
-        first = 0 if self.config.sight.class_token else 1
         read = [states[number][:, first:] for number in self.config.sight.feature_layers]
         features: Tensor = self.projector(torch.cat(read, dim=-1) if len(read) > 1 else read[0])
         return features
@@ -119,8 +129,8 @@ class Llava(DecoderOnly):
         return placed.masked_scatter(is_seen[..., None], features.flatten(0, 1).float()[: int(is_seen.sum())])
 
     def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:
-        """Return logits [batch, target, vocab] of prompts with the pictures [pictures, channels, height, width]."""
-        features = self.placed(target_ids, self.see(*source) if source else None)
+        """Return logits [batch, target, vocab] of prompts with the pictures of `source`, see `shown`."""
+        features = self.placed(target_ids, self.shown(*source) if source else None)
         return self.logits(self.through(self._read(target_ids, None, features)))
 
     def embed_run(self, run: Run) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from weft_export.families.writer import KV_CACHE, MEMORY, State, Writer, flat, pairs
 from weft_export.layers.decoder import Decoder
-from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
+from weft_export.layers.explaining import Explanation, over_source, pick
 from weft_export.layers.run import Run
 
 
@@ -66,7 +66,10 @@ class SequenceToSequence(Writer):
         """
         encoded, mask = self.encode(*source)
         layers = self.decoder.attentions(target_ids, self.decoder.project(encoded), mask)
-        weights = pick_layer([pick_head(each[0], head) for each in layers], layer)
+        return self._over_memory(pick(layers, layer, head))
+
+    def _over_memory(self, weights: Tensor) -> Explanation:
+        """Leave class tokens out of weights [target, memory]."""
         return over_source(weights[:, self.num_class_tokens :] if self.num_class_tokens else weights)
 
     def alignment(self, layer: int, target_ids: Tensor, *source: Tensor) -> Tensor:

@@ -103,6 +103,21 @@ class _Body(Classifier):
         return patches + self.positions
 
 
+class SiglipTower(_Body):
+    """The encoder for who reads what is between its layers. There is no norm behind the last."""
+
+    def __init__(self, config: SiglipSizes) -> None:
+        super().__init__(config)
+        self.encoder.norm = nn.Identity()
+
+    def hidden_states(self, pixel_values: Tensor) -> list[Tensor]:
+        """Return what goes into the first layer, and what comes out of each: [batch, patches, d_model]."""
+        states = [self._embed(pixel_values)]
+        for layer in self.encoder.layers:
+            states.append(layer(states[-1], None))
+        return states
+
+
 class SiglipVision(_Body):
     """A linear head on the mean of the patches."""
 

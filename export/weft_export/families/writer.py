@@ -76,6 +76,11 @@ class Writer(nn.Module):
     """
     sees: bool = False
     """Whether its prompts may hold pictures. Its config has `sight`, and a run features."""
+    explains_target: bool = False
+    """Whether explain also says what was attended to among target_ids: of a family that answers questions.
+
+    A bundle may be older than that. Who proves more of it sets this to False, and explain goes by it.
+    """
     summarises: bool = False
     """Whether explain has a summary of all layers. Without one, the checkpoint names the layer that explains."""
 
@@ -99,6 +104,13 @@ class Writer(nn.Module):
     def see(self, pixel_values: Tensor) -> Tensor:
         """Return what prompts have in the place of pictures, [batch, places, d_model], of a model that sees."""
         raise NotImplementedError
+
+    def shown(self, *source: Tensor) -> Tensor:
+        """Return the features of a prompt's pictures as they stand in it, [pictures, places, d_model].
+
+        source: pixel_values, and of a model that reads tiles perhaps how a picture is cut.
+        """
+        return self.see(*source)
 
     def placed(self, ids: Tensor, features: Tensor | None) -> Tensor:
         """Return what a model that sees reads at each of ids [batch, seq]: [batch, seq, d_model], zeros at its tokens.
@@ -143,5 +155,7 @@ class Writer(nn.Module):
         1. With an encoder, there is a row for each of target_ids [1, target].
         2. Without one, the prompt is the source, and target_ids are the produced tokens but the last. There is a row
            for the prompt's last token, and one for each of target_ids.
+
+        Where explains_target says so, there is a third tensor: see Explanation.
         """
         raise NotImplementedError

@@ -35,13 +35,15 @@ from weft_proto.bundle_rules import (
     PROMPT,
     SCORE_PORTS,
     SCORED_PORTS,
+    TARGET_WEIGHTS,
 )
 from weft_proto.paging import PAGED_PORTS
+from weft_proto.questions import begins_filled, picture_places
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
 DEFERRED_PORTS = CANDIDATE_PORTS[2:]
-EXPLAIN_PORTS = ("weights", "source_mass")
+EXPLAIN_PORTS: tuple[str, ...] = ("weights", "source_mass")
 _TORCH_TYPES = {
     bundle_pb2.DATA_TYPE_FLOAT32: torch.float32,
     bundle_pb2.DATA_TYPE_FLOAT16: torch.float16,
@@ -223,9 +225,11 @@ def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.Stat
     one_at_a_time = any(state.kind == RECURRENT for state in states)
     seq, axes = (1, _ROWS) if one_at_a_time else (_TARGET, {**_ROWS, 1: "seq"})
     ends = {0: "rows"} if verifies else _ROWS
+    # No decoder counts its tokens from before a picture that its caches begin with.
+    begun = picture_places(checkpoint.image) if checkpoint.image is not None and begins_filled(states) else 0
     inputs = [
         Input("input_ids", torch.zeros(_BATCH, seq, dtype=torch.int64), axes),
-        Input("past_lengths", torch.zeros(_BATCH, dtype=torch.int32), _ROWS),
+        Input("past_lengths", torch.full((_BATCH,), begun, dtype=torch.int32), _ROWS),
         Input("lengths", torch.full((_ENDS if verifies else _BATCH,), seq, dtype=torch.int32), ends),
         Input("total_length", torch.tensor([checkpoint.text_spec.max_total_tokens], dtype=torch.int32), {}),
     ]
@@ -280,7 +284,10 @@ def _explain(checkpoint: Checkpoint, model: Writer | Classifier) -> Graph:
         inputs.append(Input("target_ids", torch.zeros(1, _TARGET, dtype=torch.int64), {1: "target"}))
     one = torch.zeros(1, dtype=torch.int64)
     inputs += [Input("layer", one, {}), Input("head", one.clone(), {})]
-    return Graph(bundle_pb2.GRAPH_ROLE_EXPLAIN, "explain.onnx", ExplainView(model), tuple(inputs), EXPLAIN_PORTS)
+    outputs = EXPLAIN_PORTS
+    if isinstance(model, Writer) and model.explains_target:
+        outputs = (*outputs, TARGET_WEIGHTS)
+    return Graph(bundle_pb2.GRAPH_ROLE_EXPLAIN, "explain.onnx", ExplainView(model), tuple(inputs), outputs)
 
 
 def _score(

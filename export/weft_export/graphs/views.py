@@ -183,7 +183,7 @@ class ExplainView(nn.Module):
         self.model = model
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return weights float32 [rows, source] and source_mass [rows] for a batch of one, then the attentions."""
+        """Return what the model's explain gives for a batch of one, an Explanation, then the attentions."""
         *given, layer, head = inputs
         with watching() as attentions:
             explanation = self._explain(layer, head, given)

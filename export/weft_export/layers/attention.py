@@ -155,8 +155,16 @@ class SelfAttention(nn.Module):
     def fill(self, x: Tensor) -> tuple[Tensor, KeyValue]:
         """Attend both ways over all of x [batch, seq, d_model], and return what a step's cache holds of it too."""
         query, key, value = self._projected(x).chunk(3, dim=-1)
+        return self._attend_both(query, key, value), self._kept(key, value)
+
+    def keep(self, x: Tensor) -> KeyValue:
+        """Return what a step's cache holds of x [batch, seq, d_model]."""
+        _, key, value = self._projected(x).chunk(3, dim=-1)
+        return self._kept(key, value)
+
+    def _kept(self, key: Tensor, value: Tensor) -> KeyValue:
         kept = split_heads(key, self.num_heads), split_heads(value, self.num_heads)
-        return self._attend_both(query, key, value), kept if self.rounding is None else self.rounding.levels(*kept)
+        return kept if self.rounding is None else self.rounding.levels(*kept)
 
     def encode(
         self,

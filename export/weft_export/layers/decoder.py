@@ -74,6 +74,10 @@ class DecoderLayer(StyledLayer):
         x = self._attend_to_self(x, causal, bias)
         return self.cross_attention.weights(self.before(self.cross_attention_norm, x), memory, memory_mask)
 
+    def self_weights(self, x: Tensor, causal: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return the self-attention weights [batch, h, target, target] that forward uses."""
+        return self.self_attention.weights(self.before(self.self_attention_norm, x), causal, bias=bias)
+
     def _attend_to_self(self, x: Tensor, causal: Tensor, bias: Tensor | None) -> Tensor:
         out = self.self_attention(self.before(self.self_attention_norm, x), causal, bias=bias)
         return self.after(self.self_attention_norm, x, out)
@@ -141,13 +145,26 @@ class Decoder(nn.Module):
 
     def attentions(self, target_ids: Tensor, memories: Sequence[KeyValue], memory_mask: Tensor) -> list[Tensor]:
         """Return each layer's cross-attention weights [batch, h, target, source], teacher-forced."""
+        return self._attentions(target_ids, memories, memory_mask)[0]
+
+    def both_attentions(
+        self, target_ids: Tensor, memories: Sequence[KeyValue], memory_mask: Tensor
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Return each layer's cross-attention weights, and its self-attention weights [batch, h, target, target]."""
+        return self._attentions(target_ids, memories, memory_mask, of_self=True)
+
+    def _attentions(
+        self, target_ids: Tensor, memories: Sequence[KeyValue], memory_mask: Tensor, *, of_self: bool = False
+    ) -> tuple[list[Tensor], list[Tensor]]:
         causal, biases = self._whole(target_ids)
         x = self.embedding(target_ids)
-        weights = []
+        weights, self_weights = [], []
         for layer, memory, bias in zip(self.layers, memories, biases, strict=True):
+            if of_self:
+                self_weights.append(layer.self_weights(x, causal, bias))
             weights.append(layer.weights(x, causal, memory, memory_mask, bias))
             x = layer(x, causal, memory, memory_mask, bias)
-        return weights
+        return weights, self_weights
 
     def _whole(self, target_ids: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
         """Return the mask and each layer's bias of self-attention over a whole target."""

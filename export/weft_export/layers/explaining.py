@@ -6,8 +6,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-Explanation = tuple[Tensor, Tensor]
-"""weights float32 [rows, source], each row summing to 1, and source_mass float32 [rows]."""
+Explanation = tuple[Tensor, ...]
+"""weights float32 [rows, source], each row summing to 1, and source_mass float32 [rows].
+
+Of a model whose decoder reads a question, target_weights float32 [rows, target] come third: what each row attended to
+among target_ids, where rows sum to 1 at most.
+"""
 
 
 _watching: list[list[Tensor]] = []
@@ -40,6 +44,11 @@ def pick_head(weights: Tensor, head: Tensor) -> Tensor:
     num_heads = weights.shape[0]
     share = torch.where(head < 0, 1.0 / num_heads, (torch.arange(num_heads) == head).float())
     return torch.einsum("h,hrc->rc", share, weights.float())
+
+
+def pick(attentions: Sequence[Tensor], layer: Tensor, head: Tensor) -> Tensor:
+    """Return [rows, columns] out of each layer's attention [1, heads, rows, columns]: one layer and head."""
+    return pick_layer([pick_head(weights[0], head) for weights in attentions], layer)
 
 
 def pick_layer(layers: Sequence[Tensor], layer: Tensor, summary: Tensor | None = None) -> Tensor:

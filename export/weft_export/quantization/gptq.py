@@ -60,5 +60,7 @@ def _cholesky(inputs: Tensor) -> tuple[Tensor, Tensor]:
     damped = sorted_inputs.T @ sorted_inputs / len(inputs)
     # Where all inputs are 0, any number does.
     damped.diagonal().add_(DAMPING * float(mean_squares.mean()) or 1.0)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
-    return mean_squares, torch.linalg.cholesky(inverse, upper=True).float()
+    # The covariance is R R^T, R being upper triangular, and U its inverse: half the work of inverting the covariance.
+    root = torch.linalg.cholesky(damped.flip(0, 1)).flip(0, 1)
+    identity = torch.eye(len(root), dtype=root.dtype)
+    return mean_squares, torch.linalg.solve_triangular(root, identity, upper=True).float()

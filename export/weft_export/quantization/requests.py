@@ -11,8 +11,9 @@ from weft_export.checkpoints.held_out import Example
 from weft_export.checkpoints.random_requests import random_requests
 from weft_export.checkpoints.tokenizer import encode, read_tokenizer
 from weft_export.errors import CheckpointError
-from weft_export.families.writer import Writer
+from weft_export.families.writer import KV_CACHE, Writer
 from weft_export.graphs.answering import reference_ids, row_of, target_tokenizer
+from weft_proto.questions import picture_places
 from weft_proto.tasks import TASKS
 
 _ALL = """
@@ -125,7 +126,7 @@ def random_targets(checkpoint: Checkpoint) -> Iterator[Request]:
     for request in random_requests(checkpoint, NUM_RANDOM):
         target: list[int] = []
         if isinstance(checkpoint.model, Writer):
-            longest = min(MAX_TARGET, checkpoint.text_spec.max_total_tokens - len(request.tokens))
+            longest = min(MAX_TARGET, _room(checkpoint) - len(request.tokens))
             length = int(torch.randint(longest + 1, (1,), generator=generator))
             target = torch.randint(checkpoint.text_spec.target_vocab_size, (length,), generator=generator).tolist()
         yield request.source, request.tokens + target
@@ -144,7 +145,7 @@ def held_out_requests(checkpoint: Checkpoint, examples: Sequence[Example]) -> It
     for example in examples:
         row = row_of(checkpoint, example)
         wanted = reference_ids(checkpoint, tokenizer, example)
-        tokens = (row.tokens + wanted)[: checkpoint.text_spec.max_total_tokens]
+        tokens = (row.tokens + wanted)[: _room(checkpoint)]
         yield () if row.source is None else _batch_of(row.source), tokens
 
 
@@ -157,7 +158,7 @@ def own_requests(checkpoint: Checkpoint) -> Iterator[Request]:
         if isinstance(checkpoint.model, Writer):
             target = _ids(checkpoint, text.target_tokenizer, words, text.target_vocab_size)
             start = [text.start_id] if text.HasField("start_id") else []
-            tokens = (start + target)[: min(MAX_TARGET, text.max_total_tokens)]
+            tokens = (start + target)[: min(MAX_TARGET, _room(checkpoint))]
         source: tuple[Tensor, ...] = ()
         if pictures is not None:
             source = pictures[index].source
@@ -171,6 +172,15 @@ def own_requests(checkpoint: Checkpoint) -> Iterator[Request]:
                 source = chosen[None], source[1], positions[None]
         if source or tokens:
             yield source, tokens
+
+
+def _room(checkpoint: Checkpoint) -> int:
+    """Return how many tokens the caches of a model that writes hold, behind a picture that they begin with."""
+    model = checkpoint.model
+    assert isinstance(model, Writer), "this model writes no text. This is a bug."
+    begins = any(state.kind == KV_CACHE and state.encoded for state in model.states)
+    taken = picture_places(checkpoint.image) if begins and checkpoint.image is not None else 0
+    return checkpoint.text_spec.max_total_tokens - taken
 
 
 def _ids(checkpoint: Checkpoint, name: str, words: str, vocab_size: int) -> list[int]:

@@ -18,11 +18,12 @@ from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import RandomRequest
-from weft_export.graphs.graphs import EXPLAIN_PORTS, Graph
+from weft_export.graphs.graphs import Graph
 from weft_export.graphs.onnx_graph import INNER
+from weft_export.layers.explaining import over_source
 from weft_export.verification.session import Pairs, open_session
 from weft_export.verification.tolerance import AttentionTolerance, Tolerance
-from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE
+from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE, TARGET_WEIGHTS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -104,7 +105,7 @@ Reading = tuple[int, int]
 
 
 class ExplainParity:
-    """Compares weights and source_mass of requests, whose tokens hold a finished answer."""
+    """Compares the outputs for requests, whose tokens hold a finished answer."""
 
     def __init__(
         self,
@@ -155,33 +156,37 @@ class ExplainParity:
 
     def _check_whole(self, session: Any, feeds: Feeds, attentions: Sequence[str]) -> Feeds:
         """Compare the default reading and all attentions, and return those of ONNX Runtime."""
-        names = (*EXPLAIN_PORTS, *attentions)
+        names, num_picked = (*self.graph.outputs, *attentions), len(self.graph.outputs)
         outputs = session.run(names, feeds)
         expected = self.graph.module(*map(torch.from_numpy, feeds.values()))
         compared = list(zip(names, expected, outputs, strict=True))
         # What was picked comes last: an attention says better what is wrong.
-        for name, tensor, array in compared[len(EXPLAIN_PORTS) :] + compared[: len(EXPLAIN_PORTS)]:
+        for name, tensor, array in compared[num_picked:] + compared[:num_picked]:
             self.tolerance.compare(f"{self.graph.file_name} output {name}", tensor, array)
-        self._check_rows(self._default(), expected[0], outputs[0])
-        return dict(zip(attentions, outputs[len(EXPLAIN_PORTS) :], strict=True))
+        self._check_rows(self._default(), expected[:num_picked], outputs[:num_picked])
+        return dict(zip(attentions, outputs[num_picked:], strict=True))
 
     def _check_picking(self, session: Any, feeds: Feeds, readings: Sequence[Reading]) -> None:
         """Compare what each reading picks. Torch picks all of them out of one pass."""
         taken = {port.name for port in session.get_inputs()}
         given = [torch.from_numpy(feeds[port.name]) for port in self.graph.inputs[:-2]]
-        explain = torch.vmap(lambda layer, head: self.graph.module(*given, layer, head)[: len(EXPLAIN_PORTS)])
+        explain = torch.vmap(lambda layer, head: self.graph.module(*given, layer, head)[: len(self.graph.outputs)])
         expected = zip(*explain(*_tensors(readings, each=1)), strict=True)
         for reading, tensors in zip(readings, expected, strict=True):
             layer, head = (np.array([index]) for index in reading)
             inputs = {name: array for name, array in {**feeds, "layer": layer, "head": head}.items() if name in taken}
-            outputs = session.run(EXPLAIN_PORTS, inputs)
-            for name, tensor, array in zip(EXPLAIN_PORTS, tensors, outputs, strict=True):
+            outputs = session.run(self.graph.outputs, inputs)
+            for name, tensor, array in zip(self.graph.outputs, tensors, outputs, strict=True):
                 self.tolerance.compare(f"{self.graph.file_name} output {name} of layer {reading[0]}", tensor, array)
-            self._check_rows(reading, tensors[0], outputs[0])
+            self._check_rows(reading, tensors, outputs)
 
-    def _check_rows(self, reading: Reading, expected: Tensor, actual: NDArray[Any]) -> None:
-        self.shapes.compare(f"{self.graph.file_name} output weights of layer {reading[0]}", expected, actual)
-        self.sums.compare(f"{self.graph.file_name} sum of weights", torch.ones(len(actual)), actual.sum(axis=1))
+    def _check_rows(self, reading: Reading, expected: Sequence[Tensor], actual: Sequence[NDArray[Any]]) -> None:
+        weights, what = actual[0], f"{self.graph.file_name} output {{}} of layer {reading[0]}"
+        self.shapes.compare(what.format("weights"), expected[0], weights)
+        self.sums.compare(f"{self.graph.file_name} sum of weights", torch.ones(len(weights)), weights.sum(axis=1))
+        if TARGET_WEIGHTS in self.graph.outputs:
+            right, rows = over_source(expected[-1])[0], over_source(torch.from_numpy(actual[-1]))[0].numpy()
+            self.shapes.compare(what.format(TARGET_WEIGHTS), right, rows)
 
 
 def _tensors(readings: Sequence[Reading], *, each: int | None = None) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_export.families.writer import Writer
 from weft_export.graphs.answering import Row, Run
+from weft_export.layers.tiles import arranged
 from weft_proto.questions import picture_places
 from weft_proto.v1 import bundle_pb2
 
@@ -16,27 +17,44 @@ def row_behind(checkpoint: Checkpoint, source: tuple[Tensor, ...], tokens: list[
     """Return a row of what a model takes beside its tokens, if anything."""
     if checkpoint.sees:
         assert isinstance(checkpoint.model, Writer)
-        return Row(None, tokens, features=checkpoint.model.see(*source))
+        return Row(None, tokens, features=checkpoint.model.shown(*source))
     return Row(source[0][0] if source else None, tokens)
 
 
 def features_of(run: Run, checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> Tensor:
     """Return what graphs give for the picture of a golden request."""
-    pixels = checkpoint.read_media(golden.image_path, checkpoint.files[golden.image_path])[None]
+    pixels, *arrangement = _picture(checkpoint, golden)
     with torch.inference_mode():
         (features,) = run(bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER, {"pixel_values": pixels}).values()
-    return features
+    return arranged(features, *arrangement) if arrangement else features
 
 
 def pictured(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
-    """Return the ids of a picture with a question behind it, and the picture."""
+    """Return the ids of a picture with a question behind it, and the picture as Writer.shown takes it."""
     text, image = checkpoint.text_spec, checkpoint.image
     assert image is not None, "a model that sees has no image. This is a bug."
     try:
         asked = encode_source(checkpoint, read_tokenizer(checkpoint, text.source_tokenizer), golden.question)
     except CheckpointError as error:
         raise CheckpointError(f"golden.question {error}") from error
-    ids = [text.source_vocab_size] * picture_places(image) + asked
+    picture = _picture(checkpoint, golden)
+    places = picture_places(image)
+    if image.HasField("tiling"):
+        *_, rows, columns = picture[1].tolist()
+        places += rows * (columns + 1) - 1
+    ids = [text.source_vocab_size] * places + asked
     if len(ids) >= text.max_total_tokens:
         raise CheckpointError(f"golden: picture and question have {len(ids)} tokens; {text.max_total_tokens} are all")
-    return torch.tensor([ids]), checkpoint.read_media(golden.image_path, checkpoint.files[golden.image_path])[None]
+    return torch.tensor([ids]), *picture
+
+
+def _picture(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
+    """Return the pixel values of a golden picture, and of one in tiles how it is cut."""
+    data, image = checkpoint.files[golden.image_path], checkpoint.image
+    pixels = checkpoint.read_media(golden.image_path, data)[None]
+    if image is None or not image.HasField("tiling"):
+        return (pixels,)
+    from weft_export.checkpoints.tiles import read_tiles  # noqa: PLC0415 - late: for models that read tiles
+
+    tiles, cut = read_tiles(data, image)
+    return torch.from_numpy(tiles), torch.tensor([*cut.grid, *cut.kept, *cut.pooled])

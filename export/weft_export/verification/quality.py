@@ -28,7 +28,7 @@ _MAX_ANSWER_TOKENS = 30
 # Metrics of answers that stand at a place: always the same place is never right.
 _OF_PLACES = ("span_f1", "answer_match")
 # What a refusal at a precision proposes.
-_LESS = dict.fromkeys(("int4", "nf4"), "; --precision int8-weights loses less")
+LESS = dict.fromkeys(("int4", "nf4"), "; --precision int8-weights loses less")
 
 
 def check_quality(
@@ -50,7 +50,7 @@ def check_quality(
     if not is_good_enough(score, fp32_score, MIN_SHARE):
         raise QualityError(
             f"{name} costs too much: {metric} {score:.4f} on {len(examples)} held-out examples, {fp32_score:.4f} at"
-            f" fp32; {MIN_SHARE:.0%} of that is needed{_LESS.get(name, '')}"
+            f" fp32; {MIN_SHARE:.0%} of that is needed{LESS.get(name, '')}"
         )
     return bundle_pb2.Quality(
         metric=metric, score=score, fp32_score=fp32_score, num_examples=len(examples), min_share=MIN_SHARE

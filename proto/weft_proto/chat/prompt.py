@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # What a template is tried with.
 _PLAIN = [{"role": "user", "content": "Hello"}]
 _IN_PARTS = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
+_PICTURED = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Hello"}]}]
 _TOKENS = tuple(name for name in LIMITS["ChatSpec"] if name != "template")
 
 
@@ -66,6 +67,15 @@ class PromptTemplate:
             return False
         # One that knows no parts prints the list, as Python spells it.
         return "Hello" in text and "'type'" not in text
+
+    def shows_pictures(self, token: str) -> bool:
+        """Whether a prompt has its place for a picture: for one in a message, the token stands there once."""
+        if not self.takes_parts:
+            return False
+        try:
+            return self.render(_PICTURED, Meter()).count(token) == 1
+        except (BeyondLimit, TemplateFailed, ChatRefused):
+            return False
 
     def render(self, messages: list[dict[str, Any]], meter: Meter, tools: list[dict[str, Any]] | None = None) -> str:
         """Return the text of the prompt that messages make: a role and a content each, perhaps calls; and of tools.

@@ -58,8 +58,8 @@ class AnswerRequest(_message.Message):
 
     @_builtins.property
     def explain(self) -> _common_pb2.Explain:
-        """explain asks for the alignment: where in the picture each token of the answer looked. It costs one more pass over the
-        finished answer; other requests don't pay.
+        """explain asks for the alignment: where in the picture, and at which tokens of the question, each token of the answer looked. It
+        costs one more pass over the finished answer; other requests don't pay.
         """
 
     def __init__(

@@ -168,7 +168,8 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     `target_ids` [1, target]: the start token with the prefix behind it, if there is one, and all produced tokens but the last
     (for generate perhaps none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
     heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
-    [rows, source] summing to 1, `source_mass` float32 [rows].
+    [rows, source] summing to 1, `source_mass` float32 [rows]. For answer perhaps `target_weights` float32 [rows, target] too: what
+    each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most.
     """
     GRAPH_ROLE_TAGGER: _GraphRole.ValueType  # 5
     """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]. Of TASK_EXTRACT they are
@@ -204,7 +205,7 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     GRAPH_ROLE_IMAGE_ENCODER: _GraphRole.ValueType  # 11
     """GRAPH_ROLE_IMAGE_ENCODER makes of a picture what a prompt has in its place, for TASK_GENERATE. Input: `pixel_values` as an
     encoder's; output: `features` float32 [batch, places, width], where places is num_class_tokens + grid_rows * grid_columns of
-    ImageSpec.
+    ImageSpec, and one more with a TilingSpec.
     """
     GRAPH_ROLE_CTC: _GraphRole.ValueType  # 12
     """GRAPH_ROLE_CTC: input `waveform` float32 [batch, samples], none of which is padding; output `log_probs` float32 [batch, frames,
@@ -266,7 +267,8 @@ GRAPH_ROLE_EXPLAIN: GraphRole.ValueType  # 4
 `target_ids` [1, target]: the start token with the prefix behind it, if there is one, and all produced tokens but the last
 (for generate perhaps none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
 heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
-[rows, source] summing to 1, `source_mass` float32 [rows].
+[rows, source] summing to 1, `source_mass` float32 [rows]. For answer perhaps `target_weights` float32 [rows, target] too: what
+each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most.
 """
 GRAPH_ROLE_TAGGER: GraphRole.ValueType  # 5
 """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]. Of TASK_EXTRACT they are
@@ -302,7 +304,7 @@ GRAPH_ROLE_MASKED_LM: GraphRole.ValueType  # 10
 GRAPH_ROLE_IMAGE_ENCODER: GraphRole.ValueType  # 11
 """GRAPH_ROLE_IMAGE_ENCODER makes of a picture what a prompt has in its place, for TASK_GENERATE. Input: `pixel_values` as an
 encoder's; output: `features` float32 [batch, places, width], where places is num_class_tokens + grid_rows * grid_columns of
-ImageSpec.
+ImageSpec, and one more with a TilingSpec.
 """
 GRAPH_ROLE_CTC: GraphRole.ValueType  # 12
 """GRAPH_ROLE_CTC: input `waveform` float32 [batch, samples], none of which is padding; output `log_probs` float32 [batch, frames,
@@ -1333,6 +1335,7 @@ class ImageSpec(_message.Message):
     RESIZE_WIDTH_FIELD_NUMBER: _builtins.int
     NUM_CLASS_TOKENS_FIELD_NUMBER: _builtins.int
     PADDING_FIELD_NUMBER: _builtins.int
+    TILING_FIELD_NUMBER: _builtins.int
     channels: _builtins.int
     """channels is 1 (luminance) or 3 (RGB); transparency is laid over white first."""
     height: _builtins.int
@@ -1374,6 +1377,12 @@ class ImageSpec(_message.Message):
         resize_width, nor in a model that explains.
         """
 
+    @_builtins.property
+    def tiling(self) -> Global___TilingSpec:
+        """tiling says how pictures of a prompt are read in several tiles of height x width; for bundles with an IMAGE_ENCODER graph, whose
+        pictures then are square, as is their grid, without class tokens, shortest_edge, padding and resized sides. Unset: each is one.
+        """
+
     def __init__(
         self,
         *,
@@ -1390,14 +1399,91 @@ class ImageSpec(_message.Message):
         resize_width: _builtins.int = ...,
         num_class_tokens: _builtins.int = ...,
         padding: _abc.Iterable[_builtins.int] | None = ...,
+        tiling: Global___TilingSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tiling", b"tiling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channels", b"channels", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "height", b"height", "mean", b"mean", "num_class_tokens", b"num_class_tokens", "padding", b"padding", "resample", b"resample", "resize_height", b"resize_height", "resize_width", b"resize_width", "shortest_edge", b"shortest_edge", "std", b"std", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channels", b"channels", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "height", b"height", "mean", b"mean", "num_class_tokens", b"num_class_tokens", "padding", b"padding", "resample", b"resample", "resize_height", b"resize_height", "resize_width", b"resize_width", "shortest_edge", b"shortest_edge", "std", b"std", "tiling", b"tiling", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ImageSpec: _TypeAlias = ImageSpec  # noqa: Y015
+
+@_typing.final
+class TilingSpec(_message.Message):
+    """TilingSpec says how a prompt has a picture that is more than one tile ("LLaVA-OneVision", Li et al. 2024). For a tile the IMAGE_ENCODER
+    graph makes one place more, the last, which ends a row.
+
+    A picture of w x h that is alone in its prompt has first the places of the whole picture, resized to one tile. Then it is made as large
+    as fits into a grid of tiles: one side has the grid's length, and the other is rounded up. It stands in the middle of black, which is
+    cut into the tiles.
+      The grid is that of grids in which most of its pixels are left: of a picture as large as fits, sides rounded down, and at most as many
+    as it has. Of equal ones it is that with the least area, and of those the first.
+      The tiles' places are laid out as the picture is, in R rows and C columns. If w / h > C / R, (R - h C / w) / 2 rows are left out above
+    and below, or else (C - w R / h) / 2 columns left and right. Quotients are rounded down, h C / w and w R / h to 7 digits before.
+      If more than 1.21 * max_tiles * grid_rows * grid_columns are left, they are made about max_tiles * grid_rows * grid_columns,
+    bilinearly: rows and columns are divided by the root of how many times too many they are, and rounded down, to at least 1.
+      Behind each row of places stands the place that ends one. With them and those of the whole, a picture has at most 65,536 places.
+
+    A picture that is one of several in its prompt is put into the middle of a square of square_padding, resized to one tile, and has the
+    place that ends a row behind its own.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRIDS_FIELD_NUMBER: _builtins.int
+    MAX_TILES_FIELD_NUMBER: _builtins.int
+    SQUARE_PADDING_FIELD_NUMBER: _builtins.int
+    max_tiles: _builtins.int
+    """max_tiles is how many tiles' places a picture may have beside those of the whole, from 1 to 256."""
+    @_builtins.property
+    def grids(self) -> _containers.RepeatedCompositeFieldContainer[Global___TileGrid]:
+        """grids are those that a picture may be cut into, 1 to 256."""
+
+    @_builtins.property
+    def square_padding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """square_padding is a colour, 0 to 255 for each channel, of which there are at most 3."""
+
+    def __init__(
+        self,
+        *,
+        grids: _abc.Iterable[Global___TileGrid] | None = ...,
+        max_tiles: _builtins.int = ...,
+        square_padding: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grids", b"grids", "max_tiles", b"max_tiles", "square_padding", b"square_padding"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TilingSpec: _TypeAlias = TilingSpec  # noqa: Y015
+
+@_typing.final
+class TileGrid(_message.Message):
+    """TileGrid is a grid of tiles, of which it has at most 256 and 16,777,216 pixels."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    """rows is how many tiles stand below each other, from 1 to 256."""
+    columns: _builtins.int
+    """columns is how many stand beside each other, from 1 to 256."""
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        columns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TileGrid: _TypeAlias = TileGrid  # noqa: Y015
 
 @_typing.final
 class AudioSpec(_message.Message):

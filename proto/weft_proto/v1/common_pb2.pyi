@@ -1336,7 +1336,8 @@ Global___Explain: _TypeAlias = Explain  # noqa: Y015
 @_typing.final
 class Alignment(_message.Message):
     """Alignment is what the model attended to: for each row a distribution over the source.
-      translate, caption, answer: a row for each produced token, over the source's tokens or the image's grid
+      translate, caption, answer: a row for each produced token, over the source's tokens or the image's grid; of answer over the
+                          question's tokens too
       transcribe:         a row for each word, the mean of its tokens', over moments of the recording
       generate:           a row for each produced token, over the prompt's tokens
       classify:           one row, the answer, over the text's tokens or the image's grid
@@ -1359,6 +1360,9 @@ class Alignment(_message.Message):
     COLUMN_S_FIELD_NUMBER: _builtins.int
     NUM_COLUMNS_FIELD_NUMBER: _builtins.int
     IMAGE_REGION_FIELD_NUMBER: _builtins.int
+    QUESTION_TOKENS_FIELD_NUMBER: _builtins.int
+    QUESTION_WEIGHTS_FIELD_NUMBER: _builtins.int
+    QUESTION_MASS_FIELD_NUMBER: _builtins.int
     grid_rows: _builtins.int
     """grid_rows is the height of the grid when the source is an image, else 0."""
     grid_columns: _builtins.int
@@ -1393,12 +1397,32 @@ class Alignment(_message.Message):
     def source_mass(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """source_mass is, for each row, the share of the attention that lay on the source before the row was made to sum to 1, [0, 1]:
         the rest lay on produced tokens (generate), on class tokens, or on the question and what was produced (answer, where the picture
-        stands before them). A row without any (0) is uniform.
+        stands before them: see question_mass). A row without any (0) is uniform.
         """
 
     @_builtins.property
     def image_region(self) -> Global___Region:
         """image_region is where the grid lies on the picture, for a model that cuts the middle out. Unset: on the whole of it."""
+
+    @_builtins.property
+    def question_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """question_tokens are the tokens of the question (answer) as text pieces, special tokens included. Empty for other tasks, and for a
+        bundle whose EXPLAIN graph has no target_weights.
+        """
+
+    @_builtins.property
+    def question_weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """question_weights are attention weights over the question, row-major [target_tokens, question_tokens], of the same layer and head;
+        each row sums to 1 within 1e-5.
+        """
+
+    @_builtins.property
+    def question_mass(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """question_mass is, for each row, the share of the attention that lay on the question before the row was made to sum to 1, [0, 1].
+        Where the picture stands before the words it is a share of the same attention as source_mass. Where the picture is a memory,
+        words have an attention of their own, and it is a share of that: the rest lay on the start token and on what was produced.
+        A row without any (0) is uniform.
+        """
 
     def __init__(
         self,
@@ -1414,10 +1438,13 @@ class Alignment(_message.Message):
         column_s: _builtins.float = ...,
         num_columns: _builtins.int = ...,
         image_region: Global___Region | None = ...,
+        question_tokens: _abc.Iterable[_builtins.str] | None = ...,
+        question_weights: _abc.Iterable[_builtins.float] | None = ...,
+        question_mass: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "head", b"head", "image_region", b"image_region", "layer", b"layer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "column_s", b"column_s", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "head", b"head", "image_region", b"image_region", "layer", b"layer", "num_columns", b"num_columns", "source_mass", b"source_mass", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "column_s", b"column_s", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "head", b"head", "image_region", b"image_region", "layer", b"layer", "num_columns", b"num_columns", "question_mass", b"question_mass", "question_tokens", b"question_tokens", "question_weights", b"question_weights", "source_mass", b"source_mass", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__head: _TypeAlias = _typing.Literal["head"]  # noqa: Y015
     _WhichOneofArgType__head: _TypeAlias = _typing.Literal["_head", b"_head"]  # noqa: Y015

@@ -65,7 +65,9 @@ class Message(_message.Message):
     order, is up to the model's template.
     """
     content: _builtins.str
-    """content is what is said; it may be empty. A special token of the model that it spells out is read as that token."""
+    """content is what is said; it may be empty. A special token of the model that it spells out is read as that token, but for that of a
+    picture, which is refused.
+    """
     call_id: _builtins.str
     """call_id is that of the call whose result this message is; at most 128 characters, empty unless its role says so."""
     @_builtins.property

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft_proto.v1 import model_pb2
+from weft_proto.v1 import common_pb2, model_pb2
+from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.sequence import Priority
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from weft_proto.v1 import common_pb2
     from weft_server.models.model import Model
-    from weft_server.models.registry import ModelRegistry
+    from weft_server.models.registry import ModelRegistry, RegistryEntry
     from weft_server.models.request_context import RequestContext
 
 # Metadata that names the model which the message names too. Without it, a call can be judged before its message is
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MODEL_KEY = "weft-model"
 PRIORITY_KEY = "weft-priority"
 MAX_TENANT = 64
+# A request holds pictures in its messages alone. Of other methods the tasks say whether it holds a file.
+_GENERATES = (common_pb2.TASK_GENERATE,)
 PRIORITIES = {priority.name.lower(): priority for priority in Priority}
 
 
@@ -57,6 +59,9 @@ class EarlyAdmission:
         if tasks and call.account:
             call.account.check()
         self._check_room(call, tasks, named)
+        able = self._able(call, tasks, named) if tuple(tasks) == _GENERATES else []
+        if able and not any(entry.may_see for entry in able):
+            call.max_bytes = MAX_TEXT_BYTES
 
     def _check_room(self, call: RequestContext, tasks: Collection[common_pb2.Task.ValueType], named: str) -> None:
         """Raise Overloaded if every version of the model that a call means lets no more wait."""
@@ -74,10 +79,16 @@ class EarlyAdmission:
 
     def _meant(self, call: RequestContext, tasks: Collection[common_pb2.Task.ValueType], named: str) -> list[Model]:
         """The versions of the model that a call means. None if it may be one of several, or one that sleeps."""
-        able = [entry for entry in self._models.entries if entry.answers and named in ("", entry.name)]
-        meant = [entry for entry in able if entry.task in tasks and call.allowed_models.shows(entry.name)]
+        meant = self._able(call, tasks, named)
         models = [entry.model for entry in meant if entry.model and entry.state == model_pb2.MODEL_STATE_READY]
         return models if len({entry.name for entry in meant}) == 1 and len(models) == len(meant) else []
+
+    def _able(
+        self, call: RequestContext, tasks: Collection[common_pb2.Task.ValueType], named: str
+    ) -> list[RegistryEntry]:
+        """All versions that a call may mean."""
+        able = [entry for entry in self._models.entries if entry.answers and named in ("", entry.name)]
+        return [entry for entry in able if entry.task in tasks and call.allowed_models.shows(entry.name)]
 
 
 def _priority(value: str) -> Priority:

@@ -23,6 +23,7 @@ from weft_proto.questions import begins_filled, picture_places, question_fault
 from weft_proto.sight import sees
 from weft_proto.sound import audio_fault, window_samples
 from weft_proto.tasks import TASKS, Task
+from weft_proto.tiling import tiling_fault
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.state_tensors import verify_states
 from weft_server.errors import BundleError, require
@@ -158,6 +159,9 @@ def _verify_image(image: bundle_pb2.ImageSpec, task: Task) -> None:
     require(grid, "image.grid_rows and grid_columns are missing")
     require(grid <= MAX_GRID, f"image.grid_rows times grid_columns is {grid:,}, over {MAX_GRID:,}")
     fault = resizing_fault(image)
+    require(fault is None, str(fault))
+    require(task.takes_prompt or not image.HasField("tiling"), "image.tiling is for generate")
+    fault = tiling_fault(image) if image.HasField("tiling") else None
     require(fault is None, str(fault))
     fits = task.writes_text or not image.num_class_tokens
     require(fits, "image.num_class_tokens are of a memory, for caption and answer")

@@ -12,6 +12,7 @@ from weft_proto.bundle_rules import (
     READS_ALL,
     SCORE_PORTS,
     SCORED_PORTS,
+    TARGET_WEIGHTS,
     adapter_ports,
 )
 from weft_proto.paging import is_paged
@@ -21,6 +22,7 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import BundleError, require
 
+_OPTIONAL = {READS_ALL, TARGET_WEIGHTS}
 _DECODERS = {bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED}
 
 
@@ -54,7 +56,7 @@ def _candidates(graph: bundle_pb2.Graph) -> str:
 
 def _verify(graph: bundle_pb2.Graph, side: str, ports: Iterable[bundle_pb2.Port], demands: dict[str, Demand]) -> None:
     names = [port.name for port in ports]
-    for name in demands.keys() - {*names, READS_ALL}:
+    for name in demands.keys() - {*names, *_OPTIONAL}:
         require(False, f"{graph.path} has no {side} {name!r}")
     require(len(set(names)) == len(names), f"{graph.path} has an {side} twice")
     for port in ports:
@@ -152,10 +154,13 @@ def _explain(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
     source = manifest.image.grid_rows * manifest.image.grid_columns if task.takes_image else None
     if task.takes_audio:
         source = manifest.audio.num_positions
-    return inputs, {
+    outputs = {
         "weights": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows, source)),
         "source_mass": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows,)),
     }
+    if task.takes_question:
+        outputs[TARGET_WEIGHTS] = Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows, None))
+    return inputs, outputs
 
 
 def _score(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:

@@ -10,7 +10,7 @@ import structlog
 
 from weft_server.admission.load_shedding import LoadShedding
 from weft_server.calls.access_log import CANCELLED, OK
-from weft_server.errors import DeadlineExpired, Draining, PermissionDenied, RequestError
+from weft_server.errors import DeadlineExpired, Draining, InvalidRequest, PermissionDenied, RequestError
 from weft_server.transport.handlers import let_go
 from weft_server.transport.status import to_status, with_request_id
 
@@ -113,6 +113,9 @@ class CallGate:
         if self.draining:
             raise Draining
         call.usage.request_bytes = len(data)
+        if len(data) > call.max_bytes:
+            why = f"has {len(data):,} bytes; where no model takes pictures, at most {call.max_bytes:,} are taken"
+            raise InvalidRequest("", f"the request {why}", "MESSAGE_TOO_LARGE")
         self.traffic.incoming.hold(call, weigh(data))
         call.begun = True
         self.num_active += 1

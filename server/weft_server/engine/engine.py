@@ -343,7 +343,8 @@ class Engine:
                 self._loop.call_soon_threadsafe(_deliver, late)
             for sequence in taken:
                 sequence.times.admitted = now
-                self._metrics.queue_time.observe(now - sequence.times.accepted)
+                if not sequence.is_counted:
+                    self._metrics.queue_time.observe(now - sequence.times.accepted)
             return taken
 
         return take

@@ -89,6 +89,11 @@ class QueueLimits:
             self._held.less(standing.tenant, count)
 
 
+def retry_after_s(wait_s: float) -> float:
+    """Return when to come again where others take so many seconds, in steps of a tenth: a flood gets few answers."""
+    return min(30.0, max(0.1, round(wait_s, 1))) if wait_s else 1.0
+
+
 # Seconds over which the pace is averaged: what was seen this long ago counts a third of what is seen now.
 MEMORY_S = 5.0
 # With less than this to go by, the pace is not known.

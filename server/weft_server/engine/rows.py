@@ -110,6 +110,7 @@ class Rows:
             slots.place(slot, sequence, _prompt_of(sequence), rank)
             self.pasts.share(first, slot)
             slots.past_lengths[slot] = slots.past_lengths[first]
+        sequence.source = sequence.source.once_read
         self._num_begun = len(sequence.ranks_left)
         slots.num_running += self._num_begun
         self._begin_search(sequence, first)

@@ -6,7 +6,7 @@ import math
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from weft_server.engine.queue_limits import QueueLimits, Throughput
+from weft_server.engine.queue_limits import QueueLimits, Throughput, retry_after_s
 from weft_server.engine.request_queue import RequestQueue
 from weft_server.errors import DeadlineExpired, Overloaded
 from weft_server.sequence import ANYBODY
@@ -14,7 +14,7 @@ from weft_server.source import SHORT
 from weft_server.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from weft_server.engine.lane import Intake
     from weft_server.engine.run_shapes import RunShapes
@@ -53,7 +53,10 @@ class Scheduler:
         max_queued_requests: int,
         max_queued_tokens: int,
         weights: Mapping[str, float] | None = None,
+        unready_s: Callable[[], float] = float,
     ) -> None:
+        """`unready_s` says for how many seconds those with a place wait for something else, before they are ready."""
+        self._unready_s = unready_s
         self.waiting = RequestQueue(weights)
         self.bounds = QueueLimits(max_queued_requests, max_queued_tokens, weights)
         # Those whose deadline has passed while they waited. Whoever takes ends them.
@@ -199,9 +202,8 @@ class Scheduler:
             raise Overloaded("DEADLINE_TOO_NEAR", f"those who wait already take about {seconds}")
 
     def _retry_after_s(self) -> float:
-        """Seconds in which those who wait have gone on, in steps of a tenth: a flood gets few different answers."""
-        wait_s = self._throughput.wait_s(self.num_queued)
-        return min(30.0, max(0.1, round(wait_s, 1))) if wait_s else 1.0
+        """Seconds in which those who wait have gone on, here or before they are ready."""
+        return retry_after_s(max(self._throughput.wait_s(self.num_queued), self._unready_s()))
 
     def _note_tenant(self, tenant: str) -> None:
         self._first_tenant = self._first_tenant or tenant

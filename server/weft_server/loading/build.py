@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import structlog
+
 from weft_proto.paging import is_paged
 from weft_proto.prompts import spelling_fault
 from weft_proto.sight import sees
@@ -26,6 +28,7 @@ from weft_server.models.model import DecodingLimits, Model, worker_name
 from weft_server.models.picture_features import PictureFeatures
 from weft_server.models.placement import Placement
 from weft_server.models.request_context import REQUEST_CONTEXT
+from weft_server.models.seeing import Seeing
 from weft_server.models.tokenize_queue import TokenizeQueue
 from weft_server.models.worker_pool import WorkerPool
 from weft_server.preprocessing.chat_template import Chat
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from weft_server.runtime.halt import Halt
     from weft_server.telemetry.model_metrics import ModelMetrics
 
+_log = structlog.get_logger(__name__)
 # Parameters of a model that does not pack its weights for explanations too: they would take their size once more, and
 # a start as long again. An explanation takes longer instead.
 _LARGE = 1 << 28
@@ -104,7 +108,7 @@ def _build(
     reader = InputReader(
         manifest,
         source_tokenizer,
-        _chat(bundle),
+        _chat(bundle, source_tokenizer),
         max_image_bytes=config.max_image_bytes,
         max_image_pixels=config.max_image_pixels,
         max_audio_bytes=config.max_audio_bytes,
@@ -117,6 +121,7 @@ def _build(
     scoring = score_lanes(graphs, num_lanes, config, metrics)
     seeing = sight_lanes(graphs, num_lanes, config, metrics)
 
+    pictures = Seeing()
     grammars = Grammars(
         target_tokenizer,
         manifest.text.target_vocab_size,
@@ -131,7 +136,7 @@ def _build(
         source_tokenizer=source_tokenizer,
         target_tokenizer=target_tokenizer,
         reader=reader,
-        engine=_engine(lanes, config, metrics, loop, failure_budget),
+        engine=_engine(lanes, config, metrics, loop, failure_budget, pictures.wait_s),
         explainer=explainer,
         tokenizing=_tokenizing(bundle, config, metrics, failure_budget),
         scorer=_engine(scoring, config, metrics, loop, failure_budget) if scoring else None,
@@ -147,6 +152,7 @@ def _build(
         label_vectors=LabelEmbeddings(metrics),
         sight=_engine(seeing, config, metrics, loop, failure_budget) if seeing else None,
         picture_features=PictureFeatures(metrics),
+        seeing=pictures,
         building=_building(bundle, config, metrics, failure_budget),
         failure_budget=failure_budget,
         claim=claim,
@@ -163,11 +169,15 @@ def _make_lanes_of(
     return decode_lanes if TASKS[manifest.task].writes_text else classify_lanes
 
 
-def _chat(bundle: Bundle) -> Chat | None:
+def _chat(bundle: Bundle, tokenizer: Tokenizer | None) -> Chat | None:
     text = bundle.manifest.text
-    return (
-        Chat(text.chat, bundle.path(text.chat.template), sees=sees(bundle.manifest)) if text.HasField("chat") else None
-    )
+    if not text.HasField("chat"):
+        return None
+    token = tokenizer.vocabulary.tokens[text.image_id] if tokenizer and sees(bundle.manifest) else ""
+    chat = Chat(text.chat, bundle.path(text.chat.template), token)
+    if token and not chat.takes_pictures:
+        _log.warning("the chat template has no place for a picture: messages hold none", model=bundle.name, token=token)
+    return chat
 
 
 def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
@@ -293,6 +303,8 @@ def _engine(
     metrics: ModelMetrics,
     loop: asyncio.AbstractEventLoop,
     failure_budget: FailureBudget,
+    unready_s: Callable[[], float] = float,
 ) -> Engine:
-    scheduler = Scheduler(len(lanes.ready), config.max_queued_requests, config.max_queued_tokens, config.weights)
+    bounds = config.max_queued_requests, config.max_queued_tokens
+    scheduler = Scheduler(len(lanes.ready), *bounds, config.weights, unready_s)
     return Engine(scheduler, lanes.ready, metrics, loop, make_lane=lanes.make, failure_budget=failure_budget)

@@ -9,7 +9,7 @@ import numpy as np
 from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE, HOST_PRECISIONS
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import BundleError
-from weft_server.models.explainer import AttentionChoice, Explanation
+from weft_server.models.explainer import AttentionChoice, Explanation, Heat
 
 if TYPE_CHECKING:
     from weft_server.models.model import Model
@@ -39,13 +39,13 @@ async def verify_explanation(
     attention = model.manifest.attention
     if explainer is None:
         return
-    shape = (num_rows, source.num_shown)
+    shapes = (num_rows, source.num_shown), (num_rows, len(source.asked_ids))
     summarises = not attention.HasField("default_layer")
     most = max(_FEWEST_READINGS, _MAX_WEIGHTS_READ // max(1, model.manifest.provenance.num_parameters)) // 3
 
     def read(layer: int | None, head: int | None = None) -> Explanation:
         explanation = explainer.explain(source, token_ids, AttentionChoice(layer, head), prefix_ids)
-        _verify_rows(explanation, shape, _MASS_TOLERANCE[model.manifest.precision])
+        _verify_rows(explanation, shapes, _MASS_TOLERANCE[model.manifest.precision])
         return explanation
 
     def verify() -> None:
@@ -76,22 +76,29 @@ def _spread(num_layers: int, most: int) -> list[int]:
     return sorted({round(index * (num_layers - 1) / max(1, num - 1)) for index in range(num)})
 
 
-def _verify_rows(explanation: Explanation, shape: tuple[int, int], tolerance: float) -> None:
-    weights, mass = explanation
-    if weights.shape != shape or mass.shape != shape[:1]:
-        raise BundleError(f"the golden answer is explained by {weights.shape} weights, not {shape}")
-    sums = np.abs(weights.sum(axis=1, dtype=np.float64) - 1)
-    if not (sums.max() <= EXPLAIN_SUM_TOLERANCE and weights.min() >= 0):
-        raise BundleError("the golden answer is explained by rows that are no distributions")
-    if not (mass.min() >= -tolerance and mass.max() <= 1 + tolerance):
-        raise BundleError("the golden answer is explained with a mass outside [0, 1]")
+def _heats_of(explanation: Explanation) -> list[Heat]:
+    """Return what lay on the source, and then on a question, if the graph tells."""
+    own = Heat(explanation.weights, explanation.source_mass)
+    return [own] if explanation.question is None else [own, explanation.question]
+
+
+def _verify_rows(explanation: Explanation, shapes: tuple[tuple[int, int], ...], tolerance: float) -> None:
+    for (weights, mass), shape in zip(_heats_of(explanation), shapes, strict=False):
+        if weights.shape != shape or mass.shape != shape[:1]:
+            raise BundleError(f"the golden answer is explained by {weights.shape} weights, not {shape}")
+        sums = np.abs(weights.sum(axis=1, dtype=np.float64) - 1)
+        if not (sums.max() <= EXPLAIN_SUM_TOLERANCE and weights.min() >= 0):
+            raise BundleError("the golden answer is explained by rows that are no distributions")
+        if not (mass.min() >= -tolerance and mass.max() <= 1 + tolerance):
+            raise BundleError("the golden answer is explained with a mass outside [0, 1]")
 
 
 def _verify_heads(layer: int, whole: Explanation, heads: list[Explanation]) -> None:
     """Refuse a graph whose layer is not the average of the heads that the manifest says."""
-    average = np.mean([weights * mass[:, None] for weights, mass in heads], axis=0)
-    if np.abs(average - whole.weights * whole.source_mass[:, None]).max() > _AVERAGE_TOLERANCE:
-        raise BundleError(f"attention.heads: layer {layer} is not the average of {len(heads)} heads")
+    for average, *parts in zip(*map(_heats_of, (whole, *heads)), strict=True):
+        mean = np.mean([weights * mass[:, None] for weights, mass in parts], axis=0)
+        if np.abs(mean - average.weights * average.mass[:, None]).max() > _AVERAGE_TOLERANCE:
+            raise BundleError(f"attention.heads: layer {layer} is not the average of {len(heads)} heads")
 
 
 def _are_one(first: Explanation, second: Explanation) -> bool:
@@ -99,5 +106,9 @@ def _are_one(first: Explanation, second: Explanation) -> bool:
 
     Uniform rows are alike by chance. So are rows with all their weight on one place.
     """
+    return any(map(_are_equal, _heats_of(first), _heats_of(second)))
+
+
+def _are_equal(first: Heat, second: Heat) -> bool:
     inner = [np.log(row[row > 1e-6]).round(2) for row in first.weights]
     return np.array_equal(first.weights, second.weights) and any(len(np.unique(row)) > 1 for row in inner)

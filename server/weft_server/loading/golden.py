@@ -203,7 +203,7 @@ def _reader(model: Model, golden: bundle_pb2.Golden, frame: Frame) -> Read:
         return lambda wanted: model.reader.read_window(common_pb2.Audio(data=data), "golden.audio_path", wanted)
     image = common_pb2.Image(data=model.bundle.path(golden.image_path).read_bytes())
     if sees(model.manifest):
-        return lambda _: model.reader.read_pictured(image, golden.question, "golden.question")
+        return lambda wanted: model.reader.read_pictured(image, golden.question, "golden.question", wanted)
     if golden.question:
         return lambda wanted: model.reader.read_asked(image, golden.question, "golden.question", wanted)
     return lambda wanted: model.reader.read_image(image, wanted)

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from weft_proto.paging import is_paged
+from weft_proto.questions import picture_places
+from weft_proto.sight import feature_width
 from weft_proto.tasks import TASKS
+from weft_proto.tiling import most_places, most_tiles
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.graphs import weight_bytes
 from weft_server.config import flag_name
 from weft_server.errors import BundleError
 from weft_server.loading.paged_lanes import block_bytes, pool_size
+from weft_server.models import picture_features
+from weft_server.models.seeing import MAX_SEEING
+from weft_server.preprocessing.pictured_prompt import MAX_PICTURES
+from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.huge_pages import page_bytes
 from weft_server.runtime.memory import free_memory
 
@@ -41,7 +48,7 @@ class MemoryNeed(NamedTuple):
 
 
 def memory_need_of(bundle: Bundle, config: ServerConfig) -> MemoryNeed:
-    """Return what the weights and slots of a bundle take, and its adapters, in the host's memory.
+    """Return what the weights and slots of a bundle take, its adapters and its pictures, in the host's memory.
 
     As many adapters as may be there are held once, and once more beside each row that a run may have.
     """
@@ -51,7 +58,7 @@ def memory_need_of(bundle: Bundle, config: ServerConfig) -> MemoryNeed:
     num_rows = config.slots if TASKS[manifest.task].writes_text else config.max_batch
     adapters = (config.max_adapters + num_rows) * _adapter_bytes(manifest.adapters)
     at_once, full = (weights + config.slots * sum(each) for each in zip((0, 0), *states, strict=True))
-    return MemoryNeed(at_once, full + adapters)
+    return MemoryNeed(at_once, full + adapters + sight_bytes(manifest, config))
 
 
 def lane_memory_needs(bundle: Bundle, config: ServerConfig, num_lanes: int) -> list[int]:
@@ -97,6 +104,25 @@ def verify_memory(bundle: Bundle, config: ServerConfig) -> None:
             full_gb=round(full / _GIGABYTE, 1),
             free_gb=round(free / _GIGABYTE, 1),
         )
+
+
+def sight_bytes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> int:
+    """Return the most that pictures of prompts take: those that are kept, on the way, waiting and read.
+
+    Who waits, and whoever's prompt is being read, has features for each token of it at most.
+    """
+    width, longest = feature_width(manifest), manifest.text.max_total_tokens
+    if not width:
+        return 0
+    image, places = manifest.image, picture_places(manifest.image)
+    view = image.channels * image.height * image.width + places * width
+    most = min(MAX_PICTURES, longest // places) * view
+    if image.HasField("tiling"):
+        most = max(most, most_tiles(image) * (view + places * width) + min(longest, most_places(image)) * width)
+    on_the_way = MAX_SEEING * most
+    waiting = max(config.max_queued_tokens, longest)
+    read = share_cpus(config.lanes, config.threads, cpu_quota()).lanes * longest
+    return picture_features.MAX_BYTES + _FLOAT_BYTES * (on_the_way + (waiting + read) * width)
 
 
 def _adapter_bytes(spec: bundle_pb2.AdapterSpec) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from weft_proto.bundle_rules import TARGET_WEIGHTS
 from weft_proto.tasks import TASKS
 from weft_server.engine.failure import Failure
 from weft_server.engine.queue_limits import QueueLimits
@@ -40,11 +41,22 @@ class AttentionChoice(NamedTuple):
     head: int | None
 
 
+class Heat(NamedTuple):
+    """How attention lay: weights float32 [rows, places], whose rows sum to 1, and what they summed to before."""
+
+    weights: np.ndarray
+    mass: np.ndarray
+
+
 class Explanation(NamedTuple):
-    """What an answer attended to: weights float32 [rows, source], whose rows sum to 1, and source_mass [rows]."""
+    """What an answer attended to: weights float32 [rows, source], whose rows sum to 1, and source_mass [rows].
+
+    question: the same over the tokens of a question. None: there is none, or the graph does not tell.
+    """
 
     weights: np.ndarray
     source_mass: np.ndarray
+    question: Heat | None = None
 
 
 class Explainer:
@@ -189,4 +201,20 @@ class Explainer:
         outputs = self._session.run(feeds)
         # The first rows say what the prefix itself attended to.
         first = len(prefix_ids)
-        return Explanation(outputs["weights"][first:], outputs["source_mass"][first:])
+        question = None
+        if TARGET_WEIGHTS in outputs and source.asked_ids:
+            target, size = outputs[TARGET_WEIGHTS], feeds["target_ids"].shape[1]
+            if target.shape != (size, size):
+                raise ValueError(f"{TARGET_WEIGHTS} has shape {list(target.shape)}, and not {[size, size]}")
+            # The start token stands before the prefix, and a question is the prefix's end.
+            question = _heat_of(target[first:, 1 + first - len(source.asked_ids) : 1 + first])
+        return Explanation(outputs["weights"][first:], outputs["source_mass"][first:], question)
+
+
+def _heat_of(attention: np.ndarray) -> Heat:
+    """Make each row of attention [rows, places] sum to 1, and tell what it summed to. One without any is uniform."""
+    exact = attention.astype(np.float64)
+    mass = exact.sum(axis=1)
+    some = mass[:, None] > 0
+    rows = np.where(some, exact / np.where(some, mass[:, None], 1), 1 / attention.shape[1])
+    return Heat(rows.astype(np.float32), mass.astype(np.float32))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from weft_server.models.label_embeddings import LabelEmbeddings
     from weft_server.models.picture_features import PictureFeatures
     from weft_server.models.placement import Claim
+    from weft_server.models.seeing import Seeing
     from weft_server.models.tokenize_queue import TokenizeQueue
     from weft_server.preprocessing.inputs import InputReader
     from weft_server.preprocessing.tokenizer import Tokenizer
@@ -53,8 +54,6 @@ class DecodingLimits(NamedTuple):
 
 Result = TypeVar("Result")
 NUM_WORKERS = 2
-# How many requests of a model may have pictures on the way at once. Each holds the pixels and features of its own.
-MAX_SEEING = 4
 
 
 def worker_name(bundle: Bundle) -> str:
@@ -83,6 +82,7 @@ class Model:
         label_vectors: LabelEmbeddings,
         sight: Engine | None,
         picture_features: PictureFeatures,
+        seeing: Seeing,
         building: ConstraintQueue,
         failure_budget: FailureBudget,
         claim: Claim,
@@ -108,7 +108,7 @@ class Model:
         # Encodes the pictures of prompts, apart from the engine that reads them.
         self.sight = sight
         self.picture_features = picture_features
-        self.seeing = asyncio.Semaphore(MAX_SEEING)
+        self.seeing = seeing
         # Each model has its own workers, so that a slow picture holds up no other model. They are few, so that few
         # pictures are in memory at once.
         self._workers = WorkerPool(NUM_WORKERS, worker_name(bundle), metrics, failure_budget)
@@ -192,7 +192,10 @@ class Model:
 
     def stats(self) -> EngineStats:
         """A snapshot of all engines, for gauges."""
-        return reduce(EngineStats.beside, (engine.stats() for engine in self.engines))
+        stats = reduce(EngineStats.beside, (each.stats() for each in (self.engine, self.scorer) if each))
+        if self.sight is None:
+            return stats
+        return stats.seen_by(self.sight.stats(), self.seeing.num_requests, time.monotonic() - self.seeing.oldest)
 
     @property
     def last_beat(self) -> float:

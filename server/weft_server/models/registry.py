@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from weft_proto.sight import sees
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.errors import InvalidRequest, ModelNotFound, ModelNotReady
@@ -54,6 +55,12 @@ class RegistryEntry:
     def answers(self) -> bool:
         """Whether requests may be sent to it: it is ready, or will be when it is woken."""
         return self.state in _ANSWERING
+
+    @property
+    def may_see(self) -> bool:
+        """Whether prompts may hold pictures, or that is not known yet."""
+        manifest = self.model.manifest if self.model else self.manifest
+        return manifest is None or sees(manifest)
 
 
 class ModelRegistry:

@@ -83,6 +83,8 @@ class RequestContext:
     # What is known of its request at the end, and the sequences that are still to be added to it.
     usage: CallUsage = field(default_factory=CallUsage)
     sequences: list[Sequence] = field(default_factory=list)
+    # Of its message at most, where the models that it may mean take fewer than its method does.
+    max_bytes: float = math.inf
     # Whether its message has come and it was taken in.
     begun: bool = False
     # How it ended: the name of its status, and the reason of ErrorInfo. A call whose handler never began was cancelled.

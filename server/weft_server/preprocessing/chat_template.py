@@ -28,8 +28,10 @@ MAX_ROLE_CHARS = 64
 class Chat:
     """How a model takes messages. Thread-safe."""
 
-    def __init__(self, spec: bundle_pb2.ChatSpec, path: Path, *, sees: bool = False) -> None:
-        """Read the template at `path`, and try it. A model that `sees` takes pictures, if its template does.
+    def __init__(self, spec: bundle_pb2.ChatSpec, path: Path, image_token: str = "") -> None:
+        """Read the template at `path`, and try it. `image_token` stands for a picture, where the model sees any.
+
+        If the template writes none for a picture, messages hold none.
 
         Raises:
             BundleError: it is no template, or it does not take one plain message of a user within the limits.
@@ -38,7 +40,7 @@ class Chat:
             self._template = PromptTemplate(spec, path.read_bytes())
         except NoTemplate as error:
             raise BundleError(str(error)) from error
-        self.takes_pictures = sees and self._template.takes_parts
+        self.takes_pictures = bool(image_token) and self._template.shows_pictures(image_token)
 
     def prompt(self, messages: generation_pb2.Messages, field: str, max_chars: int, wanted: Wanted) -> str:
         """Return the text of the prompt that messages make.

@@ -50,21 +50,26 @@ class BoundedImageFile(io.BytesIO):
 def without_metadata(data: bytes) -> bytes:
     """Return a PNG without the chunks that do not change its pixels, and any other file as it is.
 
+    What says how the picture stands may be behind the pixels in a file. It is put before them.
+
     Raises:
         InvalidRequest: it has more than MAX_PIECES chunks.
     """
     if not data.startswith(_PNG):
         return data
-    kept, at = [_PNG], len(_PNG)
+    head, at = [_PNG], len(_PNG)
+    rest: list[bytes] = []
     for _ in range(MAX_PIECES):
         if len(data) - at < 8:  # a length and a kind
-            return b"".join((*kept, data[at:]))
+            return b"".join((*head, *rest, data[at:]))
         length, kind = struct.unpack_from(">I4s", data, at)
-        if kind in _PNG_CHUNKS or data.startswith(_PNG_TEXTS, at + 8):
-            kept.append(data[at : at + 12 + length])
+        says_how = kind == b"eXIf" or data.startswith(_PNG_TEXTS, at + 8)
+        if kind in _PNG_CHUNKS or says_how:
+            is_behind = not says_how and (rest or kind == b"IDAT")
+            (rest if is_behind else head).append(data[at : at + 12 + length])
         at += 12 + length
         if kind == b"IEND":
-            return b"".join(kept)
+            return b"".join((*head, *rest))
     raise _crumbs()
 
 

@@ -1,11 +1,13 @@
 """Encoded pictures to pixel values, as a bundle's ImageSpec says. Runs in worker threads: Pillow frees the GIL."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from weft_proto.bundle_rules import PICTURE_FORMATS, resized_size
 from weft_proto.v1 import bundle_pb2
@@ -33,6 +35,8 @@ _RESAMPLE = {
     bundle_pb2.RESAMPLE_LANCZOS: Image.Resampling.LANCZOS,
     bundle_pb2.RESAMPLE_HAMMING: Image.Resampling.HAMMING,
 }
+# Orientations of EXIF in which a picture's height stands where its width does.
+_LYING = frozenset({5, 6, 7, 8})
 
 
 class LoadedImage(NamedTuple):
@@ -55,36 +59,90 @@ def load_picture(
             it is resized, it costs too much to decode, or it cannot be decoded to the end.
         DeadlineExpired: it is not wanted any more.
     """
-    wanted = wanted or Wanted()
-    if not data:
-        raise InvalidRequest(FIELD, "must not be empty", "EMPTY_INPUT")
-    if len(data) > max_bytes:
-        raise InvalidRequest(FIELD, f"has {len(data)} bytes; at most {max_bytes} are taken", "IMAGE_TOO_LARGE")
-    picture = _open(data, wanted)
+    bounds, wanted = PictureBounds(max_bytes, max_pixels), wanted or Wanted()
+    picture = _open(data, bounds, wanted)
+    _check_resized(spec, *picture.size, max_pixels)
+    image = _decoded(picture, data, spec, bounds, wanted)
+    with _whole():
+        image, region = _cut(resized(image, resized_size(spec, *image.size), spec), spec)
+    return LoadedImage(pixel_values(image, spec), region)
+
+
+class PictureBounds(NamedTuple):
+    """How large the file of a picture may be, and how many pixels it may have."""
+
+    max_bytes: int
+    max_pixels: int
+
+
+def shown_size(data: bytes, bounds: PictureBounds, wanted: Wanted) -> tuple[int, int]:
+    """Return the width and height of a picture as a viewer shows it, by its header. Raises as `load_picture` does."""
+    picture = _open(data, bounds, wanted)
     width, height = picture.size
-    if width * height > max_pixels:
-        message = f"is {width} x {height} pixels by its header; at most {max_pixels} are taken"
-        raise InvalidRequest(FIELD, message, "IMAGE_TOO_LARGE")
-    _check_resized(spec, width, height, max_pixels)
-    if picture.format in {"JPEG", "MPO"}:  # to Pillow, one whose header speaks of more pictures is an MPO
-        _check_scans(num_scans(data), width * height, MAX_FULL_SCANS * max_pixels)
     try:
-        _load(picture, data)
-        wanted.check()
-        image = _flatten(_upright(picture), "L" if spec.channels == 1 else "RGB")
-        wanted.check()
-        image, region = _cut(image.resize(resized_size(spec, *image.size), _RESAMPLE[spec.resample]), spec)
+        # A PNG's own method would decode it, to see what stands behind its pixels: that has been put before them.
+        turn = Image.Image.getexif(picture).get(ExifTags.Base.Orientation, 1)
+    except Exception:  # noqa: BLE001 - as in _upright
+        turn = 1
+    return (height, width) if turn in _LYING else (width, height)
+
+
+def decoded(data: bytes, spec: bundle_pb2.ImageSpec, bounds: PictureBounds, wanted: Wanted) -> Image.Image:
+    """Return a picture as a viewer shows it, of as many channels as a model reads. Raises as `load_picture` does."""
+    return _decoded(_open(data, bounds, wanted), data, spec, bounds, wanted)
+
+
+def resized(image: Image.Image, size: tuple[int, int], spec: bundle_pb2.ImageSpec) -> Image.Image:
+    """Return a picture of another width and height."""
+    return image.resize(size, _RESAMPLE[spec.resample])
+
+
+def pixel_values(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
+    """Return what a model reads of a picture that has its size, float32 [channels, height, width]."""
+    mean, std = np.array(spec.mean, np.float32), np.array(spec.std, np.float32)
+    pixels = np.asarray(image, np.float32).reshape(spec.height, spec.width, spec.channels)
+    return np.ascontiguousarray(((pixels / np.float32(255) - mean) / std).transpose(2, 0, 1))
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """Let what Pillow raises over a broken picture be told by its place."""
+    try:
+        yield
     except RequestError:
         raise
     except Exception as error:
         raise _broken() from error
-    mean, std = np.array(spec.mean, np.float32), np.array(spec.std, np.float32)
-    pixels = np.asarray(image, np.float32).reshape(spec.height, spec.width, spec.channels)
-    values = np.ascontiguousarray(((pixels / np.float32(255) - mean) / std).transpose(2, 0, 1))
-    return LoadedImage(values, region)
 
 
-def _open(data: bytes, wanted: Wanted) -> ImageFile.ImageFile:
+def _decoded(
+    picture: ImageFile.ImageFile, data: bytes, spec: bundle_pb2.ImageSpec, bounds: PictureBounds, wanted: Wanted
+) -> Image.Image:
+    width, height = picture.size
+    if picture.format in {"JPEG", "MPO"}:  # to Pillow, one whose header speaks of more pictures is an MPO
+        _check_scans(num_scans(data), width * height, MAX_FULL_SCANS * bounds.max_pixels)
+    with _whole():
+        _load(picture, data)
+        wanted.check()
+        image = _flatten(_upright(picture), "L" if spec.channels == 1 else "RGB")
+        wanted.check()
+    return image
+
+
+def _open(data: bytes, bounds: PictureBounds, wanted: Wanted) -> ImageFile.ImageFile:
+    if not data:
+        raise InvalidRequest(FIELD, "must not be empty", "EMPTY_INPUT")
+    if len(data) > bounds.max_bytes:
+        raise InvalidRequest(FIELD, f"has {len(data)} bytes; at most {bounds.max_bytes} are taken", "IMAGE_TOO_LARGE")
+    picture = _opened(data, wanted)
+    width, height = picture.size
+    if width * height > bounds.max_pixels:
+        message = f"is {width} x {height} pixels by its header; at most {bounds.max_pixels} are taken"
+        raise InvalidRequest(FIELD, message, "IMAGE_TOO_LARGE")
+    return picture
+
+
+def _opened(data: bytes, wanted: Wanted) -> ImageFile.ImageFile:
     try:
         return Image.open(BoundedImageFile(without_metadata(data), wanted), formats=PICTURE_FORMATS)
     except UnidentifiedImageError:

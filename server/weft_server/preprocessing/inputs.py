@@ -13,14 +13,14 @@ import numpy as np
 from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 from weft_proto.languages import Frame
 from weft_proto.prompts import max_chars
-from weft_proto.questions import picture_places
 from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.audio_file import load_samples
-from weft_server.preprocessing.images import load_picture
+from weft_server.preprocessing.images import PictureBounds, load_picture
 from weft_server.preprocessing.log_mel import spans_of
-from weft_server.preprocessing.pictured_prompt import PromptPicture, pictured, pictures_of
+from weft_server.preprocessing.picture_views import PictureViews
+from weft_server.preprocessing.pictured_prompt import PromptPicture, pictures_of
 from weft_server.preprocessing.prompts import Prompts
 from weft_server.preprocessing.sentences import divided, sentences
 from weft_server.preprocessing.tokenizer import TokenizerFailed
@@ -72,14 +72,14 @@ class InputReader:
         self._vocab_size = self._text.source_vocab_size
         self.prompts = Prompts(self._text)
         self._text_tokenizer, self.chat = tokenizer, chat
-        self._max_image_bytes, self._max_image_pixels = max_image_bytes, max_image_pixels
+        self._picture_bounds = PictureBounds(max_image_bytes, max_image_pixels)
+        self.views = PictureViews(manifest.image, self._picture_bounds)
         self._max_audio_bytes, self._max_audio_s = max_audio_bytes, max_audio_s
         self._hearing = hearing_of(manifest.audio) if manifest.HasField("audio") else None
         takes_prompt = TASKS[manifest.task].takes_prompt
         # A prompt leaves room for at least one new token.
         self.max_tokens = self._text.max_total_tokens - 1 if takes_prompt else self._text.max_source_tokens
         self._max_chars = max_chars(self._text, self.max_tokens)
-        self._num_places = picture_places(self._image)
         self._grid = (self._image.grid_rows, self._image.grid_columns)
 
     @property
@@ -224,22 +224,20 @@ class InputReader:
         ids = known(encode, text, field)
         if not ids:
             raise InvalidRequest(field, "make an empty prompt", "EMPTY_INPUT")
-        pictures, image_id = [], self._text.image_id
-        if self.takes_pictures:
-            pictures = pictures_of(messages, field, self._tokenizer.vocabulary.tokens[image_id])
-        length = len(ids) + len(pictures) * (self._num_places - 1)
+        image_id, sees = self._text.image_id, self._text.HasField("image_id")
+        found = pictures_of(messages, field, self._tokenizer.vocabulary.tokens[image_id]) if sees else []
+        pictures = self.views.cut(found, wanted)
+        length = len(ids) + self.views.num_more(pictures)
         if length > self.max_tokens:
             raise self._prompt_too_long(field, f"{length} tokens")
-        if self.takes_pictures:
-            prompt = pictured(ids, pictures, image_id, self._num_places)
-            return prompt if pictures else Ids(prompt.array)
-        return Ids(np.array(ids, np.int64))
+        prompt = self.views.prompt_of(ids, pictures, image_id if sees else -1)
+        return prompt if pictures else Ids(prompt.array)
 
-    def read_pictured(self, image: common_pb2.Image, question: str, field: str) -> PicturedPrompt:
+    def read_pictured(self, image: common_pb2.Image, question: str, field: str, wanted: Wanted) -> PicturedPrompt:
         """Return a prompt that begins with a picture, behind which a question stands."""
         asked = self.read_text(question, field).array.tolist()
-        pictures = [PromptPicture(image, "image")]
-        return pictured([self._text.image_id, *asked], pictures, self._text.image_id, self._num_places)
+        pictures = self.views.cut([PromptPicture(image, "image")], wanted)
+        return self.views.prompt_of([self._text.image_id, *asked], pictures, self._text.image_id)
 
     def prompt_of(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> str:
         """Return the prompt that messages make.
@@ -290,7 +288,7 @@ class InputReader:
             InvalidRequest: it is no picture, or too large.
             DeadlineExpired: it is not wanted any more.
         """
-        pixels, region = load_picture(image.data, self._image, self._max_image_bytes, self._max_image_pixels, wanted)
+        pixels, region = load_picture(image.data, self._image, *self._picture_bounds, wanted)
         return Pixels(pixels, self._grid, self._image.num_class_tokens, region=region)
 
     def read_asked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,19 +12,31 @@ from weft_server.errors import InvalidRequest
 from weft_server.source import Ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from weft_proto.tiling import Tiled
     from weft_proto.v1 import common_pb2, generation_pb2
 
+_FIELD = "image"
 # Of one request, in all of its messages.
 MAX_PICTURES = 64
 
 
 class PromptPicture(NamedTuple):
-    """A picture's file, and the field of the request that holds it."""
+    """A picture's file, the field of the request that holds it, and how it is cut into tiles, if it is."""
 
     image: common_pb2.Image
     field: str
+    cut: Tiled | None = None
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Let what is wrong with the picture be told by its own field."""
+        try:
+            yield
+        except InvalidRequest as error:
+            field = self.field + error.field.removeprefix(_FIELD)
+            raise InvalidRequest(field, error.message.removeprefix(f"{error.field} "), error.reason) from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,8 +69,10 @@ def pictures_of(messages: generation_pb2.Messages, field: str, token: str) -> li
     return found
 
 
-def pictured(ids: Sequence[int], pictures: Sequence[PromptPicture], image_id: int, num_places: int) -> PicturedPrompt:
-    """Return a prompt in which each picture has all of its places. In `ids`, image_id stands for each picture once.
+def pictured(
+    ids: Sequence[int], pictures: Sequence[PromptPicture], image_id: int, places: Sequence[int]
+) -> PicturedPrompt:
+    """Return a prompt in which each picture has so many places. In `ids`, image_id stands for each picture once.
 
     Raises InvalidRequest where it stands there more often, or less.
     """
@@ -66,6 +81,8 @@ def pictured(ids: Sequence[int], pictures: Sequence[PromptPicture], image_id: in
     if (count := int(is_picture.sum())) != len(pictures):
         why = f"make a prompt with places for {count} pictures, and hold {len(pictures)}"
         raise InvalidRequest("messages", why, "CHAT_REFUSED")
-    expanded = np.repeat(given, np.where(is_picture, num_places, 1))
-    starts = np.flatnonzero(is_picture) + (num_places - 1) * np.arange(count)
+    counts = np.ones(len(given), np.int64)
+    counts[is_picture] = places
+    expanded = np.repeat(given, counts)
+    starts = (np.cumsum(counts) - counts)[is_picture]
     return PicturedPrompt(expanded, tuple(pictures), tuple(starts.tolist()))

@@ -6,20 +6,19 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from weft_server.errors import InvalidRequest
+from weft_server.preprocessing.tiles import arranged
 from weft_server.sequence import Sequence
 from weft_server.source import PicturedIds, SeenPicture
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from weft_server.models.model import Model
     from weft_server.models.request_context import RequestContext
     from weft_server.preprocessing.pictured_prompt import PicturedPrompt, PromptPicture
     from weft_server.preprocessing.wanted import Wanted
     from weft_server.source import Source
-
-_FIELD = "image"
 
 
 def unpictured(model: Model, source: Source, field: str) -> Source:
@@ -34,64 +33,73 @@ async def see(call: RequestContext, model: Model, prompt: PicturedPrompt) -> Pic
     """Return a prompt with what the model sees in its pictures.
 
     Raises:
-        Overloaded: more tokens wait than may.
+        Overloaded: more tokens wait than may, or its deadline would pass while pictures of others are on the way.
         RequestError: a picture was refused, or its deadline passed.
     """
     # Others hold no pixels and no features yet: memory is bounded by those who are in here, and by the queue's tokens.
-    async with model.seeing:
+    async with model.seeing.place(call.started, call.deadline):
         model.engine.check_tokens(prompt.num_tokens)
         return await _seen(call, model, prompt)
 
 
 async def _seen(call: RequestContext, model: Model, prompt: PicturedPrompt) -> PicturedIds:
     # Of 64 MiB it takes a tenth of a second: not on the event loop.
-    digests = await model.work(lambda _: [sha256(each.image.data).digest() for each in prompt.pictures], call.deadline)
-    shown = dict(zip(digests, prompt.pictures, strict=True))
-    found = {digest: model.picture_features.find(call.tenant, digest) for digest in shown}
-    missing = {digest: shown[digest] for digest, features in found.items() if features is None}
+    keys = await model.work(lambda _: [_key(each) for each in prompt.pictures], call.deadline)
+    shown = dict(zip(keys, prompt.pictures, strict=True))
+    found = {key: model.picture_features.find(call.tenant, key) for key in shown}
+    missing = {key: shown[key] for key, features in found.items() if features is None}
     fresh = await _encoded(call, model, missing)
-    for digest, each in fresh.items():
-        model.picture_features.keep(call.tenant, digest, each)
+    for key, each in fresh.items():
+        model.picture_features.keep(call.tenant, key, each)
     found |= fresh
     seen = []
-    for start, digest in zip(prompt.starts, digests, strict=True):
-        features = found[digest]
+    for start, key in zip(prompt.starts, keys, strict=True):
+        features = found[key]
         assert features is not None, "a picture was not seen. This is a bug."
-        seen.append(SeenPicture(start, digest, features))
+        seen.append(SeenPicture(start, key, features))
     return PicturedIds(prompt.array, tuple(seen), model.manifest.text.source_vocab_size)
 
 
+def _key(picture: PromptPicture) -> bytes:
+    """Return the digest of a picture's file, and whether it is read in tiles."""
+    return sha256(picture.image.data).digest() + (b"tiles" if picture.cut else b"")
+
+
 async def _encoded(call: RequestContext, model: Model, pictures: dict[bytes, PromptPicture]) -> dict[bytes, np.ndarray]:
-    """Return the features of pictures, [places, width] each, by their digest.
+    """Return the features of pictures, [places, width] each, by their key.
 
     They wait behind what others show. The request itself has its place among those that wait already.
     """
     assert model.sight is not None, "this model sees nothing. This is a bug."
-    waiting: dict[bytes, Sequence] = {}
+    waiting: dict[bytes, list[Sequence]] = {}
     try:
         # All are read before one is encoded: a broken one costs no run.
         read = {
-            digest: await model.work(partial(_pixels, model, picture), call.deadline)
-            for digest, picture in pictures.items()
+            key: await model.work(partial(model.reader.views.read, picture), call.deadline)
+            for key, picture in pictures.items()
         }
-        for digest, pixels in read.items():
-            sequence = Sequence(
-                call.request_id, pixels, None, standing=call.standing, is_counted=True, deadline=call.deadline
-            )
-            sequence.times.accepted = call.started
-            model.sight.submit(sequence, is_promised=True)
-            waiting[digest] = sequence
-        for sequence in waiting.values():
+        for key, views in read.items():
+            waiting[key] = []
+            for view in views:
+                sequence = Sequence(
+                    call.request_id, view, None, standing=call.standing, is_counted=True, deadline=call.deadline
+                )
+                sequence.times.accepted = call.started
+                model.sight.submit(sequence, is_promised=True)
+                waiting[key].append(sequence)
+        for sequence in (each for views in waiting.values() for each in views):
             await sequence.reply.done()
+        return {
+            key: await model.work(partial(_features, picture, waiting[key]), call.deadline)
+            if picture.cut
+            else waiting[key][0].reply.values
+            for key, picture in pictures.items()
+        }
     finally:
-        for sequence in waiting.values():
+        for sequence in (each for views in waiting.values() for each in views):
             model.sight.cancel(sequence)
-    return {digest: sequence.reply.values for digest, sequence in waiting.items()}
 
 
-def _pixels(model: Model, picture: PromptPicture, wanted: Wanted) -> Source:
-    try:
-        return model.reader.read_image(picture.image, wanted)
-    except InvalidRequest as error:
-        field = picture.field + error.field.removeprefix(_FIELD)
-        raise InvalidRequest(field, error.message.removeprefix(f"{error.field} "), error.reason) from error
+def _features(picture: PromptPicture, tiles: list[Sequence], _: Wanted) -> np.ndarray:
+    assert picture.cut is not None, "a picture without tiles is put together. This is a bug."
+    return arranged(np.stack([each.reply.values for each in tiles]), picture.cut)

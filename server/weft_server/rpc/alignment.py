@@ -118,6 +118,11 @@ def _write(
     alignment.MergeFromString(packed(common_pb2.Alignment.WEIGHTS_FIELD_NUMBER, explanation.weights))
     # By rounding it may lie a little outside of [0, 1].
     alignment.source_mass.extend(explanation.source_mass.clip(0, 1).tolist())
+    if explanation.question is not None:
+        weights, mass = explanation.question
+        alignment.question_tokens.extend(model.target_tokenizer.pieces(source.asked_ids))
+        alignment.MergeFromString(packed(common_pb2.Alignment.QUESTION_WEIGHTS_FIELD_NUMBER, weights))
+        alignment.question_mass.extend(mass.clip(0, 1).tolist())
     if isinstance(source, Pixels):
         alignment.grid_rows, alignment.grid_columns = source.grid
         if source.region is not None:

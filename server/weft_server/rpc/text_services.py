@@ -10,6 +10,7 @@ from weft_proto.languages import Frame, LanguageError
 from weft_proto.sound import num_timestamps, spoken_ids
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2
+from weft_server.admission.message_limits import MAX_TEXT_BYTES
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.preprocessing.inputs import InputPart
@@ -241,6 +242,10 @@ class GenerationServicer(TextServicer):
         if request.HasField("messages") and not model.reader.takes_messages:
             why = f"are not taken by the model {model.name!r}, which has no chat template: give text or token_ids"
             raise InvalidRequest("messages", why, "WRONG_INPUT_KIND")
+        size = REQUEST_CONTEXT.get().usage.request_bytes
+        if size > MAX_TEXT_BYTES and not model.reader.takes_pictures:
+            why = f"has {size:,} bytes; {model.name!r} takes no pictures, so at most {MAX_TEXT_BYTES:,} are taken"
+            raise InvalidRequest("", f"the request {why}", "MESSAGE_TOO_LARGE")
         return _read_text(model, request, "prompt", "text, token_ids or messages", frame)
 
     def _complete(self, answer: Any, model: Model, event: Completed, request: Any) -> None:  # noqa: ARG002 - as above

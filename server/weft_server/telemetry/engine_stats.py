@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -40,6 +40,21 @@ class EngineStats:
     last_step_time: float = _joined(min)
     # How many of the model's lanes and workers may still fail before the server ends.
     restarts_left: int = _joined(min)
+    # Of the requests that wait, those whose pictures are on the way.
+    seeing: int = field(default=0, metadata={"by": sum})
+
+    def seen_by(self, other: EngineStats, num_requests: int, oldest_s: float) -> EngineStats:
+        """The same with an engine that encodes pictures of so many of these requests, on their way since `oldest_s`.
+
+        A picture is no request: those it is a part of have their places here.
+        """
+        return replace(
+            self,
+            oldest_queued_s=max(self.oldest_queued_s, oldest_s),
+            last_step_time=min(self.last_step_time, other.last_step_time),
+            restarts_left=min(self.restarts_left, other.restarts_left),
+            seeing=num_requests,
+        )
 
     def beside(self, other: EngineStats) -> EngineStats:
         """Two engines of one model as one."""

@@ -163,11 +163,16 @@ TABLE = (
     Spec("gauge", "model_ready", "1 when the model answers requests."),
     Spec("gauge", "requests_queued", "Requests that were accepted and wait for a slot or a batch."),
     Spec("gauge", "queued_tokens", "Input tokens of the requests that wait."),
-    Spec("gauge", "oldest_queued_seconds", "How long the oldest waiting request has waited. 0 when none waits."),
+    Spec(
+        "gauge",
+        "oldest_queued_seconds",
+        "How long the oldest request has waited that waits, or whose pictures are on the way. 0 when there is none.",
+    ),
     Spec("gauge", "requests_running", "Requests that hold a slot or are in a batch."),
     Spec("gauge", "requests_explaining", "Finished answers that wait for their explanation."),
     Spec("gauge", "requests_constraining", "Requests that wait for their constraint to be built."),
     Spec("gauge", "requests_adapting", "Requests that wait for an adapter that is not loaded yet."),
+    Spec("gauge", "requests_seeing", "Requests whose pictures are on the way to the model, or wait for that."),
     Spec("gauge", "decode_slots_used", "Decode slots held by a sequence."),
     Spec("gauge", "decode_slots_max", "All decode slots of the model."),
     Spec(
@@ -231,8 +236,7 @@ TABLE = (
     Spec(
         "histogram",
         "queue_time_seconds",
-        "From arrival to admission. For a request that was never admitted, to its end. "
-        "Prompts to score wait once more.",
+        "From arrival to admission. For a request that was never admitted, to its end.",
         buckets=SECONDS,
     ),
     Spec("histogram", "prefill_seconds", "From admission to the first token.", buckets=SECONDS),
@@ -258,7 +262,7 @@ TABLE = (
         "One model run for an explanation. Its count is the number of explanations.",
         buckets=SECONDS,
     ),
-    Spec("histogram", "batch_size", "Requests in a batch that writes no text.", buckets=ROWS),
+    Spec("histogram", "batch_size", "Requests, or pictures of prompts, in a batch that writes no text.", buckets=ROWS),
     Spec("histogram", "decode_batch_size", "Rows in a decode step.", buckets=ROWS),
     # They are not called prompt_tokens and output_tokens: in OpenMetrics a counter x_total and a histogram x are one
     # name.

@@ -134,11 +134,11 @@ class ModelMetrics:
 
     def observe_sequence(self, sequence: Sequence) -> None:
         """Take over what a sequence knows at its end, whichever way it ended."""
+        if sequence.is_counted:
+            return
         times = sequence.times
         if not times.admitted:
             self.queue_time.observe((times.finished or time.monotonic()) - times.accepted)
-            return
-        if sequence.is_counted:
             return
         self.prompt_tokens.inc(sequence.num_input_tokens)
         self.request_prompt_tokens.observe(sequence.num_input_tokens)
@@ -178,6 +178,7 @@ class ModelMetrics:
             "requests_explaining": self.explaining,
             "requests_constraining": self.constraining,
             "requests_adapting": self.adapting,
+            "requests_seeing": stats.seeing,
             "label_cache_bytes": self.label_cache_bytes,
             "picture_cache_bytes": self.picture_cache_bytes,
             "prefix_cache_bytes": self.prefix_cache_bytes,

@@ -12,6 +12,7 @@ from google.protobuf import json_format
 from hf_models import made, token_rows
 from PIL import Image
 from seq2seq_kinds import SEQ2SEQ
+from sight_kinds import SEEING, as_messages, made_seeing, pictures, their_inputs
 from test_captioners import with_processor
 from test_whisper import RATE, START, made_whisper, tones
 
@@ -25,7 +26,7 @@ from weft_proto.bundle_rules import MANIFEST_FILE
 from weft_proto.sound import spoken_ids
 from weft_proto.v1 import bundle_pb2, common_pb2
 
-KINDS = {kind.name: kind for kind in (*SEQ2SEQ, *DECODERS, *CAPTIONERS)}
+KINDS = {kind.name: kind for kind in (*SEQ2SEQ, *DECODERS, *CAPTIONERS, *SEEING)}
 
 
 class Texts:
@@ -90,6 +91,34 @@ class Pictures:
         for picture, file in zip(self.pictures, files, strict=True):
             picture.save(file, "PNG")
         return [{"image": common_pb2.Image(data=file.getvalue())} for file in files]
+
+
+class Chats:
+    """A model that sees, asked about a picture in each of two chats, which are short: so may its context be."""
+
+    def __init__(self, name, directory):
+        self.model, processor = made_seeing(KINDS[name], 1, directory)
+        self.model.generation_config = transformers.GenerationConfig()
+        asked = [{"type": "text", "text": "Why?"}]
+        shown = [{"type": "image", "image": each} for each in pictures(2, 1)]
+        self.chats = [[{"role": "user", "content": [each, *asked]}] for each in shown]
+        self.inputs = [their_inputs(processor, each) for each in self.chats]
+
+    def written(self, config):
+        """What generate() writes for each chat, with the prompt."""
+        return [self.model.generate(**each, generation_config=config).tolist() for each in self.inputs]
+
+    def beginnings(self, _):
+        """The prompts."""
+        return [each["input_ids"][0].tolist() for each in self.inputs]
+
+    def ends(self, given):
+        """The tokens that end an answer by a file."""
+        return given.get("eos_token_id")
+
+    def requests(self):
+        """The same chats, with the pictures as files."""
+        return [{"messages": as_messages(each)} for each in self.chats]
 
 
 class Sounds:

@@ -156,6 +156,19 @@ def seed_oss(rng):
     }
 
 
+def jais2(rng):
+    """Draw a Jais 2."""
+    return {
+        **common(rng),
+        **heads(rng),
+        "hidden_act": rng.choice(["relu2", "gelu"]),
+        "layer_norm_eps": rng.choice([1e-5, 1e-3]),
+        "rope_parameters": rotation(rng),
+        "attention_bias": coin(rng),
+        "mlp_bias": coin(rng),
+    }
+
+
 DECODERS_OF_2025 = [
     Kind("olmo2", "Olmo2ForCausalLM", olmo2),
     Kind("olmo3", "Olmo3ForCausalLM", olmo3),
@@ -171,4 +184,5 @@ DECODERS_OF_2025 = [
     Kind("ernie4_5", "Ernie4_5ForCausalLM", ernie),
     Kind("arcee", "ArceeForCausalLM", arcee),
     Kind("seed_oss", "SeedOssForCausalLM", seed_oss),
+    Kind("jais2", "Jais2ForCausalLM", jais2),
 ]

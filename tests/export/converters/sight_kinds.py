@@ -1,5 +1,7 @@
 """The table of kinds whose prompts hold pictures, and directories of random ones as transformers saves them."""
 
+import asyncio
+import io
 import json
 
 import torch
@@ -10,7 +12,12 @@ from PIL import Image
 from tiny_parts import byte_tokenizer
 from tokenizers import AddedToken, Tokenizer, processors
 
+from loaded import Loaded, ask
+from weft_proto.v1 import common_pb2, generation_pb2
+
 IMAGE_TOKEN, BOS = "<image>", "<s>"
+NEW_TOKENS = 24
+DECODING = common_pb2.Decoding(greedy={}, max_new_tokens=NEW_TOKENS)
 # As the released models have it: pictures come first, then texts.
 TEMPLATE = """\
 {% for message in messages %}{% if message['role'] != 'system' %}{{ message['role'].upper() + ': ' }}{% endif %}\
@@ -59,6 +66,76 @@ SEEING = [
 ]
 
 
+def tiling_tower(rng):
+    """Draw a SigLIP of tiles of 12 x 12 to 20 x 20."""
+    heads = rng.choice([2, 3])
+    return {
+        "model_type": "siglip_vision_model",
+        "image_size": rng.choice([12, 14, 20]),
+        "patch_size": 4,
+        "hidden_size": heads * rng.choice([8, 12]),
+        "num_attention_heads": heads,
+        "intermediate_size": rng.choice([17, 40]),
+        "num_hidden_layers": rng.choice([2, 3]),
+        "vision_use_head": rng.random() < 0.5,
+    }
+
+
+def tiling(model_type, decoder):
+    """Return what draws a LLaVA-OneVision over a kind of decoder."""
+
+    def draw(rng):
+        text = {**decoder(rng), "model_type": model_type, "vocab_size": 304, "tie_word_embeddings": rng.random() < 0.3}
+        vision = tiling_tower(rng)
+        most = rng.choice([2, 3])
+        grids = [(rows, columns) for rows in range(1, most + 1) for columns in range(1, most + 1)]
+        return {
+            "text_config": text,
+            "vision_config": vision,
+            "image_token_index": 300,
+            "video_token_index": 303,
+            "vision_feature_layer": rng.choice([-2, -1, 1, [-2, -1]]),
+            "projector_hidden_act": rng.choice(["gelu", "relu"]),
+            "multimodal_projector_bias": rng.random() < 0.7,
+            "image_grid_pinpoints": [[side * vision["image_size"] for side in grid] for grid in grids],
+            "vision_aspect_ratio": f"anyres_max_{rng.choice([1, 2, 9])}",
+        }
+
+    return draw
+
+
+TILING = [
+    Kind(f"llava-onevision-{name}", "LlavaOnevisionForConditionalGeneration", tiling(name, draw))
+    for name, draw in (("qwen2", qwen2), ("llama", llama))
+]
+
+
+class LlavaOnevisionProcessor(transformers.LlavaOnevisionProcessor):
+    """Theirs without a processor of videos, which needs torchvision."""
+
+    def check_argument_for_proper_class(self, name, value):
+        """Let there be none."""
+        if name != "video_processor":
+            super().check_argument_for_proper_class(name, value)
+
+
+def tiling_processor(config, template):
+    """Return the processor of a LLaVA-OneVision."""
+    vision = config.vision_config
+    side = {"height": vision.image_size, "width": vision.image_size}
+    images = transformers.LlavaOnevisionImageProcessorPil(size=side, image_grid_pinpoints=config.image_grid_pinpoints)
+    processor = LlavaOnevisionProcessor(
+        images,
+        tokenizer_of_sight(),
+        num_image_tokens=(vision.image_size // vision.patch_size) ** 2,
+        vision_feature_select_strategy=config.vision_feature_select_strategy,
+        vision_aspect_ratio=config.vision_aspect_ratio,
+        chat_template=template,
+    )
+    processor.get_attributes = lambda: ["image_processor", "tokenizer"]
+    return processor
+
+
 def tokenizer_of_sight():
     """Return a tokenizer of bytes that begins a text with a token of its own, and has one for a picture."""
     tokenizer = Tokenizer.from_buffer(byte_tokenizer())
@@ -77,6 +154,10 @@ def made_seeing(kind, seed, directory, template=TEMPLATE, **saving):
     torch.manual_seed(seed)
     config = model_class.config_class(**kind.draw(random.Random(seed)))
     model = made_model(model_class, config, directory, kind.gain, **saving)
+    if kind in TILING:
+        processor = tiling_processor(config, template)
+        processor.save_pretrained(directory)
+        return model, processor
     side, strategy = config.vision_config.image_size, config.vision_feature_select_strategy
     processor = transformers.LlavaProcessor(
         image_processor=transformers.CLIPImageProcessor(size={"shortest_edge": side}, crop_size=side),
@@ -103,3 +184,45 @@ def change_processor(directory, **fields):
     """Set keys of a directory's processor_config.json."""
     path = directory / "processor_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def chat_of(seen):
+    """Two questions with a picture each, and one without, in one chat."""
+    first, second = ({"type": "image", "image": each} for each in seen)
+    asked = [[first, {"type": "text", "text": "What is this?"}], [{"type": "text", "text": "And here?"}, second]]
+    turns = [{"role": "user", "content": each} for each in asked]
+    answer = {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]}
+    return [turns[0], answer, turns[1]]
+
+
+def their_inputs(processor, messages):
+    """What their model reads of a chat."""
+    return processor.apply_chat_template(
+        messages, tokenize=True, return_dict=True, return_tensors="pt", add_generation_prompt=True
+    )
+
+
+def as_messages(chat):
+    """A chat of theirs as a request of ours has it, with pictures as files."""
+    messages = generation_pb2.Messages()
+    for turn in chat:
+        message = messages.turns.add(role=turn["role"])
+        for part in turn["content"]:
+            if part["type"] == "text":
+                message.parts.add(text=part["text"])
+                continue
+            file = io.BytesIO()
+            part["image"].save(file, "PNG")
+            message.parts.add().image.data = file.getvalue()
+    return messages
+
+
+def served(bundle, chats):
+    """What a server answers to chats that come at once: the tokens of each."""
+
+    async def run():
+        async with Loaded(bundle, slots=len(chats)) as model:
+            asked = (ask(model, messages=messages, decoding=DECODING) for messages in chats)
+            return [list(each.completion.token_ids) for each in await asyncio.gather(*asked)]
+
+    return asyncio.run(run())

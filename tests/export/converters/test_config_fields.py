@@ -22,6 +22,7 @@ from encoder_kinds import CLASSIFIERS, FILLERS, TAGGERS, masking
 from hf_models import LOGITS, VOCAB, Kind, enliven, furthest, greedy, made, their_greedy, token_rows
 from picture_kinds import PICTURES
 from seq2seq_kinds import SEQ2SEQ
+from sight_kinds import SEEING, TILING, chat_of, made_seeing, pictures, their_inputs
 from test_captioners import their_captions, their_logits
 from test_captioners import with_processor as captioner_pixels
 from test_pictures import with_processor as picture_sides
@@ -30,21 +31,23 @@ from weft_export.converters.convert import convert
 from weft_export.errors import CheckpointError
 from weft_export.graphs.answering import Row
 from weft_export.options import ExportOptions
+from weft_proto.tiling import tiled
 
-KINDS = [*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *FILLERS, *PICTURES]
+KINDS = [*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *FILLERS, *PICTURES, *SEEING, *TILING]
 NEW_TOKENS, LENGTH = 6, 40
+MOST_NUMBERS = 1 << 27
 # Some fields contradict others, or the weights: then the others are named, or the weights listed.
 NAMED = ("config.json", "weights are missing", "are not used", "and must be")
 
 
 @dataclass(frozen=True)
 class Original:
-    """A random model on disk: its config, and what it answers."""
+    """A random model on disk: its config, what it is asked (of one that sees, all inputs), and what it answers."""
 
     kind: Kind
     directory: Path
     config: Any
-    pixels: torch.Tensor | None
+    pixels: Any
     answer: Any
 
 
@@ -60,9 +63,13 @@ def attempted(make):
 
 def original_of(kind, directory):
     """Write a random model. What its config does not say of writing, nothing says."""
-    config = made(kind, 0, directory).config
+    if kind in (*SEEING, *TILING):
+        model, processor = made_seeing(kind, 0, directory)
+        chat = chat_of(pictures(2)) if kind in SEEING else chat_of(pictures(2))[:1]
+        config, pixels = model.config, dict(their_inputs(processor, chat))
+    else:
+        config, pixels = made(kind, 0, directory).config, None
     (directory / "generation_config.json").unlink(missing_ok=True)
-    pixels = None
     if kind in FILLERS:
         masking(directory)
     if kind in CAPTIONERS:
@@ -84,7 +91,14 @@ def loaded(kind, directory):
 
 
 def theirs_of(kind, directory, config):
-    """Their model of a changed directory, which gets other weights where its own do not fit."""
+    """Their model of a changed directory, which gets other weights where its own do not fit.
+
+    MemoryError for one as large as released ones are: without its part of the config, a class takes theirs.
+    """
+    with torch.device("meta"):
+        shell = getattr(transformers, kind.architecture)(copy.deepcopy(config))
+    if sum(each.numel() for each in shell.parameters()) > MOST_NUMBERS:
+        raise MemoryError
     model, fits = loaded(kind, directory)
     if not fits:
         given = (directory / "config.json").read_text()
@@ -101,6 +115,8 @@ def theirs_of(kind, directory, config):
 
 def their_answer(kind, model, pixels):
     """Logits of a random request, and what is written greedily, if anything is."""
+    if kind in (*SEEING, *TILING):
+        return model(**pixels).logits, [their_greedy(model, pixels, NEW_TOKENS, use_cache=False)]
     ids = torch.tensor(token_rows(VOCAB, (LENGTH,), 3))
     if kind in PICTURES:
         return model(pixels, return_dict=True).logits, None
@@ -116,11 +132,25 @@ def their_answer(kind, model, pixels):
     return model(input_ids=ids, return_dict=True, **target).logits, written
 
 
-def our_answer(kind, checkpoint, pixels):
+def answer_about(checkpoint, *, input_ids, pixel_values, image_sizes=None, **_):
+    """What ours answers to a chat with pictures, or with one in tiles."""
+    places = input_ids.masked_fill(input_ids == checkpoint.text.image_id, checkpoint.text.source_vocab_size)
+    source = (pixel_values,)
+    if image_sizes is not None:
+        height, width = image_sizes[0].tolist()
+        cut = tiled(checkpoint.image, width, height)
+        source = pixel_values[0], torch.tensor([*cut.grid, *cut.kept, *cut.pooled])
+    row = Row(None, places[0].tolist(), features=checkpoint.model.shown(*source))
+    return checkpoint.model.decode(places, *source), greedy(checkpoint, [row], NEW_TOKENS)
+
+
+def our_answer(kind, checkpoint, pixels):  # noqa: PLR0911 - one for each kind of input
     """The same of ours."""
     model, ids = checkpoint.model, torch.tensor(token_rows(VOCAB, (LENGTH,), 3))
     lengths = torch.tensor([LENGTH], dtype=torch.int32)
     with torch.inference_mode():
+        if kind in (*SEEING, *TILING):
+            return answer_about(checkpoint, **pixels)
         if kind in PICTURES:
             return model(pixels), None
         if kind in DECODERS:
@@ -153,7 +183,8 @@ def fault(original, path, value, work):
     if expected is None:
         return None
     try:
-        result = convert(work, ExportOptions(max_tokens=64) if kind in DECODERS else ExportOptions())
+        length = 64 if kind in DECODERS else 200 if kind in (*SEEING, *TILING) else None
+        result = convert(work, ExportOptions(max_tokens=length))
     except CheckpointError as error:
         return None if any(name in str(error) for name in (*path, *NAMED)) else f"refused without its name: {error}"
     text = result.checkpoint.text

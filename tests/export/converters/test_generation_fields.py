@@ -5,7 +5,7 @@ import json
 
 import pytest
 import transformers
-from asked_by_file import Pictures, Server, Sounds, Texts
+from asked_by_file import Chats, Pictures, Server, Sounds, Texts
 from config_changes import ABSENT, others
 from test_sentence_files import attempted
 from test_settings import ended
@@ -103,6 +103,8 @@ SPOKEN = {"language": "german", "task": "transcribe", "_from_model_config": Fals
         ("vit-gpt2", Pictures, {"num_beams": 3}, SEARCHED),
         ("trocr", Pictures, {}, SERVED),
         ("blip", Pictures, {}, EACH),
+        ("llava-llama", Chats, {}, SERVED),
+        ("llava-llama", Chats, {"num_beams": 3}, SEARCHED),
         ("whisper", Sounds, SPOKEN, EACH),
         ("whisper", Sounds, SPOKEN | {"return_timestamps": True}, SERVED),
         ("whisper", Sounds, SPOKEN | {"num_beams": 3}, SEARCHED),

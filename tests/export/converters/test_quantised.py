@@ -16,6 +16,7 @@ from compressed_tensors.quantization import QuantizationScheme
 from decoder_kinds import DECODERS
 from hf_models import LOGITS, change_config, converted, furthest, made, token_rows
 
+from weft_export.choices import PRECISIONS
 from weft_export.converters.convert import convert
 from weft_export.converters.fields import Fields
 from weft_export.converters.quantized.reading import unquantised
@@ -24,6 +25,7 @@ from weft_export.converters.text.json_file import read_object
 from weft_export.errors import CheckpointError
 from weft_export.layers.block_linear import FOUR_BITS, BlockLinear
 from weft_export.options import ExportOptions
+from weft_export.quantization import in_blocks
 
 LLAMA = next(kind for kind in DECODERS if kind.name == "llama")
 GROUP = 32
@@ -215,6 +217,18 @@ def packed_as(bits, size, **more):
     return config | {"quantization_status": "compressed"}, compressed("pack-quantized", scheme, **more)
 
 
+def assert_kept(checkpoint):
+    """Of a whole model at int4, whatever its texts are: each product of 4 bits is what it was."""
+    rounded = in_blocks.rounded_in_blocks(checkpoint, PRECISIONS["int4"]).model
+    kept = {
+        path: torch.equal(product.weight, rounded.get_submodule(path).wide)
+        for path, product in in_blocks.products_of(checkpoint.model).items()
+        if isinstance(product, torch.nn.Linear) and rounded.get_submodule(path).blocks == FOUR_BITS
+    }
+    assert len(kept) > 3
+    assert all(kept.values()), kept
+
+
 SYMMETRIC = GPTQ | {"sym": True}
 
 
@@ -243,6 +257,8 @@ def test_weights_are_said_to_keep_their_4_bits_at_int4_where_they_do(config, qua
 
     assert stay == any("at --precision int4 they keep their 4 bits" in note for note in result.notes)
     assert stay == all(torch.equal(each.weight, BlockLinear(each.weight, None, FOUR_BITS).wide) for each in products)
+    if stay:
+        assert_kept(result.checkpoint)
 
 
 def test_what_is_rounded_while_a_model_runs_is_noted(tmp_path):

@@ -1,16 +1,25 @@
 """Models of others whose prompts hold pictures: our logits and tokens are theirs, or a file is refused by name."""
 
-import asyncio
-import io
+import copy
 
 import pytest
 import torch
 import transformers
 from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, greedy
 from safetensors.torch import load_file, save_file
-from sight_kinds import SEEING, change_processor, made_seeing, pictures
+from sight_kinds import (
+    SEEING,
+    TEMPLATE,
+    as_messages,
+    change_processor,
+    chat_of,
+    made_seeing,
+    pictures,
+    served,
+    their_inputs,
+)
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from loaded import Loaded, ask
 from weft_export.converters.convert import convert
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.fields import Fields
@@ -20,26 +29,8 @@ from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import Row
 from weft_export.options import ExportOptions
-from weft_proto.v1 import common_pb2, generation_pb2
 
 NEW_TOKENS, MAX_TOKENS = 24, 150
-DECODING = common_pb2.Decoding(greedy={}, max_new_tokens=NEW_TOKENS)
-
-
-def chat_of(seen):
-    """Two questions with a picture each, and one without, in one chat."""
-    first, second = ({"type": "image", "image": each} for each in seen)
-    asked = [[first, {"type": "text", "text": "What is this?"}], [{"type": "text", "text": "And here?"}, second]]
-    turns = [{"role": "user", "content": each} for each in asked]
-    answer = {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]}
-    return [turns[0], answer, turns[1]]
-
-
-def their_inputs(processor, messages):
-    """What their model reads of a chat."""
-    return processor.apply_chat_template(
-        messages, tokenize=True, return_dict=True, return_tensors="pt", add_generation_prompt=True
-    )
 
 
 def check(kind, seed, directory):
@@ -63,32 +54,6 @@ def check(kind, seed, directory):
 def test_a_model_that_sees_writes_what_transformers_writes(kind, tmp_path):
     """Logits within 1e-4 at every place of a chat with two pictures, and the same 24 greedy tokens."""
     check(kind, 0, tmp_path)
-
-
-def served(bundle, chats):
-    """What a server answers to chats that come at once: the tokens of each."""
-
-    async def run():
-        async with Loaded(bundle, slots=len(chats)) as model:
-            asked = (ask(model, messages=messages, decoding=DECODING) for messages in chats)
-            return [list(each.completion.token_ids) for each in await asyncio.gather(*asked)]
-
-    return asyncio.run(run())
-
-
-def as_messages(chat):
-    """A chat of theirs as a request of ours has it, with pictures as files."""
-    messages = generation_pb2.Messages()
-    for turn in chat:
-        message = messages.turns.add(role=turn["role"])
-        for part in turn["content"]:
-            if part["type"] == "text":
-                message.parts.add(text=part["text"])
-                continue
-            file = io.BytesIO()
-            part["image"].save(file, "PNG")
-            message.parts.add().image.data = file.getvalue()
-    return messages
 
 
 def rows_of(kinds):
@@ -159,6 +124,21 @@ def test_what_a_config_of_transformers_4_leaves_out_is_what_its_classes_take(kin
     )
 
 
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2"])
+def test_how_long_texts_may_be_is_left_out_too(kind, tmp_path):
+    """YaRN turns heads by that length where it has none of its own."""
+    (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "CLIPImageProcessor"}')
+    rope = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0}
+    given = {
+        "text_config": {"model_type": kind, "rope_parameters": rope},
+        "vision_config": {"model_type": "clip_vision_model"},
+    }
+    config = transformers.LlavaConfig(**copy.deepcopy(given)).text_config
+    expected, _ = ROPE_INIT_FUNCTIONS["yarn"](config, torch.device("cpu"))
+    hf = HfCheckpoint(tmp_path, Fields({"model_type": "llava", **given}), Generation(), frozenset())
+    torch.testing.assert_close(torch.tensor(sizes(hf).rotations[0].frequencies), expected)
+
+
 CONTRADICTIONS = {
     "patch_size": ({"patch_size": 8}, {}),
     "vision_feature_select_strategy": ({"vision_feature_select_strategy": "none"}, {}),
@@ -192,3 +172,19 @@ def test_a_context_without_room_for_a_picture_is_refused(tmp_path):
     convert(tmp_path, ExportOptions(max_tokens=sight.num_places + 2), filled=False)
     with pytest.raises(CheckpointError, match="has no room for"):
         convert(tmp_path, ExportOptions(max_tokens=sight.num_places + 1), filled=False)
+
+
+NO_PLACE = {
+    "texts alone": TEMPLATE.replace("<image>\\n", ""),
+    "another token": TEMPLATE.replace("<image>", "<img>"),
+    "no parts": "{% for message in messages %}{{ message['content'] }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("name", NO_PLACE)
+def test_a_template_without_a_place_for_a_picture_is_noted(name, tmp_path):
+    """The model is exported for texts, and who exports it is told."""
+    for template, notes in ((TEMPLATE, 0), (NO_PLACE[name], 1)):
+        made_seeing(SEEING[0], 0, tmp_path / str(notes), template)
+        told = convert(tmp_path / str(notes), ExportOptions(), filled=False).notes
+        assert notes == sum("no chat template has a place for a picture, which is <image>" in each for each in told)

@@ -72,6 +72,7 @@ _USUAL = {
     "gptj": "GPT2Tokenizer",
     "granite": AS_IT_IS,
     "granitemoe": AS_IT_IS,
+    "jais2": "GPT2Tokenizer",
     "m2m_100": M2M_100,
     "marian": MARIAN,
     "mbart": "MBartTokenizer",

@@ -38,15 +38,32 @@ function columnsOf(alignment, file) {
 }
 
 // Rows beside columns.
-function attention(alignment, targets, columns) {
+function attention(alignment, targets, columns, title = T.answer.wrote) {
   if (!alignment || !columns) return [];
-  const says = make("p", { className: "quiet", role: "status" });
-  const help = alignment.gridRows ? T.answer.picture : alignment.numColumns ? T.answer.sound : T.answer.hint;
-  attend(alignment, targets, columns, says);
-  const rows = [make("h4", {}, T.answer.wrote), make("div", { className: "chips" }, targets)];
-  const read = [make("h4", {}, T.answer.read), columns.element];
+  const { weights = [], sourceMass = [], targetTokens = [], gridRows, numColumns, questionTokens } = alignment;
+  const one = gridRows ? T.answer.oneOfPicture : T.answer.one, several = gridRows ? T.answer.picture : T.answer.hint;
+  const help = questionTokens ? T.answer.asked : numColumns ? T.answer.sound : targetTokens.length === 1 ? one : several;
+  const says = make("p", { className: "quiet", role: "status" }), shares = [];
+  const tell = (place, sentence) => (share) => {
+    shares[place] = share && sentence(share);
+    says.textContent = shares.filter(Boolean).join(" ");
+  };
+  attend(alignment, weights, sourceMass, targets, columns, tell(0, gridRows ? T.answer.pictureMass : T.answer.mass));
+  const rows = [make("h4", {}, title), make("div", { className: "chips" }, targets)];
+  const read = [make("h4", {}, gridRows ? T.answer.saw : T.answer.read), columns.element];
   // A picture is high: its words stand above it, so that both are seen.
-  return [part(T.answer.attention, hint(help), ...(alignment.gridRows ? [...rows, says, ...read] : [...read, ...rows, says]))];
+  return [part(T.answer.attention, hint(help), ...(gridRows ? [...rows, says, ...question(alignment, targets, tell(1, T.answer.questionMass)), ...read] : [...read, ...rows, says]))];
+}
+
+const ofRows = ({ alignment }, columns, title) => attention(alignment, (alignment?.targetTokens ?? []).map((token) => chip(token)), columns, title);
+
+// The words of the question, of an answer about a picture.
+function question(alignment, targets, says) {
+  const { questionTokens, questionWeights = [], questionMass = [] } = alignment;
+  if (!questionTokens) return [];
+  const columns = tokenColumns(questionTokens);
+  attend(alignment, questionWeights, questionMass, targets, columns, says);
+  return [make("h4", {}, T.answer.question), columns.element];
 }
 
 function* writtenText(answer, columns) {
@@ -108,7 +125,7 @@ function* labels(answer, columns) {
   const found = answer.labels ?? [];
   if (found.length) yield make("p", { className: "said", id: "said" }, found[0].label);
   yield bars(found.map(({ label, score = 0 }) => [label, score]), answer.scoring !== "LABEL_SCORING_IDENTITY");
-  yield* attention(answer.alignment, (answer.alignment?.targetTokens ?? []).map((token) => chip(token)), columns);
+  yield* ofRows(answer, columns, T.answer.said);
 }
 
 // A text of which spans are marked. Places are counted in code points.
@@ -131,14 +148,14 @@ function* tags(answer, columns, { text }) {
     made.style.setProperty("--sure", score);
     return made;
   })));
-  yield* attention(answer.alignment, (answer.alignment?.targetTokens ?? []).map((token) => chip(token)), columns);
+  yield* ofRows(answer, columns, T.answer.each);
 }
 
 function* spans(answer, columns, { context }) {
   const found = (answer.answers ?? []).map((each) => ({ start: 0, end: 0, score: 0, ...each }));
   yield marked(context, found.slice(0, 1));
   yield bars(found.map(({ text, score }) => [text || T.answer.noSpan, score]));
-  yield* attention(answer.alignment, (answer.alignment?.targetTokens ?? []).map((token) => chip(token)), columns);
+  yield* ofRows(answer, columns, T.answer.each);
 }
 
 function* fillings(answer, columns, { text }) {
@@ -150,7 +167,7 @@ function* fillings(answer, columns, { text }) {
   }
   yield make("p", { className: "said", id: "said" }, ...parts, letters.slice(at).join(""));
   for (const { fillings: found = [] } of masks) yield bars(found.map(({ text: word, score = 0 }) => [shown(word), score]));
-  yield* attention(answer.alignment, (answer.alignment?.targetTokens ?? []).map((token) => chip(token)), columns);
+  yield* ofRows(answer, columns, T.answer.each);
 }
 
 const dot = (one, other) => one.reduce((sum, each, number) => sum + each * other[number], 0);
@@ -167,11 +184,11 @@ function* cosines(answer, columns, { inputs }) {
   if (vectors.length > 1) yield part(T.answer.cosines, hint(T.answer.cosinesHelp), rest(vectors, MOST_COSINES), make("div", { className: "wide", tabIndex: 0, role: "region", "aria-label": T.answer.cosines },
     make("table", { className: "matrix" }, make("thead", {}, make("tr", {}, make("td"), names.map((_, number) => make("th", { scope: "col" }, String(number + 1))))),
       make("tbody", {}, names.map((name, row) => make("tr", {}, make("th", { scope: "row" }, `${row + 1}  ${name}`), names.map((_, column) => cell(row, column))))))));
-  yield* attention(answer.alignment, (answer.alignment?.targetTokens ?? []).map((token) => chip(token)), columns);
+  yield* ofRows(answer, columns, T.answer.said);
 }
 
 function* scored({ total = 0, tokens = [], tokenLogProbs = [], topTokens = [] }) {
-  yield make("p", { className: "said", id: "said" }, `${T.answer.total}: ${total.toFixed(3)}`);
+  yield make("p", { className: "said", id: "said" }, `${T.answer.total}: ${(total > -0.0005 ? 0 : total).toFixed(3)}`);
   yield hint(`${T.answer.perplexity}: ${Math.exp(-total / (tokens.length || 1)).toFixed(3)}`);
   yield part(T.answer.probabilities, hint(T.answer.shade), rest(tokens, MOST_CHIPS), ...tokenShades({ tokenLogProbs, topTokens }, tokens.slice(0, MOST_CHIPS).map((token) => chip(token))));
 }

@@ -19,17 +19,18 @@ export function chip(token, about = {}) {
 }
 
 // Both ways: `columns` has `element`, `show(values)`, and calls `point` with a column, or null. `targets` are elements, one for each row.
-export function attend(alignment, targets, columns, says) {
-  const { weights = [], targetTokens = [], sourceMass = [] } = alignment, width = weights.length / (targetTokens.length || 1);
+// `says` hears of the row that is pointed at what share of its attention lay on the columns, or null: all of it, or none is pointed at.
+export function attend({ targetTokens = [] }, weights, masses, targets, columns, says) {
+  const width = weights.length / (targetTokens.length || 1);
   const row = (number) => weights.slice(number * width, (number + 1) * width);
   targets.forEach((target, number) => {
     if (number >= targetTokens.length) return;
     const enter = () => {
       columns.show(normal(row(number)));
-      const mass = sourceMass[number];
-      says.textContent = mass !== undefined && mass < 0.995 ? T.answer.mass(`${Math.round(100 * mass)}%`) : "";
+      const mass = masses[number];
+      says(mass !== undefined && mass < 0.995 ? `${Math.round(100 * mass)}%` : null);
     };
-    on(target, enter, () => { columns.show(null); says.textContent = ""; });
+    on(target, enter, () => { columns.show(null); says(null); });
   });
   columns.point = (number) => heat(targets, number === null ? null : normal(targetTokens.map((_, index) => weights[index * width + number])));
   // What has one row alone is shown at once: it is the whole answer.

@@ -24,7 +24,7 @@ export function fieldControl(name, kind, more = {}, example = "") {
   const control = KINDS[kind](name, more);
   control.name_ = name;
   control.file = ["picture", "sound"].includes(kind);
-  if (!control.element) control.element = labelled(T.fields[name] ?? name, control.input, more.help);
+  if (!control.element) control.element = labelled(more.label ?? T.fields[name] ?? name, control.input, more.help);
   else control.element = make("fieldset", {}, make("legend", {}, T.fields[name] ?? name), control.element);
   if (example && control.input.type !== "file") control.input.value = example;
   // Where an error names this field.

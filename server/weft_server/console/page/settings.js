@@ -4,6 +4,7 @@ import { fieldControl } from "./fields.js";
 import { T } from "./texts.js";
 import { explains } from "./verbs.js";
 
+const NUM_TOPS = 5;
 const camel = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
 const get = (object, path) => path.split(".").reduce((inside, part) => inside?.[camel(part)], object);
 
@@ -32,10 +33,11 @@ export function settingsOf(verb, model, table, again) {
   const parts = [];
   if (explains(verb, model)) parts.push(explainPart(model, again));
   if (verb.writes) parts.push(scoresPart(), decodingPart(model, table));
+  if (verb.name === "score") parts.push(topsPart());
   const controls = parts.flatMap((part) => part.controls ?? []);
   grid.append(...parts.flatMap((part) => part.elements));
   box.append(grid);
-  box.hidden = !parts.length;
+  box.hidden = !grid.children.length;
   return {
     element: box,
     rows: table,
@@ -70,9 +72,12 @@ function scoresPart() {
   const asks = make("input", { type: "checkbox", checked: true });
   return {
     elements: [labelled(T.settings.scores, asks, T.settings.scoresHelp)],
-    fill: (message) => { if (asks.checked) Object.assign(message, { returnScores: true, numTopTokens: 5 }); },
+    fill: (message) => { if (asks.checked) Object.assign(message, { returnScores: true, numTopTokens: NUM_TOPS }); },
   };
 }
+
+// What is scored has no answer of its own: without these, a click on a token would tell nothing.
+const topsPart = () => ({ elements: [], fill: (message) => { message.numTopTokens = NUM_TOPS; } });
 
 function decodingPart(model, table) {
   const strategy = options(make("select"), Object.entries(T.settings.strategies));

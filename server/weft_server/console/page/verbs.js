@@ -5,9 +5,9 @@ const isOf = (...tasks) => (model) => tasks.includes(`${model.task}`.replace("TA
 const several = (list) => (list?.length ?? 0) > 1;
 const hasText = (model) => !isOf("CLASSIFY_IMAGE", "EMBED_IMAGE")(model);
 
-function text(model, name = "text") {
+function text(model, more = {}) {
   const begins = model.prefixes?.length ? T.help.prefixes + model.prefixes.map((each) => `“${each}”`).join(", ") : "";
-  return [name, "text", { help: model.maskToken ? T.help.mask + model.maskToken : begins, begin: model.prefixes?.[0] ?? "" }];
+  return ["text", "text", { help: model.maskToken ? T.help.mask + model.maskToken : begins, begin: model.prefixes?.[0] ?? "", ...more }];
 }
 const languages = (name, tags) => several(tags) && [name, "choice", { choices: tags }];
 
@@ -17,7 +17,7 @@ export const VERBS = [
     fields: (model) => [text(model), languages("sourceLanguage", model.sourceLanguages), languages("targetLanguage", model.targetLanguages),
       ["splitSentences", "check", { help: T.help.splitSentences }]] },
   { name: "caption", method: "CaptionService/Caption", fits: isOf("CAPTION"), streams: true, writes: true, fields: () => [["image", "picture"]] },
-  { name: "answer", method: "AnswerService/Answer", fits: isOf("ANSWER"), streams: true, writes: true, fields: (model) => [["image", "picture"], text(model)] },
+  { name: "answer", method: "AnswerService/Answer", fits: isOf("ANSWER"), streams: true, writes: true, fields: (model) => [["image", "picture"], text(model, { label: T.fields.question })] },
   { name: "transcribe", method: "TranscriptionService/Transcribe", fits: isOf("TRANSCRIBE", "TRANSCRIBE_CTC"), streams: true, writes: true,
     fields: (model) => [["audio", "sound"], languages("language", model.sourceLanguages),
       several(model.targetLanguages) && ["toEnglish", "check"], model.tellsTimestamps && ["timestamps", "check", { help: T.help.timestamps }]] },

@@ -1,0 +1,75 @@
+"""LLaVA-OneVision (Li et al. 2024): SigLIP's image encoder and a projector before Qwen2, or Llama or Mistral."""
+
+from dataclasses import replace
+from typing import Any
+
+from weft_export.converters.converter import DEFAULT_TOKENS, Converter, HfCheckpoint
+from weft_export.converters.fields import ACTIVATIONS, Fields
+from weft_export.converters.llava import INNER, LLAVA, LONGEST, TOWER, decoder_sizes, feature_layers, is_nested
+from weft_export.converters.llava import names as llava_names
+from weft_export.converters.pictures import read_picture_spec
+from weft_export.converters.sight import put_tiling
+from weft_export.converters.siglip import tower_names, tower_sizes
+from weft_export.converters.sources import Names, computed, layer_names
+from weft_export.families.llava_onevision import LlavaOnevisionConfig, TileSightConfig
+from weft_proto.tiling import most_places
+
+
+def sizes(hf: HfCheckpoint) -> LlavaOnevisionConfig:
+    """As LLaVA's. Unless a context is chosen, the largest picture fits, and as many tokens as usual beside it."""
+    fields = hf.fields
+    fields.skip("image_token_index", "image_token_id", "video_token_index", "video_token_id", "vocab_size")
+    for part in ("text_config", "vision_config"):
+        if part not in fields:
+            raise fields.wrong(part, "must be an object: it says what one side of the model is")
+    text, sight = fields.part("text_config"), _sight(hf, fields.part("vision_config"))
+    image = read_picture_spec(hf, sight.channels)
+    image.grid_rows, image.grid_columns = sight.grid
+    put_tiling(image, hf)
+    if hf.options.max_tokens is None:
+        usual = LONGEST.get(text.word("model_type", "qwen2"))
+        longest = text.whole_or_null("max_position_embeddings", None) or usual or DEFAULT_TOKENS
+        chosen = min(longest, DEFAULT_TOKENS + most_places(image))
+        hf = replace(hf, options=replace(hf.options, max_tokens=chosen))
+    return LlavaOnevisionConfig(**decoder_sizes(hf, text, "qwen2"), sight=sight)
+
+
+def _sight(hf: HfCheckpoint, vision: Fields) -> TileSightConfig:
+    fields = hf.fields
+    if "model_type" not in vision:
+        raise vision.wrong("model_type", "must be 'siglip_vision_model'")
+    vision.only("model_type", "siglip_vision_model")
+    vision.skip("vision_use_head", "projection_dim", "vocab_size")
+    # Of places without a class token none is left out.
+    fields.only("vision_feature_select_strategy", "full")
+    tower: dict[str, Any] = tower_sizes(hf, vision)
+    return TileSightConfig(
+        **tower,
+        feature_layers=feature_layers(fields, tower["num_layers"], -1),
+        projector_activation=fields.among("projector_hidden_act", ACTIVATIONS, "gelu"),
+        projector_bias=fields.flag("multimodal_projector_bias", default=True),
+    )
+
+
+def names(config: LlavaOnevisionConfig) -> Names:
+    """LLaVA's, and what ends a row."""
+    return {**llava_names(config), "row_end": computed(lambda vector: vector[None], "image_newline")}
+
+
+def names_of_tower(_: LlavaOnevisionConfig, hf: HfCheckpoint) -> Names:
+    """SigLIP's names."""
+    return layer_names(tower_names(INNER if is_nested(hf) else ""), "tower.", TOWER)
+
+
+LLAVA_ONEVISION: Converter = replace(
+    LLAVA,
+    model_type="llava_onevision",
+    architectures=("LlavaOnevisionForConditionalGeneration",),
+    family="llava_onevision",
+    sizes=sizes,
+    names=names,
+    computed_names=names_of_tower,
+    # A head and the norm before it: what makes one vector of a picture.
+    ignored=(*LLAVA.ignored, r"vision_tower\.(vision_model\.)?head\..*"),
+)
+CONVERTERS = (LLAVA_ONEVISION,)
