@@ -52,9 +52,9 @@ def rounded(
     return _linear(product.weight, product.bias, kind, inputs)
 
 
-def rounded_weights(weight: Tensor, kind: BlockKind, inputs: Tensor | None = None) -> Tensor:
-    """Return weights [n, width] as they are after rounding, in float32."""
-    return _linear(weight, None, kind, inputs).wide
+def rounded_weights(weight: Tensor, kind: BlockKind) -> Tensor:
+    """Return weights [n, width] as they are after rounding each by itself, in float32."""
+    return _linear(weight, None, kind, None).wide
 
 
 def rounded_inputs(rows: Tensor, kind: BlockKind) -> Tensor:

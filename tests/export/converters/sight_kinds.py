@@ -202,6 +202,14 @@ def their_inputs(processor, messages):
     )
 
 
+def their_tokens(theirs, processor, chat):
+    """What their model writes greedily: NEW_TOKENS at most."""
+    inputs = their_inputs(processor, chat)
+    with torch.inference_mode():
+        found = theirs.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=NEW_TOKENS)
+    return found[0, inputs["input_ids"].shape[1] :].tolist()
+
+
 def as_messages(chat):
     """A chat of theirs as a request of ours has it, with pictures as files."""
     messages = generation_pb2.Messages()

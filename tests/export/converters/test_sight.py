@@ -8,6 +8,7 @@ import transformers
 from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, greedy
 from safetensors.torch import load_file, save_file
 from sight_kinds import (
+    NEW_TOKENS,
     SEEING,
     TEMPLATE,
     as_messages,
@@ -17,6 +18,7 @@ from sight_kinds import (
     pictures,
     served,
     their_inputs,
+    their_tokens,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -30,7 +32,7 @@ from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import Row
 from weft_export.options import ExportOptions
 
-NEW_TOKENS, MAX_TOKENS = 24, 150
+MAX_TOKENS = 150
 
 
 def check(kind, seed, directory):
@@ -71,12 +73,7 @@ def test_a_model_that_sees_is_served_as_transformers_generates(kind, tmp_path):
     chats = [chat_of(shown[:2]), chat_of(shown[2:]), [{"role": "user", "content": said}]]
     chats.append([{"role": "user", "content": [*said, {"type": "image", "image": shown[3]}]}])
     export_checkpoint(tmp_path / "theirs", tmp_path / "models" / "m" / "1", ExportOptions(max_tokens=MAX_TOKENS))
-    written = []
-    for each in chats:
-        inputs = their_inputs(processor, each)
-        with torch.inference_mode():
-            found = theirs.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=NEW_TOKENS)
-        written.append(found[0, inputs["input_ids"].shape[1] :].tolist())
+    written = [their_tokens(theirs, processor, each) for each in chats]
     assert written == served(tmp_path / "models" / "m" / "1", [as_messages(each) for each in chats])
 
 

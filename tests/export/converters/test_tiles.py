@@ -10,7 +10,18 @@ import torch
 from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, greedy
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from sight_kinds import TILING, as_messages, change_processor, chat_of, made_seeing, pictures, served, their_inputs
+from sight_kinds import (
+    NEW_TOKENS,
+    TILING,
+    as_messages,
+    change_processor,
+    chat_of,
+    made_seeing,
+    pictures,
+    served,
+    their_inputs,
+    their_tokens,
+)
 
 from weft_export.checkpoints.tiles import read_tiles
 from weft_export.converters.convert import convert
@@ -20,7 +31,7 @@ from weft_export.graphs.answering import Row
 from weft_export.options import ExportOptions
 from weft_proto.tiling import most_places, tiled
 
-NEW_TOKENS, MAX_TOKENS = 24, 400
+MAX_TOKENS = 400
 # Width and height: strips, portraits, what is smaller than a tile, what fits exactly, and what is much larger.
 SIZES = ((57, 33), (20, 40), (12, 12), (90, 7), (3, 64), (5, 4), (41, 40), (160, 120), (24, 24))
 
@@ -100,12 +111,7 @@ def test_a_model_of_tiles_is_served_as_transformers_generates(kind, tmp_path):
     chats = [chat_of(pictures(2, 1)), [{"role": "user", "content": said}]]
     chats += [alone(noise(*size, 1)) for size in SIZES]
     export_checkpoint(tmp_path / "theirs", tmp_path / "models" / "m" / "1", ExportOptions(max_tokens=MAX_TOKENS))
-    written = []
-    for each in chats:
-        inputs = their_inputs(processor, each)
-        with torch.inference_mode():
-            found = theirs.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=NEW_TOKENS)
-        written.append(found[0, inputs["input_ids"].shape[1] :].tolist())
+    written = [their_tokens(theirs, processor, each) for each in chats]
     assert written == served(tmp_path / "models" / "m" / "1", [as_messages(each) for each in chats])
 
 
