@@ -142,7 +142,7 @@ export function chatColumns(urls, { sourceTokens, pictures }) {
   const place = sourceTokens[pictures[0].firstColumn ?? 0], words = [...sourceTokens.keys()].filter((column) => sourceTokens[column] !== place);
   const seen = urls.map((url, number) => grids(url, pictures.filter(({ picture = 0 }) => picture === number)));
   const chips = words.map((column) => chip(sourceTokens[column]));
-  const columns = { element: make("div", {}, make("div", { className: "row" }, seen.map((each) => each.element)), make("div", { className: "chips source" }, chips)), point: () => {}, shares: () => {} };
+  const columns = { element: make("div", { className: "looked" }, make("div", { className: "row" }, seen.map((each) => each.element)), make("div", { className: "chips source" }, chips)), point: () => {}, shares: () => {} };
   columns.show = (pointed) => {
     const values = pointed ?? columns.rest, sums = values && seen.map((each) => each.sums(values)), most = values && Math.max(1e-9, ...sums.map((each) => Math.max(...each)));
     seen.forEach((each, number) => each.paint(values ? sums[number].map((sum) => sum / most) : null));
