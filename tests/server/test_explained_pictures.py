@@ -217,6 +217,9 @@ def test_explain_by_http_is_that_of_generate(tiny_repository):
             )
             typed = (await client.caller.unary(METHODS["Generate"], request)).alignment
             whole = await client.post(CHAT, **asked, explain={"layer": 0})
+            events = await client.post(CHAT, **asked, explain={"layer": 0}, stream=True)
+            (last,) = [each["alignment"] for each in events if isinstance(each, dict) and "alignment" in each]
+            assert whole["alignment"] == last
             wrong = await client.refusal(CHAT, **asked, explain={"layer": 9})
             return typed, json_format.ParseDict(whole["alignment"], common_pb2.Alignment()), wrong
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import time
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING
 
 from weft_proto.v1 import common_pb2
 from weft_server.errors import CannotExplain
-from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.requests.sight import seen_again
 from weft_server.requests.transcription import timestamp_ids
 from weft_server.requests.word_timings import by_word, columns_of, timed_words_of
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from weft_proto.v1 import transcription_pb2
     from weft_server.models.explainer import AttentionChoice, Explainer, Explanation
     from weft_server.models.model import Model
+    from weft_server.models.request_context import RequestContext
     from weft_server.requests.generate import Completed
     from weft_server.sequence import Sequence
     from weft_server.source import Region, Source
@@ -51,12 +50,13 @@ def _held(model: Model, asked: common_pb2.Explain) -> Iterator[AttentionChoice]:
 
 
 async def explain_text(
-    alignment: common_pb2.Alignment, model: Model, done: Completed, reading: AttentionChoice
+    call: RequestContext, alignment: common_pb2.Alignment, model: Model, done: Completed, reading: AttentionChoice
 ) -> None:
-    """Fill in what each token of a finished text attended to."""
+    """Fill in what each token of a finished text attended to, in pictures of its prompt too."""
     rows = model.target_tokenizer.pieces(done.token_ids)
     sequence = done.sequence
-    await explain_rows(alignment, model, reading, sequence, rows, done.token_ids)
+    async with seen_again(call, model, _explainer_of(model), sequence.source) as source:
+        await explain_rows(alignment, model, reading, sequence, rows, done.token_ids, source)
 
 
 async def explain_rows(
@@ -66,19 +66,19 @@ async def explain_rows(
     sequence: Sequence,
     rows: list[str],
     token_ids: Iterable[int] = (),
+    source: Source | None = None,
 ) -> None:
     """Fill in what each row of a sequence's finished answer attended to, in the explainer's thread.
 
-    `token_ids` are those that were produced.
+    `token_ids` are those that were produced, and `source` is what to, unless it is the sequence's own.
     """
-    explainer = _explainer_of(model)
+    explainer, read = _explainer_of(model), source or sequence.source
 
-    def fill(source: Source) -> None:
-        explanation = explainer.explain(source, token_ids, reading, sequence.prefix_ids, sequence.adapter)
-        _write(alignment, model, reading, source, rows, explanation)
+    def fill() -> None:
+        explanation = explainer.explain(read, token_ids, reading, sequence.prefix_ids, sequence.adapter)
+        _write(alignment, model, reading, read, rows, explanation)
 
-    async with seen_again(REQUEST_CONTEXT.get(), model, explainer, sequence.source) as source:
-        await explainer.work(partial(fill, source))
+    await explainer.work(fill)
     sequence.times.explained = time.monotonic()
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from weft_server.models.explainer import AttentionChoice
     from weft_server.models.model import Model
     from weft_server.models.registry import ModelRegistry
+    from weft_server.models.request_context import RequestContext
     from weft_server.requests.generate import Read
 
 
@@ -82,9 +83,11 @@ class TextServicer:
         """Whether and how its input is answered part by part. Then `_read` gives a function that reads the parts."""
         return None
 
-    async def _explain(self, answer: Any, model: Model, event: Completed, reading: AttentionChoice) -> None:
+    async def _explain(
+        self, call: RequestContext, answer: Any, model: Model, event: Completed, reading: AttentionChoice
+    ) -> None:
         """Fill in what the answer attended to."""
-        await explain_text(answer.alignment, model, event, reading)
+        await explain_text(call, answer.alignment, model, event, reading)
 
     def _complete(self, answer: Any, model: Model, event: Completed, request: Any) -> None:
         """Fill in what only this task's response has."""
@@ -127,7 +130,7 @@ class TextServicer:
                     answer: Any = self._method.response()
                     with finishing(model, event.sequences, event.finish_reason):
                         if reading:
-                            await self._explain(answer, model, event, reading)
+                            await self._explain(call, answer, model, event, reading)
                         prompt = await prompt_log_probs(call, model, scorer, event.sequence.source) if scorer else ()
                         await write_completion(answer.completion, call, model, event)
                     answer.completion.prompt_log_probs.extend(prompt)
@@ -210,7 +213,14 @@ class TranscriptionServicer(TextServicer):
             return lambda wanted: [InputPart("", model.reader.read_window(request.audio, "explain", wanted))]
         return lambda wanted: model.reader.read_windows(request.audio, wanted)
 
-    async def _explain(self, answer: Any, model: Model, event: Completed, reading: AttentionChoice) -> None:
+    async def _explain(
+        self,
+        call: RequestContext,  # noqa: ARG002 - a recording is read once
+        answer: Any,
+        model: Model,
+        event: Completed,
+        reading: AttentionChoice,
+    ) -> None:
         await explain_words(answer, model, event, reading)
 
     def _complete(self, answer: Any, model: Model, event: Completed, request: Any) -> None:
