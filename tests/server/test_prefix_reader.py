@@ -35,6 +35,8 @@ PROMPTS = [
     "tiny-decoder",
     "tiny-generate-int8",
     "tiny-decoder-int8",
+    "tiny-hybrid",
+    "tiny-hybrid-int8",
 ]
 SOURCES = [
     "tiny-translate",

@@ -51,6 +51,7 @@ MODULE_OF = {
     "gpt_neo": "gpt_neo",
     "gptj": "gptj",
     "codegen": "gptj",
+    "lfm2": "lfm2",
     "mixtral": "mixtures",
     "qwen3_moe": "mixtures",
     "olmoe": "mixtures",
