@@ -83,7 +83,7 @@ families: $(READY) ## export the other families' checkpoints to build/families
 family-bundles: $(FAMILIES)
 	@:
 
-build/models/%/1/bundle.json build/families/%/1/bundle.json: $$(wildcard export/checkpoints/$$*/*) $(EXPORTER) | $(READY)
+build/models/%/1/bundle.json build/families/%/1/bundle.json build/sight/%/1/bundle.json: $$(wildcard export/checkpoints/$$*/*) $(EXPORTER) | $(READY)
 	@$(BIN)/weft export --force export/checkpoints/$* $(@D) --quiet
 
 demo: models ## one request of each kind to a server of its own
@@ -191,6 +191,9 @@ $(REAL)/whisper-tiny.en/model.safetensors: tests/real/whisper.py tests/real/fetc
 
 demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkpoint to an answer
 	@$(PY) deploy/local/demo_real.py $(REAL)/smollm2
+
+demo-sight: build/sight/scenes-chat/1/bundle.json ## a photograph, what is seen in it, and where each word looked
+	@$(PY) deploy/local/demo_sight.py
 
 test-precisions: models families ## weights in blocks, adapters, long prompts, 15 minutes
 	@$(PYTEST) -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py \
