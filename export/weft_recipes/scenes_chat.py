@@ -295,7 +295,7 @@ photographs of {PICTURE_SIDE} x {PICTURE_SIDE} pixels, resized as a server would
 of 3 layers, which reads what the projector gives in the place of tokens. Width 128, 4 heads; float32. Each word is one
 token. All of it is trained at once, from nothing, and only what the assistant says counts:
 {sum(steps for steps, *_ in LESSONS):,} steps in {len(LESSONS)} lessons.""",
-    notes="""- It knows these scenes and these forms of questions. Another photograph gets an answer too, which means nothing.
+    notes="""- It knows these scenes and these forms of questions. Another picture gets an answer that means nothing.
 - Pointing: the share of answers about a thing for which the patch with the largest averaged attention, where the last
   word was chosen, lies in the square around that thing. Nothing in training asked for it.
 - `examples/` holds three held-out photographs, named by what they show.""",
