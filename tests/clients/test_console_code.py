@@ -10,6 +10,7 @@ import pytest
 
 from console_form import console_of, opened, ran
 from driven_page import WHY_NOT
+from process import ServerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 EXAMPLES = Path(__file__).parents[2] / "export" / "checkpoints"
@@ -137,6 +138,32 @@ def test_what_is_judged_is_judged_elsewhere(server, page, tmp_path, model, verb,
     assert None is said_elsewhere(page, "openai", tmp_path)
     if verb == "classify":
         assert 2 == len(told["labels"]) == len(page.texts(".bars th"))
+
+
+def test_the_code_has_the_token_of_who_runs_it(demo_repository, tmp_path, page, monkeypatch):
+    """Of WEFT_TOKEN, in each way. Without it each is refused."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "en-es").symlink_to(demo_repository / "en-es")
+    tokens, token = tmp_path / "tokens", "a-token-of-the-caller"
+    tokens.write_text(f"web call {token}\n")
+    tokens.chmod(0o600)
+    with ServerProcess(tmp_path / "models", api_port=0, console="true", tokens=tokens) as server:
+        server.api = server.wait_for("listening")["api"]
+        server.wait_for("ready")
+        page.open(url=f"http://{server.api}/")
+        page.until("document.querySelector('dialog').open")
+        page.write(on="#token", text=token)
+        page.press(key="Enter")
+        page.until("document.querySelector('form.ask') && !document.querySelector('dialog').open")
+        ran(page)
+        monkeypatch.setenv("WEFT_TOKEN", token)
+        assert "estamos comiendo pan" == said_elsewhere(page, "curl", tmp_path)["completion"]["text"]
+        assert ["estamos comiendo pan"] * 2 == [said_elsewhere(page, name, tmp_path) for name in ("python", "openai")]
+        monkeypatch.setenv("WEFT_TOKEN", "not-the-token-of-anybody")
+        assert "unauthenticated" == said_elsewhere(page, "curl", tmp_path)["code"]
+        for name in ("python", "openai"):
+            with pytest.raises(AssertionError, match="does not know the token"):
+                said_elsewhere(page, name, tmp_path)
 
 
 def test_a_recording_has_one_answer(server, page):
