@@ -181,6 +181,10 @@ CUTS = [
     ("tiny-hybrid-int8", [8, 16]),
     ("tiny-hybrid-int8", [1] * 24),
     ("tiny-hybrid", [3, 8, 13]),
+    # A state space reads blocks of eight.
+    ("tiny-state-space", [8, 16]),
+    ("tiny-state-space", [16, 5]),
+    ("tiny-state-space-int8", [8, 8, 7]),
 ]
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from loaded import Loaded, ask
 from weft_proto.v1 import common_pb2
-from weft_server.engine.prefill_chunks import reads_one_by_one
+from weft_server.engine.prefill_chunks import PREFILL_BUCKETS, reads_one_by_one
 from weft_server.engine.prefix_reader import PIECE
 
-NAMES = ["tiny-hybrid", "tiny-hybrid-int8"]
+NAMES = ["tiny-hybrid", "tiny-hybrid-int8", "tiny-state-space", "tiny-state-space-int8"]
 
 
 def ids_of(seed, length):
@@ -74,6 +74,11 @@ def test_neighbours_do_not_show(name, lanes, tiny_bundle):
 
     alone, crowded = (asyncio.run(run(crowd=crowd)) for crowd in (False, True))
     assert alone == crowded
+
+
+def test_prompts_are_cut_between_blocks():
+    """A state space reads blocks of tokens from where a run begins, so each run but a prompt's last has whole ones."""
+    assert {0} == {size % 8 for size in (*PREFILL_BUCKETS, PIECE)}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -134,6 +134,7 @@ CROWDS = [
     "tiny-generate-int8",
     "tiny-decoder",
     "tiny-hybrid",
+    "tiny-state-space",
     "tiny-t5",
     "tiny-rnn",
     "tiny-attention-rnn-int8",

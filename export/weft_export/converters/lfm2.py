@@ -94,7 +94,7 @@ def _attends(fields: Fields, num_layers: int) -> tuple[int, ...]:
     return tuple(known.index(each) for each in types)
 
 
-def _taps_first(weight: Tensor) -> Tensor:
+def taps_first(weight: Tensor) -> Tensor:
     """Return a kernel [width, 1, taps] as ours, [taps, width]."""
     return weight[:, 0].t().contiguous()
 
@@ -113,7 +113,7 @@ def names(config: HybridConfig) -> Names:
         f"{_LAYER}.attention.qk_norm.key.gain": f"{_THEIRS}.self_attn.k_layernorm.weight",
         **both(f"{ours}.input", f"{theirs}.in_proj"),
         **both(f"{ours}.output", f"{theirs}.out_proj"),
-        f"{ours}.convolution.weight": computed(_taps_first, f"{theirs}.conv.weight"),
+        f"{ours}.convolution.weight": computed(taps_first, f"{theirs}.conv.weight"),
         f"{ours}.convolution.bias": f"{theirs}.conv.bias",
         **{
             f"{_LAYER}.feed_forward.{our}.weight": f"{_THEIRS}.feed_forward.{their}.weight"

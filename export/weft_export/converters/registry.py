@@ -52,6 +52,7 @@ MODULE_OF = {
     "gptj": "gptj",
     "codegen": "gptj",
     "lfm2": "lfm2",
+    "granitemoehybrid": "granite_hybrid",
     "mixtral": "mixtures",
     "qwen3_moe": "mixtures",
     "olmoe": "mixtures",

@@ -1,4 +1,4 @@
-"""A decoder-only model of which some layers attend, and all others carry a state of constant size: LFM2.
+"""A decoder-only model of which some layers attend, and all others carry a state of constant size: LFM2, Granite 4.
 
 A layer that attends keeps all of a text, and each token costs more the longer it is. The others keep as much after a
 million tokens as after ten.
@@ -14,6 +14,7 @@ from weft_export.families.sizes import require_each_layer
 from weft_export.families.writer import RECURRENT, State
 from weft_export.layers.run import Run
 from weft_export.layers.short_convolution import ShortConvolution
+from weft_export.layers.state_space import StateSpace, StateSpaceSizes
 from weft_export.layers.style import Style, StyledLayer
 
 
@@ -22,6 +23,7 @@ class HybridConfig(DecoderOnlyConfig):
     """Sizes and choices, and which layers attend.
 
     attends: 1 for each layer that attends, 0 for each that does not.
+    state_space: what the others are. None: a ShortConvolution.
     convolution_taps: how many positions a ShortConvolution sees, its own included.
     convolution_bias: whether it and the products around it have biases.
     """
@@ -29,6 +31,7 @@ class HybridConfig(DecoderOnlyConfig):
     attends: tuple[int, ...] = ()
     convolution_taps: int = 3
     convolution_bias: bool = False
+    state_space: StateSpaceSizes | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,12 +42,15 @@ class HybridConfig(DecoderOnlyConfig):
             raise ValueError("model.convolution_taps must be at least 2: with one there is nothing to remember")
 
 
+Recurrence = ShortConvolution | StateSpace
+
+
 class RecurrentLayer(StyledLayer):
     """A layer of a causal Transformer with a recurrence in the place of attention. It has that layer's methods."""
 
     attends = False
 
-    def __init__(self, d_model: int, d_ff: int, dropout: float, style: Style, recurrence: ShortConvolution) -> None:
+    def __init__(self, d_model: int, d_ff: int, dropout: float, style: Style, recurrence: Recurrence) -> None:
         super().__init__(style, dropout)
         self.recurrence_norm = style.norm(d_model)
         self.recurrence = recurrence
@@ -86,7 +92,7 @@ class Hybrid(DecoderOnly):
             if attends:
                 states += caches[2 * index : 2 * index + 2]
                 continue
-            recurrence = ShortConvolution(config.d_model, config.convolution_taps, bias=config.convolution_bias)
+            recurrence = _recurrence(config)
             self.layers[index] = RecurrentLayer(config.d_model, config.d_ff, config.dropout, config.style, recurrence)
             states += [State(RECURRENT, f"{index}.{part}", shape) for part, shape in recurrence.state_shapes.items()]
         self.states = tuple(states)
@@ -102,3 +108,9 @@ class Hybrid(DecoderOnly):
         rest = iter(states)
         sizes = [2 if layer.attends else len(layer.recurrence.state_shapes) for layer in self.layers]
         return [tuple(next(rest) for _ in range(size)) for size in sizes]
+
+
+def _recurrence(config: HybridConfig) -> Recurrence:
+    if config.state_space is not None:
+        return StateSpace(config.d_model, config.state_space, config.style.norm_eps)
+    return ShortConvolution(config.d_model, config.convolution_taps, bias=config.convolution_bias)

@@ -108,8 +108,7 @@ class _Making:
     def at_once(self, before: str, after: str) -> None:
         """Read whole answers, then score some positions in each turn."""
         self._lengths()
-        # Of `lengths`, only last_position reads more than the size.
-        told = {"past_lengths": "nothing", "lengths": "nothing", "total_length": "total"}
+        told = {"past_lengths": "nothing", "lengths": self._whole(), "total_length": "total"}
         names = {"input_ids": self.fed, "memory_lengths": self.memory_lengths, **told, **self.adapters, **self._pasts()}
         for node in self._renamed(_part(self.decoder, [before]), "", names):
             self._attend(node) if node.op_type == "GroupQueryAttention" else self.nodes.append(node)
@@ -118,7 +117,8 @@ class _Making:
         inside.add("Gather", ["flat", _EACH + SCORED_PORTS[0]], _EACH + "hidden", axis=0)
         # A decoder's products take the number of rows from its inputs.
         inside.add("Unsqueeze", [_EACH + SCORED_PORTS[1], self._constant([1])], _EACH + "fed")
-        names = dict.fromkeys(("past_lengths", "lengths", "memory_lengths"), _EACH + SCORED_PORTS[1])
+        sized = ("past_lengths", "lengths", "memory_lengths", *(state.past for state in self.states))
+        names = dict.fromkeys(sized, _EACH + SCORED_PORTS[1])
         names |= {after: _EACH + "hidden", "input_ids": _EACH + "fed"}
         inside.nodes += self._renamed(_part(self.decoder, [self.logits], {after}), _EACH, names)
         self._tail(inside, _EACH + self.logits, _EACH + SCORED_PORTS[1])
@@ -184,6 +184,11 @@ class _Making:
         memories = [state for state in self.states if state.kind == bundle_pb2.STATE_KIND_MEMORY]
         if memories and self.memory_lengths == "memory_lengths":  # of a picture, all places are real
             self.nodes.append(_filled("num_rows", self.memory_lengths, memories[0].shape[memories[0].length_axis]))
+
+    def _whole(self) -> str:
+        """Return lengths of rows that are all real: what is padding stands behind what is asked for."""
+        self._add("Expand", ["total", "num_rows"], "whole")
+        return "whole"
 
     def _pasts(self) -> dict[str, str]:
         """Say which value stands for each state before the first token."""
