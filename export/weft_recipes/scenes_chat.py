@@ -207,16 +207,20 @@ def measure_pointing(model: Llava, tokenizer: Tokenizer, scenes: list[Scene], la
 
     Of the patches: the rest of a word's attention lies on the question.
     """
-    rng = random.Random(SEED)  # noqa: S311 - questions, not secrets
+    rng, chosen = random.Random(SEED), torch.tensor([layer])  # noqa: S311 - questions, not secrets
     hits = total = 0
     for scene in scenes:
         question = ask(scene, rng)
         if question.about is None:
             continue
-        row, _ = tokenized(tokenizer, [question])
+        row, told = tokenized(tokenizer, [question])
+        num_given = told.count(IGNORED)
+        prompt = torch.tensor([row[:num_given]])
+        features = model.placed(prompt, model.see(_pixels(scene, SIDE)))
         # What a word is chosen from is read at the token before it: of the last word, the third from the end.
-        weights = model.attentions_over(torch.tensor([row[:-2]]), model.see(_pixels(scene, SIDE)))[layer][0, :, -1]
-        down, across = divmod(int(weights.mean(dim=0)[2 : 2 + GRID * GRID].argmax()), GRID)
+        said = torch.tensor([row[num_given:-2]], dtype=torch.long)
+        weights, *_ = model.explain(chosen, torch.tensor([-1]), said, prompt, torch.tensor([num_given]), features)
+        down, across = divmod(int(weights[-1, 2 : 2 + GRID * GRID].argmax()), GRID)
         x, y = (across + 0.5) / GRID, (down + 0.5) / GRID
         reach = question.about.radius + 0.5 / GRID
         hits += abs(x - question.about.x) <= reach and abs(y - question.about.y) <= reach
