@@ -187,7 +187,7 @@ def test_arrow_keys_go_over_a_picture(server, page):
     assert page.see(what="document.querySelector('.seen').classList.contains('lit')")
     for _ in range(across + down):
         page.press(key="ArrowRight")
-    assert page.see(what="scrollX") == 0
+    assert 0 == page.see(what="scrollX")
     judged(page, server)
     page.focus(on="button.main")
     assert ([], False) == (page.lit(WROTE), page.see(what="document.querySelector('.seen').classList.contains('lit')"))
