@@ -51,6 +51,8 @@ MODULE_OF = {
     "gpt_neo": "gpt_neo",
     "gptj": "gptj",
     "codegen": "gptj",
+    "lfm2": "lfm2",
+    "granitemoehybrid": "granite_hybrid",
     "mixtral": "mixtures",
     "qwen3_moe": "mixtures",
     "olmoe": "mixtures",
