@@ -203,7 +203,8 @@ test-measures: $(READY) ## a large export's memory, and bench-gpu without a GPU
 	@$(PYTEST) -q -m long tests/export/test_memory.py tests/gpu/test_bench.py
 
 test-pages: $(READY) ## do what the manual's longest pages say, two minutes
-	@$(PYTEST) -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py tests/e2e/test_new_family.py
+	@$(PYTEST) -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py tests/e2e/test_new_family.py \
+		tests/deploy/test_demo_sight.py
 
 # One at a time: a recipe has two threads of torch, which slow each other down beside others.
 test-recipes: $(READY) ## run each recipe to its end, with two steps

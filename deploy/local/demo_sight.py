@@ -11,7 +11,9 @@ from demo import BUILD, ROOT, ServerFailedError, served
 
 WEFT = [sys.executable, "-m", "weft_command"]
 MODEL = "scenes-chat"
-LOOK = "what do you see?"
+CROWD = 5
+"""Hyphens in the name of a photograph of three things."""
+LOOK, COUNT = "what do you see?", "how many shapes are there?"
 
 
 def main() -> int:
@@ -22,10 +24,12 @@ def main() -> int:
         print(f"Starting a server for {MODEL} ...\n", flush=True)
         with served(ROOT / "build" / "sight", BUILD / "sight.log") as target:
             for photograph in photographs:
+                # It is named by what it shows. A crowd is told less well than it is counted.
+                question = LOOK if photograph.name.count("-") < CROWD else COUNT
                 heat = BUILD / f"sight-{photograph.name}"
                 shown, drawn = (os.path.relpath(path) for path in (photograph, heat))
-                print(f'$ weft generate --chat "{LOOK}" --picture {shown} --explain {drawn}', flush=True)
-                asked = ["generate", "--chat", LOOK, "--picture", shown, "--explain", drawn, "--target", target]
+                print(f'$ weft generate --chat "{question}" --picture {shown} --explain {drawn}', flush=True)
+                asked = ["generate", "--chat", question, "--picture", shown, "--explain", drawn, "--target", target]
                 if status := subprocess.run([*WEFT, *asked], check=False).returncode:
                     return status
                 print(flush=True)
