@@ -192,7 +192,7 @@ $(REAL)/whisper-tiny.en/model.safetensors: tests/real/whisper.py tests/real/fetc
 demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkpoint to an answer
 	@$(PY) deploy/local/demo_real.py $(REAL)/smollm2
 
-demo-sight: build/sight/scenes-chat/1/bundle.json ## a photograph, what is seen in it, and where each word looked
+demo-sight: build/sight/scenes-chat/1/bundle.json ## what is seen in a photograph, and where each word looked
 	@$(PY) deploy/local/demo_sight.py
 
 test-precisions: models families ## weights in blocks, adapters, long prompts, 15 minutes

@@ -17,9 +17,8 @@ def test_it_says_what_photographs_show_and_draws_where_it_looked():
     done = subprocess.run(["make", "demo-sight"], cwd=ROOT, check=False, capture_output=True, text=True)
 
     assert 0 == done.returncode, done.stderr
-    answers = [
-        lines[1] for block in done.stdout.split("\n\n") if (lines := block.splitlines())[0].startswith("$ weft ")
-    ]
+    blocks = [block.splitlines() for block in done.stdout.split("\n\n")]
+    answers = [block[1] for block in blocks if block and block[0].startswith("$ weft ")]
     assert ["four", "a small yellow star inside a large green square"] == answers[:2]
     assert "a small yellow star to the left of a small orange cross" == answers[2]
     shown = {path.name for path in (ROOT / "export/checkpoints/scenes-chat/examples").glob("*.png")}

@@ -103,4 +103,4 @@ def test_a_crowd_is_told_from_left_to_right():
     ]
     told = scenes_chat.describe(Scene(tuple(things), "", 1)).answer
 
-    assert told == "a small blue star and a small green star and a small red star"
+    assert "a small blue star and a small green star and a small red star" == told
