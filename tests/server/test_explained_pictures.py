@@ -1,6 +1,7 @@
 """What an answer attended to in the pictures of its prompt: which columns are whose, and what it takes to tell."""
 
 import asyncio
+import base64
 import gc
 import io
 import json
@@ -9,15 +10,18 @@ import threading
 
 import numpy as np
 import pytest
+from google.protobuf import json_format
 from PIL import Image
 from tiny_parts import image_spec
 from tiny_sight import MAX_TOKENS, NUM_PLACES, TILE, TILING
 
 from loaded import ask
+from openai_calls import serving
 from pictured_chats import DECODING, PICTURES, answer, chat, run
 from waiting import until
 from weft_proto.tiling import tiled
-from weft_proto.v1 import common_pb2
+from weft_proto.v1 import common_pb2, generation_pb2
+from weft_proto.v1.methods import METHODS
 from weft_server.errors import CannotExplain, InvalidRequest
 from weft_server.models.explainer import MAX_SEEING_AGAIN
 from weft_server.models.picture_features import PictureFeatures
@@ -26,6 +30,8 @@ from weft_server.preprocessing.picture_views import PictureViews
 from weft_server.preprocessing.pictured_prompt import PromptPicture
 from weft_server.preprocessing.wanted import Wanted
 from weft_server.source import PicturedIds
+
+CHAT = "/v1/chat/completions"
 
 
 async def alignment_of(model, messages, decoding=DECODING, tenant="", **explain):
@@ -172,7 +178,7 @@ def test_the_largest_prompt_is_explained(tiny_repository):
 
     columns, count, total, refused = run(tiny_repository, "tiny-llava", use)
     assert MAX_TOKENS - 1 == columns == count
-    assert 1 == pytest.approx(total, abs=1e-5)
+    assert pytest.approx(1, abs=1e-5) == total
     assert ["explain.layer", "explain.head", "explain.head"] == refused
 
 
@@ -196,3 +202,25 @@ def test_an_older_bundle_cannot_explain(tiny_repository, tmp_path):
         return await answer(model, chat(("what", PICTURES[0])))
 
     assert run(tiny_repository, "tiny-llava", ordinary) == run(tmp_path, "tiny-llava", use)
+
+
+def test_explain_by_http_is_that_of_generate(tiny_repository):
+    """OpenAI's door has the same message under `alignment`, and names a layer that is not there."""
+    url = "data:image/png;base64," + base64.b64encode(PICTURES[0]).decode()
+    said = [{"type": "text", "text": "what"}, {"type": "image_url", "image_url": {"url": url}}]
+    asked = {"model": "tiny-llava", "messages": [{"role": "user", "content": said}], "max_tokens": 12, "temperature": 0}
+
+    async def main():
+        async with serving(tiny_repository, "tiny-llava") as client:
+            request = generation_pb2.GenerateRequest(
+                messages=chat(("what", PICTURES[0])), decoding=DECODING, explain=common_pb2.Explain(layer=0)
+            )
+            typed = (await client.caller.unary(METHODS["Generate"], request)).alignment
+            whole = await client.post(CHAT, **asked, explain={"layer": 0})
+            wrong = await client.refusal(CHAT, **asked, explain={"layer": 9})
+            return typed, json_format.ParseDict(whole["alignment"], common_pb2.Alignment()), wrong
+
+    typed, told, wrong = asyncio.run(main())
+    assert typed == told
+    assert [24] == [each.grid_rows * each.grid_columns for each in told.pictures]
+    assert (400, "explain.layer", "invalid_field") == wrong

@@ -80,6 +80,27 @@ def test_what_lights_up_is_what_transformers_attends_to(kind, tmp_path):
         _check_columns(alignment, sum(part["type"] == "image" for turn in chat for part in turn["content"]))
 
 
+@pytest.mark.slow
+def test_a_rounded_model_looks_where_its_own_does(tmp_path):
+    """At int8 each row is a distribution, over the same columns, and near that of the weights that were rounded."""
+    made_seeing(SEEING[0], SEED, tmp_path / "theirs")
+    exact, rounded = tmp_path / "exact" / "1", tmp_path / "rounded" / "1"
+    export_checkpoint(tmp_path / "theirs", exact, ExportOptions(max_tokens=MAX_TOKENS))
+    export_checkpoint(tmp_path / "theirs", rounded, ExportOptions(max_tokens=MAX_TOKENS, precision="int8"))
+    asked = [(chat, {"layer": 0}) for chat in chats()]
+    for (right, _), (near, again) in zip(explained(exact, asked), explained(rounded, asked), strict=True):
+        assert near.alignment == again.alignment
+        assert (right.alignment.source_tokens, right.alignment.pictures) == (
+            near.alignment.source_tokens,
+            near.alignment.pictures,
+        )
+        # The first row is of the same ids, whatever was written.
+        width = len(near.alignment.source_tokens)
+        first, other = (np.array(each.alignment.weights[:width]) for each in (right, near))
+        np.testing.assert_allclose(1, other.sum(), atol=1e-5)
+        assert 0.1 > np.abs(first - other).sum() > 0
+
+
 def _check_columns(alignment, num_pictures):
     """Each picture's grids are columns of its own, and all of them are those of the model's token for pictures."""
     places = {column for column, token in enumerate(alignment.source_tokens) if token == "<image>"}

@@ -1,5 +1,5 @@
 // Shows answers: texts with their tokens, labels, spans, vectors, scores.
-import { attend, chip, heat, pictureColumns, soundColumns, tokenColumns } from "./attention.js";
+import { attend, chatColumns, chip, heat, pictureColumns, soundColumns, tokenColumns } from "./attention.js";
 import { make, percent, shown } from "./dom.js";
 import { T } from "./texts.js";
 import { treeOf } from "./tree.js";
@@ -27,12 +27,13 @@ export function factsOf(answer, tookMs) {
 
 // `file` is what was sent, a picture or a recording: its `blob`, and `urlOf`, which gives it a URL for as long as the answer is shown.
 export function shownAnswer(verb, answer, file, message) {
-  const columns = columnsOf(answer.alignment, file);
+  const columns = columnsOf(answer.alignment, file, message);
   return [...(SHOWN[verb.name] ?? writtenText)(answer, columns, message)];
 }
 
-function columnsOf(alignment, file) {
+function columnsOf(alignment, file, { messages }) {
   if (!alignment) return null;
+  if (alignment.pictures) return chatColumns(messages.turns.flatMap(({ parts = [] }) => parts.filter(({ image }) => image).map(({ image }) => `data:image/png;base64,${image.data}`)), alignment);
   if (alignment.gridRows) return file ? pictureColumns(file.urlOf(file.blob), alignment) : null;
   if (alignment.numColumns) return file ? soundColumns(file.blob, file.urlOf(file.blob), alignment) : null;
   return tokenColumns(alignment.sourceTokens ?? []);
@@ -41,8 +42,9 @@ function columnsOf(alignment, file) {
 // Rows beside columns.
 function attention(alignment, targets, columns, title = T.answer.wrote) {
   if (!alignment || !columns) return [];
-  const { weights = [], sourceMass = [], targetTokens = [], gridRows, numColumns, questionTokens } = alignment;
+  const { weights = [], sourceMass = [], targetTokens = [], gridRows, numColumns, questionTokens, pictures } = alignment, isSeen = gridRows || pictures;
   const one = gridRows ? T.answer.oneOfPicture : T.answer.one, several = gridRows ? T.answer.picture : T.answer.hint;
+<<<<<<< HEAD
   const help = questionTokens ? T.answer.asked : numColumns ? T.answer.sound : targetTokens.length === 1 ? one : several;
   // What is lit is said to who sees no colours. A sentence that came and went would move what is pointed at.
   const says = make("p", { className: "quiet", role: "status" }), tells = make("p", { className: "unseen", role: "status" }), shares = [], places = [];
@@ -56,6 +58,20 @@ function attention(alignment, targets, columns, title = T.answer.wrote) {
   const read = [make("h4", {}, gridRows ? T.answer.saw : T.answer.read), columns.element];
   // A picture is high: its words stand above it, so that both are seen.
   return [part(T.answer.attention, hint(help), ...(gridRows ? [...rows, says, ...question(alignment, targets, tell(1, T.answer.questionAt, T.answer.questionMass)), ...read] : [...read, ...rows, says]), tells)];
+=======
+  const help = pictures ? T.answer.chat : questionTokens ? T.answer.asked : numColumns ? T.answer.sound : targetTokens.length === 1 ? one : several;
+  const says = make("p", { className: "quiet", role: "status" }), shares = [];
+  const tell = (place, sentence) => (share) => {
+    shares[place] = share && sentence(share);
+    says.textContent = shares.filter(Boolean).join(" ");
+  };
+  attend(alignment, weights, sourceMass, targets, columns, tell(0, gridRows ? T.answer.pictureMass : T.answer.mass));
+  if (pictures) columns.shares = (share) => tell(1, T.answer.pictures)(share === null ? null : `${Math.round(100 * share)}%`);
+  const rows = [make("h4", {}, title), make("div", { className: "chips" }, targets)];
+  const read = [make("h4", {}, gridRows ? T.answer.saw : T.answer.read), columns.element];
+  // A picture is high: its words stand above it, so that both are seen.
+  return [part(T.answer.attention, hint(help), ...(isSeen ? [...rows, says, ...question(alignment, targets, tell(1, T.answer.questionMass)), ...read] : [...read, ...rows, says]))];
+>>>>>>> seen
 }
 
 const ofRows = ({ alignment }, columns, title) => attention(alignment, (alignment?.targetTokens ?? []).map((token) => chip(token)), columns, title);
