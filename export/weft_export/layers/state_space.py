@@ -19,6 +19,8 @@ from weft_export.layers.causal_convolution import CausalConvolution
 from weft_export.layers.style import RmsNorm
 
 BLOCK = 8
+_LAST_TERM = 13
+"""Of the series of artanh, up to a third: what is left is below the last digit of float32."""
 OPERATOR = "weft::Recur"
 """Stands in a traced graph for blocks_through. graphs/recurring.py puts a Scan of ONNX in its place."""
 
@@ -123,16 +125,16 @@ def _through(
 
     Returns what is read, as values, and the state after the last block.
     """
-    gone = -(lasting * rate).cumsum(dim=-2)  # the logarithm of what is left of the state before the block
-    before = torch.ones(BLOCK, BLOCK, dtype=torch.bool).tril()
-    left = gone - gone.transpose(-2, -1)
-    # Above the diagonal an exponential could overflow.
-    left = _exp(left.masked_fill(~before, 0.0)) * before.to(values.dtype)
+    forgotten = lasting * -rate
+    before = torch.ones(BLOCK, BLOCK).tril()
+    # Sums from the step after each token on. Differences of sums from the first one on would lose digits.
+    left = _exp((forgotten * before.tril(-1)).cumsum(dim=-2)) * before
     written = values * lasting
     own = (reads @ writes.transpose(-2, -1) * left) @ written
-    last = gone[..., -1:, :]
-    read, state = blocks_through(state, _exp(last), writes.transpose(-2, -1), written * _exp(last - gone), reads)
-    return own + read * _exp(gone), state
+    of_state = _exp(forgotten.cumsum(dim=-2))
+    at_end = left[..., -1:, :].transpose(-2, -1)
+    read, state = blocks_through(state, of_state[..., -1:, :], writes.transpose(-2, -1), written * at_end, reads)
+    return own + read * of_state, state
 
 
 def blocks_through(state: Tensor, left: Tensor, writes: Tensor, values: Tensor, reads: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,5 +172,14 @@ def _exp(x: Tensor) -> Tensor:
 
 
 def _softplus(x: Tensor) -> Tensor:
-    """Return log(1 + e^x), likewise."""
-    return -functional.pad(x[..., None], (0, 1)).log_softmax(dim=-1)[..., 1]
+    """Return log(1 + e^x), also where it is small: with u = e^-|x| as max(x, 0) + 2 artanh(u / (2 + u)), by its series.
+
+    A step may be a thousandth, of which log(1 + u) itself would lose half of the digits.
+    """
+    u = _exp(-x.abs())
+    ratio = u / (2 + u)
+    square = ratio * ratio
+    series = torch.full_like(square, 1 / _LAST_TERM)
+    for term in range(_LAST_TERM - 2, 0, -2):
+        series = series * square + 1 / term
+    return x.clamp_min(0.0) + 2 * ratio * series

@@ -42,6 +42,9 @@ def granitemoehybrid(rng):
         "hidden_size": width,
         "num_attention_heads": 2 * kv_heads,
         "num_key_value_heads": kv_heads,
+        # Rounding grows in each layer, so that logits may not be large.
+        "logits_scaling": rng.choice([2.0, 8]),
+        "residual_multiplier": rng.choice([0.22, 0.6]),
         "num_local_experts": 0,
         "shared_intermediate_size": drawn["intermediate_size"],
         "position_embedding_type": rng.choice(["nope", "rope", None]),
@@ -59,5 +62,6 @@ def granitemoehybrid(rng):
 
 HYBRIDS = [
     Kind("lfm2", "Lfm2ForCausalLM", lfm2),
-    Kind("granitemoehybrid", "GraniteMoeHybridForCausalLM", granitemoehybrid),
+    # Products of products: at the usual gain rounding grows tenfold in each layer.
+    Kind("granitemoehybrid", "GraniteMoeHybridForCausalLM", granitemoehybrid, gain=1.0),
 ]
