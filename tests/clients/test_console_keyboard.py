@@ -1,5 +1,6 @@
 """The console for who has no mouse, reads by a screen reader, needs large letters, or no motion; in a real Chromium."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,15 @@ def test_the_chosen_model_is_seen_in_the_list(server, page):
         for size in ({"width": 360}, {"width": 1280, "height": 240}):
             opened(page, server, name, verb, **size)
             assert page.see(what=seen), (name, size)
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [("a b", "a\u00a0b"), (" a", "\u00a0a"), (" ", "\u2423"), ("  ", "\u2423\u2423"), ("\n", "\u23ce"),
+     (" \t", "\u00a0\u21e5"), ("\u00a0\r", "\u2423\u2423"), ("", "\u2205")],
+)  # fmt: skip
+def test_a_token_that_nobody_sees_has_a_name(server, page, token, expected):
+    """A button of spaces alone would be none to a reader of the screen."""
+    page.open(url=f"http://{server.api}/")
+    shown = f"import('/console/dom.js').then(({{ shown }}) => shown({json.dumps(token)}))"
+    assert expected == page.see(what=shown)
