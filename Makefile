@@ -67,7 +67,7 @@ $(READY): pyproject.toml constraints.txt
 # Two at a time, each a process of its own; make shows the words of each when it is done, so somebody has to speak before.
 TELL := echo "Exporting; about two minutes if everything is new."
 # torch has one thread in each: a second one would wait for the other's core, and busily.
-TWO := OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget)
+TWO := $(COMPILED) $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget)
 
 models: $(READY) ## export the demo checkpoints to build/models
 	@$(MAKE) -q --no-print-directory $(BUNDLES) || $(TELL)
@@ -101,13 +101,17 @@ serve-all: models families ## the same for every family; a request names its mod
 # Lint, exports and downloads two at a time: some use one core, some wait for the network. Then four workers for two cores: a
 # worker waits half of its time, for servers and for clocks.
 test: $(READY) ## everything that CI runs
-	@$(TWO) lint bundles real envoy helm
+	@$(TWO) real envoy helm asserts lint bundles
 	@$(COMPILED) $(PYTEST) -n 4 $(BY_FILE)
 
 # What `make test` has a few of, too. What is long has targets of its own.
 test-all: $(READY) ## the same with all cases of each law, each night
-	@$(TWO) lint bundles family-bundles real envoy helm
+	@$(TWO) real envoy helm asserts lint bundles family-bundles
 	@$(COMPILED) $(PYTEST) -n 4 $(BY_FILE) -m "not long"
+
+# Pytest rewrites the asserts of 500 files and keeps them. Who comes first does it for the four workers.
+asserts: $(READY)
+	@$(COMPILED) $(PYTEST) --collect-only -qq > $(VENV)/asserts.log || true
 
 test-fast: $(READY) ## the unit tests alone
 	@$(COMPILED) $(PYTEST) -q -n 2 $(BY_FILE) \

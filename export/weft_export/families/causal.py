@@ -250,16 +250,23 @@ class CausalTransformer(Writer):
             presents.append(present)
         return self.logits(self.norm(x.squeeze(1).index_select(0, run.last_index))), list(flat(presents))
 
+    def embed_behind(self, ids: Tensor, *beside: Tensor) -> Tensor:  # noqa: ARG002 - most read tokens alone
+        """Return what the layers read of a prompt and an answer, ids [1, seq]; beside stands beside the prompt's."""
+        return self.embed(ids)
+
     def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:  # noqa: ARG002 - there is no source
         """Return logits [batch, target, vocab]."""
         return self.forward(target_ids)
 
     def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
-        """Return self-attention from the prompt's last token and target_ids to the prompt, source[0] [1, prompt]."""
-        prompt = source[0]
+        """Return self-attention from the prompt's last token and target_ids to the prompt, source[0] [1, prompt].
+
+        source[1] is its length. What stands behind that is for embed_behind.
+        """
+        prompt, beside = source[0], source[2:]
         ids = torch.cat((prompt, target_ids), dim=1)
         last = prompt.shape[1] - 1
-        x = self.embed(ids)
+        x = self.embed_behind(ids, *beside)
         layers = []
         for block, seen in zip(self.layers, self._whole(ids.shape[1]), strict=True):
             if block.attends:

@@ -101,8 +101,6 @@ class Llava(DecoderOnly):
         super().__init__(config)
         self.tower = self.tower_class(config.sight)
         self.projector = Projector(config.sight, config.d_model)
-        # What a word looks at in a picture is not shown yet.
-        self.attention_heads = ()
 
     @property
     def unpaged(self) -> str | None:
@@ -137,6 +135,12 @@ class Llava(DecoderOnly):
         """See CausalTransformer."""
         assert run.features is not None, "a run without features. This is a bug."
         return self._read(run.input_ids, run.past_lengths, run.features)
+
+    def embed_behind(self, ids: Tensor, *beside: Tensor) -> Tensor:
+        """See CausalTransformer. beside: the features of the prompt, as a run has them."""
+        (features,) = beside
+        behind = features.new_zeros(1, ids.shape[1] - features.shape[1], features.shape[2])
+        return self._read(ids, None, torch.cat((features, behind), dim=1))
 
     def _read(self, ids: Tensor, past_lengths: Tensor | None, features: Tensor) -> Tensor:
         size = self.config.vocab_size

@@ -283,6 +283,8 @@ def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateT
 
 def _explain(checkpoint: Checkpoint, model: Writer | Classifier) -> Graph:
     inputs = [*_source(checkpoint, 1)]
+    if isinstance(model, Writer) and model.sees:
+        inputs.append(Input(FEATURES, torch.zeros(1, _SEQ, model.config.d_model), {1: "seq"}))
     if isinstance(model, Writer):
         inputs.append(Input("target_ids", torch.zeros(1, _TARGET, dtype=torch.int64), {1: "target"}))
     one = torch.zeros(1, dtype=torch.int64)

@@ -167,7 +167,8 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     """GRAPH_ROLE_EXPLAIN repeats a finished answer in one teacher-forced pass, apart from the decode loop. Inputs: the encoder's
     (for generate: `input_ids` and `lengths` of the prompt) with batch 1 and no padding; for a model that produces text,
     `target_ids` [1, target]: the start token with the prefix behind it, if there is one, and all produced tokens but the last
-    (for generate perhaps none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
+    (for generate perhaps none). Beside an IMAGE_ENCODER there is `features` float32 [1, seq, width] too, as the DECODER's, beside the
+    prompt's ids. Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
     heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
     [rows, source] summing to 1, `source_mass` float32 [rows]. For answer perhaps `target_weights` float32 [rows, target] too: what
     each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most.
@@ -267,7 +268,8 @@ GRAPH_ROLE_EXPLAIN: GraphRole.ValueType  # 4
 """GRAPH_ROLE_EXPLAIN repeats a finished answer in one teacher-forced pass, apart from the decode loop. Inputs: the encoder's
 (for generate: `input_ids` and `lengths` of the prompt) with batch 1 and no padding; for a model that produces text,
 `target_ids` [1, target]: the start token with the prefix behind it, if there is one, and all produced tokens but the last
-(for generate perhaps none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
+(for generate perhaps none). Beside an IMAGE_ENCODER there is `features` float32 [1, seq, width] too, as the DECODER's, beside the
+prompt's ids. Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
 heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
 [rows, source] summing to 1, `source_mass` float32 [rows]. For answer perhaps `target_weights` float32 [rows, target] too: what
 each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most.

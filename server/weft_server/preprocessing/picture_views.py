@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from weft_proto.questions import picture_places
 from weft_proto.tiling import tiled
-from weft_server.preprocessing.images import load_picture, shown_size
+from weft_server.preprocessing.images import load_picture, shown_region, shown_size
 from weft_server.preprocessing.pictured_prompt import pictured
-from weft_server.preprocessing.tiles import load_square, load_tiles
-from weft_server.source import Pixels
+from weft_server.preprocessing.tiles import load_square, load_tiles, square_region, tile_grid
+from weft_server.source import Pixels, PlaceGrid
 
 if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2
@@ -46,6 +46,17 @@ class PictureViews:
     def _places_of(self, picture: PromptPicture) -> int:
         """Those of one view, or of the whole picture and of its tiles."""
         return self._num_places if picture.cut is None else self._num_places - 1 + picture.cut.num_places
+
+    def grids(self, picture: PromptPicture, wanted: Wanted) -> tuple[PlaceGrid, ...]:
+        """Return how the places of a picture lie on it. Of one in tiles, those of the whole come first."""
+        rows, columns = self._grid
+        num_class_tokens = self._spec.num_class_tokens
+        if picture.cut is not None:
+            return PlaceGrid(0, rows, columns, columns, None), tile_grid(self._spec, picture.cut)
+        with picture.named():
+            size = shown_size(picture.image.data, self._bounds, wanted)
+        region = square_region(*size) if self._spec.HasField("tiling") else shown_region(self._spec, *size)
+        return (PlaceGrid(num_class_tokens, rows, columns, columns, region),)
 
     def read(self, picture: PromptPicture, wanted: Wanted) -> list[Pixels]:
         """Return what the encoder reads of a picture."""

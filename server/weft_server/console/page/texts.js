@@ -62,6 +62,9 @@ export const T = {
     asked: "Point at a word of the answer: what it looked at stays bright, and words of the question light up. Point at these or at the picture: words of the answer light up.",
     question: "What it read of the question", pictureMass: (share) => `${share} of this token's attention lay on the picture.`, questionMass: (share) => `The question got ${share} of its attention.`,
     sound: "Point at a word: its moment lights up. Click it: you hear it.", mass: (share) => `${share} of this token's attention lay there.`,
+    at: (places) => `It looked most at ${places}.`, questionAt: (words) => `Of the question it read ${words} most.`, by: (words) => `Most looked at by ${words}.`,
+    place: (across, down) => `${Math.round(100 * across)}% from the left, ${Math.round(100 * down)}% from the top`, moment: (seconds) => `${seconds.toFixed(1)} s`,
+    walkPicture: "What it saw. Arrow keys go over it.", walkSound: "What it heard. Arrow keys go over it.",
     probabilities: "Probabilities", shade: "The line below a token: green where it was sure, amber where not. Click one for what else might have come.", more: "What might have come in place of",
     others: "Other answers", score: "Score", tokens: "Tokens", cosines: "Cosines", cosinesHelp: "1: the same direction. 0: none in common.",
     total: "Log-probability of the whole", perplexity: "Perplexity", numTokens: (number) => `${number} tokens`, rest: (number) => `And ${number.toLocaleString("en")} more, which this page does not draw.`, noSpan: "no answer", noWave: "This browser cannot draw the recording.",
@@ -92,5 +95,5 @@ export const T = {
     versionHelp: "Of load and swap: the highest one, if it is left empty.", verbs: { load: "Load", swap: "Swap", unload: "Unload" },
     done: { load: (whose) => `${whose} is loaded.`, swap: (whose, others) => `${whose} answers${others ? `; unloaded: ${others}` : ""}.`, unload: (whose) => `${whose} is unloaded.` },
   },
-  errors: { away: "The server does not answer. The page goes on when it does.", reason: "Reason", field: "Field", none: "Something went wrong:" },
+  errors: { away: "The server does not answer. The page goes on when it does.", broken: "The answer broke off before its end.", strange: "What came is no answer of Weft. Does something stand between?", reason: "Reason", field: "Field", none: "Something went wrong:" },
 };
