@@ -47,6 +47,7 @@ MODULE_OF = {
     "arcee": "nemotron",
     "seed_oss": "llama",
     "jais2": "jais2",
+    "cwm": "cwm",
     "gpt_bigcode": "gpt2",
     "gpt_neo": "gpt_neo",
     "gptj": "gptj",

@@ -92,46 +92,51 @@ class StateSpace(nn.Module):
         real = torch.arange(x.shape[1]) < lengths[:, None]
         steps = _softplus(steps + self.step_bias) * real[:, :, None].to(x.dtype)
 
-        def in_blocks(part: Tensor, num_parts: int) -> Tensor:
+        kept = _exp(-steps * self.rate)
+        heads_of = value.view(*x.shape[:2], heads, -1)
+        written = (heads_of * steps[..., None]).flatten(2)
+
+        def in_blocks(part: Tensor, num_parts: int, filled: float = 0.0) -> Tensor:
             """Return [batch, seq, ...] as [batch, blocks, groups, parts of a group, BLOCK, ...]."""
-            part = functional.pad(part, (0, 0, 0, -x.shape[1] % BLOCK))
+            part = functional.pad(part, (0, 0, 0, -x.shape[1] % BLOCK), value=filled)
             part = part.view(x.shape[0], -1, BLOCK, groups, num_parts, part.shape[-1] // (groups * num_parts))
             return part.permute(0, 1, 3, 4, 2, 5)
 
         of_group = heads // groups
-        values, lasting = in_blocks(value, of_group), in_blocks(steps, of_group)
-        writes, reads = in_blocks(write, 1), in_blocks(read, 1)
         shape = (x.shape[0], groups, of_group, self.sizes.d_state, self.sizes.d_state_head)
         out, state = _through(
-            values, lasting, writes, reads, self.rate.view(groups, of_group, 1, 1), past[1].view(shape)
+            in_blocks(written, of_group),
+            in_blocks(kept, of_group, 1.0),
+            in_blocks(write, 1),
+            in_blocks(read, 1),
+            past[1].view(shape),
         )
-        out = out + values * self.skip.view(groups, of_group, 1, 1)
         out = out.permute(0, 1, 4, 2, 3, 5).reshape(x.shape[0], -1, inner)[:, : x.shape[1]]
+        out = out + (heads_of * self.skip[:, None]).flatten(2)
         gated = out * functional.silu(gate)
         normed = self.norm(gated.view(*gated.shape[:2], groups, -1)).flatten(-2)
         return self.output(normed), (seen, state.flatten(1, 2))
 
 
-def _through(
-    values: Tensor, lasting: Tensor, writes: Tensor, reads: Tensor, rate: Tensor, state: Tensor
-) -> tuple[Tensor, Tensor]:
+def _through(written: Tensor, kept: Tensor, writes: Tensor, reads: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """Let all blocks read the state before them and what is before in themselves, and write.
 
-    values: [batch, blocks, groups, heads of a group, BLOCK, d_head].
-    lasting: how long each step is, the same but for [..., BLOCK, 1].
+    written: [batch, blocks, groups, heads of a group, BLOCK, d_head].
+    kept: what each step leaves of the state, the same but for [..., BLOCK, 1].
     writes, reads: [batch, blocks, groups, 1, BLOCK, d_state].
-    rate: [groups, heads of a group, 1, 1].
     state: [batch, groups, heads of a group, d_state, d_head].
 
     Returns what is read, as values, and the state after the last block.
     """
-    forgotten = lasting * -rate
-    before = torch.ones(BLOCK, BLOCK).tril()
-    # Sums from the step after each token on. Differences of sums from the first one on would lose digits.
-    left = _exp((forgotten * before.tril(-1)).cumsum(dim=-2)) * before
-    written = values * lasting
+    # What is left at each token of what each one before it wrote: all that is kept between. It is multiplied up token
+    # by token: quotients of products from the first token on would lose digits, and divide by 0.
+    itself = torch.eye(BLOCK, dtype=kept.dtype)
+    rows = [itself[:1].expand(*kept.shape[:-2], 1, BLOCK)]
+    for token in range(1, BLOCK):
+        rows.append(rows[-1] * kept[..., token : token + 1, :] + itself[token : token + 1])
+    left = torch.cat(rows, dim=-2)
     own = (reads @ writes.transpose(-2, -1) * left) @ written
-    of_state = _exp(forgotten.cumsum(dim=-2))
+    of_state = left[..., :1] * kept[..., :1, :]
     at_end = left[..., -1:, :].transpose(-2, -1)
     read, state = blocks_through(state, of_state[..., -1:, :], writes.transpose(-2, -1), written * at_end, reads)
     return own + read * of_state, state
@@ -166,7 +171,10 @@ def blocks_through(state: Tensor, left: Tensor, writes: Tensor, values: Tensor, 
 
 
 def _exp(x: Tensor) -> Tensor:
-    """Return e^x of x <= 0, as p / (1 - p) of a softmax beside 0: ONNX Runtime's Exp rounds by the place in a batch."""
+    """Return e^x of x <= 0, as p / (1 - p) of a softmax beside 0.
+
+    ONNX Runtime computes a softmax row by row, on every processor. Its Softplus and Log round by the place in a batch.
+    """
     beside = functional.pad(x[..., None], (0, 1)).softmax(dim=-1)
     return beside[..., 0] / beside[..., 1]
 
