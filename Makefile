@@ -83,7 +83,7 @@ families: $(READY) ## export the other families' checkpoints to build/families
 family-bundles: $(FAMILIES)
 	@:
 
-build/models/%/1/bundle.json build/families/%/1/bundle.json: $$(wildcard export/checkpoints/$$*/*) $(EXPORTER) | $(READY)
+build/models/%/1/bundle.json build/families/%/1/bundle.json build/sight/%/1/bundle.json: $$(wildcard export/checkpoints/$$*/*) $(EXPORTER) | $(READY)
 	@$(BIN)/weft export --force export/checkpoints/$* $(@D) --quiet
 
 demo: models ## one request of each kind to a server of its own
@@ -192,6 +192,9 @@ $(REAL)/whisper-tiny.en/model.safetensors: tests/real/whisper.py tests/real/fetc
 demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkpoint to an answer
 	@$(PY) deploy/local/demo_real.py $(REAL)/smollm2
 
+demo-sight: build/sight/scenes-chat/1/bundle.json ## what is seen in a photograph, and where each word looked
+	@$(PY) deploy/local/demo_sight.py
+
 test-precisions: models families ## weights in blocks, adapters, long prompts, 15 minutes
 	@$(PYTEST) -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py \
 		tests/server/test_prefix_reader.py
@@ -200,7 +203,8 @@ test-measures: $(READY) ## a large export's memory, and bench-gpu without a GPU
 	@$(PYTEST) -q -m long tests/export/test_memory.py tests/gpu/test_bench.py
 
 test-pages: $(READY) ## do what the manual's longest pages say, two minutes
-	@$(PYTEST) -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py tests/e2e/test_new_family.py
+	@$(PYTEST) -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py tests/e2e/test_new_family.py \
+		tests/deploy/test_demo_sight.py
 
 # One at a time: a recipe has two threads of torch, which slow each other down beside others.
 test-recipes: $(READY) ## run each recipe to its end, with two steps

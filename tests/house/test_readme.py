@@ -97,3 +97,21 @@ def test_a_weft_command_exists(command, capsys):
     """`weft COMMAND --help` explains itself."""
     assert 0 == running.run([command, "--help"])
     assert "Usage" in capsys.readouterr().out
+
+
+def test_the_page_of_benchmarks_has_the_newest_of_each():
+    """Of each theme and machine the last file is listed, and a row's day is that of its file."""
+    folder = ROOT / "docs/benchmarks"
+    dated = re.compile(r"(\w+?_[\w-]+)_(\d{4}-\d{2}-\d{2})")
+    newest, listed = {}, {}
+    for path in folder.glob("*_*.md"):
+        theme, day = dated.match(path.name).groups()
+        newest[theme] = max(newest.get(theme, ""), day)
+    row = re.compile(r"^\| [^|]+ \| ([^|]+) \| (\d{4}-\d{2}-\d{2})[^|]* \|$", re.MULTILINE)
+    for links, day in row.findall((folder / "README.md").read_text()):
+        for name in re.findall(r"\]\((\w+_[^)#]+\.md)\)", links):
+            theme, of = dated.match(name).groups()
+            assert day == of, name
+            listed[theme] = max(listed.get(theme, ""), day)
+
+    assert newest == listed

@@ -131,8 +131,9 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     right padding; `total_length` [1] on the host, the cache's capacity; `memory_lengths` [batch] when there is a MEMORY
     state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
     descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
-    tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE and TASK_ANSWER, seq is always 1. With a
-    MEMORY it is at most as long as the picture.
+    tensors of the states that have one. Outside TASK_GENERATE and TASK_ANSWER, seq is always 1, and so it is where `input_ids` is
+    [batch, 1]. With a MEMORY it is at most as long as the picture. A RECURRENT state is then what it is behind the last real token.
+    With one, each run of a prompt but the last reads a multiple of 8 tokens of it: a graph may group them, from where the run begins.
 
     For TASK_GENERATE, `lengths` may be [rows], and the outputs but the presents too, where rows is batch or more: then lengths
     behind those of the batch are of its last row. So a run of one sequence may be asked what follows each of its new tokens. A
@@ -231,8 +232,9 @@ GRAPH_ROLE_DECODER: GraphRole.ValueType  # 2
 right padding; `total_length` [1] on the host, the cache's capacity; `memory_lengths` [batch] when there is a MEMORY
 state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
 descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
-tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE and TASK_ANSWER, seq is always 1. With a
-MEMORY it is at most as long as the picture.
+tensors of the states that have one. Outside TASK_GENERATE and TASK_ANSWER, seq is always 1, and so it is where `input_ids` is
+[batch, 1]. With a MEMORY it is at most as long as the picture. A RECURRENT state is then what it is behind the last real token.
+With one, each run of a prompt but the last reads a multiple of 8 tokens of it: a graph may group them, from where the run begins.
 
 For TASK_GENERATE, `lengths` may be [rows], and the outputs but the presents too, where rows is batch or more: then lengths
 behind those of the batch are of its last row. So a run of one sequence may be asked what follows each of its new tokens. A

@@ -44,7 +44,7 @@ async def see(call: RequestContext, model: Model, prompt: PicturedPrompt) -> Pic
         RequestError: a picture was refused, or its deadline passed.
     """
     # Others hold no pixels and no features yet: memory is bounded by those who are in here, and by the queue's tokens.
-    async with model.seeing.place(call.started, call.deadline):
+    async with model.seeing.place(call.started, call.deadline, call.standing):
         model.engine.check_tokens(prompt.num_tokens)
         return await _seen(call, model, prompt, call.started)
 

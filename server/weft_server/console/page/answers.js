@@ -5,8 +5,9 @@ import { T } from "./texts.js";
 import { treeOf } from "./tree.js";
 
 const probability = (log) => Math.exp(log ?? 0);
-// More would keep the browser busy for long: a text may have 131,072 tokens, and 256 inputs have 65,536 cosines.
-const MOST_CHIPS = 2000, MOST_COSINES = 64;
+// More would keep the browser busy for long: a text may have 131,072 tokens, and 256 inputs have 65,536 cosines. What
+// stands below many labels would not be found.
+const MOST_CHIPS = 2000, MOST_COSINES = 64, MOST_LABELS = 100;
 const rest = (all, most) => all.length > most && hint(T.answer.rest(all.length - most));
 const seconds = (text) => Math.round(1000 * parseFloat(text ?? "0"));
 const part = (title, ...inside) => make("section", { className: "part" }, make("h3", {}, title), ...inside);
@@ -43,6 +44,21 @@ function attention(alignment, targets, columns, title = T.answer.wrote) {
   if (!alignment || !columns) return [];
   const { weights = [], sourceMass = [], targetTokens = [], gridRows, numColumns, questionTokens, pictures } = alignment, isSeen = gridRows || pictures;
   const one = gridRows ? T.answer.oneOfPicture : T.answer.one, several = gridRows ? T.answer.picture : T.answer.hint;
+<<<<<<< HEAD
+  const help = questionTokens ? T.answer.asked : numColumns ? T.answer.sound : targetTokens.length === 1 ? one : several;
+  // What is lit is said to who sees no colours. A sentence that came and went would move what is pointed at.
+  const says = make("p", { className: "quiet", role: "status" }), tells = make("p", { className: "unseen", role: "status" }), shares = [], places = [];
+  const tell = (place, looked, mass) => (heard) => {
+    shares[place] = heard?.share && mass(heard.share);
+    places[place] = heard && (heard.by ? T.answer.by(heard.by) : heard.at && looked(heard.at));
+    for (const [line, sentences] of [[says, shares], [tells, places]]) line.textContent = sentences.filter(Boolean).join(" ");
+  };
+  attend(alignment, weights, sourceMass, targets, columns, tell(0, T.answer.at, gridRows ? T.answer.pictureMass : T.answer.mass));
+  const rows = [make("h4", {}, title), make("div", { className: "chips" }, targets)];
+  const read = [make("h4", {}, gridRows ? T.answer.saw : T.answer.read), columns.element];
+  // A picture is high: its words stand above it, so that both are seen.
+  return [part(T.answer.attention, hint(help), ...(gridRows ? [...rows, says, ...question(alignment, targets, tell(1, T.answer.questionAt, T.answer.questionMass)), ...read] : [...read, ...rows, says]), tells)];
+=======
   const help = pictures ? T.answer.chat : questionTokens ? T.answer.asked : numColumns ? T.answer.sound : targetTokens.length === 1 ? one : several;
   const says = make("p", { className: "quiet", role: "status" }), shares = [];
   const tell = (place, sentence) => (share) => {
@@ -55,6 +71,7 @@ function attention(alignment, targets, columns, title = T.answer.wrote) {
   const read = [make("h4", {}, gridRows ? T.answer.saw : T.answer.read), columns.element];
   // A picture is high: its words stand above it, so that both are seen.
   return [part(T.answer.attention, hint(help), ...(isSeen ? [...rows, says, ...question(alignment, targets, tell(1, T.answer.questionMass)), ...read] : [...read, ...rows, says]))];
+>>>>>>> seen
 }
 
 const ofRows = ({ alignment }, columns, title) => attention(alignment, (alignment?.targetTokens ?? []).map((token) => chip(token)), columns, title);
@@ -119,14 +136,15 @@ function bars(pairs, isShare = true) {
   return make("table", { className: "bars" }, make("tbody", {}, pairs.map(([name, value]) => {
     const bar = make("span", { className: "bar" });
     bar.style.setProperty("--share", Math.max(0, value) / most);
-    return make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, bar), make("td", { className: "number" }, isShare ? percent(value) : value.toFixed(4)));
+    return make("tr", {}, make("th", { scope: "row" }, make("span", {}, name)), make("td", {}, bar), make("td", { className: "number" }, isShare ? percent(value) : value.toFixed(4)));
   })));
 }
 
 function* labels(answer, columns) {
   const found = answer.labels ?? [];
   if (found.length) yield make("p", { className: "said", id: "said" }, found[0].label);
-  yield bars(found.map(({ label, score = 0 }) => [label, score]), answer.scoring !== "LABEL_SCORING_IDENTITY");
+  yield bars(found.slice(0, MOST_LABELS).map(({ label, score = 0 }) => [label, score]), answer.scoring !== "LABEL_SCORING_IDENTITY");
+  if (found.length > MOST_LABELS) yield rest(found, MOST_LABELS);
   yield* ofRows(answer, columns, T.answer.said);
 }
 

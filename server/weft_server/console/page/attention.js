@@ -5,14 +5,19 @@ import { T } from "./texts.js";
 
 const SPOT = 0.72;
 const BARS = 320;
+<<<<<<< HEAD
+// By keys nobody goes over a recording in more strides than this.
+const LIT = 0.35, MOST_NAMED = 3, MOST_STRIDES = 50;
+=======
 // Of a picture of a chat, down and across.
 const MOST_CELLS = 64;
+>>>>>>> seen
 const normal = (values) => { const most = Math.max(...values, 1e-9); return values.map((each) => each / most); };
 
 export function heat(elements, values) {
   elements.forEach((each, number) => {
     each.style.setProperty("--heat", values ? values[number] ?? 0 : 0);
-    each.classList.toggle("lit", Boolean(values) && (values[number] ?? 0) > 0.35);
+    each.classList.toggle("lit", Boolean(values) && (values[number] ?? 0) > LIT);
   });
 }
 
@@ -22,21 +27,40 @@ export function chip(token, about = {}) {
   return make("button", { type: "button", className: "chip", ...(text.trim() ? {} : { ariaLabel: T.answer.space }), ...about }, text);
 }
 
+<<<<<<< HEAD
+// Of those that are lit the first ones, for who sees no colours.
+const named = (values, name, most = MOST_NAMED) => values.map((value, number) => [value, number]).filter(([value]) => value > LIT)
+  .sort(([one], [other]) => other - one).slice(0, most).map(([, number]) => name(number)).join(", ");
+const quoted = (token) => `“${shown(token)}”`;
+
+// Both ways: `columns` has `element`, `show(values)`, and calls `point` with a column, or null. `targets` are elements, one for each row.
+// `says` hears `at`, where the row that is pointed at looked most, and `share`, that of its attention which lay on the columns, or null: all
+// of it. Of a column that is pointed at it hears `by`: the rows that looked there most. And null, when none is pointed at.
+=======
 // Both ways: `columns` has `element`, `show(values)`, and calls `point` with a column, several, or null. `targets` are elements, one for each row.
 // `says` hears of the row that is pointed at what share of its attention lay on the columns, or null: all of it, or none is pointed at.
+>>>>>>> seen
 export function attend({ targetTokens = [] }, weights, masses, targets, columns, says) {
   const width = weights.length / (targetTokens.length || 1);
   const row = (number) => weights.slice(number * width, (number + 1) * width);
   targets.forEach((target, number) => {
     if (number >= targetTokens.length) return;
     const enter = () => {
-      columns.show(normal(row(number)));
-      const mass = masses[number];
-      says(mass !== undefined && mass < 0.995 ? `${Math.round(100 * mass)}%` : null);
+      const values = normal(row(number)), mass = masses[number];
+      columns.show(values);
+      says({ at: named(values, columns.name, columns.mostNamed), share: mass !== undefined && mass < 0.995 ? `${Math.round(100 * mass)}%` : null });
     };
     on(target, enter, () => { columns.show(null); says(null); });
   });
+<<<<<<< HEAD
+  columns.point = (number) => {
+    const values = number === null ? null : normal(targetTokens.map((_, index) => weights[index * width + number]));
+    heat(targets, values);
+    says(values && { by: named(values, (index) => quoted(targetTokens[index])) });
+  };
+=======
   columns.point = (pointed) => heat(targets, pointed === null ? null : normal(targetTokens.map((_, index) => [pointed].flat().reduce((sum, number) => sum + weights[index * width + number], 0))));
+>>>>>>> seen
   // What has one row alone is shown at once: it is the whole answer.
   columns.rest = targetTokens.length === 1 ? normal(row(0)) : null;
   columns.show(null);
@@ -46,10 +70,31 @@ export function on(element, enter, leave) {
   for (const [kind, does] of [["pointerenter", enter], ["focus", enter], ["pointerleave", leave], ["blur", leave]]) element.addEventListener(kind, does);
 }
 
+const WAYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+const within = (number, size) => Math.min(size - 1, Math.max(0, number));
+
+// Arrow keys go over what has `across` times `down` columns, as a pointer does. They begin in the middle.
+function walked(element, columns, across, down, stride = 1) {
+  let at = null;
+  const go = (number) => {
+    at = number;
+    columns.point(at);
+    columns.show(at === null ? null : Array.from({ length: across * down }, (_, each) => Number(each === at)));
+  };
+  element.addEventListener("keydown", (event) => {
+    const way = WAYS[event.key];
+    if (!way) return;
+    event.preventDefault();
+    const [x, y] = at === null ? [across >> 1, down >> 1] : [at % across + stride * way[0], Math.floor(at / across) + way[1]];
+    go(within(y, down) * across + within(x, across));
+  });
+  element.addEventListener("blur", () => at !== null && go(null));
+}
+
 // What was read is a text.
 export function tokenColumns(tokens) {
   const chips = tokens.map((token) => chip(token)), element = make("div", { className: "chips source" }, chips);
-  const columns = { element, chips, point: () => {} };
+  const columns = { element, chips, point: () => {}, name: (number) => quoted(tokens[number]) };
   columns.show = (values) => heat(chips, values ?? columns.rest);
   chips.forEach((each, number) => on(each, () => columns.point(number), () => columns.point(null)));
   return columns;
@@ -59,12 +104,22 @@ export function tokenColumns(tokens) {
 // the picture, or of nothing.
 function shaded(url, rows, across, { left = 0, top = 0, right = 1, bottom = 1 } = {}) {
   const image = make("img", { src: url, alt: T.fields.image }), canvas = make("canvas", { className: "heat" });
+<<<<<<< HEAD
+  const { left = 0, top = 0, right = 1, bottom = 1 } = imageRegion, grid = new OffscreenCanvas(gridColumns, gridRows), dots = grid.getContext("2d");
+  const element = make("div", { className: "seen", tabIndex: 0, role: "application", "aria-label": T.answer.walkPicture }, image, canvas);
+  const columns = { element, point: () => {}, mostNamed: 1 };
+  columns.name = (number) => T.answer.place(left + (right - left) * (number % gridColumns + 0.5) / gridColumns, top + (bottom - top) * (Math.floor(number / gridColumns) + 0.5) / gridRows);
+  walked(element, columns, gridColumns, gridRows);
+  columns.show = (pointed) => {
+    const pen = canvas.getContext("2d"), values = pointed ?? columns.rest;
+=======
   const grid = new OffscreenCanvas(across, rows), dots = grid.getContext("2d");
   const made = { element: make("div", { className: "seen" }, image, canvas), moved: () => {} };
   let last = null;
   made.paint = (values) => {
     const pen = canvas.getContext("2d");
     last = values;
+>>>>>>> seen
     [canvas.width, canvas.height] = [image.clientWidth || image.naturalWidth || 1, image.clientHeight || image.naturalHeight || 1];
     made.element.classList.toggle("lit", Boolean(values));
     if (!values) return;
@@ -156,9 +211,10 @@ export function chatColumns(urls, { sourceTokens, pictures }) {
 
 // What was heard is a recording: its loudness, its moments, and its sound.
 export function soundColumns(blob, url, { columnS, numColumns }) {
-  const canvas = make("canvas", { className: "wave", width: 2 * BARS, height: 120, role: "img", "aria-label": T.fields.audio });
+  const canvas = make("canvas", { className: "wave", width: 2 * BARS, height: 120, tabIndex: 0, role: "application", "aria-label": T.answer.walkSound });
   const audio = make("audio", { src: url, controls: true, "aria-label": T.fields.audio });
-  const columns = { element: make("div", { className: "heard" }, canvas, audio), point: () => {} };
+  const columns = { element: make("div", { className: "heard" }, canvas, audio), point: () => {}, mostNamed: 1, name: (number) => T.answer.moment((number + 0.5) * columnS) };
+  walked(canvas, columns, numColumns, 1, Math.max(1, Math.round(numColumns / MOST_STRIDES)));
   let loud = [], duration = 1;
   columns.show = (values) => {
     const pen = canvas.getContext("2d"), ink = getComputedStyle(canvas);

@@ -65,6 +65,9 @@ export const T = {
     chat: "Point at a word of the answer: what it looked at in a picture stays bright, and words of the prompt light up. Point at these or at a picture: words of the answer light up.",
     pictures: (share) => `${share} of what it gave to the prompt lay on pictures.`,
     sound: "Point at a word: its moment lights up. Click it: you hear it.", mass: (share) => `${share} of this token's attention lay there.`,
+    at: (places) => `It looked most at ${places}.`, questionAt: (words) => `Of the question it read ${words} most.`, by: (words) => `Most looked at by ${words}.`,
+    place: (across, down) => `${Math.round(100 * across)}% from the left, ${Math.round(100 * down)}% from the top`, moment: (seconds) => `${seconds.toFixed(1)} s`,
+    walkPicture: "What it saw. Arrow keys go over it.", walkSound: "What it heard. Arrow keys go over it.",
     probabilities: "Probabilities", shade: "The line below a token: green where it was sure, amber where not. Click one for what else might have come.", more: "What might have come in place of",
     others: "Other answers", score: "Score", tokens: "Tokens", cosines: "Cosines", cosinesHelp: "1: the same direction. 0: none in common.",
     total: "Log-probability of the whole", perplexity: "Perplexity", numTokens: (number) => `${number} tokens`, rest: (number) => `And ${number.toLocaleString("en")} more, which this page does not draw.`, noSpan: "no answer", noWave: "This browser cannot draw the recording.",
@@ -95,5 +98,5 @@ export const T = {
     versionHelp: "Of load and swap: the highest one, if it is left empty.", verbs: { load: "Load", swap: "Swap", unload: "Unload" },
     done: { load: (whose) => `${whose} is loaded.`, swap: (whose, others) => `${whose} answers${others ? `; unloaded: ${others}` : ""}.`, unload: (whose) => `${whose} is unloaded.` },
   },
-  errors: { away: "The server does not answer. The page goes on when it does.", reason: "Reason", field: "Field", none: "Something went wrong:" },
+  errors: { away: "The server does not answer. The page goes on when it does.", broken: "The answer broke off before its end.", strange: "What came is no answer of Weft. Does something stand between?", reason: "Reason", field: "Field", none: "Something went wrong:" },
 };
