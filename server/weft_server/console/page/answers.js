@@ -44,8 +44,7 @@ function attention(alignment, targets, columns, title = T.answer.wrote) {
   if (!alignment || !columns) return [];
   const { weights = [], sourceMass = [], targetTokens = [], gridRows, numColumns, questionTokens, pictures } = alignment, isSeen = gridRows || pictures;
   const one = gridRows ? T.answer.oneOfPicture : T.answer.one, several = gridRows ? T.answer.picture : T.answer.hint;
-<<<<<<< HEAD
-  const help = questionTokens ? T.answer.asked : numColumns ? T.answer.sound : targetTokens.length === 1 ? one : several;
+  const help = pictures ? T.answer.chat : questionTokens ? T.answer.asked : numColumns ? T.answer.sound : targetTokens.length === 1 ? one : several;
   // What is lit is said to who sees no colours. A sentence that came and went would move what is pointed at.
   const says = make("p", { className: "quiet", role: "status" }), tells = make("p", { className: "unseen", role: "status" }), shares = [], places = [];
   const tell = (place, looked, mass) => (heard) => {
@@ -54,24 +53,11 @@ function attention(alignment, targets, columns, title = T.answer.wrote) {
     for (const [line, sentences] of [[says, shares], [tells, places]]) line.textContent = sentences.filter(Boolean).join(" ");
   };
   attend(alignment, weights, sourceMass, targets, columns, tell(0, T.answer.at, gridRows ? T.answer.pictureMass : T.answer.mass));
+  if (pictures) columns.shares = (share) => tell(1, T.answer.at, T.answer.pictures)(share === null ? null : { share: `${Math.round(100 * share)}%` });
   const rows = [make("h4", {}, title), make("div", { className: "chips" }, targets)];
   const read = [make("h4", {}, gridRows ? T.answer.saw : T.answer.read), columns.element];
   // A picture is high: its words stand above it, so that both are seen.
-  return [part(T.answer.attention, hint(help), ...(gridRows ? [...rows, says, ...question(alignment, targets, tell(1, T.answer.questionAt, T.answer.questionMass)), ...read] : [...read, ...rows, says]), tells)];
-=======
-  const help = pictures ? T.answer.chat : questionTokens ? T.answer.asked : numColumns ? T.answer.sound : targetTokens.length === 1 ? one : several;
-  const says = make("p", { className: "quiet", role: "status" }), shares = [];
-  const tell = (place, sentence) => (share) => {
-    shares[place] = share && sentence(share);
-    says.textContent = shares.filter(Boolean).join(" ");
-  };
-  attend(alignment, weights, sourceMass, targets, columns, tell(0, gridRows ? T.answer.pictureMass : T.answer.mass));
-  if (pictures) columns.shares = (share) => tell(1, T.answer.pictures)(share === null ? null : `${Math.round(100 * share)}%`);
-  const rows = [make("h4", {}, title), make("div", { className: "chips" }, targets)];
-  const read = [make("h4", {}, gridRows ? T.answer.saw : T.answer.read), columns.element];
-  // A picture is high: its words stand above it, so that both are seen.
-  return [part(T.answer.attention, hint(help), ...(isSeen ? [...rows, says, ...question(alignment, targets, tell(1, T.answer.questionMass)), ...read] : [...read, ...rows, says]))];
->>>>>>> seen
+  return [part(T.answer.attention, hint(help), ...(isSeen ? [...rows, says, ...question(alignment, targets, tell(1, T.answer.questionAt, T.answer.questionMass)), ...read] : [...read, ...rows, says]), tells)];
 }
 
 const ofRows = ({ alignment }, columns, title) => attention(alignment, (alignment?.targetTokens ?? []).map((token) => chip(token)), columns, title);

@@ -5,13 +5,10 @@ import { T } from "./texts.js";
 
 const SPOT = 0.72;
 const BARS = 320;
-<<<<<<< HEAD
 // By keys nobody goes over a recording in more strides than this.
 const LIT = 0.35, MOST_NAMED = 3, MOST_STRIDES = 50;
-=======
 // Of a picture of a chat, down and across.
 const MOST_CELLS = 64;
->>>>>>> seen
 const normal = (values) => { const most = Math.max(...values, 1e-9); return values.map((each) => each / most); };
 
 export function heat(elements, values) {
@@ -22,24 +19,17 @@ export function heat(elements, values) {
 }
 
 export function chip(token, about = {}) {
-  const text = shown(token);
-  // To who hears the page, white space alone is no name.
-  return make("button", { type: "button", className: "chip", ...(text.trim() ? {} : { ariaLabel: T.answer.space }), ...about }, text);
+  return make("button", { type: "button", className: "chip", ...about }, shown(token));
 }
 
-<<<<<<< HEAD
 // Of those that are lit the first ones, for who sees no colours.
 const named = (values, name, most = MOST_NAMED) => values.map((value, number) => [value, number]).filter(([value]) => value > LIT)
   .sort(([one], [other]) => other - one).slice(0, most).map(([, number]) => name(number)).join(", ");
 const quoted = (token) => `“${shown(token)}”`;
 
-// Both ways: `columns` has `element`, `show(values)`, and calls `point` with a column, or null. `targets` are elements, one for each row.
+// Both ways: `columns` has `element`, `show(values)`, and calls `point` with a column, several, or null. `targets` are elements, one for each row.
 // `says` hears `at`, where the row that is pointed at looked most, and `share`, that of its attention which lay on the columns, or null: all
 // of it. Of a column that is pointed at it hears `by`: the rows that looked there most. And null, when none is pointed at.
-=======
-// Both ways: `columns` has `element`, `show(values)`, and calls `point` with a column, several, or null. `targets` are elements, one for each row.
-// `says` hears of the row that is pointed at what share of its attention lay on the columns, or null: all of it, or none is pointed at.
->>>>>>> seen
 export function attend({ targetTokens = [] }, weights, masses, targets, columns, says) {
   const width = weights.length / (targetTokens.length || 1);
   const row = (number) => weights.slice(number * width, (number + 1) * width);
@@ -52,15 +42,12 @@ export function attend({ targetTokens = [] }, weights, masses, targets, columns,
     };
     on(target, enter, () => { columns.show(null); says(null); });
   });
-<<<<<<< HEAD
-  columns.point = (number) => {
-    const values = number === null ? null : normal(targetTokens.map((_, index) => weights[index * width + number]));
+  columns.point = (pointed) => {
+    const lookedAt = (index) => [pointed].flat().reduce((sum, number) => sum + weights[index * width + number], 0);
+    const values = pointed === null ? null : normal(targetTokens.map((_, index) => lookedAt(index)));
     heat(targets, values);
     says(values && { by: named(values, (index) => quoted(targetTokens[index])) });
   };
-=======
-  columns.point = (pointed) => heat(targets, pointed === null ? null : normal(targetTokens.map((_, index) => [pointed].flat().reduce((sum, number) => sum + weights[index * width + number], 0))));
->>>>>>> seen
   // What has one row alone is shown at once: it is the whole answer.
   columns.rest = targetTokens.length === 1 ? normal(row(0)) : null;
   columns.show(null);
@@ -104,22 +91,13 @@ export function tokenColumns(tokens) {
 // the picture, or of nothing.
 function shaded(url, rows, across, { left = 0, top = 0, right = 1, bottom = 1 } = {}) {
   const image = make("img", { src: url, alt: T.fields.image }), canvas = make("canvas", { className: "heat" });
-<<<<<<< HEAD
-  const { left = 0, top = 0, right = 1, bottom = 1 } = imageRegion, grid = new OffscreenCanvas(gridColumns, gridRows), dots = grid.getContext("2d");
-  const element = make("div", { className: "seen", tabIndex: 0, role: "application", "aria-label": T.answer.walkPicture }, image, canvas);
-  const columns = { element, point: () => {}, mostNamed: 1 };
-  columns.name = (number) => T.answer.place(left + (right - left) * (number % gridColumns + 0.5) / gridColumns, top + (bottom - top) * (Math.floor(number / gridColumns) + 0.5) / gridRows);
-  walked(element, columns, gridColumns, gridRows);
-  columns.show = (pointed) => {
-    const pen = canvas.getContext("2d"), values = pointed ?? columns.rest;
-=======
   const grid = new OffscreenCanvas(across, rows), dots = grid.getContext("2d");
-  const made = { element: make("div", { className: "seen" }, image, canvas), moved: () => {} };
+  const element = make("div", { className: "seen", tabIndex: 0, role: "application", "aria-label": T.answer.walkPicture }, image, canvas);
+  const made = { element, rows, across, moved: () => {} };
   let last = null;
   made.paint = (values) => {
     const pen = canvas.getContext("2d");
     last = values;
->>>>>>> seen
     [canvas.width, canvas.height] = [image.clientWidth || image.naturalWidth || 1, image.clientHeight || image.naturalHeight || 1];
     made.element.classList.toggle("lit", Boolean(values));
     if (!values) return;
@@ -150,9 +128,16 @@ function cellAt(place, { gridRows, gridColumns, rowColumns = gridColumns, region
   return across >= 0 && across < 1 && down >= 0 && down < 1 ? Math.floor(down * gridRows) * rowColumns + Math.floor(across * gridColumns) : null;
 }
 
+// Where the middle of a cell of a grid lies on the picture, in words.
+function placeOf(cell, { gridRows, gridColumns, rowColumns = gridColumns, region: { left = 0, top = 0, right = 1, bottom = 1 } = {} }) {
+  return T.answer.place(left + (right - left) * (cell % rowColumns + 0.5) / gridColumns, top + (bottom - top) * (Math.floor(cell / rowColumns) + 0.5) / gridRows);
+}
+
 // What was read is a picture.
 export function pictureColumns(url, { gridRows, gridColumns, imageRegion }) {
-  const seen = shaded(url, gridRows, gridColumns, imageRegion), columns = { element: seen.element, point: () => {} };
+  const seen = shaded(url, gridRows, gridColumns, imageRegion), columns = { element: seen.element, point: () => {}, mostNamed: 1 };
+  columns.name = (number) => placeOf(number, { gridColumns, gridRows, region: imageRegion });
+  walked(seen.element, columns, gridColumns, gridRows);
   columns.show = (values) => seen.paint(values ?? columns.rest);
   seen.moved = (place) => columns.point(cellAt(place, { gridRows, gridColumns, region: imageRegion }));
   return columns;
@@ -204,6 +189,12 @@ export function chatColumns(urls, { sourceTokens, pictures }) {
     heat(chips, values ? normal(words.map((column) => values[column])) : null);
     columns.shares(pointed ? 1 - words.reduce((sum, column) => sum + pointed[column], 0) / pointed.reduce((sum, each) => sum + each, 0) : null);
   };
+  const grid = (column) => pictures.find(({ firstColumn = 0, gridRows, rowColumns }) => column >= firstColumn && column < firstColumn + gridRows * rowColumns);
+  columns.name = (column) => sourceTokens[column] === place && grid(column) ? placeOf(column - (grid(column).firstColumn ?? 0), grid(column)) : quoted(sourceTokens[column]);
+  for (const each of seen) {
+    const { rows, across } = each, point = (cell) => columns.point(cell === null ? null : each.columnsAt([(cell % across + 0.5) / across, (Math.floor(cell / across) + 0.5) / rows]));
+    walked(each.element, { point, show: each.paint }, across, rows);
+  }
   for (const each of seen) each.moved = (at) => { const found = at ? each.columnsAt(at) : []; columns.point(found.length ? found : null); };
   chips.forEach((each, number) => on(each, () => columns.point(words[number]), () => columns.point(null)));
   return columns;

@@ -61,7 +61,6 @@ export const T = {
     picture: "Point at a word: what it looked at stays bright. Point at the picture: its words light up.",
     asked: "Point at a word of the answer: what it looked at stays bright, and words of the question light up. Point at these or at the picture: words of the answer light up.",
     question: "What it read of the question", pictureMass: (share) => `${share} of this token's attention lay on the picture.`, questionMass: (share) => `The question got ${share} of its attention.`,
-    space: "white space",
     chat: "Point at a word of the answer: what it looked at in a picture stays bright, and words of the prompt light up. Point at these or at a picture: words of the answer light up.",
     pictures: (share) => `${share} of what it gave to the prompt lay on pictures.`,
     sound: "Point at a word: its moment lights up. Click it: you hear it.", mass: (share) => `${share} of this token's attention lay there.`,
