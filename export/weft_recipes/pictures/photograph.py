@@ -34,7 +34,7 @@ def photograph(scene: Scene, side: int) -> Image.Image:
 def _table(rng: random.Random, noise: np.random.Generator, side: int) -> np.ndarray:
     """Return a muted ground float64 [side, side, 3], spotted as paper is or grained as wood."""
     warm = np.array([rng.uniform(0, 18), rng.uniform(0, 6), -rng.uniform(0, 18)])
-    ground = np.full((side, side, 3), rng.uniform(170, 235)) + warm
+    ground: np.ndarray = np.full((side, side, 3), rng.uniform(170, 235)) + warm
     rough = noise.normal(0, 1, (6, 6) if rng.random() < 0.5 else (24, 2)).astype(np.float32)
     spots = Image.fromarray(rough).resize((side, side), Image.Resampling.BICUBIC)
     ground += 7 * np.asarray(spots)[..., None] * (1, 0.95, 0.85)
