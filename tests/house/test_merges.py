@@ -24,8 +24,8 @@ KINDS = {
 
 def test_no_file_has_the_markers_of_a_conflict():
     """The console's scripts are run in a browser alone, so nothing else of each day would find them there."""
-    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in KINDS]
-    texts = {path: path.read_text(encoding="utf-8") for path in (*found, *ROOT.glob("*.*")) if path.is_file()}
+    paths = [*ROOT.glob("*"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]
+    texts = {path: path.read_text(encoding="utf-8") for path in paths if path.suffix in KINDS and path.is_file()}
 
     assert len(texts) > 1000
     assert [] == [path for path, text in texts.items() if "\n<<<<<<< " in text or "\n>>>>>>> " in text]
