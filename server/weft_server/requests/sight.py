@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_proto.splitting import Split
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.tiles import arranged
 from weft_server.sequence import Sequence
@@ -53,10 +54,12 @@ async def _seen(call: RequestContext, model: Model, prompt: PicturedPrompt) -> P
         model.picture_features.keep(call.tenant, key, each)
     found |= fresh
     seen = []
-    for start, key in zip(prompt.starts, keys, strict=True):
+    for starts, key in zip(prompt.starts, keys, strict=True):
         features = found[key]
         assert features is not None, "a picture was not seen. This is a bug."
-        seen.append(SeenPicture(start, key, features))
+        for number, start in enumerate(starts):
+            size = len(features) // len(starts)
+            seen.append(SeenPicture(start, b"%d " % number + key, features[number * size : (number + 1) * size]))
     return PicturedIds(prompt.array, tuple(seen), model.manifest.text.source_vocab_size)
 
 
@@ -102,4 +105,5 @@ async def _encoded(call: RequestContext, model: Model, pictures: dict[bytes, Pro
 
 def _features(picture: PromptPicture, tiles: list[Sequence], _: Wanted) -> np.ndarray:
     assert picture.cut is not None, "a picture without tiles is put together. This is a bug."
-    return arranged(np.stack([each.reply.values for each in tiles]), picture.cut)
+    found = [each.reply.values for each in tiles]
+    return np.concatenate(found) if isinstance(picture.cut, Split) else arranged(np.stack(found), picture.cut)
