@@ -139,6 +139,13 @@ def splitting(model_type, decoder):
     return draw
 
 
+# As SmolVLM's directories have it: pictures stand where they are in a message, and a text is a part.
+SPLITTING_TEMPLATE = """\
+<|im_start|>{% for message in messages %}{{ message['role'] | capitalize }}\
+{% if message['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}\
+{% for line in message['content'] %}{% if line['type'] == 'text' %}{{ line['text'] }}\
+{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>
+{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"""
 # With larger numbers, 32 layers, which a class has where its config does not say it, round theirs by more than 1e-4.
 SPLITTING = [
     Kind("idefics3-llama", "Idefics3ForConditionalGeneration", splitting("llama", llama), 1.5),

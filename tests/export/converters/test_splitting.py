@@ -8,6 +8,7 @@ from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, gree
 from sight_kinds import (
     NEW_TOKENS,
     SPLITTING,
+    SPLITTING_TEMPLATE,
     TILE,
     as_messages,
     chat_of,
@@ -32,7 +33,7 @@ MAX_TOKENS, PROCESSOR = 600, "processor_config.json"
 
 def check(kind, seed, directory, sizes):
     """Hold one random model to transformers: tiles, logits and greedy tokens of chats with one picture and with two."""
-    theirs, processor = made_seeing(kind, seed, directory)
+    theirs, processor = made_seeing(kind, seed, directory, SPLITTING_TEMPLATE)
     ours = converted(directory, max_tokens=MAX_TOKENS)
     shown = [[noise(*size, seed)] for size in sizes]
     for chat, files in [(chat_of(pictures(2, seed)), pictures(2, seed)), *((alone(*each), each) for each in shown)]:
@@ -70,9 +71,10 @@ def test_so_do_random_ones(kind, seed, tmp_path):
                                   for at, each in enumerate(SPLITTING)])  # fmt: skip
 def test_a_model_that_splits_pictures_is_served_as_transformers_generates(kind, tmp_path):
     """The same 24 greedy tokens to chats about one picture of each shape, about two, and about none."""
-    theirs, processor = made_seeing(kind, 1, tmp_path / "theirs")
+    theirs, processor = made_seeing(kind, 1, tmp_path / "theirs", SPLITTING_TEMPLATE)
     said = [{"type": "text", "text": "Tell me more."}]
-    chats = [chat_of(pictures(2, 1)), [{"role": "user", "content": said}]]
+    between = [{"role": "user", "content": [said[0], {"type": "image", "image": noise(50, 30)}, said[0]]}]
+    chats = [chat_of(pictures(2, 1)), [{"role": "user", "content": said}], between]
     chats += [alone(noise(*size, 1)) for size in SIZES]
     export_checkpoint(tmp_path / "theirs", tmp_path / "models" / "m" / "1", ExportOptions(max_tokens=MAX_TOKENS))
     written = [their_tokens(theirs, processor, each) for each in chats]
