@@ -67,7 +67,7 @@ $(READY): pyproject.toml constraints.txt
 # Two at a time, each a process of its own; make shows the words of each when it is done, so somebody has to speak before.
 TELL := echo "Exporting; about two minutes if everything is new."
 # torch has one thread in each: a second one would wait for the other's core, and busily.
-TWO := OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget)
+TWO := $(COMPILED) $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget)
 
 models: $(READY) ## export the demo checkpoints to build/models
 	@$(MAKE) -q --no-print-directory $(BUNDLES) || $(TELL)
@@ -83,7 +83,7 @@ families: $(READY) ## export the other families' checkpoints to build/families
 family-bundles: $(FAMILIES)
 	@:
 
-build/models/%/1/bundle.json build/families/%/1/bundle.json: $$(wildcard export/checkpoints/$$*/*) $(EXPORTER) | $(READY)
+build/models/%/1/bundle.json build/families/%/1/bundle.json build/sight/%/1/bundle.json: $$(wildcard export/checkpoints/$$*/*) $(EXPORTER) | $(READY)
 	@$(BIN)/weft export --force export/checkpoints/$* $(@D) --quiet
 
 demo: models ## one request of each kind to a server of its own
@@ -101,13 +101,17 @@ serve-all: models families ## the same for every family; a request names its mod
 # Lint, exports and downloads two at a time: some use one core, some wait for the network. Then four workers for two cores: a
 # worker waits half of its time, for servers and for clocks.
 test: $(READY) ## everything that CI runs
-	@$(TWO) lint bundles real envoy helm
+	@$(TWO) real envoy helm asserts lint bundles
 	@$(COMPILED) $(PYTEST) -n 4 $(BY_FILE)
 
 # What `make test` has a few of, too. What is long has targets of its own.
 test-all: $(READY) ## the same with all cases of each law, each night
-	@$(TWO) lint bundles family-bundles real envoy helm
+	@$(TWO) real envoy helm asserts lint bundles family-bundles
 	@$(COMPILED) $(PYTEST) -n 4 $(BY_FILE) -m "not long"
+
+# Pytest rewrites the asserts of 500 files and keeps them. Who comes first does it for the four workers.
+asserts: $(READY)
+	@$(COMPILED) $(PYTEST) --collect-only -qq > $(VENV)/asserts.log || true
 
 test-fast: $(READY) ## the unit tests alone
 	@$(COMPILED) $(PYTEST) -q -n 2 $(BY_FILE) \
@@ -188,6 +192,9 @@ $(REAL)/whisper-tiny.en/model.safetensors: tests/real/whisper.py tests/real/fetc
 demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkpoint to an answer
 	@$(PY) deploy/local/demo_real.py $(REAL)/smollm2
 
+demo-sight: build/sight/scenes-chat/1/bundle.json ## what is seen in a photograph, and where each word looked
+	@$(PY) deploy/local/demo_sight.py
+
 test-precisions: models families ## weights in blocks, adapters, long prompts, 15 minutes
 	@$(PYTEST) -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py \
 		tests/server/test_prefix_reader.py
@@ -196,7 +203,8 @@ test-measures: $(READY) ## a large export's memory, and bench-gpu without a GPU
 	@$(PYTEST) -q -m long tests/export/test_memory.py tests/gpu/test_bench.py
 
 test-pages: $(READY) ## do what the manual's longest pages say, two minutes
-	@$(PYTEST) -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py tests/e2e/test_new_family.py
+	@$(PYTEST) -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py tests/e2e/test_new_family.py \
+		tests/deploy/test_demo_sight.py
 
 # One at a time: a recipe has two threads of torch, which slow each other down beside others.
 test-recipes: $(READY) ## run each recipe to its end, with two steps

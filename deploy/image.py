@@ -8,6 +8,7 @@ entry point too, and `unshare` and `chroot` do what a runtime would.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,11 +28,11 @@ sys.path[:0] = [str(ROOT / "deploy/local"), str(ROOT / "deploy")]
 from demo import free_ports  # noqa: E402 - it lies in a folder of its own
 from release import ENVIRONMENTS, SBOM_TOOL, install  # noqa: E402 - same
 
-BASE = "docker.io/library/python:3.11-slim"
+DOCKERFILE = "deploy/docker/Dockerfile"
 OWN_BASE = "localhost/python:3.11-slim"
 PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
 DEBIAN = "http://deb.debian.org/debian"
-MAX_MB = 260
+MAX_MB = 240
 READY_S = 120
 # It mounts the image and the models, both read-only, in a namespace of its own, and becomes the image's entry point.
 RUN = """
@@ -58,7 +59,7 @@ class ImageError(Exception):
 def main(arguments: Sequence[str]) -> int:
     """Build, measure, run, ask."""
     parser = argparse.ArgumentParser(prog="make image")
-    parser.add_argument("--base", default=BASE, help="the image of Python to build on")
+    parser.add_argument("--base", default=base_of(ROOT / DOCKERFILE), help="the image of Python to build on")
     parser.add_argument("--debootstrap", action="store_true", help="make one of Debian's packages first")
     parser.add_argument("--volume", action="append", default=[], metavar="A:B:ro", help="what pip needs from here")
     options = parser.parse_args(arguments)
@@ -79,6 +80,13 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def base_of(dockerfile: Path) -> str:
+    """Return what a Dockerfile builds on if nothing else is given, with its digest if it has one."""
+    (name,) = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", dockerfile.read_text(), re.MULTILINE)
+    # buildah does not guess whose a short name is.
+    return name if "/" in name else f"docker.io/library/{name}"
+
+
 def make_base() -> str:
     """Make an image of Debian with Python out of its packages, once."""
     if not _run("buildah", "images", "--quiet", "--filter", f"reference={OWN_BASE}"):
@@ -97,8 +105,7 @@ def make_base() -> str:
 
 def build(tag: str, base: str, volumes: Sequence[str]) -> None:
     """Build the Dockerfile as it is."""
-    dockerfile = "deploy/docker/Dockerfile"
-    files = ["--file", dockerfile, "--ignorefile", f"{dockerfile}.dockerignore"]
+    files = ["--file", DOCKERFILE, "--ignorefile", f"{DOCKERFILE}.dockerignore"]
     mounts = [part for volume in volumes for part in ("--volume", volume)]
     _run("buildah", "build", "--quiet", *files, *mounts, "--build-arg", f"PYTHON_IMAGE={base}", "--tag", tag, str(ROOT))
 

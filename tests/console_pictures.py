@@ -43,7 +43,7 @@ def take(page, api, name, asked, scheme, size, token):
     if token:
         page.hover(on=f".chips:not(.source) .chip:nth-child({token})")
     else:
-        page.see(what="document.querySelector('#answer').scrollIntoView({block: 'start'}), scrollBy(0, -70)")
+        page.see(what="document.querySelector('#answer').scrollIntoView({block: 'start'})")
     page.see(what="new Promise((done) => setTimeout(done, 400))")
     keep(page, name, 256)
 
@@ -65,7 +65,7 @@ def take_tree(page, api):
     page.see(what="document.querySelector('.settings').open = false")
     page.click(on="button.main")
     page.until("document.querySelector('.tree')")
-    page.see(what="document.querySelector('.tree').parentElement.scrollIntoView(), scrollBy(0, -70)")
+    page.see(what="document.querySelector('.tree').parentElement.scrollIntoView()")
     page.focus(on=".tree ul ul ul ul ul .leaf")
     page.see(what="new Promise((done) => setTimeout(done, 400))")
     keep(page, "tree", 128)

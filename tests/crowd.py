@@ -100,7 +100,7 @@ async def seen(model, request):
     for (start, pixels), sequence in zip(request.pictures, sequences, strict=True):
         await sequence.reply.done()
         found.append(SeenPicture(start, sha256(pixels.array).digest(), sequence.reply.values))
-    return PicturedIds(request.source.array, tuple(found), model.manifest.text.source_vocab_size)
+    return PicturedIds(request.source.array, tuple(found), model.manifest.text.source_vocab_size, request.source)
 
 
 def question(text, rng):

@@ -392,10 +392,14 @@ def write_down(request):
 
 
 def generate(request):
-    """The words in reverse; the alignment says so."""
+    """The words in reverse; the alignment says so. Each picture of a chat has 2 x 2 places before the words."""
     words = _words(request)
     answer = generation.GenerateResponse(completion=_completion(request, words, "pydocs"))
-    return _explain(request, answer, words[::-1], source_tokens=words)
+    count = sum(part.HasField("image") for turn in request.messages.turns for part in turn.parts)
+    middle = common.Region(left=0.25, right=0.75, bottom=1)
+    grid = {"grid_rows": 2, "grid_columns": 2, "row_columns": 2, "region": middle}
+    pictures = [common.PictureColumns(picture=each, first_column=4 * each, **grid) for each in range(count)]
+    return _explain(request, answer, words[::-1], source_tokens=["<image>"] * 4 * count + words, pictures=pictures)
 
 
 def classify(request):

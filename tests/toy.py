@@ -27,7 +27,7 @@ class Toy:
         # The encoder's part: the first token of a source starts the state.
         self.path, self.encoder_path = directory / "decoder.onnx", directory / "encoder.onnx"
         self.inputs = [
-            ("input_ids", INT64, ["batch", "seq"]),
+            ("input_ids", INT64, ["batch", "1"]),
             ("past_lengths", INT32, ["batch"]),
             ("lengths", INT32, ["batch"]),
             ("total_length", INT32, ["1"]),

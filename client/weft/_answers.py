@@ -14,7 +14,7 @@ from weft._completions import Completion
 from weft._decoding import Decoding
 from weft._decoding_message import read_decoding
 from weft._model import Model, Prompt
-from weft._types import Alignment, Timings, TopToken
+from weft._types import Alignment, PictureColumns, Timings, TopToken
 from weft_proto.v1 import common_pb2
 
 Kind = TypeVar("Kind")
@@ -84,11 +84,17 @@ def _alignment(message: common_pb2.Alignment) -> Alignment:
     num_rows = len(message.target_tokens)
     rows = _rows(message.weights, num_rows, width)
     asked = _rows(message.question_weights, num_rows, len(message.question_tokens)) if message.question_tokens else ()
-    region = (0.0, 0.0, 1.0, 1.0)
-    if message.HasField("image_region"):
-        given = message.image_region
-        region = (given.left, given.top, given.right, given.bottom)
+    region = _region(message.image_region if message.HasField("image_region") else None)
     return read(Alignment, message, weights=rows, region=region, question_weights=asked)
+
+
+def _picture_columns(message: common_pb2.PictureColumns) -> PictureColumns:
+    return read(PictureColumns, message, region=_region(message.region if message.HasField("region") else None))
+
+
+def _region(region: common_pb2.Region | None) -> tuple[float, float, float, float]:
+    """Return the edges of a part of a picture, by default those of the whole."""
+    return (0.0, 0.0, 1.0, 1.0) if region is None else (region.left, region.top, region.right, region.bottom)
 
 
 def _rows(values: Iterable[float], num_rows: int, width: int) -> tuple[tuple[float, ...], ...]:
@@ -112,6 +118,7 @@ def _top_tokens(message: common_pb2.TopTokens) -> tuple[TopToken, ...]:
 _MADE: dict[Any, Callable[[Any], Any]] = {
     Alignment: _alignment,
     Decoding: read_decoding,
+    PictureColumns: _picture_columns,
     Prompt: lambda message: Prompt(message.name, message.text),
     Timings: _timings,
     tuple[TopToken, ...]: _top_tokens,

@@ -1,7 +1,7 @@
 """The options and arguments that subcommands share, what becomes of them for the SDK, and how typer is told of them."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -123,7 +123,13 @@ class Request(PatientServer):
         return Explain(self.layer, self.head)
 
     def draw(
-        self, alignment: Alignment | None, *, title: str, image: Path | None = None, recording: Path | None = None
+        self,
+        alignment: Alignment | None,
+        *,
+        title: str,
+        image: Path | None = None,
+        images: Sequence[Path] = (),
+        recording: Path | None = None,
     ) -> None:
         """Draw what the model looked at, if that was asked for."""
         if self.explain is not None:
@@ -134,7 +140,7 @@ class Request(PatientServer):
             from weft.plot import plot_alignment  # noqa: PLC0415 - same
 
             with show.patience("drawing"):
-                plot_alignment(alignment, self.explain, title=title, image=image, recording=recording)
+                plot_alignment(alignment, self.explain, title=title, image=image, images=images, recording=recording)
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,27 @@ class ResolvedModel:
     adapter: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PictureColumns:
+    """A grid of an alignment's columns that are places of a picture in a prompt.
+
+    `picture` counts the pictures of all messages, from 0. The grid begins at `first_column`, and each row of
+    `grid_columns` begins `row_columns` behind the row above: more than those where a place stands for a row's end.
+
+    `region` is where the grid lies on the upright picture: its left, top, right and bottom edge, as shares of the width
+    and of the height. One below 0 or over 1 is outside of the picture.
+
+    Of a picture that is read in tiles there are several grids: that of the whole picture first, then that of its tiles.
+    """
+
+    picture: int
+    first_column: int
+    grid_rows: int
+    grid_columns: int
+    row_columns: int
+    region: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Alignment(Brief):
     """What the model attended to: for each target token a distribution over the source.
@@ -126,6 +147,9 @@ class Alignment(Brief):
     `question_mass[i]` the share of its attention that lay there. Where the picture is a memory of the model, words have
     an attention of their own, and it is a share of that. There are none for other tasks, and of a bundle that does not
     tell.
+
+    Of a chat with pictures, `pictures` says which columns are places of them, and how these lie on them; their
+    `source_tokens` are the model's token for pictures. `word_columns` are the others.
     """
 
     target_tokens: tuple[str, ...]
@@ -142,6 +166,7 @@ class Alignment(Brief):
     question_tokens: tuple[str, ...] = ()
     question_weights: tuple[tuple[float, ...], ...] = ()
     question_mass: tuple[float, ...] = ()
+    pictures: tuple[PictureColumns, ...] = ()
 
     def rows(self) -> Iterator[tuple[str, tuple[float, ...]]]:
         """Yield each target token with its weights over the source."""
@@ -154,6 +179,18 @@ class Alignment(Brief):
         if not width:
             return ()
         return tuple(row[start : start + width] for start in range(0, self.grid_rows * width, width))
+
+    def over(self, index: int, columns: PictureColumns) -> tuple[tuple[float, ...], ...]:
+        """Return the weights of target token `index` over a grid of `pictures`, as [grid_rows, grid_columns]."""
+        row, first = self.weights[index], columns.first_column
+        starts = (first + each * columns.row_columns for each in range(columns.grid_rows))
+        return tuple(row[start : start + columns.grid_columns] for start in starts)
+
+    @property
+    def word_columns(self) -> tuple[int, ...]:
+        """The columns of `source_tokens` that are no places of pictures."""
+        places = {self.source_tokens[each.first_column] for each in self.pictures}
+        return tuple(at for at, token in enumerate(self.source_tokens) if token not in places)
 
 
 @dataclass(frozen=True, slots=True)

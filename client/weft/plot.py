@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from weft._picture_plot import MAX_PANELS, WIDTH, draw_panels, heat_of_image, heat_of_part, panels_size
 from weft._sound_plot import draw_sound, read_sound
 from weft._types import Alignment, Picture, Recording
 from weft.exceptions import Error, InvalidRequest
@@ -24,13 +25,9 @@ PIXELS = 512
 MAX_TICKS = 120
 
 # All of these are inches.
-# The widest picture of panels, or of a text's heat.
-WIDTH = 9.0
 # The width of a character of the fixed-width font at 10 points, and the way from line to line.
 CHARACTER = 0.084
 LINE = 0.27
-# The side of a square panel.
-PANEL = 1.7
 # From one token's label to the next.
 TICK = 0.2
 
@@ -48,14 +45,17 @@ def plot_alignment(
     *,
     title: str | None = None,
     image: Picture | None = None,
+    images: Sequence[Picture] = (),
     recording: Recording | None = None,
 ) -> Any:
-    """Draw an alignment, one of four ways.
+    """Draw an alignment, one of five ways.
 
     Over an image: its grid once for each target token, at the picture's aspect and wrapped into rows. Grid cells stay
     the blocks they are: the model gave one number for each, and smoothing would show edges that it never saw. A dotted
     line is around what the model saw, if it cut that out of the picture. A matrix below it has the tokens of a
     question, if the alignment has.
+    Over the pictures of a chat: the same for each picture, the first MAX_PANELS tokens, and behind each token the share
+    of its row that lay on this picture. A matrix below has the words of the prompt.
     Over a text: a matrix, target tokens down, source tokens across; for a single target, the text itself in the colours
     of its weights.
     Over a recording: a matrix too, words down and seconds across, under the spectrogram of a WAV of 16 bits.
@@ -67,6 +67,7 @@ def plot_alignment(
             matrix into; None for neither, as in a notebook.
         title: Stands above the picture, and under it which attention it shows.
         image: The picture that was asked about; the heat is drawn over it.
+        images: The pictures of a chat, in their order: all of them, or none.
         recording: The recording that was asked about; its spectrogram is drawn above.
 
     Returns:
@@ -83,7 +84,7 @@ def plot_alignment(
     from matplotlib.figure import Figure  # noqa: PLC0415 - same
 
     if isinstance(path_or_ax, Axes):
-        if alignment.grid_rows:
+        if alignment.grid_rows or alignment.pictures:
             raise InvalidRequest("an image's alignment needs a figure of its own: give a path, or nothing")
         _draw_matrix(path_or_ax, alignment)
         titles = [title, _reading(alignment)] if title else [_reading(alignment)]
@@ -92,7 +93,9 @@ def plot_alignment(
 
     figure = Figure(layout="constrained")
     if alignment.grid_rows:
-        _draw_panels(figure, alignment, None if image is None else _read(image))
+        _draw_image(figure, alignment, None if image is None else _read(image))
+    elif alignment.pictures:
+        _draw_chat(figure, alignment, _pictures(alignment, images))
     elif alignment.num_columns:
         labels = _labels(alignment.target_tokens)
         ax, heat = draw_sound(figure, alignment, labels, None if recording is None else read_sound(recording))
@@ -123,7 +126,17 @@ def _reading(alignment: Alignment) -> str:
         which = f"attention of layer {alignment.layer}, head {alignment.head}"
     if len(alignment.source_mass) == 1 and _is_partial(alignment):
         which += f"; {alignment.source_mass[0]:.0%} of it lay on what is shown"
+    if alignment.pictures and len(alignment.target_tokens) > MAX_PANELS:
+        which += f"; over pictures, the first {MAX_PANELS} of {len(alignment.target_tokens)} tokens"
     return which
+
+
+def _pictures(alignment: Alignment, images: Sequence[Picture]) -> list[Any | None]:
+    """Return the pictures of a chat as the server sees them, or nothing for each."""
+    count = 1 + max(each.picture for each in alignment.pictures)
+    if images and len(images) != count:
+        raise InvalidRequest(f"images: the chat has {count} pictures, and {len(images)} were given")
+    return [_read(each) for each in images] if images else [None] * count
 
 
 def _is_partial(alignment: Alignment) -> bool:
@@ -162,16 +175,16 @@ def _matrix_size(source: Sequence[str], target: Sequence[str]) -> tuple[float, f
     return _inches(len(source)) + beside + 1.3, _inches(len(target)) + below + 1.7
 
 
-def _draw_question(figure: Any, alignment: Alignment, width: float, height: float) -> Any:
-    """Draw the matrix of a question's tokens below a part of a figure, which is returned, of so many inches."""
-    rows, mass = alignment.question_weights, alignment.question_mass
-    asked = replace(alignment, source_tokens=alignment.question_tokens, weights=rows, source_mass=mass)
-    wide, high = _matrix_size(_columns(asked), _labels(asked.target_tokens))
-    figure.set_size_inches(max(width, wide), height + high)
-    above, below = figure.subfigures(2, 1, height_ratios=(height, high))
+def _parted(figure: Any, sizes: Sequence[tuple[float, float]], words: Alignment, title: str) -> Sequence[Any]:
+    """Draw the matrix of words below parts of a figure, which are returned, of so many inches each."""
+    wide, high = _matrix_size(_columns(words), _labels(words.target_tokens))
+    heights = [*(height for _, height in sizes), high]
+    figure.set_size_inches(max(wide, *(width for width, _ in sizes)), sum(heights))
+    parts = figure.subfigures(len(heights), 1, height_ratios=heights)
+    above, below = list(parts[:-1]), parts[-1]
     ax = below.add_subplot()
-    ax.set_title("question", fontsize="medium", style="italic")
-    _draw_matrix(ax, asked)
+    ax.set_title(title, fontsize="medium", style="italic")
+    _draw_matrix(ax, words)
     return above
 
 
@@ -226,52 +239,34 @@ def _draw_text(figure: Any, alignment: Alignment) -> None:
     _draw_scale(figure, ScalarMappable(norm, "Blues"), ax, parts=3)  # a low picture has a short strip
 
 
-def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None:
-    """Draw the picture, then for each target token its grid of weights, over the picture in grey; then a question.
-
-    Colour begins above an even share, 1 / cells: a model that looked everywhere alike leaves the picture as it is.
-    """
-    from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415 - only who draws loads it
-    from matplotlib.patches import Rectangle  # noqa: PLC0415 - same
-
-    width, height = (alignment.grid_columns, alignment.grid_rows) if picture is None else picture.size
-    whole = (0, width, height, 0)
-    left, top, right, bottom = alignment.region if picture is not None else (0.0, 0.0, 1.0, 1.0)
-    seen = (left * width, right * width, bottom * height, top * height)
-    aspect = min(3.0, max(1 / 3, height / width))
-    across = PANEL / math.sqrt(aspect)
-    down = PANEL * math.sqrt(aspect)
-
-    count = len(alignment.target_tokens) + (picture is not None)
-    columns = min(count, int(WIDTH / across))
-    rows = math.ceil(count / columns)
-    size = max(4.0, columns * across + 0.2), rows * (down + 0.3) + 1.2
+def _draw_image(figure: Any, alignment: Alignment, picture: Any | None) -> None:
+    """Draw heat over the one picture that was asked about, and what lay on a question below it."""
+    heat = heat_of_image(alignment, _labels(alignment.target_tokens))
+    size = panels_size(heat, picture)[2:]
     figure.set_size_inches(*size)
     if alignment.question_tokens:
-        figure = _draw_question(figure, alignment, *size)
-    panels = [figure.add_subplot(rows, columns, index + 1) for index in range(count)]
-    for ax in panels:
-        ax.set(xticks=[], yticks=[])
-    if picture is not None:
-        panels[0].imshow(picture, extent=whole)
-        panels[0].set_title("picture", fontsize="medium", style="italic")
+        rows, mass = alignment.question_weights, alignment.question_mass
+        asked = replace(alignment, source_tokens=alignment.question_tokens, weights=rows, source_mass=mass)
+        (figure,) = _parted(figure, [size], asked, "question")
+    _draw_scale(figure, *draw_panels(figure, heat, picture))
 
-    even = 1 / (alignment.grid_rows * alignment.grid_columns)
-    most = max(2 * even, *map(max, alignment.weights))  # a map that is nearly flat shall look so
-    begin = even / most
-    colours = [(0.0, "#ffdd0000"), (begin, "#ffdd0000"), ((1 + begin) / 2, "#ff7700aa"), (1.0, "#cc0000dd")]
-    heat = LinearSegmentedColormap.from_list("heat", colours)
 
-    for index, token in enumerate(alignment.target_tokens):
-        ax = panels[index - len(alignment.target_tokens)]
-        ax.set_title(_label(token), fontsize="medium", parse_math=False)
-        if picture is not None:
-            ax.imshow(picture.convert("L"), cmap="gray", vmin=0, vmax=255, extent=whole)
-        shown = ax.imshow(alignment.grid(index), cmap=heat, vmin=0.0, vmax=most, extent=seen)
-        ax.set(xlim=whole[:2], ylim=whole[2:])
-        if seen != whole:
-            ax.add_patch(Rectangle(seen[::3], seen[1] - seen[0], seen[2] - seen[3], fill=False, linestyle=":"))
-    _draw_scale(figure, shown, panels)
+def _draw_chat(figure: Any, alignment: Alignment, pictures: Sequence[Any | None]) -> None:
+    """Draw heat over each picture of a prompt, and what lay on its words below them."""
+    labels = _labels(alignment.target_tokens[:MAX_PANELS])
+    heats = [heat_of_part(alignment, index, labels) for index in range(len(pictures))]
+    sizes = [panels_size(*each)[2:] for each in zip(heats, pictures, strict=True)]
+    columns = alignment.word_columns
+    words = replace(
+        alignment,
+        source_tokens=tuple(alignment.source_tokens[column] for column in columns),
+        weights=tuple(tuple(row[column] for column in columns) for row in alignment.weights),
+    )
+    for number, (part, heat, picture) in enumerate(
+        zip(_parted(figure, sizes, words, "prompt"), heats, pictures, strict=True), 1
+    ):
+        name = f"picture {number}" if len(pictures) > 1 else "picture"
+        _draw_scale(part, *draw_panels(part, heat, picture, name))
 
 
 def _draw_scale(figure: Any, heat: Any, axes: Any, parts: int = 5) -> None:

@@ -1,6 +1,6 @@
 """Takes out of the image's environment what serving never opens: `python slim.py EXTRAS`, by that environment's Python.
 
-It is downloaders, tests, test data and tools of other packages: 90 of 345 MB.
+It is downloaders, tests, test data, tools and a library of other packages: 120 of 350 MB.
 """
 
 import importlib.metadata
@@ -34,6 +34,8 @@ FOLDERS = (
     *(["numpy/distutils"] if sys.version_info < (3, 12) else []),
     "numpy/f2py",
 )
+# The runtime once more, for programs in C: Python's module has it in itself.
+FILES = ("onnxruntime/capi/libonnxruntime.so.*",)
 
 
 def needed(distribution: str, extras: Iterable[str], left: set[tuple[str, str]] = NOT_ASKED) -> set[str]:
@@ -61,13 +63,16 @@ def main(extras: str) -> None:
         subprocess.run([sys.executable, "-m", "pip", "uninstall", "--yes", "--quiet", *unneeded], check=True)
         print("uninstalled", *unneeded)
     site = Path(importlib.metadata.distribution("numpy").locate_file(""))
-    for pattern in FOLDERS:
-        folders = [folder for folder in site.glob(pattern) if folder.is_dir()]
-        for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
-        if not folders:
+    for pattern in (*FOLDERS, *FILES):
+        found = [path for path in site.glob(pattern) if path.is_dir() or pattern in FILES]
+        for path in found:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
+        if not found:
             raise SystemExit(f"there is no {pattern} in {site}: mend the list of slim.py")
-    print("removed", *FOLDERS)
+    print("removed", *FOLDERS, *FILES)
 
 
 if __name__ == "__main__":

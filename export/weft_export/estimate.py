@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.families.writer import Writer
+from weft_export.families.writer import RECURRENT, Writer
 from weft_export.graphs.graphs import states_of
 from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.quantized_linear import MIN_COLUMNS
@@ -140,7 +140,8 @@ def _slot_bytes(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> 
     """How much a sequence's states take. Where weights are rounded, those of attention are too."""
     rounds = precision in ROUNDED and isinstance(model, Writer) and bool(model.cached_attentions)
     return sum(
-        math.prod(state.shape) * (1 if rounds else _BYTES[state.data_type]) for state in states_of(model, precision)
+        math.prod(state.shape) * (1 if rounds and state.kind != RECURRENT else _BYTES[state.data_type])
+        for state in states_of(model, precision)
     )
 
 

@@ -250,11 +250,15 @@ def as_asked(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
             raise ExportError("adapters are not for models that match, or whose prompts hold pictures")
         if TASKS[asked.task].labels_moments:
             raise ExportError("adapters are not for models that label the moments of a recording")
+        if _keeps_states(asked):
+            raise ExportError("adapters are not for models that keep states beside attention")
         from weft_export.graphs.adapting import adapter_spec  # noqa: PLC0415 - late: for bundles that take adapters
 
         asked = replace(asked, adapters=adapter_spec(asked.model, options.adapters, options.adapted_products))
     check_tokenizers(asked)
     if options.mixed_runs and not getattr(asked.model, "mixes", False):
+        if _keeps_states(asked):
+            raise ExportError("mixed runs are not for models that keep states beside attention")
         raise ExportError("mixed runs are for models that generate: others have no prompt to read")
     return asked
 
@@ -299,6 +303,10 @@ def check_device(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueTy
         return
     from weft_export.layers.experts import Experts  # noqa: PLC0415 - late: for these precisions alone
 
+    if _keeps_states(checkpoint):
+        raise ExportError(
+            "models that keep states beside attention run on CPU: fp16 and bf16 are not for them; take fp32 or int8"
+        )
     if any(isinstance(module, Experts) for module in checkpoint.model.modules()):
         # How many rows an expert reads is a shape that a device would have to tell the host, in each layer.
         raise ExportError("mixtures of experts run on CPU: fp16, bf16 and --paged are not for them; take fp32 or int8")
@@ -310,6 +318,11 @@ def check_device(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueTy
     unknown = (Recurrence, nn.Conv1d, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
     if any(isinstance(module, unknown) for module in checkpoint.model.modules()):
         raise ExportError("bf16 is not for models that recur or convolve: CUDA has no such kernels; take fp16")
+
+
+def _keeps_states(checkpoint: Checkpoint) -> bool:
+    """Whether some layers of a model that attends keep a state of constant size instead."""
+    return isinstance(checkpoint.model, Writer) and checkpoint.model.reads_pieces
 
 
 def _check_paged(checkpoint: Checkpoint) -> None:

@@ -27,6 +27,7 @@ RECIPES: dict[str, Recipe] = {
     "scenes-lstm": _late("scenes_lstm"),
     "scenes-answers": _late("scenes_answers"),
     "scenes-match": _late("scenes_match"),
+    "scenes-chat": _late("scenes_chat"),
     "commands": _late("commands"),
     "digits": _late("digits"),
     "found-digits-resnet": _late("found_digits_resnet"),

@@ -148,15 +148,41 @@ class Masked(Ids):
         return {**Ids.feeds(sources, width, pad_id), MASK_POSITIONS: positions}
 
 
-class SeenPicture(NamedTuple):
-    """A picture in a prompt: where it begins, the digest of its file (with how it is read), and features.
+class Region(NamedTuple):
+    """A part of a picture as it is shown: its edges, as shares of the width and of the height."""
 
-    What is read of it is [places, width].
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+class PlaceGrid(NamedTuple):
+    """Places of a picture that lie on it in rows and columns.
+
+    The first one stands `first` places behind the picture's beginning. Rows begin `row_places` behind each other.
+    """
+
+    first: int
+    rows: int
+    columns: int
+    row_places: int
+    # Where the grid lies. None: on the whole picture.
+    region: Region | None
+
+
+class SeenPicture(NamedTuple):
+    """A stretch of a picture's places in a prompt: where it begins, and the digest of the file (with how it is read).
+
+    What is read of it, its features, is [places, width]. `picture` counts the pictures of the prompt, from 0. Grids are
+    told to who asks to explain.
     """
 
     start: int
     digest: bytes
     features: np.ndarray
+    picture: int = 0
+    grids: tuple[PlaceGrid, ...] = ()
 
     def within(self, start: int, stop: int) -> tuple[int, int]:
         """The part of its places that lies in [start, stop): empty where the second number is not larger."""
@@ -167,16 +193,17 @@ class SeenPicture(NamedTuple):
 class PicturedIds(Ids):
     """The token ids of a prompt that holds pictures. At each place of one stands the token of a picture.
 
-    A decoder is fed `place_id` there, which is no token.
+    A decoder is fed `place_id` there, which is no token. `prompt` has the same ids, and the files of the pictures.
     """
 
     pictures: tuple[SeenPicture, ...]
     place_id: int
+    prompt: Ids
 
     @property
     def once_read(self) -> Source:
-        """The ids. Features are megabytes, and an answer may be long."""
-        return Ids(self.array)
+        """The prompt. Features are megabytes, and an answer may be long."""
+        return self.prompt
 
     def piece(self, start: int, stop: int) -> np.ndarray:
         """See Source."""
@@ -222,15 +249,6 @@ class Whole(Source):
     def width(self) -> int:
         """Its tokens."""
         return self.num_tokens
-
-
-class Region(NamedTuple):
-    """A part of a picture as it is shown: its edges, as shares of the width and of the height."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,9 +9,12 @@ from weft_export.families.attention_rnn import AttentionRnnConfig
 from weft_export.families.causal_lm import CausalLmConfig
 from weft_export.families.encoder_decoder import EncoderDecoderConfig
 from weft_export.families.gpt import GptConfig
+from weft_export.families.hybrid import HybridConfig
 from weft_export.families.registry import FAMILIES
 from weft_export.families.rnn import RnnConfig
 from weft_export.families.t5 import T5Config
+from weft_export.layers.state_space import StateSpaceSizes
+from weft_export.layers.style import Style
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 CAPACITY, VOCAB, WIDTH, HEADS, LAYERS = 512, 1024, 256, 8, 2
@@ -24,6 +27,9 @@ _TRANSLATES = {
 _BLOCKS = {"d_model": WIDTH, "num_heads": HEADS, "d_ff": 4 * WIDTH}
 _BOTH_SIDES = {"num_encoder_layers": LAYERS, "num_decoder_layers": LAYERS}
 _GENERATES = {"vocab_size": VOCAB, "max_tokens": CAPACITY, "num_layers": LAYERS}
+# One of the two layers attends, with heads of Llama style.
+_LLAMA = Style(rms_norm=True, activation="silu", gated=True, bias=False)
+_HYBRID = {**_GENERATES, **_BLOCKS, "num_kv_heads": 2, "style": _LLAMA, "attends": (0, 1)}
 COMMON = {
     "rnn": RnnConfig(**_TRANSLATES, cell="lstm", d_embedding=WIDTH, d_hidden=WIDTH, num_layers=LAYERS),
     "attention_rnn": AttentionRnnConfig(
@@ -40,7 +46,12 @@ COMMON = {
     ),
     "gpt": GptConfig(**_GENERATES, **_BLOCKS),
     "causal_lm": CausalLmConfig(**_GENERATES, **_BLOCKS, num_kv_heads=2),
+    "hybrid": HybridConfig(**_HYBRID),
+    "state_space": HybridConfig(
+        **_HYBRID, state_space=StateSpaceSizes(num_state_heads=HEADS, d_state_head=2 * WIDTH // HEADS, d_state=64)
+    ),
 }
+_FAMILY = {"state_space": "hybrid"}
 
 
 def common_bundle(repository, name):
@@ -54,7 +65,8 @@ def common_bundle(repository, name):
 
 
 def _checkpoint(name):
-    family = FAMILIES[name]
+    family_name = _FAMILY.get(name, name)
+    family = FAMILIES[family_name]
     # Lively enough for the golden request to have a clear first token; what a step costs does not depend on it.
     model = randomised(family.model(COMMON[name]), 0.7)
     generates = family.task == common_pb2.TASK_GENERATE
@@ -72,7 +84,7 @@ def _checkpoint(name):
     if not generates:
         text.start_id, text.max_source_tokens = START, CAPACITY
     return Checkpoint(
-        family=name,
+        family=family_name,
         description="Random weights of a common size, for benchmarks.",
         model=model,
         golden=bundle_pb2.Golden(text="w1 w2 w3"),

@@ -3,6 +3,9 @@
 import sys
 
 import pytest
+from PIL import Image
+
+from figures import png
 
 
 def test_explain_draws_a_picture(weft_command, tmp_path):
@@ -25,6 +28,23 @@ def test_explain_draws_a_picture(weft_command, tmp_path):
         assert 0 == weft_command(*verb, "--explain", scene)[0]
         assert scene.read_bytes().startswith(b"\x89PNG")
     assert 2 == weft_command("translate", "a b", "--explain", out / "x.png")[0]
+
+
+def test_the_pictures_of_a_chat_are_drawn(weft_command, picture, tmp_path):
+    """Each under the heat of each word. What is no picture is told, and a chat without any is drawn as a text."""
+    scene, alone = tmp_path / "scene.png", tmp_path / "alone.png"
+    scene.write_bytes(png(40, 20))
+    asked = ("generate", "--chat", "which?", "--explain")
+    assert 0 == weft_command(*asked, alone)[0]
+    assert 0 == weft_command(*asked, tmp_path / "one.png", "--picture", scene)[0]
+    assert 0 == weft_command(*asked, tmp_path / "two.png", "--picture", scene, "--picture", scene, "--stream")[0]
+    heights = []
+    for path in (alone, tmp_path / "one.png", tmp_path / "two.png"):
+        with Image.open(path) as drawn:
+            heights.append(drawn.height)
+    assert sorted(set(heights)) == heights
+    code, _, error = weft_command(*asked, tmp_path / "no.png", "--picture", picture)
+    assert (2, "weft: the picture: ") == (code, error[:19])
 
 
 def test_where_nothing_is_said_nothing_is_drawn(weft_command, tmp_path):

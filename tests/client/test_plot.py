@@ -4,7 +4,6 @@ import io
 import struct
 import sys
 import wave
-import zlib
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
@@ -14,6 +13,7 @@ import pytest
 from PIL import Image
 
 import weft
+from figures import axes_of, png
 from late import Late
 from weft.plot import plot_alignment
 
@@ -55,28 +55,11 @@ def tone(seconds=0.5, rate=8000):
     return out.getvalue()
 
 
-def png(width, height):
-    """A white picture."""
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    pixels = chunk(b"IDAT", zlib.compress((b"\0" + b"\xff\xff\xff" * width) * height))
-    return b"\x89PNG\r\n\x1a\n" + header + pixels + chunk(b"IEND", b"")
-
-
 def size_of(path):
     """Width and height that the header of a PNG states."""
     data = path.read_bytes()
     assert data.startswith(b"\x89PNG")
     return struct.unpack(">II", data[16:24])
-
-
-def axes_of(figure):
-    """All axes but the scale's, those beside others too."""
-    axes = [ax for ax in figure.axes if ax.get_label() != "<colorbar>"]
-    return [*axes, *(child for ax in axes for child in ax.child_axes)]
 
 
 def texts(figure):

@@ -386,6 +386,19 @@ def test_an_answers_alignment_is_over_picture_and_question(client):
     assert () == other.question_tokens == other.question_weights == other.question_mass
 
 
+def test_the_alignment_of_a_chat_says_which_columns_are_places_of_pictures(client):
+    """A grid for each picture, the part of it on which it lies, and the columns of words."""
+    said = [{"role": "user", "content": [b"one", b"another", "which is it"]}]
+    alignment = client.generate(messages=said, explain=True).alignment
+
+    grids = [weft.PictureColumns(each, 4 * each, 2, 2, 2, (0.25, 0.0, 0.75, 1.0)) for each in range(2)]
+    assert grids == list(alignment.pictures)
+    assert ("<image>",) * 8 == alignment.source_tokens[:8]
+    assert tuple(range(8, len(alignment.source_tokens))) == alignment.word_columns
+    assert ((0.0, 0.0), (0.0, 0.0)) == alignment.over(0, grids[0])
+    assert () == client.generate("a b", explain=True).alignment.pictures
+
+
 EXPLAIN = [
     (False, None),
     (True, common.Explain()),

@@ -25,6 +25,11 @@ const steps = {
     page = await page.browserContext().newPage();
     await page.goto(url);
   },
+  // The tab that was opened first, again.
+  first: async () => {
+    page = (await page.browserContext().pages())[0];
+    await page.bringToFront();
+  },
   // From now on, a path is answered with this JSON instead of by the server. Without one, by the server again.
   answer: async ({ path, json, status = 200 }) => {
     if (!answers.size) {

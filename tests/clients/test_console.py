@@ -215,7 +215,7 @@ def test_a_stream_that_is_stopped_frees_its_slot(server, page):
     server.free("pydocs.decode")
     server.wait_until(lambda: not server.metric("weft_decode_slots_used"), what="a free slot")
 
-    assert came == page.text(".coming")
+    assert (came, []) == (page.text(".said"), page.texts(".coming"))
     ran(page)
     assert " tuples." == page.text("#said")
 

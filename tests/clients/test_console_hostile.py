@@ -1,6 +1,7 @@
 """The console, in a real Chromium, with what nobody plans for: too much, nothing, what is gone, names that are code."""
 
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -196,12 +197,12 @@ def test_back_and_forward_choose_what_was_chosen(server, page):
 
 
 @contextmanager
-def asking_for_a_token(demo_repository, tmp_path, page, token):
-    """A server that takes a token, which the page has been given; and its tokens file."""
+def asking_for_a_token(demo_repository, tmp_path, page, token, more=""):
+    """A server that takes a token, which the page has been given; and its tokens file, which may have more lines."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "en-es").symlink_to(demo_repository / "en-es")
     tokens = tmp_path / "tokens"
-    tokens.write_text(f"web call {token}\n")
+    tokens.write_text(f"web call {token}\n{more}")
     tokens.chmod(0o600)
     with ServerProcess(tmp_path / "models", api_port=0, console="true", tokens=tokens) as server:
         server.api = server.wait_for("listening")["api"]
@@ -220,6 +221,28 @@ def test_a_token_is_of_one_tab(demo_repository, tmp_path, page):
         page.beside(url=f"http://{server.api}/")
         page.until("document.querySelector('dialog').open")
         assert None is page.see(what="sessionStorage.getItem('weft-token')")
+
+
+def test_two_tabs_have_a_token_each(demo_repository, tmp_path, page):
+    """Each asks in its own name, also after the other has asked."""
+    first, second = "token-of-the-caller", "token-of-somebody-else"
+    with asking_for_a_token(demo_repository, tmp_path, page, first, f"other call,metrics {second}\n") as (server, _):
+        page.beside(url=f"http://{server.api}/")
+        page.until("document.querySelector('dialog').open")
+        page.write(on="#token", text=second)
+        page.press(key="Enter")
+        page.until("document.querySelector('form.ask') && !document.querySelector('dialog').open")
+        ran(page)
+        page.first()
+        ran(page)
+        ran(page)
+        assert first == page.see(what="sessionStorage.getItem('weft-token')")
+        page.beside(url=f"http://{server.api}/#/state")
+        page.until("document.querySelector('dialog').open")
+        sent = ["-H", f"authorization: Bearer {second}", f"http://{server.api}/console/metrics"]
+        told = subprocess.run(["curl", "-s", *sent], check=True, capture_output=True, text=True).stdout
+        asked = re.findall(r'^weft_tenant_requests_total\{model="en-es",tenant="(\w+)"\} (\d)', told, re.MULTILINE)
+        assert {("web", "2"), ("other", "1")} == set(asked)
 
 
 def test_a_model_that_is_gone_leaves_what_it_said(server, page):
@@ -262,3 +285,55 @@ def test_a_token_that_is_taken_back_is_asked_for_anew(demo_repository, tmp_path,
         assert "estamos comiendo pan" == page.text("#said")
         assert "TENANT_TOKEN_RATE" in refused(page)
         judged(page, server)
+
+
+def test_ten_thousand_labels_that_are_code_are_few_and_texts(server, page):
+    """Of the labels that a model answers with the first hundred are drawn, and the page stays as wide as it is."""
+    script = "<script>document.title='owned'</script>" + HOSTILE * 4
+    names = [f"{script}{number}" for number in range(10_000)]
+    listed = {"name": "many", "version": 1, "task": "TASK_CLASSIFY_TEXT", "state": "MODEL_STATE_READY", "limits": {}}
+    opened(page, server, "en-es", "translate", width=360)
+    page.answer(path="/weft.v1.ModelService/ListModels", json={"models": [listed | {"labels": names}]})
+    labels = [{"label": name, "score": 1e-4} for name in names]
+    page.answer(path="/weft.v1.ClassificationService/Classify", json={"labels": labels})
+    page.reload()
+    page.until("document.querySelector('h1')?.textContent === 'many'")
+    given(page, None, {"text": "a"})
+    ran(page)
+
+    assert names[:100] == page.texts(".bars th")
+    assert "And 9,900 more, which this page does not draw." == page.text(".bars + .quiet")
+    assert ("many \u00b7 Weft", 360) == (
+        page.see(what="document.title"),
+        page.see(what="document.documentElement.scrollWidth"),
+    )
+    judged(page, server)
+
+
+def test_a_caption_that_is_code_is_a_text(server, page):
+    """While it comes, in the end, and in the code that is copied."""
+    opened(page, server, "scenes", "caption")
+    page.see(
+        what=f"""(() => {{
+        const fetched = window.fetch, said = {json.dumps(HOSTILE)}, model = {{ name: said, version: 1 }};
+        const enveloped = (flags, message) => {{
+            const text = new TextEncoder().encode(JSON.stringify(message)), body = new Uint8Array(5 + text.length);
+            body[0] = flags;
+            new DataView(body.buffer).setUint32(1, text.length);
+            body.set(text, 5);
+            return body;
+        }};
+        const completion = {{ text: said, tokens: [said], tokenLogProbs: [-1], tokenIds: [1],
+            topTokens: [{{ tokens: [said], logProbs: [-1] }}] }};
+        const parts = [[0, {{ delta: {{ text: said }} }}], [0, {{ final: {{ completion, model }} }}], [2, {{}}]];
+        window.fetch = async (url, about) => String(url).includes("StreamCaption")
+            ? new Response(new Blob(parts.map((each) => enveloped(...each)))) : await fetched(url, about);
+    }})()"""
+    )
+    given(page, SCENE, {})
+    ran(page)
+    page.click(on=".chips .chip")
+    assert [HOSTILE] * 2 == [page.text("#said"), page.text(".bars th").replace("\u00a0", " ")]
+    assert 0 == page.see(what="document.querySelectorAll('img[src=x]').length")
+    assert "scenes \u00b7 Weft" == page.see(what="document.title")
+    judged(page, server)

@@ -1,5 +1,6 @@
 """The console for who has no mouse, reads by a screen reader, needs large letters, or no motion; in a real Chromium."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,45 @@ def test_letters_are_as_large_as_the_browser_s(server, width):
             assert width >= page.see(what="document.documentElement.scrollWidth"), model
             stays = page.see(what="getComputedStyle(document.querySelector('body > header')).position")
             assert ("static" if width == 360 else "sticky") == stays
+
+
+def test_the_head_hides_nothing_that_is_gone_to(server, page):
+    """By key, forwards and back: what has the focus stands below the page's head, which stays."""
+    opened(page, server, "en-es", "translate", width=1280, height=420)
+    page.see(what="document.querySelector('.settings').open = true")
+    ran(page)
+    hidden = """(() => {
+        const { activeElement: at } = document, head = document.querySelector("body > header");
+        const { top } = at.getBoundingClientRect(), isOfTheList = at.closest(".models, header, .skip");
+        return isOfTheList || at === document.body || top >= head.getBoundingClientRect().bottom ? null : at.outerHTML;
+    })()"""
+    met = []
+    for key in ["Tab"] * 30 + ["Shift+Tab"] * 40:
+        page.press(key=key)
+        met.append(page.see(what=hidden))
+    assert [] == [each for each in met if each]
+
+
+def test_the_chosen_model_is_seen_in_the_list(server, page):
+    """On a telephone, where the list is a row, and where it is higher than the screen."""
+    seen = """(() => {
+        const inner = document.querySelector(".models [aria-current]").getBoundingClientRect();
+        const outer = document.querySelector(".models").getBoundingClientRect();
+        return inner.left >= outer.left && inner.right <= outer.right && inner.bottom <= innerHeight;
+    })()"""
+    for name, verb in (("tags", "tag"), ("en-es", "translate"), ("pydocs", "generate")):
+        for size in ({"width": 360}, {"width": 1280, "height": 240}):
+            opened(page, server, name, verb, **size)
+            assert page.see(what=seen), (name, size)
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [("a b", "a\u00a0b"), (" a", "\u00a0a"), (" ", "\u2423"), ("  ", "\u2423\u2423"), ("\n", "\u23ce"),
+     (" \t", "\u00a0\u21e5"), ("\u00a0\r", "\u2423\u2423"), ("", "\u2205")],
+)  # fmt: skip
+def test_a_token_that_nobody_sees_has_a_name(server, page, token, expected):
+    """A button of spaces alone would be none to a reader of the screen."""
+    page.open(url=f"http://{server.api}/")
+    shown = f"import('/console/dom.js').then(({{ shown }}) => shown({json.dumps(token)}))"
+    assert expected == page.see(what=shown)

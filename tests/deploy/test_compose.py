@@ -44,6 +44,17 @@ def test_a_stop_leaves_the_time_to_drain(monkeypatch):
     )
 
 
+def test_an_image_of_others_has_a_digest_or_a_reason():
+    """As a base of ours."""
+    text = (DEPLOY / "compose.yaml").read_text()
+    others = [each["image"] for each in SERVICES.values() if "build" not in each]
+
+    assert others
+    for image in others:
+        line = re.search(rf"(.*)\n    image: {re.escape(image)}$", text, re.MULTILINE)
+        assert re.search(r"@sha256:[0-9a-f]{64}$", image) or line[1].startswith("    # No digest: ")
+
+
 def test_what_is_mounted_is_there():
     """Each file of the repository that a container reads, but for the models, which are made."""
     sources = [DEPLOY / each.split(":")[0] for service in SERVICES.values() for each in service["volumes"]]

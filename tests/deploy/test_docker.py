@@ -138,6 +138,23 @@ def test_the_image_has_one_runtime():
     )
 
 
+def test_the_cuda_image_has_one_version_of_everything():
+    """Its runtime is the CPU's at the same version, and CUDA's libraries have a pin each. Nothing is pinned twice."""
+    pins = [line.split("==") for line in (DOCKER / "cuda.txt").read_text().splitlines() if not line.startswith("#")]
+    of_all = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+
+    assert of_all["onnxruntime"] == dict(pins)["onnxruntime-gpu"]
+    assert all(name == "onnxruntime-gpu" or name.startswith("nvidia-") for name, _ in pins)
+    assert all(re.fullmatch(r"[\d.]+", version) for _, version in pins)
+    assert sorted(pins) == pins
+    assert (
+        "(sed 's/^torch==.*/torch<0/' constraints.txt && cat cuda.txt) > server-constraints.txt" in SERVER.read_text()
+    )
+    # The stand-in for a device is built with headers of the same CUDA.
+    fetched = re.findall(r"nvidia-cuda-runtime==(\S+)", (ROOT / "Makefile").read_text())
+    assert [dict(pins)["nvidia-cuda-runtime"]] == fetched
+
+
 def test_the_image_is_configured_by_documented_variables():
     """Every WEFT_ variable of the image is a setting of the server, and the exposed ports are those it opens."""
     stage = last_stage(SERVER)

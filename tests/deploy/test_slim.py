@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "deploy/docker"))
 
@@ -58,4 +60,25 @@ def test_each_folder_is_there_to_be_left_out():
     """A folder that a newer package calls otherwise would stay in the image, and the build stops."""
     site = Path(slim.importlib.metadata.distribution("numpy").locate_file(""))
 
-    assert [] == [pattern for pattern in slim.FOLDERS if not any(site.glob(pattern))]
+    assert [] == [pattern for pattern in (*slim.FOLDERS, *slim.FILES) if not any(site.glob(pattern))]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads what Linux has loaded")
+def test_no_file_that_is_left_out_is_loaded(demo_repository):
+    """Of a process whose sessions have run: its libraries are others."""
+    probe = (
+        "import sys; sys.argv = ['weft serve', sys.argv[1], '--check', '--port', '0', '--http-port', '0']\n"
+        "from weft_server.__main__ import app\n"
+        "try: app()\n"
+        "except SystemExit: print(open('/proc/self/maps').read())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe, str(demo_repository)], check=True, capture_output=True, text=True
+    )
+    loaded = {Path(line.split()[-1]).name for line in done.stdout.splitlines() if ".so" in line}
+    site = Path(slim.importlib.metadata.distribution("numpy").locate_file(""))
+    gone = {path.name for pattern in slim.FILES for path in site.glob(pattern)}
+
+    assert any(name.startswith("onnxruntime_pybind11_state") for name in loaded)
+    assert gone
+    assert not gone & loaded

@@ -94,6 +94,24 @@ def test_a_first_page_s_http_runs(http_server, checkout, page):
     assert '"finish_reason":"stop"' in done.stdout
 
 
+def test_a_first_page_s_file_is_translated_and_goes_on(server, checkout):
+    """Line by line, as it stands. The second command finds all done, and asks nothing again."""
+    (commands,) = [block for block in blocks("docs/start.md", "sh") if block.startswith("weft ")]
+    (checkout / "in.txt").write_text("we are eating bread\nshe is reading\n")
+    environment = os.environ | {"WEFT_TARGET": server.target}
+    first, second = commands.splitlines()
+    answers = []
+    for command in (first, second):
+        program = [WEFT, *shlex.split(command)[1:]]
+        done = subprocess.run(program, cwd=checkout, env=environment, check=False, capture_output=True, text=True)
+        assert 0 == done.returncode, done.stderr
+        answers.append((checkout / "out.txt").read_text())
+
+    assert "estamos comiendo pan" == answers[0].splitlines()[0]
+    assert 2 == len(answers[0].splitlines())
+    assert answers[0] == answers[1]
+
+
 def test_the_page_of_errors_shows_one(server):
     """As the command says it."""
     ((command, answer),) = shown("docs/errors.md")

@@ -194,13 +194,16 @@ def test_no_position_sees_the_future():
 def explained(checkpoint, layer, head, length=9):
     """What a random request of some length attended to, and how many rows it must have."""
     model, image, text = checkpoint.model, checkpoint.image, checkpoint.text
-    if image is not None:
+    if image is not None and TASKS[checkpoint.task].takes_image:
         source = (torch.randn(1, image.channels, image.height, image.width),)
     elif checkpoint.audio is not None:
         source = (torch.randn(1, checkpoint.audio.num_mels, checkpoint.audio.num_frames),)
     else:
         ids = torch.randint(4, text.source_vocab_size, (1, length))
         source = (ids, lengths_of(length), *positions_for(checkpoint, 1))
+    if checkpoint.sees:
+        ids[:, 2:6] = text.source_vocab_size
+        source = (*source, model.placed(ids, torch.randn(1, 4, model.config.d_model)))
     chosen = (torch.tensor([layer]), torch.tensor([head]))
     if not isinstance(model, Writer):
         rows = 2 if TASKS[checkpoint.task].fills_masks else 1
@@ -215,7 +218,7 @@ def test_explanations_are_distributions_over_the_source(name):
     """By default, and for each layer and head, every row sums to 1 within 1e-5 and is as long as the source."""
     checkpoint = CHECKPOINTS[name]()
     image = checkpoint.image
-    columns = image.grid_rows * image.grid_columns if image else 9
+    columns = image.grid_rows * image.grid_columns if TASKS[checkpoint.task].takes_image else 9
     if checkpoint.audio is not None:
         columns = checkpoint.audio.num_positions
     heads = checkpoint.model.attention_heads

@@ -178,20 +178,33 @@ CUTS = [
     ("tiny-generate-int8", [1] * 24),
     ("tiny-generate-int4", [8, 16]),
     ("tiny-generate-int4", [2] * 12),
+    ("tiny-hybrid-int8", [8, 16]),
+    ("tiny-hybrid-int8", [1] * 24),
+    ("tiny-hybrid", [3, 8, 13]),
+    # A state space reads blocks of eight.
+    ("tiny-state-space", [8, 16]),
+    ("tiny-state-space", [16, 5]),
+    ("tiny-state-space-int8", [8, 8, 7]),
 ]
 
 
+@pytest.mark.parametrize("padding", [0, 5])
 @pytest.mark.parametrize(("name", "chunks"), CUTS)
-def test_prompts_cut_anywhere(name, chunks, tiny_bundle):
-    """Where a prompt is cut shows neither in the rounded cache nor in the logits, also when tokens come one by one."""
+def test_prompts_cut_anywhere(name, chunks, padding, tiny_bundle):
+    """Where a prompt is cut, and how far each piece is padded, shows neither in the states nor in the logits.
+
+    At int8 also when tokens come one by one.
+    """
     session, manifest = open_graph(tiny_bundle(name), "decoder.onnx")
     tokens = RNG.integers(0, manifest.text.source_vocab_size, (1, sum(chunks)))
 
-    def prefill(sizes):
-        states, past = {s.past: np.zeros((1, *s.shape), np.int8) for s in manifest.states}, 0
+    def prefill(sizes, padding=0):
+        kinds = {bundle_pb2.DATA_TYPE_INT8: np.int8, bundle_pb2.DATA_TYPE_FLOAT32: np.float32}
+        states, past = {s.past: np.zeros((1, *s.shape), kinds[s.data_type]) for s in manifest.states}, 0
         for size in sizes:
+            read = tokens[:, past : past + size]
             feeds = {
-                "input_ids": tokens[:, past : past + size],
+                "input_ids": np.pad(read, ((0, 0), (0, padding)), constant_values=7),
                 "past_lengths": np.array([past], np.int32),
                 "lengths": np.array([size], np.int32),
                 "total_length": np.array([manifest.text.max_total_tokens], np.int32),
@@ -199,10 +212,13 @@ def test_prompts_cut_anywhere(name, chunks, tiny_bundle):
             names = [port.name for port in session.get_outputs()]
             out = dict(zip(names, session.run(None, feeds | READ_ALL | states), strict=True))
             states, past = {s.past: out[s.present] for s in manifest.states}, past + size
-        return out["logits"], [values[:, :, :past] for values in states.values()]
+        valid = {
+            s.past: np.s_[:, :, :past] if s.kind == bundle_pb2.STATE_KIND_KV_CACHE else ... for s in manifest.states
+        }
+        return out["logits"], [values[valid[name]] for name, values in states.items()]
 
     logits, states = prefill([sum(chunks)])
-    cut_logits, cut_states = prefill(chunks)
+    cut_logits, cut_states = prefill(chunks, padding)
     assert np.array_equal(logits, cut_logits)
     assert all(np.array_equal(one, other) for one, other in zip(states, cut_states, strict=True))
 

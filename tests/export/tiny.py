@@ -12,6 +12,7 @@ from tiny_decoder import tiny_decoder
 from tiny_embed import EMBED
 from tiny_extract import tiny_extract
 from tiny_gpt import tiny_gpt, tiny_window
+from tiny_hybrid import tiny_hybrid, tiny_state_space
 from tiny_masks import tiny_masks
 from tiny_parts import (
     END,
@@ -294,6 +295,8 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-gpt": tiny_gpt,
     "tiny-window": tiny_window,
     "tiny-decoder": tiny_decoder,
+    "tiny-hybrid": tiny_hybrid,
+    "tiny-state-space": tiny_state_space,
     "tiny-llava": tiny_llava,
     "tiny-tiles": tiny_tiles,
     "tiny-split": tiny_split,
@@ -313,6 +316,8 @@ INT8 = [
     "tiny-translate",
     "tiny-generate",
     "tiny-decoder",
+    "tiny-hybrid",
+    "tiny-state-space",
     "tiny-tags",
     "tiny-t5",
     "tiny-attention-rnn",

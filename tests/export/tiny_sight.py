@@ -95,6 +95,7 @@ def tiny_llava() -> Checkpoint:
         ),
         image=image_spec(3, 16, 24, 4),
         max_new_tokens=24,
+        attention_layer=1,
         files={
             "tokenizer.json": tokenizer(),
             "chat_template.jinja": CHAT_TEMPLATE.encode(),

@@ -13,6 +13,7 @@ import pytest
 import weft
 import weft.plot
 from shown_code import ROOT, blocks, pages, read, typed
+from shown_parts import NOT_TYPED, PARTS, parts, said_of
 from weft_command.plugins import PLUGINS, loaded
 from weft_command.running import command_of
 from weft_server.config import ServerConfig, flag_name
@@ -50,6 +51,11 @@ NOT_RUN = {
     "tests/bench/peers/README.md": "hours of load",
     "tests/mutants/README.md": "hours of tests",
 }
+TESTS = {
+    name
+    for path in (ROOT / "tests").rglob("test_*.py")
+    for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+}
 # Where one of these is imported, `client` is theirs.
 OTHERS = re.compile(r"^(?:import|from) (?!weft\b)\w*(?:openai|client|litellm|langchain)", re.MULTILINE)
 
@@ -80,7 +86,25 @@ def test_each_page_with_something_to_type_is_run_or_says_why_not():
     assert [] == [page for page, test in RUN_BY.items() if page not in re.sub(r'" / "', "/", read(test))]
 
 
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", RUN_BY)
+def test_each_part_of_a_page_that_is_run_is_run_or_says_why_not(page):
+    """A block of code, or a line of a shell. What is said is of something on the page, and a test that is named is."""
+    shown = list(parts(page))
+    said = {part: said_of(page, part) for part in shown}
+    assert [] == [part for part, by in said.items() if not by]
+    unused = [begin for begin in PARTS[page] if not any(PARTS[page][begin] == by for by in said.values())]
+    assert [] == unused
+    assert {by for by in said.values() if by.startswith("test_")} <= TESTS
+    assert any(by in TESTS for by in said.values()) or page == "deploy/README.md"
+
+
+def test_no_reason_is_without_its_part():
+    """Of those that hold on all pages."""
+    begun = [part for page in RUN_BY for part in parts(page)]
+    assert [] == [begin for begin in NOT_TYPED if not any(part.startswith(begin) for part in begun)]
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if list(typed(page, "weft"))])
 def test_each_command_parses(command, page):
     """Its subcommand and its flags are there. `weft up` hands flags on to `weft serve`."""
     for line in typed(page, "weft"):
@@ -95,15 +119,16 @@ def _is_of_serve(word, rest):
     return word.partition("=")[0] in SERVE_FLAGS or (not word.startswith("-") and before in SERVE_FLAGS)
 
 
-@pytest.mark.parametrize("page", pages())
-def test_each_target_is_there(page):
+def test_each_target_is_there():
     """Of `make`."""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    asked = [word for line in typed(page, "make") for word in shlex.split(line, comments=True)[1:] if "=" not in word]
-    assert [] == [word for word in asked if word not in targets and not word.startswith("-")]
+    lines = [(page, shlex.split(line, comments=True)[1:]) for page in pages() for line in typed(page, "make")]
+    asked = [(page, word) for page, words in lines for word in words if "=" not in word and not word.startswith("-")]
+    assert len(asked) > 20
+    assert [] == [(page, word) for page, word in asked if word not in targets]
 
 
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", [page for page in pages() if list(blocks(page, "python"))])
 def test_python_calls_what_is_there(page):
     """Each block is Python, and each call of the SDK has arguments that it takes."""
     is_of_the_sdk = "weft.Client" in (ROOT / page).read_text()

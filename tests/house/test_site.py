@@ -29,6 +29,18 @@ def test_each_page_is_there_and_asks_nobody(site):
     assert [] == [name for name, text in pages.items() if asked.search(text)]
 
 
+def test_the_manual_goes_from_a_start_to_its_changes(site):
+    """Its parts in the order in which somebody needs them; each begins with the page that is read first."""
+    page = (site / "index.html").read_text()
+    (tabs,) = re.findall(r"<ul class=md-tabs__list>(.*?)</ul>", page.replace('"', ""), re.DOTALL)
+    parts = re.findall(r"<a href=(\S+) class=md-tabs__link>\s*([^<]+?)\s*</a>", tabs)
+
+    assert [(".", "Start"), ("docs/bring-your-own/", "Your model"), ("client/", "Calls"), ("docs/precision/", "Tuning"),
+            ("docs/running/", "Running"), ("SECURITY/", "Security"), ("docs/settings/", "Reference"),
+            ("docs/architecture/", "How it works"), ("docs/reading-path/", "Course"), ("docs/benchmarks/", "Speed"),
+            ("CHANGELOG/", "Changes")] == parts  # fmt: skip
+
+
 def test_a_picture_opens_by_a_click(site):
     """On a telephone it is too small to be read."""
     page = (site / "docs/architecture/index.html").read_text()

@@ -6,8 +6,10 @@ from drafts import (
     CACHE_STATE,
     IMAGE_IN,
     TARGET,
+    TARGET_IN,
     Draft,
     _with_decoder,
+    _with_explain,
     _with_image,
     _with_text,
     classify_image,
@@ -32,6 +34,13 @@ def seeing(directory):
     return draft
 
 
+def explaining(directory):
+    """The same with an EXPLAIN graph, which reads the features of a prompt."""
+    draft = seeing(directory)
+    given = {"input_ids": ("l", [1, "seq"]), "lengths": ("i", [1]), "features": ("f", [1, "seq", WIDTH])}
+    return _with_explain(draft, given | TARGET_IN, "rows", "seq", default_layer=1)
+
+
 FAULTS = [
     (seeing, "m.ClearField('image')", "image is for tasks that take one"),
     (seeing, "m.text.ClearField('image_id')", "text.image_id is for bundles with an IMAGE_ENCODER graph"),
@@ -47,6 +56,10 @@ FAULTS = [
     (seeing, "m.graphs[1].inputs[0].shape[2] = '9'", "'pixel_values' has shape"),
     (seeing, "del m.graphs[0].inputs[4]", "decoder.onnx has no input 'features'"),
     (seeing, "del m.graphs[1]", "image is for tasks that take one"),
+    (explaining, "del m.graphs[2].inputs[2]", "explain.onnx has no input 'features'"),
+    (explaining, "m.graphs[2].inputs[2].shape[2] = '7'", "'features' has shape ['1', 'seq', '7']"),
+    (explaining, "m.graphs[2].inputs[2].shape[0] = '2'", "'features' has shape ['2', 'seq', '6']"),
+    (generate, "m.graphs[1].inputs.add(name='features', data_type=1)", "that its role does not know"),
     (seeing, "m.graphs.add(role=7)", "a bundle with an IMAGE_ENCODER graph has no SCORE graph"),
     (seeing, "m.graphs.add(role=6)", "a bundle with an IMAGE_ENCODER graph has no MIXED graph"),
     (seeing, "m.adapters.layers.add()", "adapters are not for bundles with an IMAGE_ENCODER graph"),
@@ -66,6 +79,7 @@ def test_a_bundle_that_sees_and_contradicts_itself_is_refused(tmp_path, make, ch
     assert text in refused(draft.write())
 
 
-def test_the_draft_itself_is_a_bundle(tmp_path):
+@pytest.mark.parametrize("make", [seeing, explaining])
+def test_the_draft_itself_is_a_bundle(tmp_path, make):
     """So each fault above is the only one."""
-    assert load_bundle(seeing(tmp_path / "tiny" / "1").write()).manifest.text.HasField("image_id")
+    assert load_bundle(make(tmp_path / "tiny" / "1").write()).manifest.text.HasField("image_id")

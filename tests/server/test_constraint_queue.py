@@ -17,7 +17,7 @@ from weft_server.engine.failure import FailureBudget
 from weft_server.errors import DeadlineExpired, InvalidRequest, Overloaded, RequestError
 from weft_server.logits_processors import constraint as constraint_module
 from weft_server.logits_processors.constraint import Constraint
-from weft_server.models import constraint_queue, held_bytes
+from weft_server.models import held_bytes, turns
 from weft_server.models.constraint_queue import ConstraintQueue
 from weft_server.models.held_bytes import HeldBytes
 from weft_server.models.worker_pool import WorkerPool
@@ -69,7 +69,7 @@ class Ordered:
 def test_tenants_take_turns(monkeypatch):
     """One that came with ten before another with two: the other's first is next, and its second is not the last."""
     # Each takes the same time, also if the machine stands still.
-    monkeypatch.setattr(constraint_queue, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(turns, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
     async def run():
         async with Ordered() as room:

@@ -44,7 +44,7 @@ def rows_of(model, answer):
 
 def columns_of(model, answer):
     """How many tokens or grid cells the source has."""
-    if model.manifest.HasField("image"):
+    if TASKS[model.manifest.task].takes_image:
         return model.manifest.image.grid_rows * model.manifest.image.grid_columns
     return (answer.completion if hasattr(answer, "completion") else answer).usage.input_tokens
 
@@ -59,7 +59,8 @@ def test_an_alignment_fits_its_answer(tiny_repository, name):
             alignment = answer.alignment
             weights = matrix(alignment)
             assert (rows_of(model, answer), columns_of(model, answer)) == weights.shape
-            assert model.manifest.HasField("image") == bool(alignment.grid_rows)
+            assert TASKS[model.manifest.task].takes_image == bool(alignment.grid_rows)
+            assert bool(model.sight) == bool(alignment.pictures)
             assert bool(model.manifest.image.shortest_edge) == alignment.HasField("image_region")
             assert model.manifest.HasField("audio") == bool(alignment.num_columns) == (alignment.column_s > 0)
             assert 1 == bool(alignment.grid_rows) + bool(alignment.num_columns) + bool(alignment.source_tokens)

@@ -35,7 +35,12 @@ PROMPTS = [
     "tiny-decoder",
     "tiny-generate-int8",
     "tiny-decoder-int8",
+    "tiny-hybrid",
+    "tiny-hybrid-int8",
 ]
+SIZES = [(name, size) for name in PROMPTS for size in (1, 5, 16)]
+# A state space reads blocks of eight tokens.
+SIZES += [("tiny-state-space", 16), ("tiny-state-space-int8", 16)]
 SOURCES = [
     "tiny-translate",
     "tiny-t5",
@@ -233,8 +238,7 @@ def test_prompts_of_over_512_tokens_answer_the_same_at_every_cut(long_prompts, m
     in_a_loop(run)
 
 
-@pytest.mark.parametrize("name", PROMPTS)
-@pytest.mark.parametrize("size", [1, 5, 16])
+@pytest.mark.parametrize(("name", "size"), SIZES)
 @pytest.mark.parametrize("mixes", [False, True])
 def test_prompts_in_a_crowd_answer_as_without_a_cache(name, size, mixes, tiny_bundle):
     """Prompts with common beginnings come and go beside each other, in a cache too small for all: no bit changes."""

@@ -129,7 +129,16 @@ def test_scores_are_those_of_torch_and_of_decoding(name, tiny_bundle):
     run(tiny_bundle(name), laws)
 
 
-CROWDS = ["tiny-translate", "tiny-generate-int8", "tiny-decoder", "tiny-t5", "tiny-rnn", "tiny-attention-rnn-int8"]
+CROWDS = [
+    "tiny-translate",
+    "tiny-generate-int8",
+    "tiny-decoder",
+    "tiny-hybrid",
+    "tiny-state-space",
+    "tiny-t5",
+    "tiny-rnn",
+    "tiny-attention-rnn-int8",
+]
 
 
 @pytest.mark.parametrize("name", CROWDS)

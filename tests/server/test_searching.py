@@ -222,7 +222,18 @@ def test_what_cannot_be_is_refused_by_name(tiny_repository):
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("name", ["tiny-translate", "tiny-generate", "tiny-gpt", "tiny-window", "tiny-attention-rnn"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tiny-translate",
+        "tiny-generate",
+        "tiny-gpt",
+        "tiny-window",
+        "tiny-attention-rnn",
+        "tiny-hybrid",
+        "tiny-state-space",
+    ],
+)
 def test_a_beams_past_is_what_its_tokens_make_it(tiny_repository, name):
     """However often a beam was copied: a row that is given its tokens has the same log-probabilities, bit for bit."""
 

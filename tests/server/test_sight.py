@@ -319,7 +319,7 @@ def test_a_prompt_is_cut_anywhere():
     assert ((1,), (5,)) == prompt.starts
     features = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
     seen = tuple(SeenPicture(*each) for each in zip((1, 5), digests, features, strict=True))
-    source = PicturedIds(prompt.array, seen, VOCABULARY)
+    source = PicturedIds(prompt.array, seen, VOCABULARY, prompt)
     assert [1, *[VOCABULARY] * 3, 2, *[VOCABULARY] * 3, 3] == source.piece(0, 9).tolist()
     assert [1, *[IMAGE_ID] * 3, 2, *[IMAGE_ID] * 3, 3] == source.array.tolist()
     whole = source.features(0, 9)
@@ -333,10 +333,10 @@ def test_a_prompt_is_cut_anywhere():
         assert np.array_equal(whole, np.concatenate(laid))
     # Of one picture behind its token and of one before it, the ids are the same.
     token = np.array([IMAGE_ID] * 4)
-    one, other = (PicturedIds(token, (SeenPicture(at, digests[0], features[0]),), VOCABULARY) for at in (0, 1))
+    one, other = (PicturedIds(token, (SeenPicture(at, digests[0], features[0]),), VOCABULARY, prompt) for at in (0, 1))
     assert one.content(0, 4) != other.content(0, 4)
     swapped = tuple(SeenPicture(*each) for each in zip((1, 5), digests[::-1], features, strict=True))
-    assert source.content(4, 8) != PicturedIds(prompt.array, swapped, VOCABULARY).content(4, 8)
+    assert source.content(4, 8) != PicturedIds(prompt.array, swapped, VOCABULARY, prompt).content(4, 8)
 
 
 def test_no_more_than_a_context_holds_is_asked_of_a_picture(tiny_repository):

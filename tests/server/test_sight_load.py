@@ -54,7 +54,7 @@ def test_features_leave_with_the_end_of_their_prompt(tiny_repository):
 
 
 def test_pictures_take_memory_at_their_bounds(tiny_repository):
-    """The cache, four requests full of pictures on the way, a full queue, and a prompt in each lane."""
+    """The cache, four requests full of pictures on the way, a full queue, a prompt in each lane, three explained."""
     bundle = load_bundle(tiny_repository / "tiny-llava" / "1")
     blind = Bundle("m", 1, bundle.directory, bundle_pb2.BundleManifest())
     blind.manifest.CopyFrom(bundle.manifest)
@@ -66,7 +66,7 @@ def test_pictures_take_memory_at_their_bounds(tiny_repository):
         seeing, other = (memory_need_of(each, config) for each in (bundle, blind))
         # 24 places of 32 numbers, of 3 x 16 x 24 pixels: five fit into 128 tokens.
         on_the_way = MAX_SEEING * 5 * (3 * 16 * 24 + NUM_PLACES * 32)
-        held = on_the_way + (max(queued, MAX_TOKENS) + lanes * MAX_TOKENS) * 32
+        held = on_the_way + (max(queued, MAX_TOKENS) + (lanes + 3) * MAX_TOKENS) * 32
         assert seeing.at_once == other.at_once
         assert 256 * 2**20 + 4 * held == seeing.full - other.full
 
@@ -83,6 +83,9 @@ def test_tiles_take_memory_at_their_bounds(longest, tiny_repository):
     views = longest // places * (3 * TILE * TILE + places * 32)
     assert (tiles > views) == (longest == 60)
     held = MAX_SEEING * max(tiles, views) + (1000 + longest) * 32
+    explained = 3 * longest * 32
+    assert 256 * 2**20 + 4 * (held + explained) == sight_bytes(manifest, config)
+    del manifest.graphs[next(at for at, each in enumerate(manifest.graphs) if each.path == "explain.onnx")]
     assert 256 * 2**20 + 4 * held == sight_bytes(manifest, config)
 
 

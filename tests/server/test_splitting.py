@@ -11,11 +11,11 @@ from PIL import Image
 from tiny_sight import MAX_SPLIT_TOKENS, SPLIT_PLACES, SPLITTING, TILE, tokenizer
 from tokenizers import Tokenizer
 
-from loaded import Loaded
-from pictured_chats import answer, chat, noise, run
+from loaded import Loaded, ask
+from pictured_chats import DECODING, answer, chat, noise, run
 from weft_proto.splitting import split, split_text
 from weft_proto.tiling import most_places, most_tiles, places_of, tiling_fault
-from weft_proto.v1 import bundle_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.loading.golden import verify_golden
 from weft_server.preprocessing.images import PictureBounds
@@ -193,3 +193,31 @@ def test_a_bundle_that_splits_is_loaded_and_proves_itself(tiny_repository):
             return model.metrics.counters["picture_cache_lookups_total", "miss"].value
 
     assert 1 == asyncio.run(main())
+
+
+def test_columns_of_tiles_lie_where_the_tiles_do(tiny_repository):
+    """Of the second picture of a chat: a grid for each tile, on its part of the picture, and last that of the whole."""
+    wide = noise(1, 40, 20)
+    cut = split(image_of(), 40, 20)
+
+    async def use(model):
+        messages = chat(("two", noise(2, 16, 16), wide))
+        return (await ask(model, messages=messages, decoding=DECODING, explain=common_pb2.Explain())).alignment
+
+    seen = run(tiny_repository, "tiny-split", use)
+    places = [column for column, token in enumerate(seen.source_tokens) if token == "<image>"]
+    grids = [each for each in seen.pictures if each.picture == 1]
+    starts = places[-SPLIT_PLACES * cut.num_tiles :: SPLIT_PLACES]
+    assert cut.num_tiles == len(grids) < len(seen.pictures)
+    assert [(start, 2, 2, 2) for start in starts] == [
+        (each.first_column, each.grid_rows, each.grid_columns, each.row_columns) for each in grids
+    ]
+    rows, columns = cut.grid
+    expected = [
+        (column / columns, row / rows, (column + 1) / columns, (row + 1) / rows)
+        for row in range(rows)
+        for column in range(columns)
+    ]
+    found = [(each.region.left, each.region.top, each.region.right, each.region.bottom) for each in grids[:-1]]
+    assert np.allclose(expected, found)
+    assert not grids[-1].HasField("region")

@@ -1,6 +1,6 @@
 """`weft translate`, `caption`, `answer`, `transcribe` and `generate`: new text, as a whole or as a stream."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -184,7 +184,7 @@ def generate(
         told = [] if system is None else [{"role": "system", "content": system}]
         said = read_argument(chat)
         asked["messages"] = [*told, {"role": "user", "content": [*picture, said] if picture else said}]
-    _write("generate", None if prompt is None else read_argument(prompt), asked, request)
+    _write("generate", None if prompt is None else read_argument(prompt), asked, request, images=picture or ())
 
 
 def _write_lines(files: Files, request: TextRequest, verb: str, asked: Mapping[str, Any], **more: object) -> None:
@@ -201,10 +201,11 @@ def _write(
     request: TextRequest,
     *more: str,
     times: bool = False,
+    images: Sequence[Path] = (),
 ) -> None:
     """Ask for new text, and print and draw what came; with `times`, a line for each segment of a recording.
 
-    `more` are arguments behind the source.
+    `more` are arguments behind the source. `images` are the pictures of a chat.
     """
     with request.client() as client:
         if request.stream:
@@ -220,5 +221,5 @@ def _write(
                 show.written(answer, scores=request.scores, as_json=request.as_json)
     show.more(answer, verbose=request.verbose, tokens=request.tells_tokens and not request.as_json)
     path = source if isinstance(source, Path) else None
-    drawn = {"recording": path} if verb == "transcribe" else {"image": path}
+    drawn: dict[str, Any] = {"recording": path} if verb == "transcribe" else {"image": path, "images": images}
     request.draw(answer.alignment, title=answer.text, **drawn)

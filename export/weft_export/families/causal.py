@@ -20,6 +20,8 @@ from weft_proto.paging import MAX_HEAD_DIM
 class CausalLayer(StyledLayer):
     """Self-attention and feed-forward, over the whole of a sequence or a step at a time."""
 
+    attends = True
+
     def __init__(
         self,
         d_model: int,
@@ -147,7 +149,7 @@ class CausalTransformer(Writer):
     @property
     def cached_attentions(self) -> list[nn.Module]:
         """See Writer."""
-        return [layer.attention for layer in self.layers]
+        return [layer.attention for layer in self.layers if layer.attends]
 
     @property
     def rotary(self) -> Sequence[KeyValue | None]:
@@ -157,6 +159,10 @@ class CausalTransformer(Writer):
     def embed(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:
         """Embed ids [batch, seq], row b from position past_lengths[b] or from 0: [batch, seq, d_model]."""
         raise NotImplementedError
+
+    def by_layer(self, states: Sequence[Tensor]) -> Sequence[tuple[Tensor, ...]]:
+        """Return the states of each layer: of one that attends, its keys and values."""
+        return pairs(states)
 
     def embed_run(self, run: Run) -> Tensor:
         """Embed what a run reads: [batch, seq, d_model]."""
@@ -183,11 +189,15 @@ class CausalTransformer(Writer):
         return normed
 
     def attentions(self, input_ids: Tensor) -> list[Tensor]:
-        """Return each layer's self-attention weights [batch, h, seq, seq] over input_ids [batch, seq], all real."""
+        """Return the self-attention weights [batch, h, seq, seq] of each layer that attends, over all of input_ids.
+
+        input_ids: [batch, seq], all real.
+        """
         x = self.embed(input_ids)
         weights = []
         for layer, seen in zip(self.layers, self._whole(input_ids.shape[1]), strict=True):
-            weights.append(layer.weights(x, *seen))
+            if layer.attends:
+                weights.append(layer.weights(x, *seen))
             x = layer(x, *seen)
         return weights
 
@@ -196,7 +206,7 @@ class CausalTransformer(Writer):
         x = self.embed_run(run)
         bias = self._bias_of(run)
         presents = []
-        for layer, past, rotary in zip(self.layers, pairs(states), self.rotary, strict=True):
+        for layer, past, rotary in zip(self.layers, self.by_layer(states), self.rotary, strict=True):
             x, present = layer.step(x, past, run, rotary, bias)
             presents.append(present)
         picked = (last_positions if run.verifies else last_position)(x, run.lengths)
@@ -240,20 +250,28 @@ class CausalTransformer(Writer):
             presents.append(present)
         return self.logits(self.norm(x.squeeze(1).index_select(0, run.last_index))), list(flat(presents))
 
+    def embed_behind(self, ids: Tensor, *beside: Tensor) -> Tensor:  # noqa: ARG002 - most read tokens alone
+        """Return what the layers read of a prompt and an answer, ids [1, seq]; beside stands beside the prompt's."""
+        return self.embed(ids)
+
     def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:  # noqa: ARG002 - there is no source
         """Return logits [batch, target, vocab]."""
         return self.forward(target_ids)
 
     def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
-        """Return self-attention from the prompt's last token and target_ids to the prompt, source[0] [1, prompt]."""
-        prompt = source[0]
+        """Return self-attention from the prompt's last token and target_ids to the prompt, source[0] [1, prompt].
+
+        source[1] is its length. What stands behind that is for embed_behind.
+        """
+        prompt, beside = source[0], source[2:]
         ids = torch.cat((prompt, target_ids), dim=1)
         last = prompt.shape[1] - 1
-        x = self.embed(ids)
+        x = self.embed_behind(ids, *beside)
         layers = []
         for block, seen in zip(self.layers, self._whole(ids.shape[1]), strict=True):
-            weights = block.weights(x, *seen)
-            layers.append(pick_head(weights[0, :, last:, : last + 1], head))
+            if block.attends:
+                weights = block.weights(x, *seen)
+                layers.append(pick_head(weights[0, :, last:, : last + 1], head))
             x = block(x, *seen)
         return over_source(pick_layer(layers, layer))
 

@@ -38,11 +38,6 @@ class PicturedDecoder(DecoderOnly):
 
     config: PicturedDecoderConfig
 
-    def __init__(self, config: PicturedDecoderConfig) -> None:
-        super().__init__(config)
-        # What a word looks at in a picture is not shown yet.
-        self.attention_heads = ()
-
     @property
     def unpaged(self) -> str | None:
         """See Writer."""
@@ -65,6 +60,12 @@ class PicturedDecoder(DecoderOnly):
         """See CausalTransformer."""
         assert run.features is not None, "a run without features. This is a bug."
         return self._read(run.input_ids, run.past_lengths, run.features)
+
+    def embed_behind(self, ids: Tensor, *beside: Tensor) -> Tensor:
+        """See CausalTransformer. beside: the features of the prompt, as a run has them."""
+        (features,) = beside
+        behind = features.new_zeros(1, ids.shape[1] - features.shape[1], features.shape[2])
+        return self._read(ids, None, torch.cat((features, behind), dim=1))
 
     def _read(self, ids: Tensor, past_lengths: Tensor | None, features: Tensor) -> Tensor:
         size = self.config.vocab_size

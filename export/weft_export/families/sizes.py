@@ -17,6 +17,8 @@ LENGTH = 2**17
 WIDTH = 2**16
 MAX_STAGES = 12
 """Of a list: each stage halves the image, whose sides are at most 2 ** 12."""
+MAX_TAPS = 64
+"""Each is a product and a sum in a graph."""
 MAX_EXPERTS, MAX_EXPERTS_IN_ALL = 1024, 2**14
 """Of a layer, and of all layers together."""
 
@@ -65,6 +67,10 @@ LIMITS = {
     **dict.fromkeys(("widths", "convolution_widths", "convolution_kernels", "convolution_strides"), WIDTH),
     **dict.fromkeys(("position_kernel", "position_groups"), WIDTH),
     **dict.fromkeys((*LAYER_FIELDS, "rotation_of", "feature_layers"), MAX_LAYERS),
+    **dict.fromkeys(("convolution_taps", "taps"), MAX_TAPS),
+    **dict.fromkeys(("d_state", "d_state_head"), WIDTH),
+    **dict.fromkeys(("num_state_heads", "num_state_groups"), MAX_HEADS),
+    "attends": 1,
     **dict.fromkeys(("num_heads", "num_kv_heads", "num_encoder_heads", "num_decoder_heads"), MAX_HEADS),
     "num_labels": MAX_LABELS,
     **dict.fromkeys(("image_height", "image_width", "patch_size", "window_size"), MAX_IMAGE_SIDE),
@@ -85,7 +91,7 @@ RANGES = {
     "frequencies": (0.0, 1e6),
 }
 """The least that another number may be, and what it must be below."""
-PER_LAYER = ("windows", "rotation_of")
+PER_LAYER = ("windows", "rotation_of", "attends")
 """Lists with a number for each layer, or none: see require_each_layer."""
 
 

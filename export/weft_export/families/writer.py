@@ -42,9 +42,9 @@ def pairs(tensors: Sequence[Tensor]) -> list[KeyValue]:
     return list(zip(tensors[::2], tensors[1::2], strict=True))
 
 
-def flat(layers: Sequence[KeyValue]) -> tuple[Tensor, ...]:
-    """Return pairs of keys and values as the states that they are."""
-    return tuple(tensor for pair in layers for tensor in pair)
+def flat(layers: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Return the states of each layer, such as keys and values, behind each other."""
+    return tuple(tensor for layer in layers for tensor in layer)
 
 
 class Writer(nn.Module):
@@ -74,6 +74,11 @@ class Writer(nn.Module):
 
     It can of a recurrent family, and of one whose step reads a position's logits of last_position alone.
     """
+    reads_pieces: bool = False
+    """Whether a run reads several tokens of a row although there is a RECURRENT state.
+
+    That state is then what it is behind the last real one. A family without such a state always reads several.
+    """
     sees: bool = False
     """Whether its prompts may hold pictures. Its config has `sight`, and a run features."""
     explains_target: bool = False
@@ -91,7 +96,7 @@ class Writer(nn.Module):
 
     @property
     def cached_attentions(self) -> Sequence[nn.Module]:
-        """The attention behind each pair of states that are keys and values, in order. All states are such, or none.
+        """The attention behind each pair of states that are keys and values, in order: of each KV_CACHE, or of none.
 
         A recurrent family has none: what its attention looks at is no keys and values of several heads.
         """

@@ -157,8 +157,7 @@ def graphs_of(
         if mixed_runs:
             decoders.append(_mixed(checkpoint, model, states))
         # On a device a condition would wait for the host, and CUDA's captured graphs know none.
-        attends = all(state.kind != RECURRENT for state in states)
-        if runs_on_cpu and attends and not checkpoint.paged:
+        if runs_on_cpu and not _steps(model) and not checkpoint.paged:
             decoders = [replace(graph, deferred=DEFERRED_PORTS) for graph in decoders]
         graphs += decoders
     if checkpoint.explained_heads:
@@ -181,6 +180,11 @@ def _state(state: State, precision: bundle_pb2.Precision.ValueType) -> bundle_pb
         length_axis=state.length_axis,
         encoder_output=f"{encoder_output}.{state.name}" if state.encoded else "",
     )
+
+
+def _steps(model: Writer) -> bool:
+    """Whether each run reads one token of a row."""
+    return any(state.kind == RECURRENT for state in model.states) and not model.reads_pieces
 
 
 def _in_blocks(state: bundle_pb2.StateTensor) -> bundle_pb2.StateTensor:
@@ -222,8 +226,7 @@ def _pixels(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
 
 def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor], *, verifies: bool) -> Graph:
     view = DecoderView(model, verifies=verifies)
-    one_at_a_time = any(state.kind == RECURRENT for state in states)
-    seq, axes = (1, _ROWS) if one_at_a_time else (_TARGET, {**_ROWS, 1: "seq"})
+    seq, axes = (1, _ROWS) if _steps(model) else (_TARGET, {**_ROWS, 1: "seq"})
     ends = {0: "rows"} if verifies else _ROWS
     # No decoder counts its tokens from before a picture that its caches begin with.
     begun = picture_places(checkpoint.image) if checkpoint.image is not None and begins_filled(states) else 0
@@ -280,6 +283,8 @@ def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateT
 
 def _explain(checkpoint: Checkpoint, model: Writer | Classifier) -> Graph:
     inputs = [*_source(checkpoint, 1)]
+    if isinstance(model, Writer) and model.sees:
+        inputs.append(Input(FEATURES, torch.zeros(1, _SEQ, model.config.d_model), {1: "seq"}))
     if isinstance(model, Writer):
         inputs.append(Input("target_ids", torch.zeros(1, _TARGET, dtype=torch.int64), {1: "target"}))
     one = torch.zeros(1, dtype=torch.int64)

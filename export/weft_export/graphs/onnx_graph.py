@@ -12,6 +12,7 @@ import onnx_ir
 import torch
 
 from weft_export.graphs.graphs import Graph
+from weft_export.graphs.recurring import expand_recurrences
 from weft_export.graphs.simplifying import simplify
 from weft_export.graphs.weight_files import WeightFiles
 from weft_proto.bundle_rules import ADAPTER_PORTS, ONNX_NAME
@@ -56,6 +57,7 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
         from weft_export.graphs.adapting import expand  # noqa: PLC0415 - late: for graphs that take adapters
 
         expand(program.model)
+    expand_recurrences(program.model)
     simplify(program.model)
     forget_origin(program.model)
     _name_rows(program.model)

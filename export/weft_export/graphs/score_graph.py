@@ -7,7 +7,7 @@ of a row, and then the logits of one. So it is taken apart between the two:
 2. What comes after is the body of a Scan. Each turn of it takes some positions of all rows, and leaves of their logits
    what was asked for. So logits of a whole answer are never there at once.
 
-A recurrent decoder reads one token at a time. All of it is the body of a Scan, over the tokens.
+A decoder that reads one token at a time, as recurrent ones do, is the body of a Scan over the tokens, all of it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -37,12 +37,12 @@ def score_graph(
 ) -> onnx.ModelProto:
     """Return the graph of GRAPH_ROLE_SCORE for graphs in files, with whose weights beside it it runs.
 
-    inner are the names of what last_position took and gave in the decoder, which a recurrent one has not.
+    inner are the names of what last_position took and gave in the decoder, which one has not that reads single tokens.
     """
     model = onnx.load(decoder, load_external_data=False)
     read = onnx.load(encoder, load_external_data=False) if encoder is not None else None
     making = _Making(model, read, states)
-    if making.recurs:
+    if making.steps:
         making.step_by_step()
     else:
         making.at_once(*inner)
@@ -56,7 +56,6 @@ class _Making:
         self, decoder: onnx.ModelProto, encoder: onnx.ModelProto | None, states: Sequence[bundle_pb2.StateTensor]
     ) -> None:
         self.model, self.states = decoder, states
-        self.recurs = any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in states)
         self.decoder, self.logits = undeferred(decoder.graph)
         self.weights = {tensor.name: tensor for tensor in decoder.graph.initializer}
         self.nodes: list[onnx.NodeProto] = []
@@ -64,6 +63,8 @@ class _Making:
         self.num_top = min(MAX_TOP_TOKENS, vocab.dim_value)
         self.fed = "input_ids"
         ids = next(port for port in decoder.graph.input if port.name == self.fed)
+        # One that reads several tokens of a row has a name for how many.
+        self.steps = ids.type.tensor_type.shape.dim[1].dim_value == 1
         self.inputs = [helper.make_tensor_value_info(ids.name, INT64, ["batch", "seq"])]
         self.memory_lengths = "memory_lengths"
         if encoder is not None:
@@ -107,8 +108,7 @@ class _Making:
     def at_once(self, before: str, after: str) -> None:
         """Read whole answers, then score some positions in each turn."""
         self._lengths()
-        # Of `lengths`, only last_position reads more than the size.
-        told = {"past_lengths": "nothing", "lengths": "nothing", "total_length": "total"}
+        told = {"past_lengths": "nothing", "lengths": self._whole(), "total_length": "total"}
         names = {"input_ids": self.fed, "memory_lengths": self.memory_lengths, **told, **self.adapters, **self._pasts()}
         for node in self._renamed(_part(self.decoder, [before]), "", names):
             self._attend(node) if node.op_type == "GroupQueryAttention" else self.nodes.append(node)
@@ -117,7 +117,8 @@ class _Making:
         inside.add("Gather", ["flat", _EACH + SCORED_PORTS[0]], _EACH + "hidden", axis=0)
         # A decoder's products take the number of rows from its inputs.
         inside.add("Unsqueeze", [_EACH + SCORED_PORTS[1], self._constant([1])], _EACH + "fed")
-        names = dict.fromkeys(("past_lengths", "lengths", "memory_lengths"), _EACH + SCORED_PORTS[1])
+        sized = ("past_lengths", "lengths", "memory_lengths", *(state.past for state in self.states))
+        names = dict.fromkeys(sized, _EACH + SCORED_PORTS[1])
         names |= {after: _EACH + "hidden", "input_ids": _EACH + "fed"}
         inside.nodes += self._renamed(_part(self.decoder, [self.logits], {after}), _EACH, names)
         self._tail(inside, _EACH + self.logits, _EACH + SCORED_PORTS[1])
@@ -184,6 +185,11 @@ class _Making:
         if memories and self.memory_lengths == "memory_lengths":  # of a picture, all places are real
             self.nodes.append(_filled("num_rows", self.memory_lengths, memories[0].shape[memories[0].length_axis]))
 
+    def _whole(self) -> str:
+        """Return lengths of rows that are all real: what is padding stands behind what is asked for."""
+        self._add("Expand", ["total", "num_rows"], "whole")
+        return "whole"
+
     def _pasts(self) -> dict[str, str]:
         """Say which value stands for each state before the first token."""
         names = {}
@@ -191,15 +197,16 @@ class _Making:
             written = _ENCODER + state.encoder_output
             names[state.past] = written if state.encoder_output else self._empty(state)
             # A recurrent decoder wants all places of a memory. An operator that attends takes as many as there are.
-            if state.kind == bundle_pb2.STATE_KIND_MEMORY and self.recurs:
+            if state.kind == bundle_pb2.STATE_KIND_MEMORY and self.steps:
                 names[state.past] = f"whole.{state.past}"
                 self._fill_up(written, names[state.past], state)
         return names
 
     def _empty(self, state: bundle_pb2.StateTensor) -> str:
-        """Return a cache of all rows that holds nothing."""
+        """Return a cache of all rows that holds nothing, or a recurrent state of all rows before anything came."""
         shape = list(state.shape)
-        shape[state.length_axis] = 0
+        if state.kind == bundle_pb2.STATE_KIND_KV_CACHE:
+            shape[state.length_axis] = 0
         name = f"empty.{state.data_type}.{'.'.join(map(str, shape))}"
         if not any(name in node.output for node in self.nodes):
             kind = np.int8 if state.data_type == bundle_pb2.DATA_TYPE_INT8 else np.float32

@@ -10,7 +10,7 @@ from torch import Tensor
 class Run:
     """What one run of a decoder is given besides the states.
 
-    input_ids: int64 [batch, seq], right-padded. With a RECURRENT state, seq is 1.
+    input_ids: int64 [batch, seq], right-padded. With a RECURRENT state, seq is 1 unless the family reads_pieces.
     past_lengths: int32 [batch], how many tokens came before.
     lengths: int32 [batch], how many of seq are real. Of a run that `verifies`, see last_positions.
     total_length: int32 [1], the capacity of the caches.

@@ -12,7 +12,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.held_out import Example
 from weft_export.checkpoints.sharing import sharing
 from weft_export.errors import CheckpointError
-from weft_export.families.writer import Writer, pairs
+from weft_export.families.writer import RECURRENT, Writer, pairs
 from weft_export.layers.cache_rounding import CacheRounding
 from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.quantized_linear import QuantisedEmbedding, QuantisedLinear
@@ -80,7 +80,7 @@ def round_caches(model: nn.Module, ranges: Sequence[Tensor] | None) -> None:
     assert isinstance(model, Writer)
     for attention, (keys, values) in zip(model.cached_attentions, pairs(ranges), strict=True):
         attention.rounding = CacheRounding(keys, values)
-    model.states = tuple(replace(state, rounded=True) for state in model.states)
+    model.states = tuple(replace(state, rounded=state.kind != RECURRENT) for state in model.states)
 
 
 def smooth(model: nn.Module, choice: Choice) -> None:

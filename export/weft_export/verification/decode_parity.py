@@ -52,6 +52,8 @@ class DecodeParity:
         self.own = Tolerance(OWN_TOLERANCE)
         self.reference = graph.module
         self.inputs = [port.name for port in graph.inputs]
+        # One that reads several tokens of a row has a name for how many.
+        self.steps = 1 not in next(port.axes for port in graph.inputs if port.name == "input_ids")
         self.session = session
         self.states = states
         self.requests = requests
@@ -160,11 +162,10 @@ class DecodeParity:
                 written += 1
             elif state.kind == bundle_pb2.STATE_KIND_RECURRENT:
                 tensors[slot], arrays[slot] = 0, 0
-        # A prompt is read in chunks, but for a recurrent state. A prefix behind a start token is read token by token.
+        # A prompt is read in chunks, if a run can. A prefix behind a start token is read token by token.
         # The last of what is given is fed by the first decode step.
-        recurs = any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in self.states)
         writes = any(state.encoder_output for state in self.states)
-        longest = 1 if recurs or (writes and not self.reads_prefix) else self.longest_piece(request)
+        longest = 1 if self.steps or (writes and not self.reads_prefix) else self.longest_piece(request)
         while request.past < request.num_given - 1:
             self._run(slot, slot + 1, min(longest, self.capacity - self.begun(request) - request.past))
 

@@ -28,13 +28,13 @@ def check_end(run: DecodeParity, encoded: Encoded, vocab_size: int) -> None:
     Raises:
         ParityError: a candidate or a new entry differs by more than the tolerance allows, or another entry has changed.
     """
-    knows_places = all(state.kind != bundle_pb2.STATE_KIND_RECURRENT for state in run.states)
-    arrays = _filled(run, encoded) if knows_places else []
-    pieces = list(_pieces(run, vocab_size)) if knows_places else []
-    answers = [_answered(run, inputs, arrays) for inputs in pieces]
+    # Who reads one token a run has tables of no places, and no masks.
+    arrays = [] if run.steps else _filled(run, encoded)
+    pieces = [] if run.steps else list(_pieces(run, vocab_size))
+    answers = [(_given(run, arrays), _answered(run, inputs, arrays)) for inputs in pieces]
     run.close()
-    for inputs, actual in zip(pieces, answers, strict=True):
-        _compare(run, inputs, arrays, actual)
+    for inputs, (given, actual) in zip(pieces, answers, strict=True):
+        _compare(run, inputs, given, actual)
 
 
 def _pieces(run: DecodeParity, vocab_size: int) -> Iterator[dict[str, Tensor]]:
@@ -59,8 +59,17 @@ def _pieces(run: DecodeParity, vocab_size: int) -> Iterator[dict[str, Tensor]]:
         past += seq
 
 
+def _given(run: DecodeParity, arrays: list[Array]) -> list[Array]:
+    """Return what a run is given: caches, into which it writes, and recurrent states as they are now."""
+    replaced = [state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in run.states]
+    return [array.copy() if each else array for array, each in zip(arrays, replaced, strict=True)]
+
+
 def _answered(run: DecodeParity, inputs: dict[str, Tensor], arrays: list[Array]) -> dict[str, Array]:
-    """Return ONNX Runtime's candidates; its new entries are in the arrays then, and the ones before as they were."""
+    """Return ONNX Runtime's candidates and recurrent states.
+
+    Its new entries are in the arrays then, and the ones before as they were.
+    """
     past = int(inputs["past_lengths"])
     feeds = {name: tensor.numpy() for name, tensor in inputs.items()} | run.asking
     feeds |= {state.past: array for state, array in zip(run.states, arrays, strict=True)}
@@ -69,7 +78,11 @@ def _answered(run: DecodeParity, inputs: dict[str, Tensor], arrays: list[Array])
     for name, digest in _digests(run, arrays, past).items():
         if digest != before[name]:
             raise ParityError(f"decoder.onnx changes entries of state {name} that came before its tokens")
-    return {name: outputs[name] for name in CANDIDATE_PORTS}
+    replaced = {}
+    for state, array in zip(run.states, arrays, strict=True):
+        if state.kind == bundle_pb2.STATE_KIND_RECURRENT:
+            array[...] = replaced[state.present] = outputs[state.present]
+    return {name: outputs[name] for name in CANDIDATE_PORTS} | replaced
 
 
 def _digests(run: DecodeParity, arrays: list[Array], past: int) -> dict[str, bytes]:
@@ -93,6 +106,8 @@ def _compare(run: DecodeParity, inputs: dict[str, Tensor], arrays: list[Array], 
         present = next(presents)
         if state.kind == bundle_pb2.STATE_KIND_KV_CACHE:
             run.tolerance.compare(f"state {state.present} at its end", present[:, :, past:stop], array[:, :, past:stop])
+        elif state.kind == bundle_pb2.STATE_KIND_RECURRENT:
+            run.tolerance.compare(f"state {state.present} at its end", present, actual[state.present])
 
 
 def _filled(run: DecodeParity, encoded: Encoded) -> list[Array]:
@@ -105,6 +120,8 @@ def _filled(run: DecodeParity, encoded: Encoded) -> list[Array]:
         fresh = next(written) if state.encoder_output else None
         if fresh is not None and state.kind != bundle_pb2.STATE_KIND_KV_CACHE:
             head(array[0], state, request.memory_length)[...] = fresh
+        elif state.kind == bundle_pb2.STATE_KIND_RECURRENT:
+            array[...] = left[:1]
         else:
             num_left = run.begun(request) + request.past
             for first in range(0, run.capacity, num_left):

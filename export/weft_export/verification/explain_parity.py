@@ -18,6 +18,7 @@ from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import RandomRequest
+from weft_export.families.writer import Writer
 from weft_export.graphs.graphs import Graph
 from weft_export.graphs.onnx_graph import INNER
 from weft_export.layers.explaining import over_source
@@ -200,9 +201,17 @@ def _inputs(checkpoint: Checkpoint, request: RandomRequest, *, shortest: bool) -
         return request.source
     source = request.source
     first = 0
-    if not source:
+    if TASKS[checkpoint.task].takes_prompt:
         prompt = torch.tensor([request.tokens[: request.num_given]])
-        source, first = (prompt, torch.tensor([prompt.shape[1]], dtype=torch.int32)), request.num_given
+        beside = (_placed(checkpoint, prompt, source),) if checkpoint.sees else ()
+        source, first = (prompt, torch.tensor([prompt.shape[1]], dtype=torch.int32), *beside), request.num_given
     # The shortest answer is one token, which leaves a generator no produced token to attend from.
     last = request.num_given if shortest else len(request.tokens) - 1
     return (*source, torch.tensor([request.tokens[first:last]], dtype=torch.int64))
+
+
+def _placed(checkpoint: Checkpoint, prompt: Tensor, pictures: tuple[Tensor, ...]) -> Tensor:
+    """Return what a prompt reads beside its tokens, [1, seq, width]."""
+    model = checkpoint.model
+    assert isinstance(model, Writer), "what sees writes no text. This is a bug."
+    return model.placed(prompt, model.shown(*pictures) if pictures else None)

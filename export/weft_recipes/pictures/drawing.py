@@ -30,7 +30,7 @@ def render(scene: Scene, side: int) -> Image.Image:
     draw = ImageDraw.Draw(picture)
     # The outer thing of two nested ones is named last, and must be drawn first.
     for thing in reversed(scene.things):
-        _draw(draw, thing, _shade(rng, thing.color), wide)
+        draw_thing(draw, thing, shade(rng, thing.color), wide)
     return picture.reduce(_SUPERSAMPLING)
 
 
@@ -48,7 +48,8 @@ def _rgb(hue: float, saturation: float, value: float) -> tuple[int, int, int]:
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
-def _shade(rng: random.Random, color: str) -> tuple[int, int, int]:
+def shade(rng: random.Random, color: str) -> tuple[int, int, int]:
+    """Return red, green and blue of a named colour, which each drawing varies a little."""
     hue, saturation, value = _HSV[color]
     spread = 0 if color == "black" else 0.06
     return _rgb(
@@ -56,7 +57,8 @@ def _shade(rng: random.Random, color: str) -> tuple[int, int, int]:
     )
 
 
-def _draw(draw: ImageDraw.ImageDraw, thing: Thing, color: tuple[int, int, int], side: int) -> None:
+def draw_thing(draw: ImageDraw.ImageDraw, thing: Thing, color: tuple[int, int, int] | int, side: int) -> None:
+    """Fill a thing's outline on a picture of side x side pixels."""
     x, y, radius = thing.x * side, thing.y * side, thing.radius * side
     if thing.shape == "circle":
         draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color)

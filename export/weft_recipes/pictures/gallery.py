@@ -1,10 +1,12 @@
 """Scenes as a model takes them and as people see them, and whether a model points at the things that it names."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -34,11 +36,15 @@ IMAGE = bundle_pb2.ImageSpec(
 )
 
 
-def draw(scenes: list[Scene], on_progress: OnProgress) -> Tensor:
+Picture = Callable[[Scene, int], Image.Image]
+"""Makes a picture of a scene, of so many pixels a side."""
+
+
+def draw(scenes: list[Scene], on_progress: OnProgress, picture_of: Picture = render) -> Tensor:
     """Return scenes as uint8 [scenes, SIDE, SIDE, 3]."""
     pictures = torch.empty(len(scenes), SIDE, SIDE, 3, dtype=torch.uint8)
     for index, scene in enumerate(scenes):
-        pictures[index] = torch.from_numpy(np.asarray(render(scene, SIDE)).copy())
+        pictures[index] = torch.from_numpy(np.asarray(picture_of(scene, SIDE)).copy())
         on_progress(index + 1, len(scenes), "drawing")
     return pictures
 
@@ -68,10 +74,10 @@ def write_examples(directory: Path, scenes: list[Scene]) -> None:
         (directory / f"{scene.caption.replace(' ', '-')}.png").write_bytes(png(scene))
 
 
-def png(scene: Scene) -> bytes:
+def png(scene: Scene, picture_of: Picture = render) -> bytes:
     """Return a scene as a PNG that people can see."""
     file = io.BytesIO()
-    render(scene, PICTURE_SIDE).save(file, "PNG", optimize=True)
+    picture_of(scene, PICTURE_SIDE).save(file, "PNG", optimize=True)
     return file.getvalue()
 
 

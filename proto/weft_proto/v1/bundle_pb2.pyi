@@ -131,8 +131,9 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     right padding; `total_length` [1] on the host, the cache's capacity; `memory_lengths` [batch] when there is a MEMORY
     state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
     descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
-    tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE and TASK_ANSWER, seq is always 1. With a
-    MEMORY it is at most as long as the picture.
+    tensors of the states that have one. Outside TASK_GENERATE and TASK_ANSWER, seq is always 1, and so it is where `input_ids` is
+    [batch, 1]. With a MEMORY it is at most as long as the picture. A RECURRENT state is then what it is behind the last real token.
+    With one, each run of a prompt but the last reads a multiple of 8 tokens of it: a graph may group them, from where the run begins.
 
     For TASK_GENERATE, `lengths` may be [rows], and the outputs but the presents too, where rows is batch or more: then lengths
     behind those of the batch are of its last row. So a run of one sequence may be asked what follows each of its new tokens. A
@@ -166,7 +167,8 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     """GRAPH_ROLE_EXPLAIN repeats a finished answer in one teacher-forced pass, apart from the decode loop. Inputs: the encoder's
     (for generate: `input_ids` and `lengths` of the prompt) with batch 1 and no padding; for a model that produces text,
     `target_ids` [1, target]: the start token with the prefix behind it, if there is one, and all produced tokens but the last
-    (for generate perhaps none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
+    (for generate perhaps none). Beside an IMAGE_ENCODER there is `features` float32 [1, seq, width] too, as the DECODER's, beside the
+    prompt's ids. Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
     heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
     [rows, source] summing to 1, `source_mass` float32 [rows]. For answer perhaps `target_weights` float32 [rows, target] too: what
     each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most.
@@ -230,8 +232,9 @@ GRAPH_ROLE_DECODER: GraphRole.ValueType  # 2
 right padding; `total_length` [1] on the host, the cache's capacity; `memory_lengths` [batch] when there is a MEMORY
 state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
 descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
-tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE and TASK_ANSWER, seq is always 1. With a
-MEMORY it is at most as long as the picture.
+tensors of the states that have one. Outside TASK_GENERATE and TASK_ANSWER, seq is always 1, and so it is where `input_ids` is
+[batch, 1]. With a MEMORY it is at most as long as the picture. A RECURRENT state is then what it is behind the last real token.
+With one, each run of a prompt but the last reads a multiple of 8 tokens of it: a graph may group them, from where the run begins.
 
 For TASK_GENERATE, `lengths` may be [rows], and the outputs but the presents too, where rows is batch or more: then lengths
 behind those of the batch are of its last row. So a run of one sequence may be asked what follows each of its new tokens. A
@@ -265,7 +268,8 @@ GRAPH_ROLE_EXPLAIN: GraphRole.ValueType  # 4
 """GRAPH_ROLE_EXPLAIN repeats a finished answer in one teacher-forced pass, apart from the decode loop. Inputs: the encoder's
 (for generate: `input_ids` and `lengths` of the prompt) with batch 1 and no padding; for a model that produces text,
 `target_ids` [1, target]: the start token with the prefix behind it, if there is one, and all produced tokens but the last
-(for generate perhaps none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
+(for generate perhaps none). Beside an IMAGE_ENCODER there is `features` float32 [1, seq, width] too, as the DECODER's, beside the
+prompt's ids. Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
 heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
 [rows, source] summing to 1, `source_mass` float32 [rows]. For answer perhaps `target_weights` float32 [rows, target] too: what
 each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most.

@@ -1339,7 +1339,7 @@ class Alignment(_message.Message):
       translate, caption, answer: a row for each produced token, over the source's tokens or the image's grid; of answer over the
                           question's tokens too
       transcribe:         a row for each word, the mean of its tokens', over moments of the recording
-      generate:           a row for each produced token, over the prompt's tokens
+      generate:           a row for each produced token, over the prompt's tokens, and the places of its pictures among them
       classify:           one row, the answer, over the text's tokens or the image's grid
       tag:                a row for each token, over the text's tokens
       extract:            a row for each token, over the tokens of both texts
@@ -1363,6 +1363,7 @@ class Alignment(_message.Message):
     QUESTION_TOKENS_FIELD_NUMBER: _builtins.int
     QUESTION_WEIGHTS_FIELD_NUMBER: _builtins.int
     QUESTION_MASS_FIELD_NUMBER: _builtins.int
+    PICTURES_FIELD_NUMBER: _builtins.int
     grid_rows: _builtins.int
     """grid_rows is the height of the grid when the source is an image, else 0."""
     grid_columns: _builtins.int
@@ -1383,8 +1384,8 @@ class Alignment(_message.Message):
 
     @_builtins.property
     def source_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """source_tokens are the source's tokens as text pieces, special tokens included: the columns. Empty for an image
-        and for a recording.
+        """source_tokens are the source's tokens as text pieces, special tokens included: the columns. A place of a picture in a prompt has
+        the piece of the model's token for pictures, such as `<image>`: see pictures. Empty for an image and for a recording.
         """
 
     @_builtins.property
@@ -1424,6 +1425,12 @@ class Alignment(_message.Message):
         A row without any (0) is uniform.
         """
 
+    @_builtins.property
+    def pictures(self) -> _containers.RepeatedCompositeFieldContainer[Global___PictureColumns]:
+        """pictures says which columns are places of pictures (generate), and how these lie on them. Columns of a picture that are in none
+        stand for what is no part of it, such as a class token or the end of a row.
+        """
+
     def __init__(
         self,
         *,
@@ -1441,10 +1448,11 @@ class Alignment(_message.Message):
         question_tokens: _abc.Iterable[_builtins.str] | None = ...,
         question_weights: _abc.Iterable[_builtins.float] | None = ...,
         question_mass: _abc.Iterable[_builtins.float] | None = ...,
+        pictures: _abc.Iterable[Global___PictureColumns] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "head", b"head", "image_region", b"image_region", "layer", b"layer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "column_s", b"column_s", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "head", b"head", "image_region", b"image_region", "layer", b"layer", "num_columns", b"num_columns", "question_mass", b"question_mass", "question_tokens", b"question_tokens", "question_weights", b"question_weights", "source_mass", b"source_mass", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "column_s", b"column_s", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "head", b"head", "image_region", b"image_region", "layer", b"layer", "num_columns", b"num_columns", "pictures", b"pictures", "question_mass", b"question_mass", "question_tokens", b"question_tokens", "question_weights", b"question_weights", "source_mass", b"source_mass", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__head: _TypeAlias = _typing.Literal["head"]  # noqa: Y015
     _WhichOneofArgType__head: _TypeAlias = _typing.Literal["_head", b"_head"]  # noqa: Y015
@@ -1458,9 +1466,60 @@ class Alignment(_message.Message):
 Global___Alignment: _TypeAlias = Alignment  # noqa: Y015
 
 @_typing.final
+class PictureColumns(_message.Message):
+    """PictureColumns is a grid of columns that are places of a picture in a prompt. Several grids may lie on one picture: of one that is read
+    in tiles there is that of the whole picture, and before or behind it what its tiles show, more finely. What lay on a part of the picture
+    is the sum over its grids.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PICTURE_FIELD_NUMBER: _builtins.int
+    FIRST_COLUMN_FIELD_NUMBER: _builtins.int
+    GRID_ROWS_FIELD_NUMBER: _builtins.int
+    GRID_COLUMNS_FIELD_NUMBER: _builtins.int
+    ROW_COLUMNS_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    picture: _builtins.int
+    """picture counts the pictures of all messages in their order, from 0."""
+    first_column: _builtins.int
+    """first_column is the column of the grid's upper left cell."""
+    grid_rows: _builtins.int
+    """grid_rows is the height of the grid."""
+    grid_columns: _builtins.int
+    """grid_columns is the width of the grid: the columns from first_column on are its first row."""
+    row_columns: _builtins.int
+    """row_columns is how many columns there are from the beginning of a row to that of the next: more than grid_columns where the end of
+    a row has a place of its own behind it.
+    """
+    @_builtins.property
+    def region(self) -> Global___Region:
+        """region is where the grid lies on the picture. Unset: on the whole of it. An edge below 0 or over 1 is outside of the picture, where
+        the model has read what was put around it.
+        """
+
+    def __init__(
+        self,
+        *,
+        picture: _builtins.int = ...,
+        first_column: _builtins.int = ...,
+        grid_rows: _builtins.int = ...,
+        grid_columns: _builtins.int = ...,
+        row_columns: _builtins.int = ...,
+        region: Global___Region | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["region", b"region"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_column", b"first_column", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "picture", b"picture", "region", b"region", "row_columns", b"row_columns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PictureColumns: _TypeAlias = PictureColumns  # noqa: Y015
+
+@_typing.final
 class Region(_message.Message):
     """Region is a part of a picture as it is shown, upright. Its edges are shares of the width and of the height, from the left and from
-    the top, [0, 1].
+    the top, [0, 1] unless said otherwise.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

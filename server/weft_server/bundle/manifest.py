@@ -207,7 +207,7 @@ def _verify_sight(manifest: bundle_pb2.BundleManifest, *, seeing: bool) -> None:
     fits = places + 1 < text.max_total_tokens
     require(fits, f"text.max_total_tokens is {text.max_total_tokens}; a picture alone has {places} places")
     roles = {graph.role for graph in manifest.graphs}
-    for role in roles & {bundle_pb2.GRAPH_ROLE_MIXED, bundle_pb2.GRAPH_ROLE_SCORE, bundle_pb2.GRAPH_ROLE_EXPLAIN}:
+    for role in roles & {bundle_pb2.GRAPH_ROLE_MIXED, bundle_pb2.GRAPH_ROLE_SCORE}:
         raise BundleError(f"a bundle with an IMAGE_ENCODER graph has no {_role_name(role)} graph")
     require(not is_paged(manifest.states), "a bundle with an IMAGE_ENCODER graph has no caches in blocks")
     require(not manifest.HasField("adapters"), "adapters are not for bundles with an IMAGE_ENCODER graph")

@@ -146,6 +146,8 @@ def _texts(batch: int | None = None) -> dict[str, Demand]:
 
 def _explain(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:
     inputs = _source(manifest, batch=1)
+    if width := _width(manifest):
+        inputs[FEATURES] = Demand(bundle_pb2.DATA_TYPE_FLOAT32, (1, None, width))
     task = TASKS[manifest.task]
     if task.writes_text:
         inputs["target_ids"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1, None))

@@ -295,6 +295,8 @@ class DecodeLane:
         assert prompt is not None, "a piece of no prompt. This is a bug."
         done = int(self.slots.past_lengths[self.slots.num_running])
         stop = min(done + self.runner.chunk(left, done), prompt.num_input_tokens)
+        if self.prefix_reader and (longest := self.prefix_reader.longest_run(self.slots.num_running)) is not None:
+            stop = min(stop, done + longest)
         source = prompt.source
         return PromptPiece(source.piece(done, stop), stop == prompt.num_input_tokens, source.features(done, stop))
 

@@ -1,7 +1,7 @@
 """Runs a decoder's graphs: encode, prefill, decode, move. It has arrays and no policy.
 
 The first axis of every state tensor is the slot. Nothing here knows a family, or where the states lie: see `states` and
-`device_states`. With a recurrent state, each run reads one token.
+`device_states`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft_proto.sight import feature_width
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.engine.full_logits import FullLogits
-from weft_server.engine.prefill_chunks import PREFILL_CHUNK, PrefillChunks, fixed_columns
+from weft_server.engine.prefill_chunks import PREFILL_CHUNK, PrefillChunks, fixed_columns, reads_one_by_one
 from weft_server.engine.run_shapes import EXACT, first_run_order
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns
@@ -117,7 +117,7 @@ class DecodeRunner:
             device,
             max_total=self._max_total,
             pad_id=self._pad_id,
-            one_by_one=self._flips,
+            one_by_one=reads_one_by_one(manifest),
             has_memory=self._has_memory,
             width=self._width,
         )

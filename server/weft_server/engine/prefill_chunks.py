@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_proto.bundle_rules import FEATURES
+from weft_proto.v1 import bundle_pb2
 from weft_server.runtime.buffers import Columns
 
 if TYPE_CHECKING:
@@ -17,6 +18,13 @@ PREFILL_CHUNK = PREFILL_BUCKETS[-1]
 # On a device a new shape costs much. The small ones let the end of any prompt fit into some bucket, up to the cache's
 # end. Less than the large ones does not keep a device busy, and each run costs it the reading of all weights.
 DEVICE_BUCKETS = (2, 4, *PREFILL_BUCKETS, 256, 384, 512, 768, 1024, 1536, 2048)
+
+
+def reads_one_by_one(manifest: bundle_pb2.BundleManifest) -> bool:
+    """Whether a run of the decoder reads one token of a row, as its port of ids says."""
+    decoder = next(graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_DECODER)
+    ids = next(port for port in decoder.inputs if port.name == "input_ids")
+    return list(ids.shape[1:]) == ["1"]
 
 
 def fixed_columns(num_slots: int, width: int, device: Device) -> Columns:

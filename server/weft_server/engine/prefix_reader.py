@@ -42,6 +42,7 @@ class PrefixReader:
         self._states = states
         self._slots = slots
         self._metrics = metrics
+        self._passes = any(state.recurrent for state in states.states)
         # Of the prompt in prefill.
         self._trail: Trail | None = None
         # Of the sources that the encoder is about to read.
@@ -67,10 +68,20 @@ class PrefixReader:
         if len(ids) > size:
             self._count(sequence, num_cached)
 
+    def longest_run(self, slot: int) -> int | None:
+        """Return how many tokens a run may read of the prompt in prefill: up to the end of a piece that is to be kept.
+
+        None: any number. What attends finds each token's part in its cache later. A recurrent state passes by.
+        """
+        trail, size = self._trail, self._prefix_store.size
+        if not self._passes or trail is None or not trail.wants_more:
+            return None
+        return size * (len(trail.entries) + 1) - int(self._slots.past_lengths[slot])
+
     def keep_prompt(self, slot: int) -> None:
         """Keep the pieces of the prompt in prefill that its last run has completed, if they were seen before.
 
-        With a recurrent state a run reads one token. So it has come to the end of a piece, and no further.
+        A recurrent state is known where the run has ended alone: at the end of a piece, as `longest_run` says.
         """
         trail, size = self._trail, self._prefix_store.size
         assert trail is not None, "a piece of no prompt. This is a bug."

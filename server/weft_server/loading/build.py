@@ -121,7 +121,7 @@ def _build(
     scoring = score_lanes(graphs, num_lanes, config, metrics)
     seeing = sight_lanes(graphs, num_lanes, config, metrics)
 
-    pictures = Seeing()
+    pictures = Seeing(weights=config.weights)
     grammars = Grammars(
         target_tokenizer,
         manifest.text.target_vocab_size,

@@ -20,6 +20,7 @@ from weft_server.models.request_context import RequestContext
 from weft_server.preprocessing.masked_text import FillMaskInput, log_probs_of
 from weft_server.requests.generate import Completed, classify, complete
 from weft_server.requests.score import given_of, promised_scores, scorer_of
+from weft_server.requests.sight import seen_again
 from weft_server.requests.zero_shot import match, texts_of
 from weft_server.runtime.device import HOST
 
@@ -54,7 +55,9 @@ async def verify_golden(model: Model) -> None:
     else:
         sequence = await _verify_tokens(_plain(model), golden)
         token_ids = list(golden.token_ids)
-        await verify_explanation(model, sequence.source, token_ids, len(token_ids), sequence.prefix_ids)
+        if model.explainer:
+            async with seen_again(_call(), model, model.explainer, sequence.source) as source:
+                await verify_explanation(model, source, token_ids, len(token_ids), sequence.prefix_ids)
 
 
 async def verify_adapter(model: Model, adapter: Adapter, golden: bundle_pb2.Golden) -> None:

@@ -28,7 +28,7 @@ from weft_server.requests.score import given_of
 from weft_server.runtime.adapter_stack import NONE
 from weft_server.runtime.session import is_out_of_memory
 from weft_server.sequence import Adapter
-from weft_server.source import feeds_of
+from weft_server.source import Ids, PicturedIds, SeenPicture, feeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +141,7 @@ def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) 
     prefix_ids = (text.target_vocab_size - 1,) * longest_prefix(manifest)
     reading = AttentionChoice(attention.default_layer if attention.HasField("default_layer") else None, None)
     task, most = TASKS[manifest.task], longest_tried(manifest, _EXPLAINED)
-    for field, (source,) in _sources(manifest, most, together=False):
+    for field, (source,) in (*_sources(manifest, most, together=False), *_places(manifest, most)):
         # A generated answer follows its prompt. So the longest answer is one to the shortest prompt.
         room = text.max_total_tokens - (source.num_tokens if task.takes_prompt else 0)
         answers = {field: 0}
@@ -230,6 +230,15 @@ def _sources(
     yield "text.source_vocab_size", [text_source(manifest, ids) for ids in company]
     claim = "text.max_total_tokens" if task.takes_prompt else "text.max_source_tokens"
     yield claim, [text_source(manifest, np.full(longest, last))]
+
+
+def _places(manifest: bundle_pb2.BundleManifest, most: int) -> Iterator[tuple[str, list[Source]]]:
+    """Yield a prompt that is nothing but places of a picture, where prompts may hold one."""
+    if width := feature_width(manifest):
+        text = manifest.text
+        ids = np.full(min(text.max_total_tokens - 1, most), text.image_id)
+        picture = SeenPicture(0, b"", np.zeros((len(ids), width), np.float32))
+        yield "text.max_total_tokens", [PicturedIds(ids, (picture,), text.source_vocab_size, Ids(ids))]
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from weft_server.config import flag_name
 from weft_server.errors import BundleError
 from weft_server.loading.paged_lanes import block_bytes, pool_size
 from weft_server.models import picture_features
+from weft_server.models.explainer import MAX_SEEING_AGAIN
 from weft_server.models.seeing import MAX_SEEING
 from weft_server.preprocessing.pictured_prompt import MAX_PICTURES
 from weft_server.runtime.cpus import cpu_quota, share_cpus
@@ -107,9 +108,10 @@ def verify_memory(bundle: Bundle, config: ServerConfig) -> None:
 
 
 def sight_bytes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> int:
-    """Return the most that pictures of prompts take: those that are kept, on the way, waiting and read.
+    """Return the most that pictures of prompts take: those that are kept, on the way, waiting, read and explained.
 
-    Who waits, and whoever's prompt is being read, has features for each token of it at most.
+    Who waits, and whoever's prompt is being read, has features for each token of it at most. What explains has a row
+    for each token once more.
     """
     width, longest = feature_width(manifest), manifest.text.max_total_tokens
     if not width:
@@ -125,7 +127,12 @@ def sight_bytes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> in
     on_the_way = MAX_SEEING * most
     waiting = max(config.max_queued_tokens, longest)
     read = share_cpus(config.lanes, config.threads, cpu_quota()).lanes * longest
-    return picture_features.MAX_BYTES + _FLOAT_BYTES * (on_the_way + (waiting + read) * width)
+    explained = (MAX_SEEING_AGAIN + 1) * longest if _explains(manifest) else 0
+    return picture_features.MAX_BYTES + _FLOAT_BYTES * (on_the_way + (waiting + read + explained) * width)
+
+
+def _explains(manifest: bundle_pb2.BundleManifest) -> bool:
+    return any(graph.role == bundle_pb2.GRAPH_ROLE_EXPLAIN for graph in manifest.graphs)
 
 
 def _adapter_bytes(spec: bundle_pb2.AdapterSpec) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from weft_proto.bundle_rules import TARGET_WEIGHTS
+from weft_proto.bundle_rules import FEATURES, TARGET_WEIGHTS
+from weft_proto.sight import feature_width
 from weft_proto.tasks import TASKS
 from weft_server.engine.failure import Failure
 from weft_server.engine.queue_limits import QueueLimits
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _ALL = -1
+# Requests whose pictures lie ready for an explanation: one that is read, and the next.
+MAX_SEEING_AGAIN = 2
 
 
 class AttentionChoice(NamedTuple):
@@ -81,6 +85,7 @@ class Explainer:
         """
         self._attention = manifest.attention
         self._text = manifest.text
+        self._width = feature_width(manifest)
         self._writes = TASKS[manifest.task].writes_text
         self._session = session
         self._metrics = metrics
@@ -90,6 +95,8 @@ class Explainer:
         self._stack = stack
         # Finished answers whose explanation is not there yet.
         self.num_waiting = 0
+        # Who holds what the model sees in the pictures of a prompt once more.
+        self.seeing_again = asyncio.Semaphore(MAX_SEEING_AGAIN)
 
     @property
     def num_places(self) -> int:
@@ -189,6 +196,10 @@ class Explainer:
         """Do as `explain`, without counting it."""
         # A batch of one, and no padding.
         feeds = feeds_of([source], source.num_tokens, self._text.pad_id)
+        if self._width:
+            length, none = source.num_tokens, np.zeros((source.num_tokens, self._width), np.float32)
+            seen = source.features(0, length)
+            feeds |= {"input_ids": source.piece(0, length)[None], FEATURES: (none if seen is None else seen)[None]}
         if self._writes:
             start = [self._text.start_id] if self._text.HasField("start_id") else []
             feeds["target_ids"] = np.array([[*start, *prefix_ids, *token_ids][:-1]], np.int64)

@@ -64,8 +64,8 @@ def load_picture(
     _check_resized(spec, *picture.size, max_pixels)
     image = _decoded(picture, data, spec, bounds, wanted)
     with _whole():
-        image, region = _cut(resized(image, resized_size(spec, *image.size), spec), spec)
-    return LoadedImage(pixel_values(image, spec), region)
+        seen = _cut(resized(image, resized_size(spec, *image.size), spec), spec)
+    return LoadedImage(pixel_values(seen, spec), shown_region(spec, *image.size))
 
 
 class PictureBounds(NamedTuple):
@@ -196,17 +196,26 @@ def _upright(image: Image.Image) -> Image.Image:
         return image
 
 
-def _cut(image: Image.Image, spec: bundle_pb2.ImageSpec) -> tuple[Image.Image, Region | None]:
-    """Cut the middle out of a picture; what cannot be halved is taken off below and to the right."""
-    width, height = image.size
-    if (width, height) == (spec.width, spec.height):
-        return image, None
-    if spec.padding:
-        return _padded(image, spec), None
+def shown_region(spec: bundle_pb2.ImageSpec, width: int, height: int) -> Region | None:
+    """Return the part of a picture of so many pixels that pixel values show. None: all of it."""
+    resized_width, resized_height = resized_size(spec, width, height)
+    if spec.padding or (resized_width, resized_height) == (spec.width, spec.height):
+        return None
+    left, top, right, bottom = _middle(spec, resized_width, resized_height)
+    return Region(left / resized_width, top / resized_height, right / resized_width, bottom / resized_height)
+
+
+def _middle(spec: bundle_pb2.ImageSpec, width: int, height: int) -> tuple[int, int, int, int]:
+    """Return what is cut out; what cannot be halved is taken off below and to the right."""
     left, top = (width - spec.width) // 2, (height - spec.height) // 2
-    right, bottom = left + spec.width, top + spec.height
-    region = Region(left / width, top / height, right / width, bottom / height)
-    return image.crop((left, top, right, bottom)), region
+    return left, top, left + spec.width, top + spec.height
+
+
+def _cut(image: Image.Image, spec: bundle_pb2.ImageSpec) -> Image.Image:
+    """Cut the middle out of a picture, or put it into that of a colour."""
+    if image.size == (spec.width, spec.height):
+        return image
+    return _padded(image, spec) if spec.padding else image.crop(_middle(spec, *image.size))
 
 
 def _padded(image: Image.Image, spec: bundle_pb2.ImageSpec) -> Image.Image:

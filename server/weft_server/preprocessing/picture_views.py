@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from weft_proto.splitting import Split, split_text
 from weft_proto.tiling import cuts, cuts_some, places_of
-from weft_server.preprocessing.images import load_picture, shown_size
+from weft_server.preprocessing.images import load_picture, shown_region, shown_size
 from weft_server.preprocessing.pictured_prompt import check_count, pictured
-from weft_server.preprocessing.tiles import load_split, load_square, load_tiles
-from weft_server.source import Pixels
+from weft_server.preprocessing.tiles import load_split, load_square, load_tiles, split_regions, square_region, tile_grid
+from weft_server.source import Pixels, PlaceGrid
 
 if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2
@@ -58,6 +58,19 @@ class PictureViews:
     def prompt_of(self, ids: list[int], pictures: list[PromptPicture], image_id: int) -> PicturedPrompt:
         """Return a prompt in which each picture has all of its places. Raises as `pictured` does."""
         return pictured(ids, pictures, image_id, [places_of(self._spec, each.cut) for each in pictures])
+
+    def grids(self, picture: PromptPicture, wanted: Wanted) -> list[tuple[PlaceGrid, ...]]:
+        """Return how the places of a picture lie on it, for each stretch of them."""
+        rows, columns = self._grid
+        num_class_tokens = self._spec.num_class_tokens
+        if isinstance(picture.cut, Split):
+            return [(PlaceGrid(0, rows, columns, columns, region),) for region in split_regions(picture.cut)]
+        if picture.cut is not None:
+            return [(PlaceGrid(0, rows, columns, columns, None), tile_grid(self._spec, picture.cut))]
+        with picture.named():
+            size = shown_size(picture.image.data, self._bounds, wanted)
+        region = square_region(*size) if self._spec.HasField("tiling") else shown_region(self._spec, *size)
+        return [(PlaceGrid(num_class_tokens, rows, columns, columns, region),)]
 
     def read(self, picture: PromptPicture, wanted: Wanted) -> list[Pixels]:
         """Return what the encoder reads of a picture."""

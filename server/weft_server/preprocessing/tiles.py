@@ -11,6 +11,7 @@ from PIL import Image
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.image_file import FIELD
 from weft_server.preprocessing.images import decoded, pixel_values, resized
+from weft_server.source import PlaceGrid, Region
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +90,37 @@ def load_square(data: bytes, spec: bundle_pb2.ImageSpec, bounds: PictureBounds, 
         strip.paste(picture.crop((0, first, picture.width, last)), (left, 0))
         narrow.paste(resized(strip, (spec.width, last - first), spec), (0, top + first))
     return pixel_values(resized(narrow, (spec.width, spec.height), spec), spec)
+
+
+def split_regions(cut: Split) -> list[Region | None]:
+    """Return where the tiles of a picture that is cut by its longest edge lie on it. None: on the whole of it."""
+    rows, columns = cut.grid
+    cells = ((row, column) for row in range(rows) for column in range(columns))
+    found = [Region(at / columns, row / rows, (at + 1) / columns, (row + 1) / rows) for row, at in cells]
+    return [*found, None]
+
+
+def square_region(width: int, height: int) -> Region:
+    """Return where the square lies that `load_square` puts a picture of so many pixels into: partly outside of it."""
+    side = max(width, height)
+    left, top = (side - width) // 2, (side - height) // 2
+    return Region(-left / width, -top / height, (side - left) / width, (side - top) / height)
+
+
+def tile_grid(spec: bundle_pb2.ImageSpec, cut: Tiled) -> PlaceGrid:
+    """Return how the places of a picture's tiles lie on it, behind those of the whole. A row has one more, its end."""
+    (rows, columns), (top, left, bottom, right) = cut.grid, cut.kept
+    # In shares of what the tiles show together, and then in those of the picture in their middle.
+    across, down = columns * spec.width, rows * spec.height
+    corner = (across - cut.inner[0]) // 2, (down - cut.inner[1]) // 2
+    wide, high = across / (columns * spec.grid_columns), down / (rows * spec.grid_rows)
+    region = Region(
+        (left * wide - corner[0]) / cut.inner[0],
+        (top * high - corner[1]) / cut.inner[1],
+        (right * wide - corner[0]) / cut.inner[0],
+        (bottom * high - corner[1]) / cut.inner[1],
+    )
+    return PlaceGrid(spec.grid_rows * spec.grid_columns, *cut.pooled, cut.pooled[1] + 1, region)
 
 
 def _strips(height: int, width: int) -> Iterator[tuple[int, int]]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import time
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from weft_proto.v1 import common_pb2
 from weft_server.errors import CannotExplain
+from weft_server.models.request_context import REQUEST_CONTEXT
+from weft_server.requests.sight import seen_again
 from weft_server.requests.transcription import timestamp_ids
 from weft_server.requests.word_timings import by_word, columns_of, timed_words_of
 from weft_server.rpc.responses import packed
-from weft_server.source import Pixels, Sound
+from weft_server.source import PicturedIds, Pixels, Sound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from weft_server.models.model import Model
     from weft_server.requests.generate import Completed
     from weft_server.sequence import Sequence
-    from weft_server.source import Source
+    from weft_server.source import Region, Source
 
 _NOT_ASKED: AbstractContextManager[None] = nullcontext()
 
@@ -70,11 +73,12 @@ async def explain_rows(
     """
     explainer = _explainer_of(model)
 
-    def fill() -> None:
-        explanation = explainer.explain(sequence.source, token_ids, reading, sequence.prefix_ids, sequence.adapter)
-        _write(alignment, model, reading, sequence.source, rows, explanation)
+    def fill(source: Source) -> None:
+        explanation = explainer.explain(source, token_ids, reading, sequence.prefix_ids, sequence.adapter)
+        _write(alignment, model, reading, source, rows, explanation)
 
-    await explainer.work(fill)
+    async with seen_again(REQUEST_CONTEXT.get(), model, explainer, sequence.source) as source:
+        await explainer.work(partial(fill, source))
     sequence.times.explained = time.monotonic()
 
 
@@ -126,8 +130,27 @@ def _write(
     if isinstance(source, Pixels):
         alignment.grid_rows, alignment.grid_columns = source.grid
         if source.region is not None:
-            alignment.image_region.CopyFrom(common_pb2.Region(**source.region._asdict()))
+            alignment.image_region.CopyFrom(_region(source.region))
     elif isinstance(source, Sound):
         alignment.column_s, alignment.num_columns = source.position_s, source.num_positions
     else:
         alignment.source_tokens.extend(model.source_tokenizer.pieces(source.array.tolist()))
+        if isinstance(source, PicturedIds):
+            alignment.pictures.extend(_pictures(source))
+
+
+def _pictures(prompt: PicturedIds) -> Iterator[common_pb2.PictureColumns]:
+    for picture in prompt.pictures:
+        for grid in picture.grids:
+            yield common_pb2.PictureColumns(
+                picture=picture.picture,
+                first_column=picture.start + grid.first,
+                grid_rows=grid.rows,
+                grid_columns=grid.columns,
+                row_columns=grid.row_places,
+                region=None if grid.region is None else _region(grid.region),
+            )
+
+
+def _region(region: Region) -> common_pb2.Region:
+    return common_pb2.Region(**region._asdict())

@@ -57,7 +57,10 @@ class States(Protocol):
         """
 
     def turn(self, start: int, stop: int, held: int) -> None:
-        """Change the roles of the recurrent buffers after a run over [start, stop). Other `held` slots keep theirs."""
+        """Change the roles of the recurrent buffers after a run over [start, stop). Other `held` slots keep theirs.
+
+        Or let them keep their roles, and copy back what the run wrote, where that is less.
+        """
 
 
 # Measured: from so many tokens on, slices of a pair of slots are copied sooner than its tokens one by one.
@@ -194,8 +197,13 @@ class HostStates:
         """See States."""
         if not self._recurrent:
             return
+        turns = 2 * (stop - start) >= held
         for state in self._recurrent:
             past, present = state.past(self.flip), state.present(self.flip)
-            present[:start] = past[:start]
-            present[stop:held] = past[stop:held]
-        self.flip = 1 - self.flip
+            if turns:
+                present[:start] = past[:start]
+                present[stop:held] = past[stop:held]
+            else:
+                past[start:stop] = present[start:stop]
+        if turns:
+            self.flip = 1 - self.flip

@@ -3,6 +3,7 @@
 from decoder_draws import coin, common, gated, heads, ids, rotation, share, whole_heads, window
 from decoders_of_2025 import DECODERS_OF_2025
 from hf_models import Kind
+from hybrid_kinds import HYBRIDS
 from mixture_kinds import MIXTURES
 
 
@@ -304,6 +305,7 @@ DECODERS = [
     Kind("starcoder2", "Starcoder2ForCausalLM", starcoder2),
     Kind("olmo", "OlmoForCausalLM", olmo),
     *DECODERS_OF_2025,
+    *HYBRIDS,
     *MIXTURES,
 ]
 

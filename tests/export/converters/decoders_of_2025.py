@@ -169,6 +169,18 @@ def jais2(rng):
     }
 
 
+def cwm(rng):
+    """Draw a CWM, whose every fourth layer sees all."""
+    return {
+        **gated(rng),
+        **heads(rng),
+        "num_hidden_layers": rng.choice([2, 5]),
+        "head_dim": rng.choice([16, 20, 48]),
+        "sliding_window": rng.choice([5, 16]),
+        "mlp_bias": coin(rng),
+    }
+
+
 DECODERS_OF_2025 = [
     Kind("olmo2", "Olmo2ForCausalLM", olmo2),
     Kind("olmo3", "Olmo3ForCausalLM", olmo3),
@@ -185,4 +197,5 @@ DECODERS_OF_2025 = [
     Kind("arcee", "ArceeForCausalLM", arcee),
     Kind("seed_oss", "SeedOssForCausalLM", seed_oss),
     Kind("jais2", "Jais2ForCausalLM", jais2),
+    Kind("cwm", "CwmForCausalLM", cwm),
 ]

@@ -24,6 +24,8 @@ FITTING = {
     "gpt_neo": {"attention_types": [[["global"], 1]]},
     "gptj": {"rotary_dim": 16},
     "codegen": {"rotary_dim": 16},
+    "lfm2": {"block_auto_adjust_ff_dim": False},
+    "granitemoehybrid": {"num_local_experts": 0, "intermediate_size": 1024, "layer_types": ["full_attention"]},
 }
 
 

@@ -102,6 +102,15 @@ RELEASED = {
     "helium": (PLAIN | {"head_dim": 128, "mlp_bias": False, "attention_bias": False}, {}),
     "arcee": (PLAIN | {"head_dim": 128, "mlp_bias": False, "attention_bias": False}, {"pretraining_tp": 1}),
     "ministral": (PLAIN | {"head_dim": 128, "sliding_window": 32768}, {}),
+    "lfm2": (
+        {"hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 16}
+        | {"block_ff_dim": 12288, "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0}
+        | {"block_multiple_of": 256, "conv_L_cache": 3, "conv_bias": False, "full_attn_idxs": [2, 5, 8, 10, 12, 14]}
+        | {"norm_eps": 1e-5, "max_position_embeddings": 128000, "rope_theta": 1e6},
+        {"block_dim": 2048, "block_mlp_init_scale": 1.0, "block_norm_eps": 1e-5, "block_out_init_scale": 1.0}
+        | {"block_use_swiglu": True, "block_use_xavier_init": True, "conv_dim": 2048, "conv_dim_out": 2048}
+        | {"conv_use_xavier_init": True, "num_heads": 32, "use_pos_enc": True},
+    ),
 }
 # What says another thing than transformers does.
 OTHER = [
@@ -122,6 +131,11 @@ OTHER = [
     ("nemotron", {"rope_percent": 1.0}),
     ("nemotron", {"layer_norm_eps": 1e-6}),
     ("ernie4_5", {"compression_ratio": 2.0}),
+    ("lfm2", {"conv_dim": 1024}),
+    ("lfm2", {"num_heads": 16}),
+    ("lfm2", {"block_norm_eps": 1e-6}),
+    ("lfm2", {"block_use_swiglu": False}),
+    ("lfm2", {"use_pos_enc": False}),
 ]
 
 

@@ -60,6 +60,7 @@ def test_recipe_modules_exist():
         ("scenes", "exact match on held-out combinations", 0.95),
         ("scenes-answers", "exact match on held-out combinations of one or two things", 0.95),
         ("scenes-match", "right caption among 16, zero-shot", 0.95),
+        ("scenes-chat", "exact match on held-out combinations: first questions", 0.94),
         ("digits", "test accuracy", 0.97),
     ],
 )

@@ -1,12 +1,13 @@
 // Shows answers: texts with their tokens, labels, spans, vectors, scores.
-import { attend, chip, heat, pictureColumns, soundColumns, tokenColumns } from "./attention.js";
+import { attend, chatColumns, chip, heat, pictureColumns, soundColumns, tokenColumns } from "./attention.js";
 import { make, percent, shown } from "./dom.js";
 import { T } from "./texts.js";
 import { treeOf } from "./tree.js";
 
 const probability = (log) => Math.exp(log ?? 0);
-// More would keep the browser busy for long: a text may have 131,072 tokens, and 256 inputs have 65,536 cosines.
-const MOST_CHIPS = 2000, MOST_COSINES = 64;
+// More would keep the browser busy for long: a text may have 131,072 tokens, and 256 inputs have 65,536 cosines. What
+// stands below many labels would not be found.
+const MOST_CHIPS = 2000, MOST_COSINES = 64, MOST_LABELS = 100;
 const rest = (all, most) => all.length > most && hint(T.answer.rest(all.length - most));
 const seconds = (text) => Math.round(1000 * parseFloat(text ?? "0"));
 const part = (title, ...inside) => make("section", { className: "part" }, make("h3", {}, title), ...inside);
@@ -26,12 +27,13 @@ export function factsOf(answer, tookMs) {
 
 // `file` is what was sent, a picture or a recording: its `blob`, and `urlOf`, which gives it a URL for as long as the answer is shown.
 export function shownAnswer(verb, answer, file, message) {
-  const columns = columnsOf(answer.alignment, file);
+  const columns = columnsOf(answer.alignment, file, message);
   return [...(SHOWN[verb.name] ?? writtenText)(answer, columns, message)];
 }
 
-function columnsOf(alignment, file) {
+function columnsOf(alignment, file, { messages }) {
   if (!alignment) return null;
+  if (alignment.pictures) return chatColumns(messages.turns.flatMap(({ parts = [] }) => parts.filter(({ image }) => image).map(({ image }) => `data:image/png;base64,${image.data}`)), alignment);
   if (alignment.gridRows) return file ? pictureColumns(file.urlOf(file.blob), alignment) : null;
   if (alignment.numColumns) return file ? soundColumns(file.blob, file.urlOf(file.blob), alignment) : null;
   return tokenColumns(alignment.sourceTokens ?? []);
@@ -40,19 +42,36 @@ function columnsOf(alignment, file) {
 // Rows beside columns.
 function attention(alignment, targets, columns, title = T.answer.wrote) {
   if (!alignment || !columns) return [];
-  const { weights = [], sourceMass = [], targetTokens = [], gridRows, numColumns, questionTokens } = alignment;
+  const { weights = [], sourceMass = [], targetTokens = [], gridRows, numColumns, questionTokens, pictures } = alignment, isSeen = gridRows || pictures;
   const one = gridRows ? T.answer.oneOfPicture : T.answer.one, several = gridRows ? T.answer.picture : T.answer.hint;
+<<<<<<< HEAD
   const help = questionTokens ? T.answer.asked : numColumns ? T.answer.sound : targetTokens.length === 1 ? one : several;
+  // What is lit is said to who sees no colours. A sentence that came and went would move what is pointed at.
+  const says = make("p", { className: "quiet", role: "status" }), tells = make("p", { className: "unseen", role: "status" }), shares = [], places = [];
+  const tell = (place, looked, mass) => (heard) => {
+    shares[place] = heard?.share && mass(heard.share);
+    places[place] = heard && (heard.by ? T.answer.by(heard.by) : heard.at && looked(heard.at));
+    for (const [line, sentences] of [[says, shares], [tells, places]]) line.textContent = sentences.filter(Boolean).join(" ");
+  };
+  attend(alignment, weights, sourceMass, targets, columns, tell(0, T.answer.at, gridRows ? T.answer.pictureMass : T.answer.mass));
+  const rows = [make("h4", {}, title), make("div", { className: "chips" }, targets)];
+  const read = [make("h4", {}, gridRows ? T.answer.saw : T.answer.read), columns.element];
+  // A picture is high: its words stand above it, so that both are seen.
+  return [part(T.answer.attention, hint(help), ...(gridRows ? [...rows, says, ...question(alignment, targets, tell(1, T.answer.questionAt, T.answer.questionMass)), ...read] : [...read, ...rows, says]), tells)];
+=======
+  const help = pictures ? T.answer.chat : questionTokens ? T.answer.asked : numColumns ? T.answer.sound : targetTokens.length === 1 ? one : several;
   const says = make("p", { className: "quiet", role: "status" }), shares = [];
   const tell = (place, sentence) => (share) => {
     shares[place] = share && sentence(share);
     says.textContent = shares.filter(Boolean).join(" ");
   };
   attend(alignment, weights, sourceMass, targets, columns, tell(0, gridRows ? T.answer.pictureMass : T.answer.mass));
+  if (pictures) columns.shares = (share) => tell(1, T.answer.pictures)(share === null ? null : `${Math.round(100 * share)}%`);
   const rows = [make("h4", {}, title), make("div", { className: "chips" }, targets)];
   const read = [make("h4", {}, gridRows ? T.answer.saw : T.answer.read), columns.element];
   // A picture is high: its words stand above it, so that both are seen.
-  return [part(T.answer.attention, hint(help), ...(gridRows ? [...rows, says, ...question(alignment, targets, tell(1, T.answer.questionMass)), ...read] : [...read, ...rows, says]))];
+  return [part(T.answer.attention, hint(help), ...(isSeen ? [...rows, says, ...question(alignment, targets, tell(1, T.answer.questionMass)), ...read] : [...read, ...rows, says]))];
+>>>>>>> seen
 }
 
 const ofRows = ({ alignment }, columns, title) => attention(alignment, (alignment?.targetTokens ?? []).map((token) => chip(token)), columns, title);
@@ -117,14 +136,15 @@ function bars(pairs, isShare = true) {
   return make("table", { className: "bars" }, make("tbody", {}, pairs.map(([name, value]) => {
     const bar = make("span", { className: "bar" });
     bar.style.setProperty("--share", Math.max(0, value) / most);
-    return make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, bar), make("td", { className: "number" }, isShare ? percent(value) : value.toFixed(4)));
+    return make("tr", {}, make("th", { scope: "row" }, make("span", {}, name)), make("td", {}, bar), make("td", { className: "number" }, isShare ? percent(value) : value.toFixed(4)));
   })));
 }
 
 function* labels(answer, columns) {
   const found = answer.labels ?? [];
   if (found.length) yield make("p", { className: "said", id: "said" }, found[0].label);
-  yield bars(found.map(({ label, score = 0 }) => [label, score]), answer.scoring !== "LABEL_SCORING_IDENTITY");
+  yield bars(found.slice(0, MOST_LABELS).map(({ label, score = 0 }) => [label, score]), answer.scoring !== "LABEL_SCORING_IDENTITY");
+  if (found.length > MOST_LABELS) yield rest(found, MOST_LABELS);
   yield* ofRows(answer, columns, T.answer.said);
 }
 

@@ -1,4 +1,5 @@
 // Calls of weft.v1 by the Connect protocol, with the token of this tab. https://connectrpc.com/docs/protocol
+import { T } from "./texts.js";
 
 const KEY = "weft-token";
 const UNARY = "application/json", STREAM = "application/connect+json";
@@ -8,9 +9,9 @@ export const token = {
   set: (value) => value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY),
 };
 
-// What a server says no with. `status` is 0 where nobody answered. `asked` is the method, or the path.
+// What a server says no with. `status` is 0 where nobody answered, or not to the end. `asked` is the method, or the path.
 export class Refused extends Error {
-  constructor(status, { code = "", message = "", details = [] } = {}, asked = "") {
+  constructor(status, { code = "", message = status ? "" : T.errors.away, details = [] } = {}, asked = "") {
     super(message);
     const debug = (type) => details.find((each) => each.type === `google.rpc.${type}`)?.debug ?? {};
     Object.assign(this, { status, code, asked, reason: debug("ErrorInfo").reason ?? "" });
@@ -27,6 +28,8 @@ export async function get(path, signal) {
   return await sent(urlOf(path), { signal });
 }
 
+export const getJson = async (path, signal) => await whole((await get(path, signal)).json());
+
 export async function unary(method, message, signal) {
   const got = await sent(methodUrl(method), post(UNARY, JSON.stringify(message), signal));
   return await whole(got.json());
@@ -36,14 +39,15 @@ export async function unary(method, message, signal) {
 export async function* stream(method, message, signal) {
   const got = await sent(methodUrl(method), post(STREAM, enveloped(JSON.stringify(message)), signal));
   for await (const [flags, text] of envelopes(got.body.getReader())) {
-    const said = JSON.parse(text);
+    const said = parsed(text);
     if (!(flags & 2)) { yield said; continue; }
     if (said.error) throw new Refused(200, said.error, method.replace(/.*\//, ""));
     return;
   }
-  throw new Refused(0);
+  throw new Refused(0, BROKEN);
 }
 
+const BROKEN = { message: T.errors.broken };
 const post = (type, body, signal) => ({ method: "POST", headers: { "content-type": type }, body, signal });
 
 async function sent(url, about) {
@@ -59,9 +63,16 @@ async function sent(url, about) {
 // How long the page waits for what is told at once.
 export const patience = () => AbortSignal.timeout(10_000);
 
-// The browser says TypeError where nobody answers, or an answer breaks off.
-async function whole(promise) {
-  try { return await promise; } catch (error) { throw error instanceof TypeError || error.name === "TimeoutError" ? new Refused(0) : error; }
+// The browser says TypeError where nobody answers, or an answer breaks off. What is no JSON comes from somebody else.
+async function whole(promise, about) {
+  try { return await promise; } catch (error) {
+    if (error instanceof SyntaxError) throw new Refused(0, { message: T.errors.strange });
+    throw error instanceof TypeError || error.name === "TimeoutError" ? new Refused(0, about) : error;
+  }
+}
+
+function parsed(text) {
+  try { return JSON.parse(text); } catch { throw new Refused(0, { message: T.errors.strange }); }
 }
 
 function enveloped(text) {
@@ -74,7 +85,7 @@ function enveloped(text) {
 async function* envelopes(reader) {
   let data = new Uint8Array();
   try {
-    for (let piece; !(piece = await whole(reader.read())).done;) {
+    for (let piece; !(piece = await whole(reader.read(), BROKEN)).done;) {
       const joined = new Uint8Array(data.length + piece.value.length);
       joined.set(data);
       joined.set(piece.value, data.length);

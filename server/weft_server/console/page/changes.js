@@ -25,7 +25,7 @@ export function changesPart(models, heard) {
       said.textContent = T.changes.done[verb](whose, done.unloaded?.join(", "));
     } catch (error) {
       heard(error);
-      Object.assign(said, { className: "error", textContent: error.message || T.errors.away });
+      Object.assign(said, { className: "error", textContent: error.message });
     }
     buttons.forEach((each) => { each.disabled = false; });
   }

@@ -74,16 +74,19 @@ function decodingCode({ greedy, sampling, beams, alternatives, penalties, constr
 const OPENAI = {
   generate: ["client.completions.create", "answer.choices[0].text"], chat: ["client.chat.completions.create", "answer.choices[0].message.content"],
   translate: ["client.chat.completions.create", "answer.choices[0].message.content"], caption: ["client.chat.completions.create", "answer.choices[0].message.content"],
-  answer: ["client.chat.completions.create", "answer.choices[0].message.content"], transcribe: ["client.audio.transcriptions.create", "answer.text"],
+  answer: ["client.chat.completions.create", "answer.choices[0].message.content"], transcribe: ["client.audio.transcriptions.create", "answer.text"], english: ["client.audio.translations.create", "answer.text"],
   embed: ["client.embeddings.create", "[each.embedding for each in answer.data]"],
 };
-const NAMED = ["temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "stop", "max_tokens", "n", "language"];
+const NAMED = ["temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "stop", "max_tokens", "n"], NAMED_OF_SOUND = ["temperature", "language"];
+// What its API cannot ask of a recording.
+const NOT_OF_SOUND = ["stop", "constraint", "minNewTokens"];
 
 function openaiOf(verb, message, files, { rows }) {
-  const [call, print] = OPENAI[verb.name] ?? [];
+  const [call, print] = OPENAI[message.toEnglish ? "english" : verb.name] ?? [];
   // It has neither alternatives, nor vectors of pictures.
   if (!call || message.decoding?.alternatives || message.inputs?.some((each) => each.image)) return "";
   const { model, decoding = {}, text, messages, inputs, ...rest } = emptied(message), name = `${model.name}@${model.version}`;
+  if (rest.audio && ((rest.toEnglish && rest.language) || NOT_OF_SOUND.some((each) => each in decoding))) return "";
   const left = [...files], says = (said) => ({ type: "text", text: said });
   const picture = () => code(`{"type": "image_url", "image_url": {"url": "data:;base64," + b64encode(Path(${JSON.stringify(left.shift())}).read_bytes()).decode()}}`);
   const content = rest.image ? [...(text ? [says(text)] : []), picture()] : text;
@@ -92,7 +95,8 @@ function openaiOf(verb, message, files, { rows }) {
     : rest.audio ? [["file", code(`Path(${JSON.stringify(files[0])})`)]] : [["messages", turns ?? [{ role: "user", content }]]];
   const settings = { ...openaiDecoding(decoding, rows), ...(rest.language && { language: rest.language }) };
   for (const each of ["sourceLanguage", "targetLanguage", "splitSentences"]) if (rest[each]) settings[snake(each)] = rest[each];
-  const named = Object.entries(settings).filter(([key]) => NAMED.includes(key)), extra = Object.fromEntries(Object.entries(settings).filter(([key]) => !NAMED.includes(key)));
+  const isNamed = ([key]) => (rest.audio ? NAMED_OF_SOUND : NAMED).includes(key), all = Object.entries(settings);
+  const named = all.filter(isNamed), extra = Object.fromEntries(all.filter((each) => !isNamed(each)));
   const args = [["model", name], ...asked, ...named, ...(Object.keys(extra).length ? [["extra_body", extra]] : [])];
   const key = token.get() ? code('os.environ["WEFT_TOKEN"]') : "none";
   const imports = [token.get() && "import os", (rest.image || messages) && files.length && "from base64 import b64encode", files.length && "from pathlib import Path", "import openai"].filter(Boolean);

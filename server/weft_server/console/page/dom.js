@@ -43,5 +43,8 @@ export function tabs(label, pairs, chosen, choose) {
 }
 
 export const percent = (share) => share >= 0.9995 ? "100%" : share < 0.0005 ? "< 0.1%" : `${(100 * share).toFixed(1)}%`;
-// Of a token as it is shown: what nobody would see has a name.
-export const shown = (token) => token.replaceAll(" ", "\u00a0").replaceAll("\n", "⏎").replaceAll("\t", "⇥") || "∅";
+// Of a token as it is shown: what nobody would see, or hear of a reader of the screen, has a name.
+export function shown(token) {
+  const seen = token.replaceAll("\n", "⏎").replaceAll("\t", "⇥");
+  return (/\S/.test(seen) ? seen.replaceAll(" ", "\u00a0") : seen.replace(/\s/g, "␣")) || "∅";
+}

@@ -1,5 +1,5 @@
 // The page: which models there are, which is chosen, and who calls. The address says what is chosen.
-import { Refused, get, patience, token, unary, urlOf } from "./calls.js";
+import { Refused, getJson, patience, token, unary, urlOf } from "./calls.js";
 import { make, newId } from "./dom.js";
 import { playground } from "./playground.js";
 import { noteRefusal } from "./refusals.js";
@@ -41,7 +41,16 @@ function show() {
     : model ? playground(model, verb, facts, (name) => { location.hash = `/${keyOf(model)}/${name}`; }, heard)
       : { element: make("p", { className: "quiet" }, T.nav.none), isWhole: true };
   main.replaceChildren(part.element);
+  showChosen();
   if (isInside) (main.querySelector(".tabs [aria-pressed=true]") ?? main).focus();
+}
+
+// On a telephone the list is a row, which is longer than the screen.
+function showChosen() {
+  const box = list.querySelector("[aria-current]")?.getBoundingClientRect(), { left, right, top, bottom } = list.getBoundingClientRect();
+  if (!box) return;
+  if (box.left < left || box.right > right) list.scrollLeft += box.left - left - 12;
+  if (box.top < top || box.bottom > bottom) list.scrollTop += box.top - top - 12;
 }
 
 function drawList(current) {
@@ -73,7 +82,7 @@ function heard(error) {
 
 // What is shown stays.
 function warn(error) {
-  banner.textContent = error instanceof Refused && error.status === 0 ? T.errors.away : `${T.errors.none} ${error.message}`;
+  banner.textContent = error instanceof Refused && error.status === 0 ? error.message : `${T.errors.none} ${error.message}`;
   banner.hidden = false;
 }
 
@@ -86,8 +95,8 @@ async function poll() {
   let failed = null;
   try {
     // Whoever is asked for a token at once need not be refused first.
-    if (!facts && !token.get() && (await (await get("console/caller.json", signal)).json()).asksToken) { askToken(); return; }
-    facts ??= await (await get("console/facts.json", signal)).json();
+    if (!facts && !token.get() && (await getJson("console/caller.json", signal)).asksToken) { askToken(); return; }
+    facts ??= await getJson("console/facts.json", signal);
     models = (await unary("ModelService/ListModels", {}, signal)).models ?? [];
   } catch (error) { failed = error; }
   if (mine !== asking) return;

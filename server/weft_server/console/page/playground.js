@@ -95,9 +95,14 @@ async function asked(verb, message, signal, answer) {
   const text = make("p", { className: "said coming", "aria-live": "polite" });
   fill(answer, text);
   let whole = null;
-  for await (const { delta, final } of stream(streamOf(verb.method), { request: message }, signal)) {
-    if (delta) text.append(delta.text);
-    whole = final ?? whole;
+  try {
+    for await (const { delta, final } of stream(streamOf(verb.method), { request: message }, signal)) {
+      if (delta) text.append(delta.text);
+      whole = final ?? whole;
+    }
+  } finally {
+    // What came stays, and nothing more comes.
+    text.classList.remove("coming");
   }
   return whole ?? {};
 }
@@ -116,8 +121,7 @@ function refusal(error, message, { controls, settings, refused }) {
   control?.blame(true);
   if (control?.path) settings.open();
   control?.input?.focus();
-  const words = is && error.status === 0 ? T.errors.away : error.message || String(error);
-  return make("div", { className: "error", role: "alert" }, make("b", {}, T.errors.none), " ", words,
+  return make("div", { className: "error", role: "alert" }, make("b", {}, T.errors.none), " ", error.message || String(error),
     is && (error.reason || field) && make("small", {}, [error.reason && `${T.errors.reason}: ${error.reason}`, field && `${T.errors.field}: ${field}`].filter(Boolean).join(" · ")));
 }
 

@@ -1,5 +1,5 @@
 // What was refused: calls of this page, with the words that it was told, and for the role admin the last ones of all callers.
-import { get, patience } from "./calls.js";
+import { getJson, patience } from "./calls.js";
 import { make } from "./dom.js";
 import { T } from "./texts.js";
 
@@ -42,7 +42,7 @@ export function allRefusals(heard) {
     clearTimeout(waits);
     if (!box.open || !box.isConnected) return;
     try {
-      const rows = await (await get("console/refusals.json", patience())).json(), focus = shown.contains(document.activeElement);
+      const rows = await getJson("console/refusals.json", patience()), focus = shown.contains(document.activeElement);
       shown.replaceChildren(table(rows));
       if (focus) shown.querySelector(".wide")?.focus();
     } catch (error) {

@@ -15,11 +15,11 @@ function put(object, path, value) {
   inside[camel(last)] = value;
 }
 
-// Numbers that the table does not have, for their ranges are the model's.
-const ofModel = ({ limits = {} }) => [
+// Numbers that the table does not have, for their ranges are the model's. A recording has one answer.
+const ofModel = (verb, { limits = {} }) => [
   { path: "max_new_tokens", least: 1, most: limits.maxNewTokens }, { path: "min_new_tokens", least: 0, most: limits.maxNewTokens },
   { path: "beams.num_beams", least: 1, most: limits.maxBeams }, { path: "num_outputs", least: 1, most: Math.max(limits.maxOutputs ?? 1, limits.maxBeams ?? 1) },
-].map((row) => ({ kind: "int", name: row.path.split(".").pop(), help: T.settings[row.path.split(".").pop()], range: `${row.least}..${row.most}`, ...row }));
+].filter(({ path }) => path !== "num_outputs" || verb.name !== "transcribe").map((row) => ({ kind: "int", name: row.path.split(".").pop(), help: T.settings[row.path.split(".").pop()], range: `${row.least}..${row.most}`, ...row }));
 
 function numberControl(row, model) {
   const chosen = get(model.decoding, row.path) ?? row.default;
@@ -32,7 +32,7 @@ export function settingsOf(verb, model, table, again) {
   const box = make("details", { className: "settings" }, make("summary", {}, T.settings.title)), grid = make("div", { className: "grid" });
   const parts = [];
   if (explains(verb, model)) parts.push(explainPart(model, again));
-  if (verb.writes) parts.push(scoresPart(), decodingPart(model, table));
+  if (verb.writes) parts.push(scoresPart(), decodingPart(verb, model, table));
   if (verb.name === "score") parts.push(topsPart());
   const controls = parts.flatMap((part) => part.controls ?? []);
   grid.append(...parts.flatMap((part) => part.elements));
@@ -79,9 +79,9 @@ function scoresPart() {
 // What is scored has no answer of its own: without these, a click on a token would tell nothing.
 const topsPart = () => ({ elements: [], fill: (message) => { message.numTopTokens = NUM_TOPS; } });
 
-function decodingPart(model, table) {
+function decodingPart(verb, model, table) {
   const strategy = options(make("select"), Object.entries(T.settings.strategies));
-  const controls = [...ofModel(model), ...table].map((row) => numberControl(row, model));
+  const controls = [...ofModel(verb, model), ...table].map((row) => numberControl(row, model));
   const texts = ["stop", ...(model.takesConstraints ? ["json_schema", "regex"] : [])]
     .map((name) => ({ ...fieldControl(name, name === "regex" ? "line" : name === "stop" ? "lines" : "text", { help: T.settings[name] }), path: name === "stop" ? name : `constraint.${name}` }));
   const ofStrategy = ({ path }) => !/^(sampling|beams)\./.test(path) || path.startsWith(`${strategy.value}.`);

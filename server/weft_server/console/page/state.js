@@ -47,7 +47,7 @@ function cells(model, [first, last]) {
   const slots = gauge("decode_slots_max"), kept = gauge("prefix_cache_max_bytes");
   return {
     model: make("a", { href: `#/${model.name}@${model.version}` }, `${model.name} ${model.version}`), precision: model.precision ?? "", size: size(model.sizeBytes),
-    state: make("span", { title: model.error ?? "" }, make("span", { className: `dot ${model.state}` }), ` ${T.states[model.state] ?? model.state}`),
+    state: make("span", {}, make("span", { className: `dot ${model.state}` }), ` ${T.states[model.state] ?? model.state}`, model.error && make("small", { className: "why" }, model.error)),
     running: gauge("requests_running") ?? "–", queued: gauge("requests_queued") ?? "–", slots: slots ? `${gauge("decode_slots_used") ?? 0} / ${slots}` : "–",
     cache: slots ? [gauge("kv_cache_utilization") ?? 0, ...(kept ? [gauge("prefix_cache_bytes") / kept] : [])].map((share) => `${Math.round(100 * share)}%`).join(" / ") : "–", tokens: rate(grown("generated_tokens_total")), requests: rate(grown("requests_total")),
     first: pair(first.samples, last.samples, "time_to_first_token_seconds", model), whole: pair(first.samples, last.samples, "request_duration_seconds", model),

@@ -1,0 +1,133 @@
+"""Granite 4 H (IBM 2025): Mamba 2's layers, and attention without positions in some, with Granite 3's multipliers."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from weft_export.converters.converter import HfCheckpoint
+from weft_export.converters.decoders import attention_names, head_names, norm_names, qkv_of, read_sizes, turned
+from weft_export.converters.fields import Fields
+from weft_export.converters.granite import granite_style, granite_words
+from weft_export.converters.lfm2 import taps_first
+from weft_export.converters.llama import LLAMA
+from weft_export.converters.sources import Names, both, computed, half
+from weft_export.families.decoder_only import DecoderOnlyConfig
+from weft_export.families.hybrid import HybridConfig
+from weft_export.layers.state_space import StateSpaceSizes
+
+_LAYER, _THEIRS = "layers.{}", "model.layers.{}"
+_ATTENTION = ("full_attention", "attention")
+_RECURRENCE = ("linear_attention", "mamba")
+
+
+def sizes(hf: HfCheckpoint) -> HybridConfig:
+    """The dense ones, whose networks are what the others call shared."""
+    fields = hf.fields
+    if fields.whole("num_local_experts", 8):
+        raise fields.wrong("num_local_experts", "must be 0: mixtures of experts of this model_type are not supported")
+    fields.skip("intermediate_size", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef")
+    called = {"intermediate_size": "shared_intermediate_size"}
+    style, words = granite_style(hf), granite_words(hf)
+    config = _placed(hf, read_sizes(hf, style, words, called=called, absent={"intermediate_size": 1024}))
+    return HybridConfig(
+        **vars(config), attends=_attends(fields, config.num_layers), state_space=_state_space(fields, config.d_model)
+    )
+
+
+def _placed(hf: HfCheckpoint, config: DecoderOnlyConfig) -> DecoderOnlyConfig:
+    """Return the sizes with a rotation, if there is one: position_embedding_type is rope, or there are no positions."""
+    kind = hf.fields.raw("position_embedding_type")
+    if kind == "rope":
+        return turned(hf, config)
+    hf.fields.skip("rope_parameters", "rope_theta", "rope_scaling")
+    if kind not in (None, "nope"):
+        raise hf.fields.wrong("position_embedding_type", "is not supported; only rope, nope and null are")
+    return config
+
+
+def _attends(fields: Fields, num_layers: int) -> tuple[int, ...]:
+    name = "layers_block_type" if "layers_block_type" in fields else "layer_types"
+    types = fields.list(name, [_RECURRENCE[0]] * num_layers)
+    known = (*_ATTENTION, *_RECURRENCE)
+    if len(types) != num_layers or not all(each in known for each in types):
+        raise fields.wrong(name, f"must have {' or '.join(known)} for each of {num_layers} layers")
+    if not any(each in _ATTENTION for each in types):
+        raise fields.wrong(name, f"has no {_ATTENTION[0]}: a model without any attention is not supported")
+    return tuple(int(each in _ATTENTION) for each in types)
+
+
+def _state_space(fields: Fields, d_model: int) -> StateSpaceSizes:
+    # How long a piece is that transformers reads at once.
+    fields.skip("mamba_chunk_size")
+    limits = fields.raw("time_step_limit")
+    if limits is not None and limits not in ([0.0, float("inf")], [0.0, {"__float__": "Infinity"}]):
+        raise fields.wrong("time_step_limit", "is not supported; only [0, infinity] is")
+    heads, inner = fields.whole("mamba_n_heads", 128), fields.whole("mamba_expand", 2) * d_model
+    given = fields.raw("mamba_d_head")
+    d_head = inner // max(heads, 1) if given in (None, "auto") else fields.whole("mamba_d_head")
+    if heads * d_head != inner:
+        raise fields.wrong("mamba_n_heads", f"times a head's {d_head} must be {inner}")
+    groups = fields.whole("mamba_n_groups", 1)
+    if not groups or heads % groups:
+        raise fields.wrong("mamba_n_groups", f"must divide the number of heads, {heads}")
+    taps = fields.whole("mamba_d_conv", 4)
+    if taps < 2:
+        raise fields.wrong("mamba_d_conv", "must be at least 2: with 1 there is nothing to remember")
+    return StateSpaceSizes(
+        num_state_heads=heads,
+        d_state_head=d_head,
+        d_state=fields.whole("mamba_d_state", 256),
+        num_state_groups=groups,
+        taps=taps,
+        convolution_bias=fields.flag("mamba_conv_bias", default=True),
+        bias=fields.flag("mamba_proj_bias", default=False),
+    )
+
+
+def names(config: HybridConfig) -> Names:
+    """Llama's for what attends; gate and inner product of a network lie in one tensor."""
+    shared = f"{_THEIRS}.shared_mlp"
+    return {
+        **head_names(config, "model.embed_tokens"),
+        **norm_names("norm", "model.norm"),
+        **norm_names(f"{_LAYER}.attention_norm", f"{_THEIRS}.input_layernorm"),
+        **norm_names(f"{_LAYER}.recurrence_norm", f"{_THEIRS}.input_layernorm"),
+        **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.post_attention_layernorm"),
+        **attention_names(config, qkv_of(f"{_THEIRS}.self_attn"), f"{_THEIRS}.self_attn.o_proj"),
+        **state_space_names(config, f"{_LAYER}.recurrence", f"{_THEIRS}.mamba"),
+        f"{_LAYER}.feed_forward.gate.weight": half(0, f"{shared}.input_linear.weight"),
+        f"{_LAYER}.feed_forward.inner.weight": half(1, f"{shared}.input_linear.weight"),
+        f"{_LAYER}.feed_forward.outer.weight": f"{shared}.output_linear.weight",
+    }
+
+
+def state_space_names(config: HybridConfig, ours: str, theirs: str) -> Names:
+    """Return the sources of all layers' state spaces."""
+    assert config.state_space is not None, "no layer has a state space. This is a bug."
+    groups = config.state_space.num_state_groups
+
+    def grouped(gain: Tensor) -> Tensor:
+        return gain.view(groups, -1)
+
+    return {
+        **both(f"{ours}.input", f"{theirs}.in_proj"),
+        **both(f"{ours}.output", f"{theirs}.out_proj"),
+        f"{ours}.convolution.weight": computed(taps_first, f"{theirs}.conv1d.weight"),
+        f"{ours}.convolution.bias": f"{theirs}.conv1d.bias",
+        f"{ours}.step_bias": f"{theirs}.dt_bias",
+        f"{ours}.rate": computed(torch.exp, f"{theirs}.A_log"),
+        f"{ours}.skip": f"{theirs}.D",
+        f"{ours}.norm.gain": computed(grouped, f"{theirs}.norm.weight"),
+    }
+
+
+GRANITE_HYBRID = replace(
+    LLAMA,
+    model_type="granitemoehybrid",
+    architectures=("GraniteMoeHybridForCausalLM",),
+    family="hybrid",
+    sizes=sizes,
+    names=names,
+)
+CONVERTERS = (GRANITE_HYBRID,)

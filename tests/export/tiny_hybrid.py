@@ -1,0 +1,50 @@
+"""A tiny random generator of which one layer attends, and two keep a state of constant size, as in LFM2."""
+
+from dataclasses import replace
+
+from tiny_decoder import MAX_TOKENS, tiny_decoder
+from tiny_parts import randomised
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.families.hybrid import Hybrid, HybridConfig
+from weft_export.layers.positions import Rope
+from weft_export.layers.state_space import StateSpaceSizes
+from weft_export.layers.style import Style
+
+TAPS = 4
+
+
+def tiny_hybrid() -> Checkpoint:
+    """Return a generator of bytes: convolutions of four taps around a layer that attends with normed, turned heads."""
+    config = HybridConfig(
+        vocab_size=300,
+        max_tokens=MAX_TOKENS,
+        d_model=48,
+        num_heads=3,
+        num_kv_heads=1,
+        d_ff=80,
+        num_layers=3,
+        style=Style(rms_norm=True, activation="silu", gated=True, bias=False, qk_norm=True),
+        rotations=(Rope(tuple(1000.0 ** (-pair / 8) for pair in range(8))),),
+        attends=(0, 1, 0),
+        convolution_taps=TAPS,
+        convolution_bias=True,
+    )
+    return replace(tiny_decoder(), family="hybrid", model=randomised(Hybrid(config)), attention_layer=0)
+
+
+def tiny_state_space() -> Checkpoint:
+    """Return a generator of bytes: state spaces around a layer that attends, without positions, as in Granite 4."""
+    config = HybridConfig(
+        vocab_size=300,
+        max_tokens=MAX_TOKENS,
+        d_model=48,
+        num_heads=3,
+        num_kv_heads=1,
+        d_ff=80,
+        num_layers=3,
+        style=Style(rms_norm=True, activation="silu", gated=True, bias=False, residual_scale=0.7),
+        attends=(0, 1, 0),
+        state_space=StateSpaceSizes(num_state_heads=6, d_state_head=16, d_state=24, num_state_groups=2),
+    )
+    return replace(tiny_decoder(), family="hybrid", model=randomised(Hybrid(config)), attention_layer=0)
