@@ -136,6 +136,8 @@ MAX_IMAGE_SIDE = 4096
 MAX_GRID = 65_536
 # That a picture of a prompt is cut into, and grids of them.
 MAX_TILES = 256
+TILE_TEXTS = ("before_tile", "behind_row", "behind_tiles", "before_whole", "behind_whole")
+"""Fields of a TilingSpec: what stands around tiles in a prompt."""
 # Of a golden answer: labels, times tokens for a tagger.
 MAX_PROBABILITIES = 262_144
 # Of a request to a model that matches, and of its labels, and of the text that they are put into.
@@ -245,6 +247,8 @@ LIMITS = {
         "grids": Limit(entries=MAX_TILES),
         "max_tiles": Limit(MAX_TILES, least=1),
         "square_padding": Limit(255, entries=3),
+        "longest_edge": Limit(MAX_IMAGE_SIDE, least=1),
+        **dict.fromkeys(TILE_TEXTS, Limit(_NAME)),
     },
     "TileGrid": {"rows": Limit(MAX_TILES, least=1), "columns": Limit(MAX_TILES, least=1)},
     "AudioSpec": {

@@ -8,7 +8,7 @@ from weft_proto.v1 import bundle_pb2
 
 def picture_places(image: bundle_pb2.ImageSpec) -> int:
     """Return how many places an encoder makes of a picture: of a memory, of a cache, or of a prompt."""
-    return image.num_class_tokens + image.grid_rows * image.grid_columns + image.HasField("tiling")
+    return image.num_class_tokens + image.grid_rows * image.grid_columns + bool(image.tiling.grids)
 
 
 def begins_filled(states: Iterable[bundle_pb2.StateTensor]) -> bool:

@@ -4,9 +4,12 @@ Exporter and server ask here. The floating-point numbers are those of transforme
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from weft_proto.bundle_rules import MAX_GRID, MAX_IMAGE_PIXELS, MAX_TILES
+from weft_proto.bundle_rules import MAX_GRID, MAX_IMAGE_PIXELS, MAX_TILES, TILE_TEXTS
+from weft_proto.questions import picture_places
+from weft_proto.splitting import Split, most_split, split
 from weft_proto.v1 import bundle_pb2
 
 # Of so many times as many places as max_tiles tiles have, none are joined; this is the root.
@@ -40,6 +43,28 @@ class Tiled(NamedTuple):
         return self.pooled[0] * (self.pooled[1] + 1)
 
 
+def cuts(image: bundle_pb2.ImageSpec, sizes: Sequence[tuple[int, int]]) -> list[Tiled | Split | None]:
+    """Return how each of the pictures of a prompt is cut, by its width and height. None: it is read as one tile."""
+    if image.tiling.longest_edge:
+        return [split(image, *size) for size in sizes]
+    if len(sizes) == 1 and image.tiling.grids:
+        return [tiled(image, *sizes[0])]
+    return [None] * len(sizes)
+
+
+def cuts_some(image: bundle_pb2.ImageSpec, num_pictures: int) -> bool:
+    """Whether any of so many pictures of a prompt is cut."""
+    return bool(image.tiling.longest_edge) or (num_pictures == 1 and bool(image.tiling.grids))
+
+
+def places_of(image: bundle_pb2.ImageSpec, cut: Tiled | Split | None) -> list[int]:
+    """Return how many places a picture takes in its prompt, one number for each stretch of them."""
+    whole = picture_places(image)
+    if isinstance(cut, Split):
+        return [whole] * cut.num_tiles
+    return [whole if cut is None else whole - 1 + cut.num_places]
+
+
 def tiled(image: bundle_pb2.ImageSpec, width: int, height: int) -> Tiled:
     """Return how a picture of so many pixels is cut, where it is alone in its prompt."""
     rows, columns = _grid_of(image, width, height)
@@ -64,14 +89,16 @@ def tiled(image: bundle_pb2.ImageSpec, width: int, height: int) -> Tiled:
 
 def most_tiles(image: bundle_pb2.ImageSpec) -> int:
     """Return how many tiles a picture has at most, that of the whole too."""
+    if image.tiling.longest_edge:
+        return most_split(image)
     return 1 + max(grid.rows * grid.columns for grid in image.tiling.grids)
 
 
 def most_places(image: bundle_pb2.ImageSpec) -> int:
     """Return a bound of the places that a picture takes in a prompt."""
     whole = image.num_class_tokens + image.grid_rows * image.grid_columns
-    if not image.HasField("tiling"):
-        return whole
+    if not image.tiling.grids:
+        return most_split(image) * whole if image.tiling.longest_edge else whole
     left = math.floor(_SLACK**2 * image.tiling.max_tiles * whole)
     tiles = max(
         min(grid.rows * grid.columns * whole, left) + grid.rows * image.grid_rows for grid in image.tiling.grids
@@ -81,10 +108,27 @@ def most_places(image: bundle_pb2.ImageSpec) -> int:
 
 def tiling_fault(image: bundle_pb2.ImageSpec) -> str | None:
     """Say what is wrong with the tiling of an image, or None."""
-    tiling, most = image.tiling, most_places(image) if image.tiling.grids else 0
+    tiling = image.tiling
     others = image.num_class_tokens, image.shortest_edge, image.padding, image.resize_height, image.resize_width
     faults = {
+        **(_faults_of_splitting(image) if tiling.longest_edge else _faults_of_grids(image)),
+        "image.tiling is for square pictures with a square grid": image.height != image.width
+        or image.grid_rows != image.grid_columns,
+        "image.tiling is set, and so is num_class_tokens, shortest_edge, padding, resize_height or resize_width": any(
+            others
+        ),
+    }
+    fault = next((fault for fault, holds in faults.items() if holds), None)
+    if fault is None and (most := most_places(image)) > MAX_GRID:
+        return f"image.tiling gives a picture up to {most:,} places; at most {MAX_GRID:,} are allowed"
+    return fault
+
+
+def _faults_of_grids(image: bundle_pb2.ImageSpec) -> dict[str, bool]:
+    tiling = image.tiling
+    return {
         "image.tiling.grids are missing": not tiling.grids,
+        "image.tiling.max_tiles is missing": not tiling.max_tiles,
         f"image.tiling.grids has one of more than {MAX_TILES} tiles": any(
             grid.rows * grid.columns > MAX_TILES for grid in tiling.grids
         ),
@@ -95,14 +139,23 @@ def tiling_fault(image: bundle_pb2.ImageSpec) -> str | None:
             tiling.square_padding
         )
         != image.channels,
-        "image.tiling is for square pictures with a square grid": image.height != image.width
-        or image.grid_rows != image.grid_columns,
-        "image.tiling is set, and so is num_class_tokens, shortest_edge, padding, resize_height or resize_width": any(
-            others
-        ),
-        f"image.tiling gives a picture up to {most:,} places; at most {MAX_GRID:,} are allowed": most > MAX_GRID,
+        "image.tiling has texts around tiles, and no longest_edge": any(getattr(tiling, name) for name in TILE_TEXTS),
     }
-    return next((fault for fault, holds in faults.items() if holds), None)
+
+
+def _faults_of_splitting(image: bundle_pb2.ImageSpec) -> dict[str, bool]:
+    tiling, most = image.tiling, most_split(image)
+    return {
+        "image.tiling.longest_edge is set, and so are grids, max_tiles or square_padding": any(
+            (tiling.grids, tiling.max_tiles, tiling.square_padding)
+        ),
+        f"image.tiling.longest_edge makes {most - 1:,} tiles of a picture; at most {MAX_TILES} are allowed": most - 1
+        > MAX_TILES,
+        f"image.tiling.longest_edge makes a picture of more than {MAX_IMAGE_PIXELS:,} pixels": (most - 1)
+        * image.height
+        * image.width
+        > MAX_IMAGE_PIXELS,
+    }
 
 
 def _grid_of(image: bundle_pb2.ImageSpec, width: int, height: int) -> tuple[int, int]:

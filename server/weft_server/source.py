@@ -172,14 +172,16 @@ class PlaceGrid(NamedTuple):
 
 
 class SeenPicture(NamedTuple):
-    """A picture in a prompt: where it begins, the digest of its file (with how it is read), and features.
+    """A stretch of a picture's places in a prompt: where it begins, and the digest of the file (with how it is read).
 
-    What is read of it is [places, width]. Its grids are told to who asks to explain.
+    What is read of it, its features, is [places, width]. `picture` counts the pictures of the prompt, from 0. Grids are
+    told to who asks to explain.
     """
 
     start: int
     digest: bytes
     features: np.ndarray
+    picture: int = 0
     grids: tuple[PlaceGrid, ...] = ()
 
     def within(self, start: int, stop: int) -> tuple[int, int]:

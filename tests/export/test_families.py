@@ -102,7 +102,9 @@ def assert_generation_equals_recomputation(model, capacity, vocab_size):
     if model.sees:
         rows[1][2:7], rows[2][:10] = [vocab_size] * 5, [vocab_size] * 10
         sight = model.config.sight
-        picture = (torch.randn(1, sight.channels, sight.image_height, sight.image_width),)
+        # As many as 10 places are of.
+        count = -(-10 // sight.num_places)
+        picture = (torch.randn(count, sight.channels, sight.image_height, sight.image_width),)
         sources[1:] = [picture, picture]
     padded = torch.tensor([row + [7] * (16 - len(row)) for row in rows])
 

@@ -27,7 +27,7 @@ from tiny_parts import (
     word_tokenizer,
 )
 from tiny_recurrent import RECURRENT
-from tiny_sight import tiny_llava, tiny_tiles
+from tiny_sight import tiny_llava, tiny_split, tiny_tiles
 from tiny_t5 import tiny_post_norm, tiny_t5
 from tiny_vision import VISION
 
@@ -299,6 +299,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-state-space": tiny_state_space,
     "tiny-llava": tiny_llava,
     "tiny-tiles": tiny_tiles,
+    "tiny-split": tiny_split,
     "tiny-bert": tiny_bert,
     "tiny-tags": tiny_tags,
     "tiny-extract": tiny_extract,

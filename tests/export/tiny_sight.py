@@ -7,8 +7,10 @@ from tokenizers import AddedToken, Tokenizer, processors
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.decoder_only import DecoderOnlyConfig
+from weft_export.families.idefics3 import Idefics3, Idefics3Config, ShuffledSightConfig
 from weft_export.families.llava import Llava, LlavaConfig, SightConfig
 from weft_export.families.llava_onevision import LlavaOnevision, LlavaOnevisionConfig, TileSightConfig
+from weft_export.families.siglip import SiglipSizes
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.positions import Rope
 from weft_export.layers.style import Style
@@ -22,6 +24,15 @@ TILING = bundle_pb2.TilingSpec(
     grids=[bundle_pb2.TileGrid(rows=rows, columns=columns) for rows in (1, 2) for columns in (1, 2)],
     max_tiles=2,
     square_padding=[10, 20, 30],
+)
+SPLIT_PLACES, MAX_SPLIT_TOKENS = 4, 384
+SPLITTING = bundle_pb2.TilingSpec(
+    longest_edge=2 * TILE + 8,
+    before_tile="[{row}/{column}]",
+    behind_row="\n",
+    behind_tiles="\n",
+    before_whole="[all]",
+    behind_whole="[end]",
 )
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
@@ -121,4 +132,27 @@ def tiny_tiles() -> Checkpoint:
         text=text,
         image=image,
         files={**plain.files, "golden.png": picture(40, 22)},
+    )
+
+
+def tiny_split() -> Checkpoint:
+    """Return the same with tiles of 16 x 16 in 2 x 2 places, by their longest edge: a picture has up to 3 x 3."""
+    plain = tiny_tiles()
+    tower = SiglipSizes(
+        channels=3, image_height=TILE, image_width=TILE, patch_size=4, d_model=24, num_heads=2, d_ff=40, num_layers=2
+    )
+    own = {field.name: getattr(plain.model.config, field.name) for field in fields(DecoderOnlyConfig)}
+    own |= {"max_tokens": MAX_SPLIT_TOKENS, "sight": ShuffledSightConfig(tower=tower, cell=2)}
+    image = image_spec(3, TILE, TILE, 8)
+    image.tiling.CopyFrom(SPLITTING)
+    text = bundle_pb2.TextSpec()
+    text.CopyFrom(plain.text)
+    text.max_total_tokens, text.max_new_tokens = MAX_SPLIT_TOKENS, MAX_SPLIT_TOKENS - 1
+    return replace(
+        plain,
+        family="idefics3",
+        description="A random generator that splits pictures, for tests.",
+        model=randomised(Idefics3(Idefics3Config(**own))),
+        text=text,
+        image=image,
     )

@@ -65,7 +65,9 @@ def views_of(spec, size):
     views, wanted = PictureViews(spec, PictureBounds(10_000, 10_000)), Wanted()
     picture = PromptPicture(common_pb2.Image(data=file.getvalue()), "image")
     (alone,) = views.cut([picture], wanted)
-    return views.grids(alone, wanted), views.grids(picture, wanted)
+    # Each picture is one stretch of places.
+    (of_one,), (of_several,) = views.grids(alone, wanted), views.grids(picture, wanted)
+    return of_one, of_several
 
 
 def test_a_grid_lies_on_what_was_cut_out():

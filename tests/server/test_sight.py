@@ -315,10 +315,10 @@ def test_a_prompt_is_cut_anywhere():
     digests = (b"a" * 32, b"b" * 32)
     ids = [1, IMAGE_ID, 2, IMAGE_ID, 3]
     shown = [PromptPicture(common_pb2.Image(), "")] * 2
-    prompt = pictured(ids, shown, IMAGE_ID, [3, 3])
-    assert (1, 5) == prompt.starts
+    prompt = pictured(ids, shown, IMAGE_ID, [[3], [3]])
+    assert ((1,), (5,)) == prompt.starts
     features = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
-    seen = tuple(SeenPicture(*each) for each in zip(prompt.starts, digests, features, strict=True))
+    seen = tuple(SeenPicture(*each) for each in zip((1, 5), digests, features, strict=True))
     source = PicturedIds(prompt.array, seen, VOCABULARY, prompt)
     assert [1, *[VOCABULARY] * 3, 2, *[VOCABULARY] * 3, 3] == source.piece(0, 9).tolist()
     assert [1, *[IMAGE_ID] * 3, 2, *[IMAGE_ID] * 3, 3] == source.array.tolist()
@@ -335,7 +335,7 @@ def test_a_prompt_is_cut_anywhere():
     token = np.array([IMAGE_ID] * 4)
     one, other = (PicturedIds(token, (SeenPicture(at, digests[0], features[0]),), VOCABULARY, prompt) for at in (0, 1))
     assert one.content(0, 4) != other.content(0, 4)
-    swapped = tuple(SeenPicture(*each) for each in zip(prompt.starts, digests[::-1], features, strict=True))
+    swapped = tuple(SeenPicture(*each) for each in zip((1, 5), digests[::-1], features, strict=True))
     assert source.content(4, 8) != PicturedIds(prompt.array, swapped, VOCABULARY, prompt).content(4, 8)
 
 

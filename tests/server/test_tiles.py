@@ -242,6 +242,7 @@ def test_what_does_not_fit_is_refused_before_it_is_decoded(tiny_repository, tmp_
 
 
 FAULTS = {
+    "max_tiles is missing": lambda image: image.tiling.ClearField("max_tiles"),
     "grids are missing": lambda image: image.tiling.ClearField("grids"),
     "one of more than 256 tiles": lambda image: image.tiling.grids.add(rows=256, columns=2),
     "one of more than 16,777,216 pixels": lambda image: image.MergeFrom(bundle_pb2.ImageSpec(height=2049, width=2049)),

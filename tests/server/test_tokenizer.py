@@ -17,8 +17,7 @@ from hostile_tokenizers import tokenizer as tokenizer_file
 from tokenizer_kinds import TEXTS
 from weft_proto.offsets import Offsets
 from weft_server.errors import BundleError, InvalidRequest
-from weft_server.preprocessing.inputs import known
-from weft_server.preprocessing.tokenizer import MAX_SIGNS, SourceTruncation, Tokenizer, TokenizerFailed
+from weft_server.preprocessing.tokenizer import MAX_SIGNS, SourceTruncation, Tokenizer, TokenizerFailed, known
 
 
 @settings(max_examples=300, deadline=None)

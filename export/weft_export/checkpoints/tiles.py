@@ -5,22 +5,32 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from weft_export.checkpoints.picture import opened, resized, scaled
+from weft_proto.splitting import Split, split
 from weft_proto.tiling import Tiled, tiled
 from weft_proto.v1 import bundle_pb2
 
 
-def read_tiles(data: bytes, spec: bundle_pb2.ImageSpec) -> tuple[NDArray[np.float32], Tiled]:
-    """Return the tiles of a picture, that of the whole first, [tiles, channels, height, width], and how it is cut.
+def read_tiles(data: bytes, spec: bundle_pb2.ImageSpec) -> tuple[NDArray[np.float32], Tiled | Split]:
+    """Return the tiles of a picture in the order in which a prompt has them, and how it is cut.
 
-    If it is no picture, Pillow may raise nearly any exception.
+    Tiles are [tiles, channels, height, width], that of the whole among them. If it is no picture, Pillow may raise
+    nearly any exception.
     """
     picture = opened(data, spec)
-    cut = tiled(spec, *picture.size)
-    rows, columns = cut.grid
+    if spec.tiling.longest_edge:
+        cut = split(spec, *picture.size)
+        picture = resized(resized(picture, cut.first, spec), cut.second, spec)
+        read = [*_tiles(picture, cut.grid, spec), resized(picture, (spec.width, spec.height), spec)]
+        return np.stack([scaled(each, spec) for each in read]), cut
+    laid_out = tiled(spec, *picture.size)
+    rows, columns = laid_out.grid
     laid = Image.new(picture.mode, (columns * spec.width, rows * spec.height))
-    left, top = (laid.width - cut.inner[0]) // 2, (laid.height - cut.inner[1]) // 2
-    laid.paste(resized(picture, cut.inner, spec), (left, top))
-    corners = [(column * spec.width, row * spec.height) for row in range(rows) for column in range(columns)]
-    tiles = [laid.crop((x, y, x + spec.width, y + spec.height)) for x, y in corners]
-    whole = resized(picture, (spec.width, spec.height), spec)
-    return np.stack([scaled(each, spec) for each in (whole, *tiles)]), cut
+    left, top = (laid.width - laid_out.inner[0]) // 2, (laid.height - laid_out.inner[1]) // 2
+    laid.paste(resized(picture, laid_out.inner, spec), (left, top))
+    read = [resized(picture, (spec.width, spec.height), spec), *_tiles(laid, laid_out.grid, spec)]
+    return np.stack([scaled(each, spec) for each in read]), laid_out
+
+
+def _tiles(picture: Image.Image, grid: tuple[int, int], spec: bundle_pb2.ImageSpec) -> list[Image.Image]:
+    corners = [(column * spec.width, row * spec.height) for row in range(grid[0]) for column in range(grid[1])]
+    return [picture.crop((x, y, x + spec.width, y + spec.height)) for x, y in corners]

@@ -19,15 +19,16 @@ _DECODERS = r".*ForCausalLM|GPT2LMHeadModel"
 _MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe"
 _CTC = r".*ForCTC"
 _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2(WithRegisters)?Model"
+_SEEING = r"Llava|Idefics3|SmolVLM"
 _TAKEN_BY = {
     "precision fp16": rf"(?!{_MIXTURES}).*",
     "precision bf16": rf"(?!Whisper|{_CTC}|ConvNext|ResNet|{_MIXTURES}).*",
     "mixed_runs": _DECODERS,
     "paged": rf"(?!Bloom)({_DECODERS})",
-    "adapters": rf"(?!{_CTC}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel|Llava).*",
+    "adapters": rf"(?!{_CTC}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel|{_SEEING}).*",
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}|{_CTC}).*",
-    "max_source_tokens": r"MarianMTModel|(?!Whisper|Blip|Llava).*ForConditionalGeneration",
+    "max_source_tokens": rf"MarianMTModel|(?!Whisper|Blip|{_SEEING}).*ForConditionalGeneration",
     "label_text": r"CLIPModel|SiglipModel",
     "pairs": r".*ForSequenceClassification",
     "pooling": rf"SiglipTextModel|{_BODIES}",

@@ -9,6 +9,7 @@ that is not RGB.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +46,8 @@ class _Kind:
     crops: bool = False
     mean: Any = None
     std: Any = None
-    # Whether it makes tiles of a picture, whose grids are read elsewhere.
-    tiles: bool = False
+    # What it makes tiles of a picture by: as TilingSpec. Grids are read elsewhere.
+    tiles: str = ""
 
 
 def _square(side: int) -> dict[str, int]:
@@ -60,7 +61,8 @@ _CONVNEXT = _Kind(3, {"shortest_edge": 384}, square=False)
 _CLIP = _Kind(3, {"shortest_edge": 224}, square=False, crop_size=224, crops=True, mean=_CLIP_MEAN, std=_CLIP_STD)
 _SIGLIP = _Kind(3, _square(224), square=False)
 _BLIP = _Kind(3, _square(384), mean=_CLIP_MEAN, std=_CLIP_STD)
-_ONEVISION = _Kind(3, _square(384), square=False, mean=_CLIP_MEAN, std=_CLIP_STD, tiles=True)
+_ONEVISION = _Kind(3, _square(384), square=False, mean=_CLIP_MEAN, std=_CLIP_STD, tiles="grids")
+_IDEFICS3 = _Kind(1, {"longest_edge": 4 * 364}, square=False, tiles="longest_edge")
 KINDS = {
     "ViT": _VIT,
     "DeiT": _DEIT,
@@ -69,6 +71,8 @@ KINDS = {
     "CLIP": _CLIP,
     "Bit": _CLIP,
     "Blip": _BLIP,
+    "Idefics3": _IDEFICS3,
+    "SmolVLM": _IDEFICS3,
     "Llava": _CLIP,
     "LlavaOnevision": _ONEVISION,
     "Siglip": _SIGLIP,
@@ -84,6 +88,8 @@ KIND_OF_MODEL = {
     "convnextv2": _CONVNEXT,
     "deit": _DEIT,
     "dinov2": _CLIP,
+    "idefics3": _IDEFICS3,
+    "smolvlm": _IDEFICS3,
     "llava": _CLIP,
     "llava_onevision": _ONEVISION,
     "resnet": _CONVNEXT,
@@ -95,8 +101,17 @@ KIND_OF_MODEL = {
 }
 """Where a file names no class, the model says which it is."""
 
-# Of a class that makes tiles: `sight` reads the grids. Those of a batch are filled up to equally many.
-_OF_TILES: Table = {"image_grid_pinpoints": USED, "do_pad": NEUTRAL}
+# Of classes that make tiles: `sight` reads the grids. Those of a batch are filled up to equally many.
+_OF_TILES: Mapping[str, Table] = {
+    "": {},
+    "grids": {"image_grid_pinpoints": USED, "do_pad": NEUTRAL},
+    "longest_edge": {
+        "do_image_splitting": USED,
+        "max_image_size": USED,
+        "return_row_col_info": NEUTRAL,
+        "do_pad": NEUTRAL,
+    },
+}
 # A key that no table has may change pixels, unless it says no.
 _UNKNOWN = Only((False,))
 
@@ -121,12 +136,15 @@ def _spec_of(fields: dict[str, Any], model_type: str, channels: int) -> bundle_p
     kind = _kind(fields, model_type)
     if kind.tiles and not isinstance(fields.get("image_mean", []), list):
         raise CheckpointError("image_mean must have a number for each channel, for a class that makes tiles")
-    if kind.tiles != (model_type == "llava_onevision"):
+    wanted = KIND_OF_MODEL.get(model_type)
+    if kind.tiles != (wanted.tiles if wanted else ""):
         raise CheckpointError(f"image_processor_type is {fields.get('image_processor_type')!r:.80}, for another model")
-    _refuse_others(fields, _OF_TILES if kind.tiles else {})
+    _refuse_others(fields, _OF_TILES[kind.tiles])
     spec = bundle_pb2.ImageSpec(channels=channels, resample=_resample(fields, kind))
     if kind is _CONVNEXT:
         _resize_convnext(spec, fields)
+    elif kind.tiles == "longest_edge":
+        _split(spec, fields, kind)
     else:
         _resize(spec, fields, kind)
     fault = resizing_fault(spec)
@@ -191,6 +209,23 @@ def _resize(spec: bundle_pb2.ImageSpec, fields: dict[str, Any], kind: _Kind) -> 
         (spec.shortest_edge,) = resized
     elif resized != cut:
         spec.resize_height, spec.resize_width = resized
+
+
+def _split(spec: bundle_pb2.ImageSpec, fields: dict[str, Any], kind: _Kind) -> None:
+    """See TilingSpec. Texts around tiles are those of Idefics3Processor."""
+    spec.tiling.longest_edge = _longest("size", fields.get("size", kind.size))
+    spec.height = spec.width = _longest("max_image_size", fields.get("max_image_size", {"longest_edge": 364}))
+    spec.tiling.before_whole = "<fake_token_around_image><global-img>"
+    spec.tiling.behind_whole = "<fake_token_around_image>"
+    if _flag(fields, "do_image_splitting", default=True):
+        spec.tiling.before_tile = "<fake_token_around_image><row_{row}_col_{column}>"
+        spec.tiling.behind_row = spec.tiling.behind_tiles = "\n"
+
+
+def _longest(name: str, value: Any) -> int:
+    if not isinstance(value, dict) or set(value) != {"longest_edge"}:
+        raise CheckpointError(f"{name} is {value!r:.80}, and not a longest_edge")
+    return _side(f"{name}.longest_edge", value["longest_edge"])
 
 
 def _resize_convnext(spec: bundle_pb2.ImageSpec, fields: dict[str, Any]) -> None:

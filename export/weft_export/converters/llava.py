@@ -9,6 +9,7 @@ from weft_export.converters.clip import encoder_names, tower_sizes
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.llama import llama_names, llama_sizes, mistral_sizes, qwen2_sizes
+from weft_export.converters.sight import LONGEST
 from weft_export.converters.sources import Names, both, layer_names
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.llava import LlavaConfig, SightConfig
@@ -21,7 +22,6 @@ _DECODERS: dict[str, Callable[[HfCheckpoint], DecoderOnlyConfig]] = {
 # What their classes take where text_config says nothing: files of transformers 4 have what differs alone.
 _ABSENT = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
 _WORDS = {"llama": 32000, "mistral": 32000, "qwen2": 151936}
-LONGEST = {"llama": 2048, "mistral": 131072, "qwen2": 32768}
 TOWER, INNER = "vision_tower.", "vision_model."
 
 
@@ -30,18 +30,27 @@ def sizes(hf: HfCheckpoint) -> LlavaConfig:
     fields = hf.fields
     # The token of a picture is read beside the tokenizer. The others are no more read by transformers.
     fields.skip("image_token_index", "image_token_id", "image_seq_length", "ignore_index", "vocab_size")
+    text, vision = parts_of(fields)
+    return LlavaConfig(**decoder_sizes(hf, text, "llama"), sight=_sight(hf, vision))
+
+
+def parts_of(fields: Fields) -> tuple[Fields, Fields]:
+    """Return what config.json says of the decoder, and of what sees pictures. Raises CheckpointError without one."""
     for part in ("text_config", "vision_config"):
         if part not in fields:
             raise fields.wrong(part, "must be an object: it says what one side of the model is")
-    own = decoder_sizes(hf, fields.part("text_config"), "llama")
-    return LlavaConfig(**own, sight=_sight(hf, fields.part("vision_config")))
+    return fields.part("text_config"), fields.part("vision_config")
 
 
-def decoder_sizes(hf: HfCheckpoint, text: Fields, usual: str) -> dict[str, Any]:
-    """Return the sizes of the decoder by the names of DecoderOnlyConfig. usual: its kind where nothing says it."""
+def decoder_sizes(hf: HfCheckpoint, text: Fields, usual: str, *, says_tied: bool = True) -> dict[str, Any]:
+    """Return the sizes of the decoder by the names of DecoderOnlyConfig.
+
+    usual: its kind where nothing says it.
+    says_tied: words are tied where its own part says so, as where the top of config.json does.
+    """
     sizes = _decoder(hf, text, usual)
-    if hf.fields.flag("tie_word_embeddings", default=False):
-        sizes = replace(sizes, words=replace(sizes.words, tied=True))
+    tied = hf.fields.flag("tie_word_embeddings", default=False) or (says_tied and sizes.words.tied)
+    sizes = replace(sizes, words=replace(sizes.words, tied=tied))
     return {field.name: getattr(sizes, field.name) for field in fields_of(DecoderOnlyConfig)}
 
 

@@ -3,35 +3,27 @@
 from dataclasses import replace
 from typing import Any
 
-from weft_export.converters.converter import DEFAULT_TOKENS, Converter, HfCheckpoint
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS, Fields
-from weft_export.converters.llava import INNER, LLAVA, LONGEST, TOWER, decoder_sizes, feature_layers, is_nested
+from weft_export.converters.llava import INNER, LLAVA, TOWER, decoder_sizes, feature_layers, is_nested, parts_of
 from weft_export.converters.llava import names as llava_names
 from weft_export.converters.pictures import read_picture_spec
-from weft_export.converters.sight import put_tiling
+from weft_export.converters.sight import put_tiling, with_room
 from weft_export.converters.siglip import tower_names, tower_sizes
 from weft_export.converters.sources import Names, computed, layer_names
 from weft_export.families.llava_onevision import LlavaOnevisionConfig, TileSightConfig
-from weft_proto.tiling import most_places
 
 
 def sizes(hf: HfCheckpoint) -> LlavaOnevisionConfig:
     """As LLaVA's. Unless a context is chosen, the largest picture fits, and as many tokens as usual beside it."""
     fields = hf.fields
     fields.skip("image_token_index", "image_token_id", "video_token_index", "video_token_id", "vocab_size")
-    for part in ("text_config", "vision_config"):
-        if part not in fields:
-            raise fields.wrong(part, "must be an object: it says what one side of the model is")
-    text, sight = fields.part("text_config"), _sight(hf, fields.part("vision_config"))
+    text, vision = parts_of(fields)
+    sight = _sight(hf, vision)
     image = read_picture_spec(hf, sight.channels)
     image.grid_rows, image.grid_columns = sight.grid
     put_tiling(image, hf)
-    if hf.options.max_tokens is None:
-        usual = LONGEST.get(text.word("model_type", "qwen2"))
-        longest = text.whole_or_null("max_position_embeddings", None) or usual or DEFAULT_TOKENS
-        chosen = min(longest, DEFAULT_TOKENS + most_places(image))
-        hf = replace(hf, options=replace(hf.options, max_tokens=chosen))
-    return LlavaOnevisionConfig(**decoder_sizes(hf, text, "qwen2"), sight=sight)
+    return LlavaOnevisionConfig(**decoder_sizes(with_room(hf, text, image, "qwen2"), text, "qwen2"), sight=sight)
 
 
 def _sight(hf: HfCheckpoint, vision: Fields) -> TileSightConfig:

@@ -84,7 +84,7 @@ def _picture(hf: HfCheckpoint, sizes: Any, files: dict[str, bytes]) -> dict[str,
     image = read_picture_spec(hf, sizes.channels)
     image.grid_rows, image.grid_columns = sizes.grid
     image.num_class_tokens = getattr(sizes, "num_class_tokens", 0)
-    if hasattr(sizes, "tiled"):
+    if getattr(sizes, "tiled", "") == "grids":
         from weft_export.converters.sight import put_tiling  # noqa: PLC0415 - late: for models that read tiles
 
         put_tiling(image, hf)

@@ -51,6 +51,16 @@ TILE_KEYS: Table = {
 }
 """Of one that makes tiles of pictures."""
 
+SPLIT_KEYS: Table = {
+    **PROCESSOR_KEYS,
+    "image_seq_len": USED,
+    # No request holds a video.
+    "video_processor": NEUTRAL,
+}
+"""Of one that cuts pictures by their longest edge."""
+
+_TABLES = {"llava": SIGHT_KEYS, "llava_onevision": TILE_KEYS, "idefics3": SPLIT_KEYS, "smolvlm": SPLIT_KEYS}
+
 IMAGE_KEYS: Table = {
     "size": USED,
     "crop_size": USED,
@@ -113,7 +123,7 @@ def read_processor(hf: HfCheckpoint, *parts: str) -> tuple[str, dict[str, Any]]:
         CheckpointError: a file is missing or is no object.
     """
     given = read_object_if_there(hf.directory / PROCESSOR_FILE)
-    table = {"llava": SIGHT_KEYS, "llava_onevision": TILE_KEYS}.get(hf.fields.raw("model_type"), PROCESSOR_KEYS)
+    table = _TABLES.get(hf.fields.raw("model_type"), PROCESSOR_KEYS)
     hf.fields.note(*check_keys(PROCESSOR_FILE, given, table))
     part = next((each for each in parts if each in given), None)
     if part is None or given[part] is None:

@@ -71,6 +71,8 @@ MODULE_OF = {
     "wav2vec2": "wav2vec2",
     "hubert": "wav2vec2",
     "blip": "blip",
+    "idefics3": "idefics3",
+    "smolvlm": "idefics3",
     "llava": "llava",
     "llava_onevision": "llava_onevision",
     "vit": "vit",

@@ -1,23 +1,42 @@
 """Pictures in the prompts of a checkpoint of others: which token stands for one, and how many places it takes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from weft_export.checkpoints.tokenizer import tokenizer_of
-from weft_export.converters.converter import HfCheckpoint
+from weft_export.converters.converter import DEFAULT_TOKENS, HfCheckpoint
+from weft_export.converters.fields import Fields
 from weft_export.converters.processor_keys import PROCESSOR_FILE, read_processor
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_TILES
 from weft_proto.chat.prompt import PromptTemplate
-from weft_proto.tiling import tiling_fault
+from weft_proto.tiling import most_places, most_tiles, tiling_fault
 from weft_proto.v1 import bundle_pb2
 
 # Of the configs and processors of transformers.
-_IMAGE_IDS, _IMAGE_TOKEN = {"llava": 32000, "llava_onevision": 151646}, "<image>"
+_IMAGE_IDS, _IMAGE_TOKEN = (
+    {"llava": 32000, "llava_onevision": 151646, "idefics3": 128257, "smolvlm": 128257},
+    "<image>",
+)
+# Of Idefics3Processor.
+_SPLIT_PLACES = 169
 _ASPECT_RATIO = "anyres_max_9"
 _GRIDS = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
 _CLIP_MEAN = [0.48145466, 0.4578275, 0.40821073]
+# Positions of decoders, where nothing says how many there are.
+LONGEST = {"llama": 2048, "mistral": 131072, "qwen2": 32768}
+# A bound of the tokens that texts around a tile are.
+_WORDS_OF_TILE = 4
+_TOKENIZER_CONFIG = "tokenizer_config.json"
+_WORDS = {
+    "fake_image_token": "<fake_token_around_image>",
+    "image_token": "<image>",
+    "global_image_token": "<global-img>",
+}
+# Tokens that a tokenizer gets by Idefics3Processor, if it does not have them.
+_ADDED = ("<fake_token_around_image>", "<end_of_utterance>")
 GOLDEN_QUESTION = "What is to be seen here?"
 
 
@@ -36,13 +55,19 @@ def put_image_id(
     field = "image_token_id" if index is None else "image_token_index"
     text.image_id = fields.whole(field, _IMAGE_IDS[fields.word("model_type")])
     token = given.get("image_token") or _IMAGE_TOKEN
-    known = tokenizer_of(text.source_tokenizer, files[text.source_tokenizer]).token_to_id(str(token))
+    tokenizer = tokenizer_of(text.source_tokenizer, files[text.source_tokenizer])
+    known = tokenizer.token_to_id(str(token))
     if known != text.image_id:
         raise CheckpointError(
             f"{PROCESSOR_FILE}: image_token is {token!r:.60}, whose id in the tokenizer is {known}, and config.json"
             f" has {field} {text.image_id}"
         )
-    (_check_tiles if hasattr(sight, "tiled") else _check_places)(given, sight)
+    _CHECKS[getattr(sight, "tiled", "")](given, sight)
+    for each in _ADDED if fields.word("model_type") == "idefics3" else ():
+        if tokenizer.token_to_id(each) is None:
+            raise CheckpointError(f"the tokenizer has no {each}, which Idefics3Processor would add")
+    if fields.word("model_type") == "smolvlm":
+        _check_words(hf)
     if text.HasField("chat") and PromptTemplate(text.chat, files[text.chat.template]).shows_pictures(str(token)):
         return ()
     return (f"no chat template has a place for a picture, which is {token}: no request can hold pictures",)
@@ -78,6 +103,44 @@ def _check_tiles(given: Mapping[str, Any], sight: Any) -> None:
     strategy = given.get("vision_feature_select_strategy")
     if strategy not in (None, "full"):
         raise CheckpointError(f"{PROCESSOR_FILE}: vision_feature_select_strategy is {strategy!r:.60}, and not 'full'")
+
+
+def with_room(hf: HfCheckpoint, text: Fields, image: bundle_pb2.ImageSpec, usual: str) -> HfCheckpoint:
+    """Return options with a context in which the largest picture fits, and as many tokens as usual beside it.
+
+    Unless a context is chosen, or the decoder takes less. usual: the decoder's kind where nothing says it.
+    """
+    if hf.options.max_tokens is not None:
+        return hf
+    longest = text.whole_or_null("max_position_embeddings", None) or LONGEST.get(text.word("model_type", usual))
+    words = _WORDS_OF_TILE * most_tiles(image) if image.tiling.longest_edge else 0
+    chosen = min(longest or DEFAULT_TOKENS, DEFAULT_TOKENS + most_places(image) + words)
+    return replace(hf, options=replace(hf.options, max_tokens=chosen))
+
+
+def _check_words(hf: HfCheckpoint) -> None:
+    """Refuse other texts around tiles than the usual: SmolVLMProcessor takes those that its tokenizer names."""
+    config = read_object_if_there(hf.directory / _TOKENIZER_CONFIG)
+    more = config.get("extra_special_tokens")
+    for name, usual in _WORDS.items():
+        for place in (config, more if isinstance(more, dict) else {}):
+            said = place.get(name, usual)
+            said = said.get("content") if isinstance(said, dict) else said
+            if said != usual:
+                raise CheckpointError(f"{_TOKENIZER_CONFIG}: {name} is {said!r:.60}, and not {usual!r}")
+
+
+def _check_split(given: Mapping[str, Any], sight: Any) -> None:
+    """Hold the processor's number of tokens for a tile to what the model makes of it."""
+    count = given.get("image_seq_len", _SPLIT_PLACES)
+    if count != sight.num_places:
+        raise CheckpointError(
+            f"{PROCESSOR_FILE}: image_seq_len is {count!r:.60}, and config.json makes {sight.num_places} places of a"
+            " tile"
+        )
+
+
+_CHECKS = {"": _check_places, "grids": _check_tiles, "longest_edge": _check_split}
 
 
 def put_tiling(image: bundle_pb2.ImageSpec, hf: HfCheckpoint) -> None:

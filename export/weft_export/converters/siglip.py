@@ -108,6 +108,11 @@ def texts_config(hf: HfCheckpoint, fields: Fields, text_fields: Mapping[str, Any
         raise CheckpointError(
             f"{hf.directory}: the tokenizer has no pad_token, which SigLIP's texts are filled up with"
         )
+    if side.padding_side != "right":
+        raise CheckpointError(
+            f"{hf.directory}: padding_side is {side.padding_side!r:.20}: SigLIP's vectors are read where a text that is"
+            " filled up on the right ends; set it in tokenizer_config.json if that is meant"
+        )
     for name, chosen in (("model_max_length", side.max_length), ("--max-tokens", hf.options.max_tokens)):
         if chosen is not None and chosen != length:
             raise CheckpointError(f"{name} is {chosen}: SigLIP's texts are filled up to {length} tokens")

@@ -120,14 +120,19 @@ def first_rows(count: int, make: Callable[[], Tensor], *stored: str) -> Source:
 
 def layer_names(table: Names, ours: str, theirs: str) -> dict[str, Source | str]:
     """Return a table with prefixes: ours before our names, theirs before theirs."""
+    put = renamed(table, lambda name: theirs + name)
+    return {ours + name: source for name, source in put.items()}
+
+
+def renamed(table: Names, theirs: Callable[[str], str]) -> dict[str, Source | str]:
+    """Return a table with other names of theirs."""
 
     def put(source: Source | str) -> Source | str:
         if isinstance(source, str):
-            return theirs + source
-        names = tuple(theirs + name for name in source.names)
-        return replace(source, names=names, optional=frozenset(theirs + name for name in source.optional))
+            return theirs(source)
+        return replace(source, names=tuple(map(theirs, source.names)), optional=frozenset(map(theirs, source.optional)))
 
-    return {ours + name: put(source) for name, source in table.items()}
+    return {name: put(source) for name, source in table.items()}
 
 
 def both(ours: str, theirs: str, *parts: str) -> dict[str, Source | str]:

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.families.clip_vision import ClipTower, ClipTowerConfig
-from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
+from weft_export.families.pictured_decoder import PicturedDecoder, PicturedDecoderConfig
 from weft_export.families.sizes import require_among
 from weft_export.layers.feed_forward import ACTIVATIONS
-from weft_export.layers.run import Run
 
 
 def check_reading(sight: Any) -> None:
@@ -57,18 +56,10 @@ class SightConfig(ClipTowerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LlavaConfig(DecoderOnlyConfig):
+class LlavaConfig(PicturedDecoderConfig):
     """A decoder, and what sees pictures for it."""
 
     sight: SightConfig
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_tokens < self.sight.num_places + 2:
-            raise ValueError(
-                f"model.max_tokens ({self.max_tokens}) has no room for the {self.sight.num_places} places of a picture,"
-                " a word and an answer"
-            )
 
 
 class Projector(nn.Module):
@@ -86,13 +77,8 @@ class Projector(nn.Module):
         return out
 
 
-class Llava(DecoderOnly):
-    """The id vocab_size, which is no token, stands for a place of a picture."""
-
-    sees = True
-    mixes = False
-    # ScoreService takes no pictures.
-    scores = False
+class Llava(PicturedDecoder):
+    """CLIP's tower, or another one, and a projector."""
 
     config: LlavaConfig
     tower_class: type[Any] = ClipTower
@@ -101,11 +87,6 @@ class Llava(DecoderOnly):
         super().__init__(config)
         self.tower = self.tower_class(config.sight)
         self.projector = Projector(config.sight, config.d_model)
-
-    @property
-    def unpaged(self) -> str | None:
-        """See Writer."""
-        return "its prompts may hold pictures, which a packed run does not read"
 
     def see(self, pixel_values: Tensor) -> Tensor:
         """See Writer."""
@@ -117,32 +98,3 @@ class Llava(DecoderOnly):
         read = [states[number][:, first:] for number in self.config.sight.feature_layers]
         features: Tensor = self.projector(torch.cat(read, dim=-1) if len(read) > 1 else read[0])
         return features
-
-    def placed(self, ids: Tensor, features: Tensor | None) -> Tensor:
-        """See Writer. A prompt may be cut within its last picture."""
-        placed = torch.zeros(*ids.shape, self.config.d_model)
-        if features is None:
-            return placed
-        is_seen = ids == self.config.vocab_size
-        return placed.masked_scatter(is_seen[..., None], features.flatten(0, 1).float()[: int(is_seen.sum())])
-
-    def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:
-        """Return logits [batch, target, vocab] of prompts with the pictures of `source`, see `shown`."""
-        features = self.placed(target_ids, self.shown(*source) if source else None)
-        return self.logits(self.through(self._read(target_ids, None, features)))
-
-    def embed_run(self, run: Run) -> Tensor:
-        """See CausalTransformer."""
-        assert run.features is not None, "a run without features. This is a bug."
-        return self._read(run.input_ids, run.past_lengths, run.features)
-
-    def embed_behind(self, ids: Tensor, *beside: Tensor) -> Tensor:
-        """See CausalTransformer. beside: the features of the prompt, as a run has them."""
-        (features,) = beside
-        behind = features.new_zeros(1, ids.shape[1] - features.shape[1], features.shape[2])
-        return self._read(ids, None, torch.cat((features, behind), dim=1))
-
-    def _read(self, ids: Tensor, past_lengths: Tensor | None, features: Tensor) -> Tensor:
-        size = self.config.vocab_size
-        words = self.embed(ids.clamp(max=size - 1), past_lengths)
-        return torch.where((ids == size)[..., None], features.to(words.dtype), words)

@@ -28,9 +28,9 @@ class TileSightConfig(SiglipSizes):
             raise ValueError("model.image_height differs from image_width; tiles are square")
 
     @property
-    def tiled(self) -> bool:
-        """Whether pictures are read in tiles."""
-        return True
+    def tiled(self) -> str:
+        """How pictures become tiles: see TilingSpec."""
+        return "grids"
 
     @property
     def num_places(self) -> int:

@@ -58,6 +58,7 @@ _TABLE = {
     "causal_lm": ("causal_lm", "CausalLm", "CausalLmConfig", common_pb2.TASK_GENERATE),
     "decoder_only": ("decoder_only", "DecoderOnly", "DecoderOnlyConfig", common_pb2.TASK_GENERATE),
     "hybrid": ("hybrid", "Hybrid", "HybridConfig", common_pb2.TASK_GENERATE),
+    "idefics3": ("idefics3", "Idefics3", "Idefics3Config", common_pb2.TASK_GENERATE),
     "llava": ("llava", "Llava", "LlavaConfig", common_pb2.TASK_GENERATE),
     "llava_onevision": ("llava_onevision", "LlavaOnevision", "LlavaOnevisionConfig", common_pb2.TASK_GENERATE),
     "gpt": ("gpt", "Gpt", "GptConfig", common_pb2.TASK_GENERATE),

@@ -75,7 +75,7 @@ class SiglipEmbedderConfig(SiglipSizes):
         return ATTENTION
 
 
-class _Body(Classifier):
+class SiglipEncoder(Classifier):
     """Patches with learned positions, without a class token, and a pre-norm encoder."""
 
     def __init__(self, config: SiglipSizes) -> None:
@@ -103,7 +103,7 @@ class _Body(Classifier):
         return patches + self.positions
 
 
-class SiglipTower(_Body):
+class SiglipTower(SiglipEncoder):
     """The encoder for who reads what is between its layers. There is no norm behind the last."""
 
     def __init__(self, config: SiglipSizes) -> None:
@@ -118,7 +118,7 @@ class SiglipTower(_Body):
         return states
 
 
-class SiglipVision(_Body):
+class SiglipVision(SiglipEncoder):
     """A linear head on the mean of the patches."""
 
     def __init__(self, config: SiglipVisionConfig) -> None:
@@ -135,7 +135,7 @@ class SiglipVision(_Body):
         return over_source(self.flow(layer, head, *source).mean(dim=0, keepdim=True))
 
 
-class SiglipEmbedder(_Body):
+class SiglipEmbedder(SiglipEncoder):
     """A picture's vector: what a learned query reads of its patches."""
 
     def __init__(self, config: SiglipEmbedderConfig) -> None:

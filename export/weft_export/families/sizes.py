@@ -79,7 +79,7 @@ LIMITS = {
     "channels": 3,
     "num_mels": 256,
     "num_frames": 6000,
-    **dict.fromkeys(("expansion", "reduction", "num_class_tokens", "num_registers"), 64),
+    **dict.fromkeys(("expansion", "reduction", "num_class_tokens", "num_registers", "cell"), 64),
 }
 """The most that a whole number of a config may be, by its field."""
 RANGES = {

@@ -9,7 +9,8 @@ from weft_export.errors import CheckpointError
 from weft_export.families.writer import Writer
 from weft_export.graphs.answering import Row, Run
 from weft_export.layers.tiles import arranged
-from weft_proto.questions import picture_places
+from weft_proto.splitting import Split, split_text
+from weft_proto.tiling import Tiled, places_of
 from weft_proto.v1 import bundle_pb2
 
 
@@ -23,7 +24,7 @@ def row_behind(checkpoint: Checkpoint, source: tuple[Tensor, ...], tokens: list[
 
 def features_of(run: Run, checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> Tensor:
     """Return what graphs give for the picture of a golden request."""
-    pixels, *arrangement = _picture(checkpoint, golden)
+    (pixels, *arrangement), _ = _picture(checkpoint, golden)
     with torch.inference_mode():
         (features,) = run(bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER, {"pixel_values": pixels}).values()
     return arranged(features, *arrangement) if arrangement else features
@@ -33,28 +34,36 @@ def pictured(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor,
     """Return the ids of a picture with a question behind it, and the picture as Writer.shown takes it."""
     text, image = checkpoint.text_spec, checkpoint.image
     assert image is not None, "a model that sees has no image. This is a bug."
+    tokenizer = read_tokenizer(checkpoint, text.source_tokenizer)
     try:
-        asked = encode_source(checkpoint, read_tokenizer(checkpoint, text.source_tokenizer), golden.question)
+        asked = encode_source(checkpoint, tokenizer, golden.question)
     except CheckpointError as error:
         raise CheckpointError(f"golden.question {error}") from error
-    picture = _picture(checkpoint, golden)
-    places = picture_places(image)
-    if image.HasField("tiling"):
-        *_, rows, columns = picture[1].tolist()
-        places += rows * (columns + 1) - 1
-    ids = [text.source_vocab_size] * places + asked
+    picture, cut = _picture(checkpoint, golden)
+    stretches = iter(places_of(image, cut))
+    shown = [text.image_id]
+    if isinstance(cut, Split):
+        around = split_text(image.tiling, cut.grid, str(tokenizer.id_to_token(text.image_id)))
+        shown = tokenizer.encode(around, add_special_tokens=False).ids
+    ids: list[int] = []
+    for each in shown:
+        ids += [text.source_vocab_size] * next(stretches) if each == text.image_id else [each]
+    ids += asked
     if len(ids) >= text.max_total_tokens:
         raise CheckpointError(f"golden: picture and question have {len(ids)} tokens; {text.max_total_tokens} are all")
     return torch.tensor([ids]), *picture
 
 
-def _picture(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
-    """Return the pixel values of a golden picture, and of one in tiles how it is cut."""
+def _picture(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[tuple[Tensor, ...], Tiled | Split | None]:
+    """Return the pixel values of a golden picture, if its tiles are laid out how that is done; and how it is cut."""
     data, image = checkpoint.files[golden.image_path], checkpoint.image
     pixels = checkpoint.read_media(golden.image_path, data)[None]
     if image is None or not image.HasField("tiling"):
-        return (pixels,)
+        return (pixels,), None
     from weft_export.checkpoints.tiles import read_tiles  # noqa: PLC0415 - late: for models that read tiles
 
-    tiles, cut = read_tiles(data, image)
-    return torch.from_numpy(tiles), torch.tensor([*cut.grid, *cut.kept, *cut.pooled])
+    read, cut = read_tiles(data, image)
+    tiles = torch.from_numpy(read)
+    if isinstance(cut, Split):
+        return (tiles,), cut
+    return (tiles, torch.tensor([*cut.grid, *cut.kept, *cut.pooled])), cut

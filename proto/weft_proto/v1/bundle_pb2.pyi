@@ -207,7 +207,7 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     GRAPH_ROLE_IMAGE_ENCODER: _GraphRole.ValueType  # 11
     """GRAPH_ROLE_IMAGE_ENCODER makes of a picture what a prompt has in its place, for TASK_GENERATE. Input: `pixel_values` as an
     encoder's; output: `features` float32 [batch, places, width], where places is num_class_tokens + grid_rows * grid_columns of
-    ImageSpec, and one more with a TilingSpec.
+    ImageSpec, and one more with grids of a TilingSpec.
     """
     GRAPH_ROLE_CTC: _GraphRole.ValueType  # 12
     """GRAPH_ROLE_CTC: input `waveform` float32 [batch, samples], none of which is padding; output `log_probs` float32 [batch, frames,
@@ -308,7 +308,7 @@ GRAPH_ROLE_MASKED_LM: GraphRole.ValueType  # 10
 GRAPH_ROLE_IMAGE_ENCODER: GraphRole.ValueType  # 11
 """GRAPH_ROLE_IMAGE_ENCODER makes of a picture what a prompt has in its place, for TASK_GENERATE. Input: `pixel_values` as an
 encoder's; output: `features` float32 [batch, places, width], where places is num_class_tokens + grid_rows * grid_columns of
-ImageSpec, and one more with a TilingSpec.
+ImageSpec, and one more with grids of a TilingSpec.
 """
 GRAPH_ROLE_CTC: GraphRole.ValueType  # 12
 """GRAPH_ROLE_CTC: input `waveform` float32 [batch, samples], none of which is padding; output `log_probs` float32 [batch, frames,
@@ -1415,9 +1415,9 @@ Global___ImageSpec: _TypeAlias = ImageSpec  # noqa: Y015
 
 @_typing.final
 class TilingSpec(_message.Message):
-    """TilingSpec says how a prompt has a picture that is more than one tile ("LLaVA-OneVision", Li et al. 2024). For a tile the IMAGE_ENCODER
-    graph makes one place more, the last, which ends a row.
+    """TilingSpec says how a prompt has a picture that is more than one tile. There are two rules.
 
+    1. grids ("LLaVA-OneVision", Li et al. 2024). For a tile the IMAGE_ENCODER graph makes one place more, the last, which ends a row.
     A picture of w x h that is alone in its prompt has first the places of the whole picture, resized to one tile. Then it is made as large
     as fits into a grid of tiles: one side has the grid's length, and the other is rounded up. It stands in the middle of black, which is
     cut into the tiles.
@@ -1428,9 +1428,19 @@ class TilingSpec(_message.Message):
       If more than 1.21 * max_tiles * grid_rows * grid_columns are left, they are made about max_tiles * grid_rows * grid_columns,
     bilinearly: rows and columns are divided by the root of how many times too many they are, and rounded down, to at least 1.
       Behind each row of places stands the place that ends one. With them and those of the whole, a picture has at most 65,536 places.
-
     A picture that is one of several in its prompt is put into the middle of a square of square_padding, resized to one tile, and has the
     place that ends a row behind its own.
+
+    2. longest_edge ("Building and better understanding vision-language models", Laurencon et al. 2024). Each picture is cut, whatever
+    stands beside it. First its longer side is made longest_edge, and the other keeps the aspect: rounded down, then up to an even number, at
+    least 1. Then its longer side (its width, if both are equal) is rounded up to whole tiles, the other made by the aspect, rounded down,
+    and that rounded up to whole tiles. It is resized to these sides without regard to aspect, and cut into tiles. At last, the whole is
+    this picture resized to one tile.
+      In a prompt stand, row by row, before_tile and the places of each tile, with behind_row after each row; behind_tiles; before_whole, the
+    places of the whole, and behind_whole. The texts are tokenized with the prompt, in which the token of a picture stands once for each tile.
+      A picture that makes one tile is not cut. Where before_tile is empty none is: each is resized twice, to longest_edge as above, and to
+    one tile. Of these the prompt has what stands from before_whole on.
+      There are at most 256 tiles, beside the whole, whose places are at most 65,536 with its own.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1438,8 +1448,26 @@ class TilingSpec(_message.Message):
     GRIDS_FIELD_NUMBER: _builtins.int
     MAX_TILES_FIELD_NUMBER: _builtins.int
     SQUARE_PADDING_FIELD_NUMBER: _builtins.int
+    LONGEST_EDGE_FIELD_NUMBER: _builtins.int
+    BEFORE_TILE_FIELD_NUMBER: _builtins.int
+    BEHIND_ROW_FIELD_NUMBER: _builtins.int
+    BEHIND_TILES_FIELD_NUMBER: _builtins.int
+    BEFORE_WHOLE_FIELD_NUMBER: _builtins.int
+    BEHIND_WHOLE_FIELD_NUMBER: _builtins.int
     max_tiles: _builtins.int
     """max_tiles is how many tiles' places a picture may have beside those of the whole, from 1 to 256."""
+    longest_edge: _builtins.int
+    """longest_edge is in pixels, from 1 to 4,096. With it, there are no grids, max_tiles and square_padding, and without it no texts."""
+    before_tile: _builtins.str
+    """before_tile stands before a tile, at most 256 characters. In it, {row} and {column} are the tile's, from 1."""
+    behind_row: _builtins.str
+    """behind_row stands behind the last tile of a row, at most 256 characters."""
+    behind_tiles: _builtins.str
+    """behind_tiles stands behind the last row, at most 256 characters."""
+    before_whole: _builtins.str
+    """before_whole stands before the whole, at most 256 characters."""
+    behind_whole: _builtins.str
+    """behind_whole stands behind the whole, at most 256 characters."""
     @_builtins.property
     def grids(self) -> _containers.RepeatedCompositeFieldContainer[Global___TileGrid]:
         """grids are those that a picture may be cut into, 1 to 256."""
@@ -1454,10 +1482,16 @@ class TilingSpec(_message.Message):
         grids: _abc.Iterable[Global___TileGrid] | None = ...,
         max_tiles: _builtins.int = ...,
         square_padding: _abc.Iterable[_builtins.int] | None = ...,
+        longest_edge: _builtins.int = ...,
+        before_tile: _builtins.str = ...,
+        behind_row: _builtins.str = ...,
+        behind_tiles: _builtins.str = ...,
+        before_whole: _builtins.str = ...,
+        behind_whole: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grids", b"grids", "max_tiles", b"max_tiles", "square_padding", b"square_padding"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before_tile", b"before_tile", "before_whole", b"before_whole", "behind_row", b"behind_row", "behind_tiles", b"behind_tiles", "behind_whole", b"behind_whole", "grids", b"grids", "longest_edge", b"longest_edge", "max_tiles", b"max_tiles", "square_padding", b"square_padding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1468,8 +1468,8 @@ Global___Alignment: _TypeAlias = Alignment  # noqa: Y015
 @_typing.final
 class PictureColumns(_message.Message):
     """PictureColumns is a grid of columns that are places of a picture in a prompt. Several grids may lie on one picture: of one that is read
-    in tiles there is that of the whole picture first, and behind it what its tiles show, more finely. What lay on a part of the picture is
-    the sum over its grids.
+    in tiles there is that of the whole picture, and before or behind it what its tiles show, more finely. What lay on a part of the picture
+    is the sum over its grids.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -119,8 +119,11 @@ def sight_bytes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> in
     image, places = manifest.image, picture_places(manifest.image)
     view = image.channels * image.height * image.width + places * width
     most = min(MAX_PICTURES, longest // places) * view
-    if image.HasField("tiling"):
+    if image.tiling.grids:
         most = max(most, most_tiles(image) * (view + places * width) + min(longest, most_places(image)) * width)
+    elif image.tiling.longest_edge:
+        # Each tile has its places in the prompt; its features are there alone, and beside those of its picture.
+        most = min(MAX_PICTURES * most_tiles(image), longest // places) * (view + places * width)
     on_the_way = MAX_SEEING * most
     waiting = max(config.max_queued_tokens, longest)
     read = share_cpus(config.lanes, config.threads, cpu_quota()).lanes * longest

@@ -6,7 +6,7 @@ Runs in worker threads: off the event loop, off the engine's lanes.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from weft_server.preprocessing.picture_views import PictureViews
 from weft_server.preprocessing.pictured_prompt import PromptPicture, pictures_of
 from weft_server.preprocessing.prompts import Prompts
 from weft_server.preprocessing.sentences import divided, sentences
-from weft_server.preprocessing.tokenizer import TokenizerFailed
+from weft_server.preprocessing.tokenizer import known
 from weft_server.preprocessing.waveform import hearing_of
 from weft_server.source import AskedPixels, Ids, Pixels
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from weft_server.preprocessing.wanted import Wanted
     from weft_server.source import Source
 
-Given = TypeVar("Given")
-Found = TypeVar("Found")
 # Of a text that is split into sentences.
 MAX_SENTENCES = 256
 MAX_SPLIT_CHARS = 131_072
@@ -221,23 +219,34 @@ class InputReader:
         """Return the token ids of the prompt that messages make. Raises as `prompt_of` does, and for one too long."""
         text = self.prompt_of(messages, field, wanted)
         encode = self._tokenizer.encode_framed if self.is_framed(text) else self._tokenizer.encode
+        image_id, sees = self._text.image_id, self._text.HasField("image_id")
+        pictures: list[PromptPicture] = []
+        if sees:
+            token = self._tokenizer.vocabulary.tokens[image_id]
+            pictures = self.views.cut(pictures_of(messages, field, token), wanted)
+            # Whatever is said around them.
+            self._check_prompt(self.views.num_places(pictures), field)
+            text = self.views.framed(text, pictures, token)
         ids = known(encode, text, field)
         if not ids:
             raise InvalidRequest(field, "make an empty prompt", "EMPTY_INPUT")
-        image_id, sees = self._text.image_id, self._text.HasField("image_id")
-        found = pictures_of(messages, field, self._tokenizer.vocabulary.tokens[image_id]) if sees else []
-        pictures = self.views.cut(found, wanted)
-        length = len(ids) + self.views.num_more(pictures)
-        if length > self.max_tokens:
-            raise self._prompt_too_long(field, f"{length} tokens")
+        num_words = len(ids) - ids.count(image_id) if pictures else len(ids)
+        self._check_prompt(num_words + self.views.num_places(pictures), field)
         prompt = self.views.prompt_of(ids, pictures, image_id if sees else -1)
         return prompt if pictures else Ids(prompt.array)
+
+    def _check_prompt(self, length: int, field: str) -> None:
+        if length > self.max_tokens:
+            raise self._prompt_too_long(field, f"{length} tokens")
 
     def read_pictured(self, image: common_pb2.Image, question: str, field: str, wanted: Wanted) -> PicturedPrompt:
         """Return a prompt that begins with a picture, behind which a question stands."""
         asked = self.read_text(question, field).array.tolist()
         pictures = self.views.cut([PromptPicture(image, "image")], wanted)
-        return self.views.prompt_of([self._text.image_id, *asked], pictures, self._text.image_id)
+        token = self._tokenizer.vocabulary.tokens[self._text.image_id]
+        text = self.views.framed(token, pictures, token)
+        shown = [self._text.image_id] if text == token else known(self._tokenizer.encode_framed, text, field)
+        return self.views.prompt_of([*shown, *asked], pictures, self._text.image_id)
 
     def prompt_of(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> str:
         """Return the prompt that messages make.
@@ -386,13 +395,3 @@ class InputReader:
 
     def _too_long(self, field: str, length: str) -> InvalidRequest:
         return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")
-
-
-def known(split: Callable[[Given], Found], text: Given, field: str) -> Found:
-    """Return what a method of a tokenizer makes of a text, or of a pair. InvalidRequest where it cannot read it."""
-    try:
-        return split(text)
-    except TokenizerFailed as error:
-        raise InvalidRequest(field, "cannot be tokenized: the model's tokenizer fails over it") from error
-    except ValueError as error:
-        raise InvalidRequest(field, "has a word that the model's tokenizer does not know") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from weft_server.source import Ids
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from weft_proto.splitting import Split
     from weft_proto.tiling import Tiled
     from weft_proto.v1 import common_pb2, generation_pb2
 
@@ -27,7 +29,7 @@ class PromptPicture(NamedTuple):
 
     image: common_pb2.Image
     field: str
-    cut: Tiled | None = None
+    cut: Tiled | Split | None = None
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -41,10 +43,10 @@ class PromptPicture(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PicturedPrompt(Ids):
-    """Token ids with the token of a picture at each place of one, and where each picture begins."""
+    """Token ids with the token of a picture at each place of one, and where each stretch of a picture's begins."""
 
     pictures: tuple[PromptPicture, ...]
-    starts: tuple[int, ...]
+    starts: tuple[tuple[int, ...], ...]
 
 
 def pictures_of(messages: generation_pb2.Messages, field: str, token: str) -> list[PromptPicture]:
@@ -69,20 +71,26 @@ def pictures_of(messages: generation_pb2.Messages, field: str, token: str) -> li
     return found
 
 
+def check_count(count: int, expected: int) -> None:
+    """Raise InvalidRequest unless a prompt has as many places for pictures as there are."""
+    if count != expected:
+        why = f"make a prompt with places for {count} pictures, and hold {expected}"
+        raise InvalidRequest("messages", why, "CHAT_REFUSED")
+
+
 def pictured(
-    ids: Sequence[int], pictures: Sequence[PromptPicture], image_id: int, places: Sequence[int]
+    ids: Sequence[int], pictures: Sequence[PromptPicture], image_id: int, places: Sequence[Sequence[int]]
 ) -> PicturedPrompt:
-    """Return a prompt in which each picture has so many places. In `ids`, image_id stands for each picture once.
+    """Return a prompt in which each stretch of a picture has so many places. In `ids`, image_id stands for it once.
 
     Raises InvalidRequest where it stands there more often, or less.
     """
     given = np.array(ids, np.int64)
     is_picture = given == image_id
-    if (count := int(is_picture.sum())) != len(pictures):
-        why = f"make a prompt with places for {count} pictures, and hold {len(pictures)}"
-        raise InvalidRequest("messages", why, "CHAT_REFUSED")
+    stretches = list(chain.from_iterable(places))
+    check_count(int(is_picture.sum()), len(stretches))
     counts = np.ones(len(given), np.int64)
-    counts[is_picture] = places
+    counts[is_picture] = stretches
     expanded = np.repeat(given, counts)
-    starts = (np.cumsum(counts) - counts)[is_picture]
-    return PicturedPrompt(expanded, tuple(pictures), tuple(starts.tolist()))
+    starts = iter((np.cumsum(counts) - counts)[is_picture].tolist())
+    return PicturedPrompt(expanded, tuple(pictures), tuple(tuple(islice(starts, len(each))) for each in places))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from weft_proto.splitting import Split
     from weft_proto.tiling import Tiled
     from weft_proto.v1 import bundle_pb2
     from weft_server.preprocessing.images import PictureBounds
@@ -34,9 +35,7 @@ def load_tiles(
 
     `cut` says how it is cut, by its size. Raises as `load_picture` does, and where the picture has another size.
     """
-    picture = decoded(data, spec, bounds, wanted)
-    if picture.size != cut.size:
-        raise InvalidRequest(FIELD, "is not as large as its header says", "BAD_IMAGE")
+    picture = _of_size(decoded(data, spec, bounds, wanted), cut.size)
     rows, columns = cut.grid
     laid = Image.new(picture.mode, (columns * spec.width, rows * spec.height))
     corner = (laid.width - cut.inner[0]) // 2, (laid.height - cut.inner[1]) // 2
@@ -48,6 +47,30 @@ def load_tiles(
             tile = laid.crop((left, row * spec.height, left + spec.width, (row + 1) * spec.height))
             tiles.append(pixel_values(tile, spec))
     return tiles
+
+
+def load_split(
+    data: bytes, spec: bundle_pb2.ImageSpec, bounds: PictureBounds, cut: Split, wanted: Wanted
+) -> list[NDArray[np.float32]]:
+    """Return the tiles of a picture that is cut by its longest edge, the whole last, [channels, height, width].
+
+    Raises as `load_tiles` does.
+    """
+    picture = _of_size(decoded(data, spec, bounds, wanted), cut.size)
+    # Each time the colours are rounded.
+    picture = resized(picture, cut.first, spec)
+    wanted.check()
+    picture = resized(picture, cut.second, spec)
+    wanted.check()
+    corners = [(column * spec.width, row * spec.height) for row in range(cut.grid[0]) for column in range(cut.grid[1])]
+    tiles = [picture.crop((x, y, x + spec.width, y + spec.height)) for x, y in corners]
+    return [pixel_values(each, spec) for each in (*tiles, resized(picture, (spec.width, spec.height), spec))]
+
+
+def _of_size(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    if picture.size != size:
+        raise InvalidRequest(FIELD, "is not as large as its header says", "BAD_IMAGE")
+    return picture
 
 
 def load_square(data: bytes, spec: bundle_pb2.ImageSpec, bounds: PictureBounds, wanted: Wanted) -> NDArray[np.float32]:
@@ -67,6 +90,14 @@ def load_square(data: bytes, spec: bundle_pb2.ImageSpec, bounds: PictureBounds, 
         strip.paste(picture.crop((0, first, picture.width, last)), (left, 0))
         narrow.paste(resized(strip, (spec.width, last - first), spec), (0, top + first))
     return pixel_values(resized(narrow, (spec.width, spec.height), spec), spec)
+
+
+def split_regions(cut: Split) -> list[Region | None]:
+    """Return where the tiles of a picture that is cut by its longest edge lie on it. None: on the whole of it."""
+    rows, columns = cut.grid
+    cells = ((row, column) for row in range(rows) for column in range(columns))
+    found = [Region(at / columns, row / rows, (at + 1) / columns, (row + 1) / rows) for row, at in cells]
+    return [*found, None]
 
 
 def square_region(width: int, height: int) -> Region:

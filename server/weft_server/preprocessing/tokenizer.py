@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import tokenizers
 from tokenizers import models
@@ -15,13 +15,16 @@ from weft_proto.offsets import Offsets, Place
 from weft_proto.prompts import truncation_direction
 from weft_proto.tokenizer_rules import is_panic, tokenizer_fault
 from weft_proto.v1 import bundle_pb2
-from weft_server.errors import BundleError
+from weft_server.errors import BundleError, InvalidRequest
 from weft_server.preprocessing.detokenizer import Detokenizer
 from weft_server.preprocessing.vocabulary import Vocabulary
 
 # How often these signs may come in a file, those in its texts included. There are at most 4,194,304 tokens, and no more
 # merges, each a list of two. Objects are steps and added tokens: 64 MiB of steps would be 5 GB.
 MAX_SIGNS = {b"{": 262_144, b"[": 4_194_304, b",": 12_582_912}
+
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 
 
 class TokenizerFailed(ValueError):
@@ -297,3 +300,13 @@ def _reraise_interrupt(error: BaseException) -> None:
 
 def _is_added(piece: TokenSpan) -> bool:
     return piece.added
+
+
+def known(split: Callable[[Given], Found], text: Given, field: str) -> Found:
+    """Return what a method of a tokenizer makes of a text, or of a pair. InvalidRequest where it cannot read it."""
+    try:
+        return split(text)
+    except TokenizerFailed as error:
+        raise InvalidRequest(field, "cannot be tokenized: the model's tokenizer fails over it") from error
+    except ValueError as error:
+        raise InvalidRequest(field, "has a word that the model's tokenizer does not know") from error

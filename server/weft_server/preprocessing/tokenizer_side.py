@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 from weft_server.errors import InvalidRequest
-from weft_server.preprocessing.inputs import MAX_SPLIT_CHARS, known
-from weft_server.preprocessing.tokenizer import TokenSpan
+from weft_server.preprocessing.inputs import MAX_SPLIT_CHARS
+from weft_server.preprocessing.tokenizer import TokenSpan, known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

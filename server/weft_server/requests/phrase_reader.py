@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft_proto.decoding import MAX_PHRASE_TOKENS
 from weft_server.errors import InvalidRequest
-from weft_server.preprocessing.inputs import known
+from weft_server.preprocessing.tokenizer import known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

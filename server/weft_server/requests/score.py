@@ -11,7 +11,7 @@ from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 from weft_proto.tasks import TASKS
 from weft_server.engine.score_lane import GivenAnswer
 from weft_server.errors import CannotScore, InvalidRequest
-from weft_server.preprocessing.inputs import known
+from weft_server.preprocessing.tokenizer import known
 
 if TYPE_CHECKING:
     from collections.abc import Callable

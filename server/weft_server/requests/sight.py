@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_proto.splitting import Split
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.pictured_prompt import PicturedPrompt
 from weft_server.preprocessing.tiles import arranged
@@ -69,7 +71,8 @@ async def seen_again(
             seen = await _seen(call, model, source, started)
         views = model.reader.views
         grids = await model.work(lambda wanted: [views.grids(each, wanted) for each in source.pictures], call.deadline)
-        laid = (each._replace(grids=some) for each, some in zip(seen.pictures, grids, strict=True))
+        stretches = chain.from_iterable(grids)
+        laid = (each._replace(grids=some) for each, some in zip(seen.pictures, stretches, strict=True))
         yield replace(seen, pictures=tuple(laid))
 
 
@@ -84,10 +87,13 @@ async def _seen(call: RequestContext, model: Model, prompt: PicturedPrompt, star
         model.picture_features.keep(call.tenant, key, each)
     found |= fresh
     seen = []
-    for start, key in zip(prompt.starts, keys, strict=True):
+    for picture, (starts, key) in enumerate(zip(prompt.starts, keys, strict=True)):
         features = found[key]
         assert features is not None, "a picture was not seen. This is a bug."
-        seen.append(SeenPicture(start, key, features))
+        size = len(features) // len(starts)
+        for number, start in enumerate(starts):
+            part = features[number * size : (number + 1) * size]
+            seen.append(SeenPicture(start, b"%d " % number + key, part, picture))
     return PicturedIds(prompt.array, tuple(seen), model.manifest.text.source_vocab_size, prompt)
 
 
@@ -135,4 +141,5 @@ async def _encoded(
 
 def _features(picture: PromptPicture, tiles: list[Sequence], _: Wanted) -> np.ndarray:
     assert picture.cut is not None, "a picture without tiles is put together. This is a bug."
-    return arranged(np.stack([each.reply.values for each in tiles]), picture.cut)
+    found = [each.reply.values for each in tiles]
+    return np.concatenate(found) if isinstance(picture.cut, Split) else arranged(np.stack(found), picture.cut)

@@ -140,10 +140,10 @@ def _write(
 
 
 def _pictures(prompt: PicturedIds) -> Iterator[common_pb2.PictureColumns]:
-    for index, picture in enumerate(prompt.pictures):
+    for picture in prompt.pictures:
         for grid in picture.grids:
             yield common_pb2.PictureColumns(
-                picture=index,
+                picture=picture.picture,
                 first_column=picture.start + grid.first,
                 grid_rows=grid.rows,
                 grid_columns=grid.columns,

@@ -110,6 +110,86 @@ TILING = [
 ]
 
 
+def splitting_tower(rng):
+    """Draw a SigLIP of tiles, whose positions may be of another size."""
+    heads = rng.choice([2, 3])
+    return {
+        "image_size": rng.choice([16, 24, 20]),
+        "patch_size": 4,
+        "hidden_size": heads * rng.choice([8, 12]),
+        "num_attention_heads": heads,
+        "intermediate_size": rng.choice([17, 40]),
+        "num_hidden_layers": rng.choice([1, 2]),
+    }
+
+
+def splitting(model_type, decoder):
+    """Return what draws an Idefics 3 or SmolVLM over a kind of decoder."""
+
+    def draw(rng):
+        text = {**decoder(rng), "model_type": model_type, "vocab_size": 340, "pad_token_id": 0}
+        return {
+            "text_config": text,
+            "vision_config": splitting_tower(rng),
+            "image_token_id": 300,
+            "scale_factor": rng.choice([1, 2]),
+            "tie_word_embeddings": rng.random() < 0.3,
+        }
+
+    return draw
+
+
+# As SmolVLM's directories have it: pictures stand where they are in a message, and a text is a part.
+SPLITTING_TEMPLATE = """\
+<|im_start|>{% for message in messages %}{{ message['role'] | capitalize }}\
+{% if message['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}\
+{% for line in message['content'] %}{% if line['type'] == 'text' %}{{ line['text'] }}\
+{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>
+{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"""
+# With larger numbers, 32 layers, which a class has where its config does not say it, round theirs by more than 1e-4.
+SPLITTING = [
+    Kind("idefics3-llama", "Idefics3ForConditionalGeneration", splitting("llama", llama), 1.5),
+    Kind("smolvlm-llama", "SmolVLMForConditionalGeneration", splitting("llama", llama), 1.5),
+]
+TILE = 16
+_FAKE = "<fake_token_around_image>"
+
+
+def splitting_processor(kind, config, template, rng):
+    """Return the processor of an Idefics 3 or a SmolVLM."""
+    from transformers.models.smolvlm import processing_smolvlm
+
+    name = kind.architecture.removesuffix("ForConditionalGeneration")
+    images = getattr(transformers, f"{name}ImageProcessorPil")(
+        size={"longest_edge": rng.choice([3 * TILE, 2 * TILE - 1, 37])},
+        max_image_size={"longest_edge": TILE},
+        do_image_splitting=rng.random() < 0.8,
+    )
+    tokens = [_FAKE, "<global-img>", "<end_of_utterance>"]
+    tokens += [f"<row_{row}_col_{column}>" for row in range(1, 3) for column in range(1, 4)]
+    tokenizer = tokenizer_of_sight(*tokens)
+    places = (TILE // config.vision_config.patch_size // config.scale_factor) ** 2
+    made = {"image_seq_len": places, "chat_template": template}
+    if kind.name.startswith("idefics3"):
+        return transformers.Idefics3Processor(images, tokenizer, **made)
+    # It spells the numbers of frames of a video with another package.
+    processing_smolvlm.num2words = str
+    processor = SmolVLMProcessor(images, tokenizer, None, **made)
+    processor.get_attributes = lambda: ["image_processor", "tokenizer"]
+    return processor
+
+
+class SmolVLMProcessor(transformers.SmolVLMProcessor):
+    """Theirs without a processor of videos, which needs torchvision."""
+
+    apply_chat_template = transformers.ProcessorMixin.apply_chat_template
+
+    def check_argument_for_proper_class(self, name, value):
+        """Let there be none."""
+        if name != "video_processor":
+            super().check_argument_for_proper_class(name, value)
+
+
 class LlavaOnevisionProcessor(transformers.LlavaOnevisionProcessor):
     """Theirs without a processor of videos, which needs torchvision."""
 
@@ -136,10 +216,11 @@ def tiling_processor(config, template):
     return processor
 
 
-def tokenizer_of_sight():
-    """Return a tokenizer of bytes that begins a text with a token of its own, and has one for a picture."""
+def tokenizer_of_sight(*more):
+    """Return a tokenizer of bytes that begins a text with a token of its own, and has one for a picture, and more."""
     tokenizer = Tokenizer.from_buffer(byte_tokenizer())
-    tokenizer.add_special_tokens([AddedToken(each, normalized=False, special=True) for each in (IMAGE_TOKEN, BOS)])
+    special = (IMAGE_TOKEN, BOS, *more)
+    tokenizer.add_special_tokens([AddedToken(each, normalized=False, special=True) for each in special])
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 301)])
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=BOS, eos_token="<end>", pad_token="<pad>"
@@ -154,6 +235,10 @@ def made_seeing(kind, seed, directory, template=TEMPLATE, **saving):
     torch.manual_seed(seed)
     config = model_class.config_class(**kind.draw(random.Random(seed)))
     model = made_model(model_class, config, directory, kind.gain, **saving)
+    if kind in SPLITTING:
+        processor = splitting_processor(kind, config, template, random.Random(seed))
+        processor.save_pretrained(directory)
+        return model, processor
     if kind in TILING:
         processor = tiling_processor(config, template)
         processor.save_pretrained(directory)

@@ -16,6 +16,7 @@ from test_captioners import with_processor
 from test_matching import made_pair
 from test_pictures import made_with_processor
 from test_whisper import made_whisper
+from transformers.models.auto.tokenization_auto import MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS as WRONGLY_NAMED
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 from few import few_of
@@ -235,3 +236,12 @@ def test_the_usual_tokenizer_of_a_kind_is_that_of_transformers():
 
     assert known == {kind: class_of({"model_type": kind}, {}, None) for kind in known}
     assert {"olmo2", "qwen3_moe", "bert"} <= known.keys()
+
+
+def test_a_class_that_transformers_knows_to_be_wrong_is_not_taken():
+    """Of some model_types, directories often name a class that their files are not of."""
+    wrong = {kind: TOKENIZER_MAPPING_NAMES[kind] for kind in MODULE_OF if kind in WRONGLY_NAMED}
+
+    named = {"tokenizer_class": "LlamaTokenizer"}
+    assert wrong == {kind: class_of({"model_type": kind}, named, None) for kind in wrong}
+    assert {"llava", "smolvlm"} <= wrong.keys()

@@ -22,7 +22,7 @@ from encoder_kinds import CLASSIFIERS, FILLERS, TAGGERS, masking
 from hf_models import LOGITS, VOCAB, Kind, enliven, furthest, greedy, made, their_greedy, token_rows
 from picture_kinds import PICTURES
 from seq2seq_kinds import SEQ2SEQ
-from sight_kinds import SEEING, TILING, chat_of, made_seeing, pictures, their_inputs
+from sight_kinds import SEEING, SPLITTING, TILING, chat_of, made_seeing, pictures, their_inputs
 from test_captioners import their_captions, their_logits
 from test_captioners import with_processor as captioner_pixels
 from test_pictures import with_processor as picture_sides
@@ -33,7 +33,9 @@ from weft_export.graphs.answering import Row
 from weft_export.options import ExportOptions
 from weft_proto.tiling import tiled
 
-KINDS = [*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *FILLERS, *PICTURES, *SEEING, *TILING]
+KINDS = [*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *FILLERS, *PICTURES, *SEEING, *TILING, *SPLITTING]
+# Their prompts hold pictures.
+PICTURED = [*SEEING, *TILING, *SPLITTING]
 NEW_TOKENS, LENGTH = 6, 40
 MOST_NUMBERS = 1 << 27
 # Some fields contradict others, or the weights: then the others are named, or the weights listed.
@@ -63,7 +65,7 @@ def attempted(make):
 
 def original_of(kind, directory):
     """Write a random model. What its config does not say of writing, nothing says."""
-    if kind in (*SEEING, *TILING):
+    if kind in PICTURED:
         model, processor = made_seeing(kind, 0, directory)
         chat = chat_of(pictures(2)) if kind in SEEING else chat_of(pictures(2))[:1]
         config, pixels = model.config, dict(their_inputs(processor, chat))
@@ -115,7 +117,7 @@ def theirs_of(kind, directory, config):
 
 def their_answer(kind, model, pixels):
     """Logits of a random request, and what is written greedily, if anything is."""
-    if kind in (*SEEING, *TILING):
+    if kind in PICTURED:
         return model(**pixels).logits, [their_greedy(model, pixels, NEW_TOKENS, use_cache=False)]
     ids = torch.tensor(token_rows(VOCAB, (LENGTH,), 3))
     if kind in PICTURES:
@@ -135,7 +137,7 @@ def their_answer(kind, model, pixels):
 def answer_about(checkpoint, *, input_ids, pixel_values, image_sizes=None, **_):
     """What ours answers to a chat with pictures, or with one in tiles."""
     places = input_ids.masked_fill(input_ids == checkpoint.text.image_id, checkpoint.text.source_vocab_size)
-    source = (pixel_values,)
+    source = (pixel_values.flatten(0, -4),)
     if image_sizes is not None:
         height, width = image_sizes[0].tolist()
         cut = tiled(checkpoint.image, width, height)
@@ -149,7 +151,7 @@ def our_answer(kind, checkpoint, pixels):  # noqa: PLR0911 - one for each kind o
     model, ids = checkpoint.model, torch.tensor(token_rows(VOCAB, (LENGTH,), 3))
     lengths = torch.tensor([LENGTH], dtype=torch.int32)
     with torch.inference_mode():
-        if kind in (*SEEING, *TILING):
+        if kind in PICTURED:
             return answer_about(checkpoint, **pixels)
         if kind in PICTURES:
             return model(pixels), None
@@ -183,7 +185,7 @@ def fault(original, path, value, work):
     if expected is None:
         return None
     try:
-        length = 64 if kind in DECODERS else 200 if kind in (*SEEING, *TILING) else None
+        length = 64 if kind in DECODERS else 600 if kind in PICTURED else None
         result = convert(work, ExportOptions(max_tokens=length))
     except CheckpointError as error:
         return None if any(name in str(error) for name in (*path, *NAMED)) else f"refused without its name: {error}"

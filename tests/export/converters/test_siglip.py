@@ -209,3 +209,38 @@ def test_so_they_are_served(saved, expected, tmp_path):
     for text, answers in zip(("", TEXTS[1]), expected.values(), strict=True):
         request = {"labels": LABELS, "label_text": text, "top_k": len(LABELS)}
         assert answers == asyncio.run(served(bundle, **request))
+
+
+def pieces_of(name, **settings):
+    """A tokenizer of SigLIP 2, as one of the two classes that its directories name is saved."""
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!'"
+    words = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "▁", *letters, "at", "cat", "re", "red"]
+    merges = [("a", "t"), ("c", "at"), ("r", "e"), ("re", "d")]
+    vocab = {word: index for index, word in enumerate(words)}
+    return getattr(transformers, name)(vocab=vocab, merges=merges, **settings)
+
+
+@pytest.mark.parametrize("name", ["GemmaTokenizer", "Siglip2Tokenizer"])
+def test_a_siglip_2_of_pictures_of_one_size_is_a_siglip(name, tmp_path):
+    """With its own tokenizers, which fill up on the right if a file says so. One makes texts lower case."""
+    theirs = write_model(WHOLE_SIGLIP, 0, tmp_path, pieces_of(name, padding_side="right"))
+    ours = converted(tmp_path)
+    their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts, padded, lengths = asked(their_tokenizer)
+    own = tokenizer_of(ours.text.source_tokenizer, ours.files[ours.text.source_tokenizer])
+    assert [their_tokenizer(text).input_ids for text in WORDS] == [own.encode(text).ids for text in WORDS]
+    with torch.inference_mode():
+        expected = torch.nn.functional.normalize(theirs.get_text_features(**texts).pooler_output, dim=-1)
+        assert LOGITS >= furthest(ours.model.texts(padded.long(), lengths), expected)
+
+
+@pytest.mark.parametrize("name", ["GemmaTokenizer", "Siglip2Tokenizer", "said"])
+def test_texts_that_are_filled_up_on_the_left_are_refused(name, tmp_path):
+    """What stands at the last place, which is read, is another token then. These classes do it unless a file says."""
+    said = {"padding_side": "left"} if name == "said" else {}
+    write_model(WHOLE_SIGLIP, 0, tmp_path, pieces_of("GemmaTokenizer" if said else name))
+    path = tmp_path / "tokenizer_config.json"
+    given = {key: value for key, value in json.loads(path.read_text()).items() if key != "padding_side"}
+    path.write_text(json.dumps(given | said))
+    with pytest.raises(CheckpointError, match="padding_side is 'left'"):
+        converted(tmp_path)

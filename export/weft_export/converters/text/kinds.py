@@ -36,6 +36,7 @@ _KINDS: Mapping[str, tuple[str, str]] = {
     "PegasusTokenizer": ("unigram", "PEGASUS"),
     "Qwen2Tokenizer": ("byte_level", "QWEN2"),
     "RobertaTokenizer": ("byte_level", "ROBERTA"),
+    "Siglip2Tokenizer": ("pieces", "SIGLIP2"),
     "SiglipTokenizer": ("canonical", "SIGLIP"),
     "T5Tokenizer": ("unigram", "T5"),
     WHISPER: ("byte_level", "WHISPER"),
@@ -44,6 +45,9 @@ _KINDS: Mapping[str, tuple[str, str]] = {
 
 SEGMENTED = frozenset({"BertTokenizer", "DebertaV2Tokenizer", "ElectraTokenizer"})
 """The classes that number two texts as segments unless model_input_names says otherwise."""
+
+FILLED_LEFT = frozenset({"GemmaTokenizer", "Siglip2Tokenizer"})
+"""The classes that fill up texts on the left unless padding_side says otherwise."""
 
 # What is usual for a model_type. Where a directory names another class, that one goes, with two exceptions:
 # a type that usually is AS_IT_IS always is, and directories of _WRONGLY_NAMED ones often name a class not theirs.
@@ -73,6 +77,7 @@ _USUAL = {
     "granite": AS_IT_IS,
     "granitemoe": AS_IT_IS,
     "jais2": "GPT2Tokenizer",
+    "llava": AS_IT_IS,
     "m2m_100": M2M_100,
     "marian": MARIAN,
     "mbart": "MBartTokenizer",
@@ -98,6 +103,7 @@ _USUAL = {
     "roberta": "RobertaTokenizer",
     "siglip": "SiglipTokenizer",
     "siglip_text_model": "SiglipTokenizer",
+    "smolvlm": AS_IT_IS,
     "stablelm": AS_IT_IS,
     "starcoder2": "GPT2Tokenizer",
     "t5": "T5Tokenizer",

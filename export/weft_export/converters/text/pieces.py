@@ -1,5 +1,7 @@
 """BPE over SentencePiece's pieces: the tokenizers of Llama, Gemma and NLLB."""
 
+from dataclasses import replace
+
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from weft_export.converters.text.kind import TokenizerKind, framed
@@ -29,6 +31,12 @@ def _assemble_gemma(vocabulary: Vocabulary, _settings: TokenizerSettings, names:
     tokenizer.normalizer = normalizers.Replace(" ", SPACE)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous", invert=False)
     tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
+
+
+def _assemble_siglip2(vocabulary: Vocabulary, settings: TokenizerSettings, names: Names) -> Tokenizer:
+    tokenizer = _assemble_gemma(vocabulary, settings, names)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), tokenizer.normalizer])
     return tokenizer
 
 
@@ -66,6 +74,7 @@ GEMMA = TokenizerKind(
     },
     model_file="tokenizer.model",
 )
+SIGLIP2 = replace(GEMMA, assemble=_assemble_siglip2)
 FAIRSEQ_NAMES: Names = {
     "bos_token": "<s>",
     "eos_token": "</s>",

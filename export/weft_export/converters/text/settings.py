@@ -33,10 +33,11 @@ add_bos_token add_eos_token add_prefix_space trim_offsets legacy legacy_behaviou
 do_lower_case strip_accents tokenize_chinese_chars keep_accents split_by_punct
 source_lang target_lang separate_vocabs language_codes extra_ids offset mask_token_sent unk_id
 clean_up_tokenization_spaces clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output truncation_side
+padding_side
 """
 # How a batch is filled up and cut, which a server does in its own way; names of files; what the class does not ask.
 _NEUTRAL_OPTIONS = """
-padding padding_side pad_to_multiple_of pad_token_type_id truncation truncation_strategy
+padding pad_to_multiple_of pad_token_type_id truncation truncation_strategy
 max_length max_len stride return_token_type_ids return_attention_mask
 name_or_path tokenizer_file vocab_file merges_file special_tokens_map_file files_loaded is_local local_files_only
 source_spm target_spm spm_file backend use_fast verbose processor_class auto_map image_processor_class

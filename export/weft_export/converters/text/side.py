@@ -12,7 +12,7 @@ from weft_export.checkpoints.tokenizer import encode, tokenizer_of
 from weft_export.converters.keys import check_keys
 from weft_export.converters.text.chat import TEMPLATE_FILE, read_chat
 from weft_export.converters.text.fast import JSON_FILE, as_it_is, made
-from weft_export.converters.text.kinds import M2M_100, MARIAN, SEGMENTED, WHISPER, class_of, kind_of
+from weft_export.converters.text.kinds import FILLED_LEFT, M2M_100, MARIAN, SEGMENTED, WHISPER, class_of, kind_of
 from weft_export.converters.text.languages import Languages, languages_of, marian_languages
 from weft_export.converters.text.settings import (
     CLEANS,
@@ -53,6 +53,7 @@ class TextSide:
         num_unknown: so many ids from the embedding's size on stand for unk_id as well, when spare ids were allowed.
         max_length: how many tokens the model's tokenizer says it takes; None where it does not say.
         truncation_side: where transformers cuts a text that is too long, unless it is told otherwise: left or right.
+        padding_side: where transformers fills up a short text: left or right.
         has_segments: whether a model with segments is told which token is of the second text (token_type_ids).
         has_mask: whether a model is told which tokens fill up a batch (attention_mask).
         cleans_up: whether transformers takes spaces before marks out of decoded texts, which Weft does not.
@@ -74,6 +75,7 @@ class TextSide:
     num_unknown: int = 0
     max_length: int | None = None
     truncation_side: str = "right"
+    padding_side: str = "right"
     has_segments: bool = False
     has_mask: bool = True
     cleans_up: bool = False
@@ -131,7 +133,8 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         mask_id=ids[4],
         num_unknown=spare,
         max_length=length_of(settings.options.get("model_max_length")),
-        truncation_side=_truncation_side(settings, content),
+        truncation_side=_side("truncation", settings, content, "right"),
+        padding_side=_side("padding", settings, content, "left" if name in FILLED_LEFT else "right"),
         cleans_up=_cleans_up(settings, tokens),
         has_segments=_has_segments(name, settings),
         has_mask=inputs is None or "attention_mask" in inputs,
@@ -258,11 +261,11 @@ def _has_segments(name: str, settings: TokenizerSettings) -> bool:
     return name in SEGMENTED if said is None else isinstance(said, list) and "token_type_ids" in said
 
 
-def _truncation_side(settings: TokenizerSettings, content: Mapping[str, Any] | None) -> str:
-    """Return what tokenizer_config.json says, or else the tokenizer itself."""
-    section = (content or {}).get("truncation")
+def _side(what: str, settings: TokenizerSettings, content: Mapping[str, Any] | None, usual: str) -> str:
+    """Return where a text is cut or filled up: what tokenizer_config.json says, or else the tokenizer itself."""
+    section = (content or {}).get(what)
     said = section.get("direction") if isinstance(section, dict) else None
-    return settings.text("truncation_side") or (said.lower() if isinstance(said, str) else "right")
+    return settings.text(f"{what}_side") or (said.lower() if isinstance(said, str) else usual)
 
 
 def length_of(said: object) -> int | None:
