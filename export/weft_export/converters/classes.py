@@ -17,15 +17,16 @@ _BODY_OF = re.compile(r"(?P<body>.*)ForMaskedLM|(?P<decoder>Llama|Mistral|Qwen2|
 _BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel|Siglip).*Model|CLIPTextModelWithProjection"
 _DECODERS = r".*ForCausalLM|GPT2LMHeadModel"
 _MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe"
+_HYBRIDS = r"Lfm2|GraniteMoeHybrid"
 _CTC = r".*ForCTC"
 _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2(WithRegisters)?Model"
 _SEEING = r"Llava|Idefics3|SmolVLM"
 _TAKEN_BY = {
-    "precision fp16": rf"(?!{_MIXTURES}).*",
-    "precision bf16": rf"(?!Whisper|{_CTC}|ConvNext|ResNet|{_MIXTURES}).*",
-    "mixed_runs": _DECODERS,
-    "paged": rf"(?!Bloom)({_DECODERS})",
-    "adapters": rf"(?!{_CTC}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel|{_SEEING}).*",
+    "precision fp16": rf"(?!{_MIXTURES}|{_HYBRIDS}).*",
+    "precision bf16": rf"(?!Whisper|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}).*",
+    "mixed_runs": rf"(?!{_HYBRIDS})({_DECODERS})",
+    "paged": rf"(?!Bloom|{_HYBRIDS})({_DECODERS})",
+    "adapters": rf"(?!{_CTC}|{_HYBRIDS}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel|{_SEEING}).*",
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}|{_CTC}).*",
     "max_source_tokens": rf"MarianMTModel|(?!Whisper|Blip|{_SEEING}).*ForConditionalGeneration",

@@ -9,6 +9,7 @@ from captioner_kinds import CAPTIONERS
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, EXTRACTORS, FILLERS, TAGGERS, masking
 from hf_models import VOCAB, Kind, made, token_rows
+from hybrid_kinds import HYBRIDS
 from picture_kinds import DINOV2, PICTURES, REGISTERS, SIGLIP_ALONE, VIT_BODY
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import their_logits, with_processor
@@ -170,7 +171,8 @@ def _whisper(_, directory, seed):
 
 
 _MAKERS = (
-    (DECODERS, _decoder),
+    # Those that keep states beside attention take none.
+    ([kind for kind in DECODERS if kind not in HYBRIDS], _decoder),
     ([*CLASSIFIERS, *TAGGERS], _encoder),
     (EXTRACTORS, _extractor),
     (FILLERS, _filler),

@@ -197,5 +197,5 @@ DECODERS_OF_2025 = [
     Kind("arcee", "ArceeForCausalLM", arcee),
     Kind("seed_oss", "SeedOssForCausalLM", seed_oss),
     Kind("jais2", "Jais2ForCausalLM", jais2),
-    Kind("cwm", "CwmForCausalLM", cwm),
+    Kind("cwm", "CwmForCausalLM", cwm, gain=1.5),
 ]
