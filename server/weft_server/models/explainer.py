@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -15,6 +14,7 @@ from weft_proto.tasks import TASKS
 from weft_server.engine.failure import Failure
 from weft_server.engine.queue_limits import QueueLimits
 from weft_server.errors import InvalidRequest
+from weft_server.models.turns import Turns
 from weft_server.sequence import ANYBODY
 from weft_server.source import feeds_of
 
@@ -96,7 +96,7 @@ class Explainer:
         # Finished answers whose explanation is not there yet.
         self.num_waiting = 0
         # Who holds what the model sees in the pictures of a prompt once more.
-        self.seeing_again = asyncio.Semaphore(MAX_SEEING_AGAIN)
+        self.seeing_again = Turns(MAX_SEEING_AGAIN, weights)
 
     @property
     def num_places(self) -> int:

@@ -65,9 +65,9 @@ async def seen_again(
     if not isinstance(source, PicturedPrompt):
         yield source
         return
-    async with explainer.seeing_again:
+    async with explainer.seeing_again.turn(call.standing, call.deadline):
         # It waits from now on. Before, its answer took its time.
-        async with model.seeing.place(started := time.monotonic(), call.deadline):
+        async with model.seeing.place(started := time.monotonic(), call.deadline, call.standing):
             seen = await _seen(call, model, source, started)
         views = model.reader.views
         grids = await model.work(lambda wanted: [views.grids(each, wanted) for each in source.pictures], call.deadline)
