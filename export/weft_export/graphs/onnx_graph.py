@@ -12,13 +12,14 @@ import onnx_ir
 import torch
 
 from weft_export.graphs.graphs import Graph
-from weft_export.graphs.recurring import expand_recurrences
 from weft_export.graphs.simplifying import simplify
 from weft_export.graphs.weight_files import WeightFiles
 from weft_proto.bundle_rules import ADAPTER_PORTS, ONNX_NAME
 from weft_proto.v1 import bundle_pb2
 
 OPSET = 21
+OWN_DOMAIN = "weft"
+"""Of operators that stand for what is put in their place."""
 INNER = {bundle_pb2.GRAPH_ROLE_EXPLAIN: "attention.", bundle_pb2.GRAPH_ROLE_DECODER: "position."}
 """What the names of a graph's inner values begin with that its module returns behind its outputs, by its role."""
 
@@ -57,7 +58,10 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
         from weft_export.graphs.adapting import expand  # noqa: PLC0415 - late: for graphs that take adapters
 
         expand(program.model)
-    expand_recurrences(program.model)
+    if any(node.domain == OWN_DOMAIN for node in program.model.graph):
+        from weft_export.graphs.recurring import expand_recurrences  # noqa: PLC0415 - late: for state spaces alone
+
+        expand_recurrences(program.model)
     simplify(program.model)
     forget_origin(program.model)
     _name_rows(program.model)

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 import torch
-from sight_kinds import DECODING, SEEING, TILING, as_messages, chat_of, made_seeing, pictures, their_inputs
+from sight_kinds import SEEING, TILING, as_messages, chat_of, made_seeing, pictures, their_inputs
 
 from loaded import Loaded, ask
 from weft_export.export import export_checkpoint
@@ -13,6 +13,7 @@ from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2
 
 MAX_TOKENS = 400
+DECODING = common_pb2.Decoding(greedy={}, max_new_tokens=6)
 # With it, both kinds have several layers.
 SEED = 5
 
@@ -57,7 +58,10 @@ def explained(bundle, asked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [SEEING[0], TILING[0]], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(SEEING[0], id=SEEING[0].name), pytest.param(TILING[0], id=TILING[0].name, marks=pytest.mark.long)],
+)
 def test_what_lights_up_is_what_transformers_attends_to(kind, tmp_path):
     """Each head, and the average of heads: within 1e-4, over words and places of pictures; the same bits in company."""
     theirs, processor = made_seeing(kind, SEED, tmp_path / "theirs")
@@ -80,7 +84,7 @@ def test_what_lights_up_is_what_transformers_attends_to(kind, tmp_path):
         _check_columns(alignment, sum(part["type"] == "image" for turn in chat for part in turn["content"]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_rounded_model_looks_where_its_own_does(tmp_path):
     """At int8 each row is a distribution, over the same columns, and near that of the weights that were rounded."""
     made_seeing(SEEING[0], SEED, tmp_path / "theirs")
