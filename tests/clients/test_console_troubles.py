@@ -264,12 +264,37 @@ def test_a_schema_may_have_any_key(server, page):
     assert schema == ast.literal_eval(keywords["extra_body"])["response_format"]["json_schema"]["schema"]
 
 
+def test_of_texts_and_pictures_those_that_were_given_last_are_embedded(server, page):
+    """The server takes no mixture. The example's texts leave when a picture comes, and are there again when it goes.
+
+    Of one picture attention is asked. Of one text it is not: such a model has none of texts.
+    """
+    texts, alert = "document.querySelector('.ask textarea').value", ".answer [role=alert]"
+    opened(page, server, "tiny-match", "embed")
+    examples = page.see(what=texts)
+    page.upload(on="input[type=file]", files=[str(SCENE)])
+    page.until("document.querySelector('.thumb')")
+    ran(page)
+    assert (None, "") == (page.text(alert), page.see(what=texts))
+    assert [0, 1, 1] == [page.text(".code pre").count(f'"{name}":') for name in ("text", "image", "explain")]
+    page.upload(on="input[type=file]", files=[])
+    page.until("!document.querySelector('.thumb')")
+    assert examples == page.see(what=texts) != ""
+    page.upload(on="input[type=file]", files=[str(SCENE)])
+    page.until("document.querySelector('.thumb')")
+    page.write(on="aria/Texts[role='textbox']", text="a cat")
+    ran(page)
+    assert (None, []) == (page.text(alert), page.texts(".thumb"))
+    assert [1, 0, 0] == [page.text(".code pre").count(f'"{name}":') for name in ("text", "image", "explain")]
+    judged(page, server)
+
+
 @pytest.mark.parametrize(
     ("model", "verb", "path", "field", "control"),
     [
         ("en-es", "classify", "ClassificationService/Classify", "text_pair", "Second text"),
         ("tiny-match", "embed", "EmbeddingService/Embed", "inputs[0].text", "Texts"),
-        ("tiny-match", "embed", "EmbeddingService/Embed", "inputs[3].image", "Pictures"),
+        ("tiny-match", "embed", "EmbeddingService/Embed", "inputs[0].image", "Pictures"),
         ("tiny-generate", "chat", "GenerationService/StreamGenerate", "messages.turns[0].content", "Message"),
         ("en-es", "translate", "TranslationService/StreamTranslate", "decoding.stop[1]", "stop"),
     ],
@@ -282,7 +307,7 @@ def test_the_field_that_an_error_names_is_blamed(server, page, model, verb, path
         page.see(what=f"location.hash = '/{model}@1/{verb}'")
         page.reload()
         page.until(f"document.querySelector('[aria-pressed=true][data-name={verb}]')")
-    if verb == "embed":
+    if control == "Pictures":
         page.upload(on="input[type=file]", files=[str(SCENE)])
     details = [{"type": "google.rpc.BadRequest", "debug": {"fieldViolations": [{"field": field}]}}]
     page.answer(path=f"/weft.v1.{path}", status=400, json={"message": "no", "details": details})

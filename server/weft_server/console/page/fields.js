@@ -46,9 +46,22 @@ function picturesControl() {
     input.files = given.files;
     input.dispatchEvent(new Event("change"));
   });
+  const clear = () => { free(); shown.replaceChildren(); input.value = ""; };
   const close = () => { free(); endPaste(); };
   const value = async () => input.files.length ? await Promise.all([...input.files].map(async (file) => ({ data: await base64(file) }))) : undefined;
-  return { element: make("div", { className: "file" }, input, shown), input, value, close, names: () => [...input.files].map((file) => file.name) };
+  return { element: make("div", { className: "file" }, input, shown), input, value, clear, close, names: () => [...input.files].map((file) => file.name) };
+}
+
+// What is embedded is all of one kind: of texts and pictures, those that were given last. Texts come back when pictures go.
+export function ofOneKind(controls) {
+  const [texts, pictures] = ["inputs", "images"].map((name) => controls.find((each) => each.name_ === name));
+  if (!texts || !pictures) return;
+  let aside = "";
+  pictures.input.addEventListener("change", () => {
+    if (pictures.input.files.length) [aside, texts.input.value] = [texts.input.value || aside, ""];
+    else texts.input.value ||= aside;
+  });
+  texts.input.addEventListener("input", () => texts.input.value.trim() && pictures.clear());
 }
 
 // What was said stays, so that the next message goes on with it.
@@ -92,8 +105,8 @@ export async function messageOf(model, controls, isAgain) {
     const value = isAgain && control.again ? control.again() : await control.value();
     if (value === undefined) continue;
     if (control.name_ === "turns") message.messages = { turns: value };
-    else if (control.name_ === "inputs") message.inputs = [...value.map((text) => ({ text })), ...(message.inputs ?? [])];
-    else if (control.name_ === "images") message.inputs = [...(message.inputs ?? []), ...value.map((image) => ({ image }))];
+    else if (control.name_ === "inputs") message.inputs = value.map((text) => ({ text }));
+    else if (control.name_ === "images") message.inputs = value.map((image) => ({ image }));
     else message[control.name_] = value;
   }
   return message;

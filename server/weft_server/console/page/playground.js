@@ -3,7 +3,7 @@ import { factsOf, shownAnswer } from "./answers.js";
 import { Refused, stream, unary } from "./calls.js";
 import { codeOf, codePart } from "./code.js";
 import { make, tabs } from "./dom.js";
-import { fieldControl, messageOf } from "./fields.js";
+import { fieldControl, messageOf, ofOneKind } from "./fields.js";
 import { settingsOf } from "./settings.js";
 import { T } from "./texts.js";
 import { streamOf, verbsOf } from "./verbs.js";
@@ -16,6 +16,7 @@ export function playground(model, verbName, facts, choose, refused) {
   const isWhole = Boolean(model.limits);
   if (!verb) return { element: make("div", { className: "model" }, head), tell, isWhole };
   const controls = verb.fields(model).filter(Boolean).map(([name, kind, more]) => fieldControl(name, kind, more, exampleOf(verb, model, name, more)));
+  ofOneKind(controls);
   const settings = settingsOf(verb, model, facts.rows, () => going.again());
   const answer = make("section", { className: "answer", id: "answer", "aria-label": T.answer.title, tabIndex: -1 }, make("h2", {}, T.answer.title), make("p", { className: "quiet" }, T.answer.empty));
   const run = make("button", { type: "submit", className: "main" }, verb.name === "chat" ? T.send : T.run);

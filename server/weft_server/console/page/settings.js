@@ -62,7 +62,9 @@ function explainPart(model, again) {
   return {
     elements: [labelled(T.settings.explain, asks, T.settings.explainHelp + (windowS < Infinity ? T.settings.explainWindow(windowS) : "")), labelled(T.settings.layer, layer), labelled(T.settings.head, head)],
     fill: (message, seconds) => {
-      if (!asks.checked || seconds > windowS || message.splitSentences || (message.inputs?.length ?? 1) > 1) return;
+      // A model of pictures beside texts says it of pictures alone.
+      const isBesidePictures = model.task === "TASK_MATCH" && message.inputs?.[0].text;
+      if (!asks.checked || seconds > windowS || message.splitSentences || (message.inputs?.length ?? 1) > 1 || isBesidePictures) return;
       message.explain = { ...(layer.value && { layer: Number(layer.value) }), ...(head.value && { head: Number(head.value) }) };
     },
   };
