@@ -34,6 +34,7 @@ NOT_RUN = {
     "answers = client.classify_many(pairs=": "no demo model judges pairs",
     'print(client.get_model("en-es").adapters)': "no demo model has adapters",
     'client.translate("The cat eats."': "no demo model has languages to choose",
+    'from pathlib import Path\n\nasked = {"role"': "no demo model sees; tests/client/test_picture_plot.py draws it",
     "with weft.AdminClient(": "for administrators; test_models_on_the_fly.py does it",
 }
 # What the page calls a file, and what it is here.
