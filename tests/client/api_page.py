@@ -41,7 +41,7 @@ GROUPS = {
         "LabelScore", "Tagging", "TokenLabel",
         "Span", "Extraction", "ExtractedAnswer", "FilledMasks", "FilledMask", "Filling",
         "Embeddings", "Score", "Tokenization", "Token", "Detokenization",
-        "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
+        "Alignment", "PictureColumns", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
         "Prompt", "TruncationSide",
         "LabelScoring",
         "ModelState", "Health",
