@@ -19,7 +19,7 @@ from weft_export.console import OnProgress
 from weft_export.families.captioner import Answerer
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.pictures.drawing import render
-from weft_recipes.pictures.gallery import GRID, IMAGE, PICTURE_SIDE, SIDE, draw, normalize, png
+from weft_recipes.pictures.gallery import GRID, IMAGE, PICTURE_SIDE, SIDE, draw, normalize, png, write_named_by_things
 from weft_recipes.pictures.questions import CROWDED_SHARE, Question, ask, sample_scenes
 from weft_recipes.pictures.scene import HELD_OUT_SHARE, Scene
 from weft_recipes.shared.base import load_base
@@ -64,7 +64,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     layer = max(layers, key=lambda index: measure_pointing(model, tokenizer, shown, index))
     examples = examples_of_scenes()
     save_checkpoint(out, _checkpoint(model, tokenizer, layer, examples[0]))
-    _write_examples(out / "examples", examples)
+    write_named_by_things(out / "examples", examples)
     figures = measure(out, NUM_HELD_OUT)
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures["scenes trained on"] = NUM_TRAINED
@@ -240,16 +240,6 @@ def examples_of_scenes() -> list[Scene]:
         lambda scene: len(scene.things) > 2,
     )
     return [next(filter(test, scenes)) for test in tests]
-
-
-def _write_examples(directory: Path, scenes: list[Scene]) -> None:
-    """Write scenes as pictures named by their things, and nothing else."""
-    directory.mkdir(exist_ok=True)
-    for old in directory.glob("*.png"):
-        old.unlink()
-    for scene in scenes:
-        name = "-".join(f"{thing.color}-{thing.shape}" for thing in scene.things)
-        (directory / f"{name}.png").write_bytes(png(scene))
 
 
 def _words(scenes: list[Scene]) -> list[str]:

@@ -18,7 +18,17 @@ from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.positions import Rope
 from weft_export.layers.style import Style
 from weft_proto.v1 import bundle_pb2
-from weft_recipes.pictures.gallery import GRID, IMAGE, PATCH, PICTURE_SIDE, SIDE, draw, normalize, png
+from weft_recipes.pictures.gallery import (
+    GRID,
+    IMAGE,
+    PATCH,
+    PICTURE_SIDE,
+    SIDE,
+    draw,
+    normalize,
+    png,
+    write_named_by_things,
+)
 from weft_recipes.pictures.photograph import photograph
 from weft_recipes.pictures.questions import CROWDED_SHARE, Question, ask, sample_scenes
 from weft_recipes.pictures.scene import HELD_OUT_SHARE, Scene
@@ -82,7 +92,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     layer = max(range(model.config.num_layers), key=partial(measure_pointing, model, tokenizer, shown))
     shown_to_people = examples()
     save_checkpoint(out, _checkpoint(model, tokenizer, layer, shown_to_people[0]))
-    _write_examples(out / "examples", shown_to_people)
+    write_named_by_things(out / "examples", shown_to_people, photograph)
     figures = measure(out, NUM_HELD_OUT)
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures["photographs trained on"] = NUM_TRAINED
@@ -241,16 +251,6 @@ def examples() -> list[Scene]:
         lambda scene: len(scene.things) > 2,
     )
     return [next(filter(test, scenes)) for test in tests]
-
-
-def _write_examples(directory: Path, scenes: list[Scene]) -> None:
-    """Write scenes as photographs named by their things, and nothing else."""
-    directory.mkdir(exist_ok=True)
-    for old in directory.glob("*.png"):
-        old.unlink()
-    for scene in scenes:
-        name = "-".join(f"{thing.color}-{thing.shape}" for thing in scene.things)
-        (directory / f"{name}.png").write_bytes(png(scene, photograph))
 
 
 def _checkpoint(model: Llava, tokenizer: Tokenizer, layer: int, golden: Scene) -> Checkpoint:

@@ -74,6 +74,16 @@ def write_examples(directory: Path, scenes: list[Scene]) -> None:
         (directory / f"{scene.caption.replace(' ', '-')}.png").write_bytes(png(scene))
 
 
+def write_named_by_things(directory: Path, scenes: list[Scene], picture_of: Picture = render) -> None:
+    """Write scenes as pictures named by their things, and nothing else."""
+    directory.mkdir(exist_ok=True)
+    for old in directory.glob("*.png"):
+        old.unlink()
+    for scene in scenes:
+        name = "-".join(f"{thing.color}-{thing.shape}" for thing in scene.things)
+        (directory / f"{name}.png").write_bytes(png(scene, picture_of))
+
+
 def png(scene: Scene, picture_of: Picture = render) -> bytes:
     """Return a scene as a PNG that people can see."""
     file = io.BytesIO()
