@@ -93,7 +93,7 @@ def test_a_model_that_loads_gets_its_form_once_it_has_told_what_it_takes(server,
 
 
 def test_leaving_a_form_ends_its_call(server, page):
-    """Its slot is free before the answer is whole."""
+    """It is counted as cancelled while its step still stands: the answer cannot have come first."""
     cancelled = server.ended("tiny-generate")["CANCELLED"]
     server.say("tiny-generate.decode", "hold 1")
     opened(page, server, "tiny-generate", "generate")
@@ -101,8 +101,8 @@ def test_leaving_a_form_ends_its_call(server, page):
     server.wait_until(lambda: server.is_held("tiny-generate.decode"), what="a step")
     page.click(on=".tabs [data-name=tokenize]")
     page.until("document.querySelector('[aria-pressed=true][data-name=tokenize]')")
-    server.free("tiny-generate.decode")
     server.wait_until(lambda: server.ended("tiny-generate")["CANCELLED"] == cancelled + 1, what="a cancelled call")
+    server.free("tiny-generate.decode")
 
 
 @pytest.mark.parametrize(("model", "verb", "file"), [("scenes", "caption", SCENE), ("tiny-match", "embed", SCENE)])
