@@ -15,6 +15,8 @@ from weft_server.errors import BundleError, DeadlineExpired, LaneFailed
 from weft_server.loading import build
 from weft_server.loading.memory_check import lane_memory_needs
 from weft_server.loading.paged_lanes import block_bytes
+from weft_server.runtime import best_only
+from weft_server.runtime.buffers import FarRows
 from weft_server.runtime.device import Device
 from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence
 from weft_server.source import Ids
@@ -44,13 +46,13 @@ def requests(text, num=30):
         yield prompt, int(rng.integers(1, min(text.max_new_tokens, text.max_total_tokens - len(prompt)) + 1))
 
 
-async def submitted(model, decode, streams=lambda _: False):
+async def submitted(model, decode, streams=lambda _: False, num_top_tokens=2):
     """All requests at once, decoded as told; their sequences, when all have ended."""
     sequences = []
     for index, (prompt, max_new) in enumerate(requests(model.manifest.text)):
         model.engine.reserve()
         sequence = Sequence(
-            str(index), Ids(prompt), decode(index, max_new), wants_tokens=streams(index), num_top_tokens=2
+            str(index), Ids(prompt), decode(index, max_new), wants_tokens=streams(index), num_top_tokens=num_top_tokens
         )
         model.engine.submit(sequence)
         sequences.append(sequence)
@@ -127,6 +129,34 @@ def test_all_kinds_of_requests_end_in_a_small_memory(both):
         answers = sequence.reply.outputs or [sequence.reply]
         assert sequence.decoding.num_outputs == len(answers)
         assert all(1 <= len(each.token_ids) <= sequence.decoding.max_new_tokens for each in answers)
+
+
+@pytest.mark.parametrize("is_paged", [True, False], ids=["paged", "slots"])
+def test_draws_are_those_of_all_logits_and_ask_for_few_rows(both, monkeypatch, is_paged):
+    """At each request's own temperature, whoever is beside it, prompts and steps: few rows of logits are fetched.
+
+    Where a run does not say what all tokens weigh, the same tokens are drawn, and many rows are fetched for them.
+    """
+    directory, fetched, fetch = both[is_paged], [], FarRows.__getitem__
+    monkeypatch.setattr(FarRows, "__getitem__", lambda rows, row: fetched.append(row) or fetch(rows, row))
+    temperatures = (0.3, 0.7, 1.0, 1.7)
+
+    async def run():
+        async with Loaded(directory, lanes=1, threads=1, slots=8) as model:
+            fetched.clear()
+            sequences = await submitted(
+                model,
+                lambda index, max_new: Decoding(max_new, sampling=Sampling(temperatures[index % 4], 0, 0.9, index)),
+                num_top_tokens=0,
+            )
+            return [list(sequence.reply.token_ids) for sequence in sequences], len(fetched)
+
+    told, num_told = asyncio.run(run())
+    monkeypatch.setattr(best_only, "drawing", lambda model: model)
+    plain, num_plain = asyncio.run(run())
+    assert plain == told
+    assert num_told < num_plain // 20, (num_told, num_plain)
+    assert num_plain > 30
 
 
 def test_whoever_goes_or_is_late_leaves_no_block(both):

@@ -9,6 +9,7 @@ import numpy as np
 from weft_proto.bundle_rules import FEATURES
 from weft_proto.v1 import bundle_pb2
 from weft_server.runtime.buffers import Columns
+from weft_server.runtime.drawing import TEMPERATURES
 
 if TYPE_CHECKING:
     from weft_server.runtime.device import Device
@@ -40,8 +41,8 @@ def fixed_columns(num_slots: int, width: int, device: Device) -> Columns:
 class PrefillChunk:
     """What prefill runs of one padded length read: tokens of one prompt, whatever its slot."""
 
-    def __init__(self, bucket: int, device: Device, *, has_memory: bool, width: int) -> None:
-        """`width` is that of the features of pictures, if prompts may hold any."""
+    def __init__(self, bucket: int, device: Device, *, has_memory: bool, width: int, weighs: bool) -> None:
+        """`width` is that of the features of pictures, if prompts may hold any. `weighs` is as in FullLogits."""
         self.bucket = bucket
         self._input_ids = np.zeros((1, bucket), np.int64)
         self._past_lengths = np.zeros(1, np.int32)
@@ -54,6 +55,10 @@ class PrefillChunk:
         }
         if has_memory:
             arrays["memory_lengths"] = self._memory_lengths
+        # At which temperature the row is drawn.
+        self.temperatures = np.ones(1, np.float32)
+        if weighs:
+            arrays[TEMPERATURES] = self.temperatures
         self._features = np.zeros((1, bucket, width), np.float32)
         if width:
             arrays[FEATURES] = self._features
@@ -79,11 +84,20 @@ class PrefillChunks:
     """A decoder's chunks, one for each padded length. One that reads token by token has chunks of one."""
 
     def __init__(
-        self, device: Device, *, max_total: int, pad_id: int, one_by_one: bool, has_memory: bool, width: int = 0
+        self,
+        device: Device,
+        *,
+        max_total: int,
+        pad_id: int,
+        one_by_one: bool,
+        has_memory: bool,
+        width: int = 0,
+        weighs: bool = False,
     ) -> None:
         self._device = device
         self._width = width
         self._has_memory = has_memory
+        self._weighs = weighs
         self._max_total = max_total
         self._pad_id = pad_id
         self._one_by_one = one_by_one
@@ -111,7 +125,9 @@ class PrefillChunks:
         """
         bucket = self._bucket(len(token_ids), past)
         if bucket not in self._by_bucket:
-            self._by_bucket[bucket] = PrefillChunk(bucket, self._device, has_memory=self._has_memory, width=self._width)
+            self._by_bucket[bucket] = PrefillChunk(
+                bucket, self._device, has_memory=self._has_memory, width=self._width, weighs=self._weighs
+            )
         chunk = self._by_bucket[bucket]
         chunk.fill(token_ids, past, memory, self._pad_id, features)
         return chunk
