@@ -57,7 +57,7 @@ class Wanted:
     ] = None
     slots: Annotated[int, typer.Option("--slots", min=1, max=4096, help="The most slots that a replica may have.")] = 32
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, help="How long to measure each number of callers: 1, 2, 4 and so on.")
+        float, typer.Option("--seconds", min=0.1, help="How long to measure each number at once: 1, 2, 4 and so on.")
     ] = 3.0
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False
 
@@ -91,7 +91,7 @@ def plan(
 
     For example: weft plan models/en-es/1 --rate 50
 
-    It serves the bundle with the settings of the environment, and asks it by more and more callers at once.
+    It serves the bundle with the settings of the environment, and asks it for more and more at once.
     A replica is a server on a machine like this one. The generator runs here too, and takes its share of it.
     """
     wanted.check()
@@ -111,7 +111,10 @@ app.command(cls=SectionedCommand)(flat(plan))
 
 
 def _measure(own: OwnServer, wanted: Wanted) -> tuple[Level, ...]:
-    """Ask by 1, 2, 4 ... callers at once, up to the slots."""
+    """Ask with 1, 2, 4 ... requests at once, up to the slots.
+
+    But for the first, twice as many callers come at random, as those of the real load will.
+    """
     port = port_of(own.server, None)
     workload = wanted.workload(own.model.name)
     method = workload.method(own.model)
@@ -119,10 +122,11 @@ def _measure(own: OwnServer, wanted: Wanted) -> tuple[Level, ...]:
         raise InvalidRequest("--slo-ttft needs a model that writes text; --slo-e2e is for answers that come at once")
     requests = make_requests(workload, own.model, method, port.pack(method))
     numbers = [1 << power for power in range(wanted.slots.bit_length()) if 1 << power < wanted.slots]
-    levels = []
-    for callers in [*numbers, wanted.slots]:
-        load = Load(Closed(callers), Plan(WARMUP_S, wanted.seconds), requests, streams=method.streams)
-        with show.patience(f"{callers} at once"), asyncio.Runner(loop_factory=precise_loop) as runner:
+    levels: list[Level] = []
+    for number in [*numbers, wanted.slots]:
+        arrivals = Closed(1) if number == 1 else Closed(2 * number, pauses=True)
+        load = Load(arrivals, Plan(WARMUP_S, wanted.seconds), requests, streams=method.streams)
+        with show.patience(f"{number} at once"), asyncio.Runner(loop_factory=precise_loop) as runner:
             run = runner.run(load.measure(port.calling(method, own.model.name), lambda _: None))
         report = report_of(run, Slo())
         if failures := report.failures:
@@ -130,13 +134,17 @@ def _measure(own: OwnServer, wanted: Wanted) -> tuple[Level, ...]:
         if not report.completed:
             raise InvalidRequest("--seconds: no answer came in that time; let it last longer")
         first = report.latency["ttft"].p95 if method.streams else None
-        levels.append(Level(callers, report.per_s.requests, first, report.latency["e2e"].p95))
+        per_s, whole = report.per_s.requests, report.latency["e2e"]
+        # Alone it was one. Beyond the slots they wait.
+        in_flight = number if number in (1, wanted.slots) else min(per_s * whole.mean, wanted.slots)
+        levels = [each for each in levels if each.in_flight < in_flight]
+        levels.append(Level(in_flight, per_s, first, whole.p95))
     return tuple(levels)
 
 
 def _plan(levels: tuple[Level, ...], wanted: Wanted) -> dict[str, Any]:
     """Return how many replicas there must be, and what they do then. None where no number is enough."""
-    # Beyond the best level more callers only wait longer: so many slots are no use.
+    # Beyond the best level more of them only wait longer: so many slots are no use.
     best = max(range(len(levels)), key=lambda index: levels[index].per_s)
     is_more_of_use = best == len(levels) - 1
     levels = levels[: best + 1]
@@ -165,7 +173,7 @@ def _tell(said: dict[str, Any], wanted: Wanted) -> None:
     for level in said["levels"]:
         first = "" if level["first_s"] is None else f", first message within {level['first_s'] * 1e3:.0f} ms"
         times = f"{first}, answer within {level['whole_s'] * 1e3:.0f} ms"
-        show.emit(f"{level['callers']:>4} at once: {level['per_s']:.1f} answers/s{times}")
+        show.emit(f"{level['in_flight']:>4.0f} at once: {level['per_s']:.1f} answers/s{times}")
     show.emit(f"one replica: {said['most_per_s']:.1f} answers/s at most")
     if said["replicas"] is None:
         show.emit("no number of replicas is enough: a lone request takes longer than that already")

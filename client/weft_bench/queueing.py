@@ -1,7 +1,7 @@
 """What callers of one server wait, by how fast it is with so many requests in it. Pure arithmetic.
 
 Requests come at random (Poisson) and are answered at a rate that depends on how many are in the server: X(n), which was
-measured by closed loops of n callers. That is a birth-death process, the "flow-equivalent server" of Chandy, Herzog and
+measured with n in it. That is a birth-death process, the "flow-equivalent server" of Chandy, Herzog and
 Woo (1975). Beyond as many requests as there are slots they wait, in order, and the rate stays X(slots).
 
 - p(n), the share of time with n requests in the server, is p(n-1) * rate / X(n).
@@ -17,12 +17,13 @@ from functools import cached_property
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What a closed loop of `callers` showed: answers a second, and how long the first message and the answer took.
+    """What was seen with so many requests in the server: answers a second, and how long the first message and all took.
 
-    Times are of 95 of 100 requests, in seconds. `first_s` is None where an answer is one message.
+    `in_flight` is a mean (Little: answers a second times the mean time of one). Times are of 95 of 100 requests, in
+    seconds. `first_s` is None where an answer is one message.
     """
 
-    callers: int
+    in_flight: float
     per_s: float
     first_s: float | None
     whole_s: float
@@ -38,7 +39,7 @@ class Prediction:
     @property
     def slots(self) -> int:
         """As many requests were in the server at most when it was measured."""
-        return self.levels[-1].callers
+        return round(self.levels[-1].in_flight)
 
     @property
     def is_stable(self) -> bool:
@@ -100,12 +101,12 @@ class Prediction:
 
     def _at(self, number: int) -> Level:
         """What was measured with so many in the server; between two numbers on a straight line."""
-        above = next(index for index, level in enumerate(self.levels) if level.callers >= number)
+        above = next(index for index, level in enumerate(self.levels) if level.in_flight >= number)
         high = self.levels[above]
-        if high.callers == number:
+        if high.in_flight == number:
             return high
         low = self.levels[above - 1]
-        part = (number - low.callers) / (high.callers - low.callers)
+        part = (number - low.in_flight) / (high.in_flight - low.in_flight)
 
         def between(one: float, other: float) -> float:
             return one + part * (other - one)

@@ -40,7 +40,7 @@ def test_slots_grow_with_the_load():
     assert [1, None] == [_plan(LEVELS, Wanted(rate))["slots"] for rate in (0.01, 8.0)]
 
 
-def test_callers_beyond_the_best_level_are_no_use():
+def test_more_than_the_best_level_are_no_use():
     """Eight at once get less than four: there are four slots, and the processor bounds it, not a time."""
     said = _plan((*LEVELS, Level(8, 6.0, 0.5, 1.3)), Wanted(80.0))
 

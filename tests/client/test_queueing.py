@@ -66,7 +66,7 @@ def test_more_than_it_answers_is_not_stable():
 
 
 def test_between_two_measures_lies_a_line():
-    """Three callers were not measured: they have the middle of two and four."""
+    """Three at once were not measured: they have the middle of two and four."""
     levels = (Level(1, 10.0, 0.1, 0.2), Level(2, 20.0, 0.2, 0.4), Level(4, 30.0, 0.4, 0.8))
 
     assert Level(3, 25.0, pytest.approx(0.3), pytest.approx(0.6)) == Prediction(levels, 5.0)._at(3)
