@@ -47,13 +47,14 @@ class PagedRunner:
         num_blocks: int,
         *,
         best: Session | None = None,
+        max_kept: int = 0,
     ) -> None:
-        """`best` is as in FullLogits."""
+        """`best` is as in FullLogits, `max_kept` as in BlockPool."""
         self._slots = slots
         self._device = device = decoder.device
         size = PoolSize(num_blocks, block_tokens(manifest.states))
-        self.pool = BlockPool(size, slots.num_slots)
-        self.states = PagedStates(manifest.states, num_blocks, device)
+        self.pool = BlockPool(size, slots.num_slots, max_kept)
+        self.states = PagedStates(manifest.states, self.pool.num_blocks, device)
         self._max_total = manifest.text.max_total_tokens
         self._pad_id = manifest.text.pad_id
         # The pool's tables, as runs read them: 0 behind the last block of a row.
@@ -80,6 +81,12 @@ class PagedRunner:
     def begin(self, slot: int) -> None:
         """See Pasts. The lane then gives the slot its blocks."""
         assert not self.pool.tables[slot], f"slot {slot} begins and holds blocks. This is a bug."
+
+    def adopt(self, slot: int, blocks: list[int]) -> None:
+        """Let a slot that has just begun hold what kept blocks hold. What follows is read behind that."""
+        self.pool.adopt(slot, blocks)
+        self._slots.past_lengths[slot] = len(blocks) * self.pool.size.block_tokens
+        self._note(slot)
 
     def grow(self, slot: int, num_tokens: int) -> None:
         """Give a slot what it lacks to hold so many tokens. It must be free."""
