@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,8 @@ from weft_bench.load import Load, Plan
 from weft_bench.own_server import OwnServer, serving
 from weft_bench.ports import port_of
 from weft_bench.queueing import Level, Prediction
-from weft_bench.report import Slo, report_of
+from weft_bench.record import Outcome
+from weft_bench.report import Slo, percentile, report_of
 from weft_bench.workload import Workload
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -30,6 +32,8 @@ MAX_BUSY = 0.8
 # For this share of the time there are enough slots.
 SLOTS_SHARE = 0.99
 WARMUP_S = 0.5
+# Of the times that were seen with so many requests at once.
+QUANTILES = 40
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def plan(
     with serving(bundle, wanted.slots) as own:
         levels = _measure(own, wanted)
         memory = own.peak_bytes()
-    said = _plan(levels, wanted) | {"memory_bytes": memory, "levels": [asdict(level) for level in levels]}
+    said = _plan(levels, wanted) | {"memory_bytes": memory, "levels": [_told(level) for level in levels]}
     if wanted.as_json:
         show.emit_json(said)
     else:
@@ -133,13 +137,26 @@ def _measure(own: OwnServer, wanted: Wanted) -> tuple[Level, ...]:
             raise Error(f"{failures[0].count} requests failed, the first: {failures[0].message}")
         if not report.completed:
             raise InvalidRequest("--seconds: no answer came in that time; let it last longer")
-        first = report.latency["ttft"].p95 if method.streams else None
-        per_s, whole = report.per_s.requests, report.latency["e2e"]
+        per_s, mean = report.per_s.requests, report.latency["e2e"].mean
+        done = [each for each in run.records if each.due >= run.start and each.outcome is Outcome.COMPLETED]
+        wholes = _quantiles(each.e2e for each in done)
+        firsts = _quantiles(each.ttft or 0.0 for each in done) if method.streams else ()
         # Alone it was one. Beyond the slots they wait.
-        in_flight = number if number in (1, wanted.slots) else min(per_s * whole.mean, wanted.slots)
+        in_flight = number if number in (1, wanted.slots) else min(per_s * mean, wanted.slots)
         levels = [each for each in levels if each.in_flight < in_flight]
-        levels.append(Level(in_flight, per_s, first, whole.p95))
+        levels.append(Level(in_flight, per_s, firsts, wholes))
     return tuple(levels)
+
+
+def _quantiles(times: Iterable[float]) -> tuple[float, ...]:
+    found = sorted(times)
+    return tuple(percentile(found, (part + 0.5) / QUANTILES) for part in range(QUANTILES))
+
+
+def _told(level: Level) -> dict[str, float | None]:
+    """Return a level with the times that 95 of 100 requests had."""
+    first, whole = (percentile([*times], SHARE) if times else None for times in (level.firsts_s, level.wholes_s))
+    return {"in_flight": level.in_flight, "per_s": level.per_s, "first_s": first, "whole_s": whole}
 
 
 def _plan(levels: tuple[Level, ...], wanted: Wanted) -> dict[str, Any]:
@@ -164,7 +181,7 @@ def _plan(levels: tuple[Level, ...], wanted: Wanted) -> dict[str, Any]:
         "most_per_s": most,
         "busy": prediction.busy,
         "mean_s": prediction.mean_s,
-        "ttft_p95_s": None if levels[0].first_s is None else prediction.time_of(SHARE, first=True),
+        "ttft_p95_s": None if not levels[0].firsts_s else prediction.time_of(SHARE, first=True),
         "e2e_p95_s": prediction.time_of(SHARE, first=False),
     }
 

@@ -28,10 +28,11 @@ def _run(*argv):
     return json.loads(subprocess.run([WEFT, *argv], check=True, capture_output=True, text=True).stdout)
 
 
-def _main():
+def _main(models):
     print("| model | rate | figure | planned | measured | off by |")
     print("|---|---|---|---|---|---|")
-    for model, (given, answer) in CASES.items():
+    for model in models or CASES:
+        given, answer = CASES[model]
         bundle = str(ROOT / f"build/models/{model}/1")
         lengths = ["--input", given, *(["--output", answer] if answer else [])]
         options = ["--slots", str(SLOTS), "--seconds", "4", "--json"]
@@ -55,4 +56,4 @@ def _main():
 
 
 if __name__ == "__main__":
-    _main()
+    _main(sys.argv[1:])
