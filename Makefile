@@ -301,7 +301,7 @@ simulate: models ## the real scheduler on a virtual clock, 1 to 1,000 replicas
 	@$(PY) tests/bench/simulate/run.py $(ARGS)
 
 bench-plan: models ## is what `weft plan` says of three models so? five minutes
-	@$(PY) tests/bench/plan.py
+	@$(PY) tests/bench/plan.py $(ARGS)
 
 bench-scrape: $(READY) ## measure a scrape of one model and of fifty
 	@$(PY) tests/bench/scrape.py

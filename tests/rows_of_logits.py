@@ -1,5 +1,7 @@
 """Candidates and settings made of logits, as a decoder and a request would."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from weft_server.sampling.candidates import Candidates
@@ -14,6 +16,13 @@ def candidates_of(logits, num_candidates):
     peak = logits.max(axis=1).astype(np.float64)
     total = np.log(np.exp(logits - peak[:, None]).sum(axis=1)) + peak
     return Candidates(np.take_along_axis(logits, ids, 1), ids.astype(np.int64), total.astype(np.float32), logits)
+
+
+def weighed(candidates, logits, settings):
+    """The same of a run that was told the rows' temperatures: what all tokens of each weigh, as a graph says it."""
+    gaps = logits - candidates.topk_logits[:, :1]
+    total = np.exp(gaps / settings.divisors(slice(None))[:, None]).sum(axis=1, dtype=np.float32)
+    return replace(candidates, total_weights=total)
 
 
 def settings_of(n, temperature=1.0, top_k=0, top_p=1.0, seed=None, step=0, min_new=0, **cuts):

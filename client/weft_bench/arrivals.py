@@ -13,9 +13,15 @@ MAX_RATE = 100_000.0
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A closed loop: `concurrency` callers. Each sends as soon as it has its answer."""
+    """A closed loop: `concurrency` callers. Each sends as soon as it has its answer.
+
+    `pauses`: or it waits for a random time first, which is as long on average as the answer took (exponential). So half
+    of the callers wait for an answer, and they come at random. Without pauses, those whose answers end in the same step
+    come together again and again: they share their prompts' runs, and it is faster than it would be.
+    """
 
     concurrency: int
+    pauses: bool = False
 
     kind = "closed"
 

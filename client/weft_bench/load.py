@@ -134,13 +134,13 @@ class Load:
 
     async def _send(self, caller: Caller, tasks: asyncio.TaskGroup, began: float) -> None:
         match self.run.arrivals:
-            case Closed(concurrency):
+            case Closed(concurrency, pauses):
                 for _ in range(concurrency):
-                    tasks.create_task(self._ask_in_turn(caller))
+                    tasks.create_task(self._ask_in_turn(caller, pauses=pauses))
             case Open() as arrivals:
                 await self._ask_on_time(caller, tasks, arrivals, began)
 
-    async def _ask_in_turn(self, caller: Caller) -> None:
+    async def _ask_in_turn(self, caller: Caller, *, pauses: bool) -> None:
         """One caller of a closed loop."""
         run = self.run
         while not run.is_over(now := time.monotonic()):
@@ -149,6 +149,8 @@ class Load:
             if record.error is not None:
                 pause = record.error.retry_after
                 await asyncio.sleep(PAUSE_S if pause is None else min(pause, MAX_PAUSE_S))
+            elif pauses and record.e2e > 0:
+                await asyncio.sleep(self._when.expovariate(1 / record.e2e))
 
     async def _ask_on_time(self, caller: Caller, tasks: asyncio.TaskGroup, arrivals: Open, began: float) -> None:
         """Send each request when it is due, or at once when that is past."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,8 @@ from weft_bench.load import Load, Plan
 from weft_bench.own_server import OwnServer, serving
 from weft_bench.ports import port_of
 from weft_bench.queueing import Level, Prediction
-from weft_bench.report import Slo, report_of
+from weft_bench.record import Outcome
+from weft_bench.report import Slo, percentile, report_of
 from weft_bench.workload import Workload
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -30,6 +32,8 @@ MAX_BUSY = 0.8
 # For this share of the time there are enough slots.
 SLOTS_SHARE = 0.99
 WARMUP_S = 0.5
+# Of the times that were seen with so many requests at once.
+QUANTILES = 40
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Wanted:
     ] = None
     slots: Annotated[int, typer.Option("--slots", min=1, max=4096, help="The most slots that a replica may have.")] = 32
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, help="How long to measure each number of callers: 1, 2, 4 and so on.")
+        float, typer.Option("--seconds", min=0.1, help="How long to measure each number at once: 1, 2, 4 and so on.")
     ] = 3.0
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False
 
@@ -91,14 +95,14 @@ def plan(
 
     For example: weft plan models/en-es/1 --rate 50
 
-    It serves the bundle with the settings of the environment, and asks it by more and more callers at once.
+    It serves the bundle with the settings of the environment, and asks it for more and more at once.
     A replica is a server on a machine like this one. The generator runs here too, and takes its share of it.
     """
     wanted.check()
     with serving(bundle, wanted.slots) as own:
         levels = _measure(own, wanted)
         memory = own.peak_bytes()
-    said = _plan(levels, wanted) | {"memory_bytes": memory, "levels": [asdict(level) for level in levels]}
+    said = _plan(levels, wanted) | {"memory_bytes": memory, "levels": [_told(level) for level in levels]}
     if wanted.as_json:
         show.emit_json(said)
     else:
@@ -111,7 +115,10 @@ app.command(cls=SectionedCommand)(flat(plan))
 
 
 def _measure(own: OwnServer, wanted: Wanted) -> tuple[Level, ...]:
-    """Ask by 1, 2, 4 ... callers at once, up to the slots."""
+    """Ask with 1, 2, 4 ... requests at once, up to the slots.
+
+    But for the first, twice as many callers come at random, as those of the real load will.
+    """
     port = port_of(own.server, None)
     workload = wanted.workload(own.model.name)
     method = workload.method(own.model)
@@ -119,24 +126,42 @@ def _measure(own: OwnServer, wanted: Wanted) -> tuple[Level, ...]:
         raise InvalidRequest("--slo-ttft needs a model that writes text; --slo-e2e is for answers that come at once")
     requests = make_requests(workload, own.model, method, port.pack(method))
     numbers = [1 << power for power in range(wanted.slots.bit_length()) if 1 << power < wanted.slots]
-    levels = []
-    for callers in [*numbers, wanted.slots]:
-        load = Load(Closed(callers), Plan(WARMUP_S, wanted.seconds), requests, streams=method.streams)
-        with show.patience(f"{callers} at once"), asyncio.Runner(loop_factory=precise_loop) as runner:
+    levels: list[Level] = []
+    for number in [*numbers, wanted.slots]:
+        arrivals = Closed(1) if number == 1 else Closed(2 * number, pauses=True)
+        load = Load(arrivals, Plan(WARMUP_S, wanted.seconds), requests, streams=method.streams)
+        with show.patience(f"{number} at once"), asyncio.Runner(loop_factory=precise_loop) as runner:
             run = runner.run(load.measure(port.calling(method, own.model.name), lambda _: None))
         report = report_of(run, Slo())
         if failures := report.failures:
             raise Error(f"{failures[0].count} requests failed, the first: {failures[0].message}")
         if not report.completed:
             raise InvalidRequest("--seconds: no answer came in that time; let it last longer")
-        first = report.latency["ttft"].p95 if method.streams else None
-        levels.append(Level(callers, report.per_s.requests, first, report.latency["e2e"].p95))
+        per_s, mean = report.per_s.requests, report.latency["e2e"].mean
+        done = [each for each in run.records if each.due >= run.start and each.outcome is Outcome.COMPLETED]
+        wholes = _quantiles(each.e2e for each in done)
+        firsts = _quantiles(each.ttft or 0.0 for each in done) if method.streams else ()
+        # Alone it was one. Beyond the slots they wait.
+        in_flight = number if number in (1, wanted.slots) else min(per_s * mean, wanted.slots)
+        levels = [each for each in levels if each.in_flight < in_flight]
+        levels.append(Level(in_flight, per_s, firsts, wholes))
     return tuple(levels)
+
+
+def _quantiles(times: Iterable[float]) -> tuple[float, ...]:
+    found = sorted(times)
+    return tuple(percentile(found, (part + 0.5) / QUANTILES) for part in range(QUANTILES))
+
+
+def _told(level: Level) -> dict[str, float | None]:
+    """Return a level with the times that 95 of 100 requests had."""
+    first, whole = (percentile([*times], SHARE) if times else None for times in (level.firsts_s, level.wholes_s))
+    return {"in_flight": level.in_flight, "per_s": level.per_s, "first_s": first, "whole_s": whole}
 
 
 def _plan(levels: tuple[Level, ...], wanted: Wanted) -> dict[str, Any]:
     """Return how many replicas there must be, and what they do then. None where no number is enough."""
-    # Beyond the best level more callers only wait longer: so many slots are no use.
+    # Beyond the best level more of them only wait longer: so many slots are no use.
     best = max(range(len(levels)), key=lambda index: levels[index].per_s)
     is_more_of_use = best == len(levels) - 1
     levels = levels[: best + 1]
@@ -156,7 +181,7 @@ def _plan(levels: tuple[Level, ...], wanted: Wanted) -> dict[str, Any]:
         "most_per_s": most,
         "busy": prediction.busy,
         "mean_s": prediction.mean_s,
-        "ttft_p95_s": None if levels[0].first_s is None else prediction.time_of(SHARE, first=True),
+        "ttft_p95_s": None if not levels[0].firsts_s else prediction.time_of(SHARE, first=True),
         "e2e_p95_s": prediction.time_of(SHARE, first=False),
     }
 
@@ -165,7 +190,7 @@ def _tell(said: dict[str, Any], wanted: Wanted) -> None:
     for level in said["levels"]:
         first = "" if level["first_s"] is None else f", first message within {level['first_s'] * 1e3:.0f} ms"
         times = f"{first}, answer within {level['whole_s'] * 1e3:.0f} ms"
-        show.emit(f"{level['callers']:>4} at once: {level['per_s']:.1f} answers/s{times}")
+        show.emit(f"{level['in_flight']:>4.0f} at once: {level['per_s']:.1f} answers/s{times}")
     show.emit(f"one replica: {said['most_per_s']:.1f} answers/s at most")
     if said["replicas"] is None:
         show.emit("no number of replicas is enough: a lone request takes longer than that already")

@@ -1,31 +1,35 @@
 """What callers of one server wait, by how fast it is with so many requests in it. Pure arithmetic.
 
 Requests come at random (Poisson) and are answered at a rate that depends on how many are in the server: X(n), which was
-measured by closed loops of n callers. That is a birth-death process, the "flow-equivalent server" of Chandy, Herzog and
+measured with n in it. That is a birth-death process, the "flow-equivalent server" of Chandy, Herzog and
 Woo (1975). Beyond as many requests as there are slots they wait, in order, and the rate stays X(slots).
 
 - p(n), the share of time with n requests in the server, is p(n-1) * rate / X(n).
 - The mean time of an answer is the mean number in the server divided by the rate (Little, 1961).
-- Who comes sees n with the share p(n). With a free slot, the first token takes what it took beside n others.
+- Who comes sees n with the share p(n). With a free slot, the first token takes what first tokens
+  took beside n others: one of their quantiles, each as likely.
 - With none free, the wait for one is longer than t with the share exp(-(X(slots) - rate) * t).
 """
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What a closed loop of `callers` showed: answers a second, and how long the first message and the answer took.
+    """What was seen with so many requests in the server: answers a second, and how long the first message and all took.
 
-    Times are of 95 of 100 requests, in seconds. `first_s` is None where an answer is one message.
+    `in_flight` is a mean (Little: answers a second times the mean time of one).
+    firsts_s, wholes_s: quantiles of these times, in seconds, the smallest first. Each is as likely as the others.
+    There are no firsts where an answer is one message. All levels have as many.
     """
 
-    callers: int
+    in_flight: float
     per_s: float
-    first_s: float | None
-    whole_s: float
+    firsts_s: tuple[float, ...]
+    wholes_s: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Prediction:
     @property
     def slots(self) -> int:
         """As many requests were in the server at most when it was measured."""
-        return self.levels[-1].callers
+        return round(self.levels[-1].in_flight)
 
     @property
     def is_stable(self) -> bool:
@@ -71,13 +75,14 @@ class Prediction:
 
     def within(self, seconds: float, *, first: bool) -> float:
         """Return the share of requests whose first message, or else whole answer, takes at most so many seconds."""
-        times = [self._took(number + 1, first=first) for number in range(self.slots)]
-        found = sum(share for share, took in zip(self.shares, times, strict=False) if took <= seconds)
-        left = seconds - times[-1]
-        if left < 0:
-            return found
+        times = [self._times(number + 1, first=first) for number in range(self.slots)]
+        in_time = [sum(each <= seconds for each in those) / len(those) for those in times]
+        found = sum(share * part for share, part in zip(self.shares, in_time, strict=False))
+        # Who finds no free slot waits for one before.
         waiting = self.shares[self.slots] + self.shares[-1]
-        return found + waiting * (1 - math.exp(-(self.levels[-1].per_s - self.rate) * left))
+        left = [max(0.0, seconds - each) for each in times[-1]]
+        spare = self.levels[-1].per_s - self.rate
+        return found + waiting * fmean(1 - math.exp(-spare * each) for each in left)
 
     def time_of(self, share: float, *, first: bool) -> float:
         """Return within how many seconds such a share of the requests have their first message, or whole answer."""
@@ -100,19 +105,21 @@ class Prediction:
 
     def _at(self, number: int) -> Level:
         """What was measured with so many in the server; between two numbers on a straight line."""
-        above = next(index for index, level in enumerate(self.levels) if level.callers >= number)
+        above = next(index for index, level in enumerate(self.levels) if level.in_flight >= number)
         high = self.levels[above]
-        if high.callers == number:
+        if high.in_flight == number:
             return high
         low = self.levels[above - 1]
-        part = (number - low.callers) / (high.callers - low.callers)
+        part = (number - low.in_flight) / (high.in_flight - low.in_flight)
 
         def between(one: float, other: float) -> float:
             return one + part * (other - one)
 
-        firsts = None if low.first_s is None or high.first_s is None else between(low.first_s, high.first_s)
-        return Level(number, between(low.per_s, high.per_s), firsts, between(low.whole_s, high.whole_s))
+        firsts, wholes = (
+            tuple(map(between, *both)) for both in ((low.firsts_s, high.firsts_s), (low.wholes_s, high.wholes_s))
+        )
+        return Level(number, between(low.per_s, high.per_s), firsts, wholes)
 
-    def _took(self, number: int, *, first: bool) -> float:
+    def _times(self, number: int, *, first: bool) -> tuple[float, ...]:
         level = self._at(number)
-        return level.whole_s if level.first_s is None or not first else level.first_s
+        return (level.firsts_s if first else ()) or level.wholes_s

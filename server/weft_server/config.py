@@ -137,8 +137,8 @@ class ServerConfig(BaseSettings):
         ge=0,
         le=1_048_576,
         description="MiB of memory in which each model keeps beginnings of prompts, and whole sources of a translator, "
-        "that it has read twice. Whoever sends them again does not wait for them, and gets the same bits. "
-        "0 means none. Only with `--device cpu`.",
+        "that it has read twice. Whoever sends them again does not wait for them, and on the CPU gets the same bits. "
+        "0 means none. On a CUDA device only a paged cache keeps them, in so many MiB beside those of `--cache-gb`.",
     )
     num_speculative_tokens: int = Field(
         7,

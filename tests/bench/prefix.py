@@ -81,7 +81,7 @@ async def measured(directory, rounds):
                 own = rng.integers(4, LLAMA_VOCAB, OWN)
                 took.append(await first_token(plain if kind == "no cache" else cached, [*beginning, *own]))
                 assert BEGINNING * (kind == "warm") == took[-1][2]
-        held = cached.metrics.prefix_cache_bytes
+        held = cached.metrics.prefix_cache_bytes.value
     figures = {}
     for kind, took in kinds.items():
         clock, cpu, _ = zip(*took, strict=True)

@@ -1,5 +1,7 @@
 """`weft bench` against a server whose answers are known beforehand."""
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +11,7 @@ import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from grpc import StatusCode
@@ -187,6 +190,29 @@ def test_streams_are_cancelled_within_their_messages():
     drawn = [new._cancel_after(asked) for _ in range(200)]
     assert (1, 16) == (min(drawn), max(drawn))
     assert set(drawn) == {new._cancel_after(Asked(b"", 0)) for _ in range(200)}
+
+
+@pytest.mark.parametrize(("pauses", "expected"), [(True, 3.0), (False, 0.0)])
+def test_callers_pause_as_long_as_they_waited(monkeypatch, pauses, expected):
+    """On average, and never twice the same. Without pauses they ask again at once."""
+    slept, sleep = [], asyncio.sleep
+
+    async def answered(asked, record, _):
+        record.ended, record.outcome = record.due + 3.0, Outcome.COMPLETED
+
+    async def at_once(seconds):
+        slept.append(seconds)
+        await sleep(0)
+
+    async def measured():
+        loaded = load.Load(Closed(2, pauses=pauses), load.Plan(num_requests=1000), [Asked(b"", 0)], streams=False)
+        await loaded.measure(contextlib.nullcontext(SimpleNamespace(call=answered)), lambda _: None)
+        return [each for each in slept if each != load.LAG_PERIOD_S]
+
+    monkeypatch.setattr(load.asyncio, "sleep", at_once)
+    paused = asyncio.run(measured())
+    assert pytest.approx(expected, rel=0.1) == sum(paused) / 1000
+    assert len(paused) == len(set(paused))
 
 
 def test_cancelled_requests_are_counted_apart(bench, server):

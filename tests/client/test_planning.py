@@ -6,7 +6,7 @@ from weft_bench.planning import Wanted, _plan
 from weft_bench.queueing import Level
 
 # A server of up to ten answers a second: a lone first message takes 0.1 s, and beside three others 0.2 s.
-LEVELS = (Level(1, 4.0, 0.1, 0.3), Level(2, 7.0, 0.15, 0.4), Level(4, 10.0, 0.2, 0.6))
+LEVELS = (Level(1, 4.0, (0.1,), (0.3,)), Level(2, 7.0, (0.15,), (0.4,)), Level(4, 10.0, (0.2,), (0.6,)))
 
 
 @pytest.mark.parametrize(("rate", "replicas"), [(0.1, 1), (8.0, 1), (8.1, 2), (80.0, 10), (1000.0, 125)])
@@ -40,9 +40,9 @@ def test_slots_grow_with_the_load():
     assert [1, None] == [_plan(LEVELS, Wanted(rate))["slots"] for rate in (0.01, 8.0)]
 
 
-def test_callers_beyond_the_best_level_are_no_use():
+def test_more_than_the_best_level_are_no_use():
     """Eight at once get less than four: there are four slots, and the processor bounds it, not a time."""
-    said = _plan((*LEVELS, Level(8, 6.0, 0.5, 1.3)), Wanted(80.0))
+    said = _plan((*LEVELS, Level(8, 6.0, (0.5,), (1.3,))), Wanted(80.0))
 
     assert (10, "throughput", 4) == (said["replicas"], said["bound"], said["slots"])
 

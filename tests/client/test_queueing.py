@@ -11,7 +11,7 @@ from weft_bench.queueing import Level, Prediction
 
 def linear(slots, per_s, first_s=0.01):
     """A server whose rate grows with each of its slots, measured at each power of two: M/M/slots."""
-    return tuple(Level(n, n * per_s, first_s, 1 / per_s) for n in (1, 2, 4, 8, 16) if n <= slots)
+    return tuple(Level(n, n * per_s, (first_s,), (1 / per_s,)) for n in (1, 2, 4, 8, 16) if n <= slots)
 
 
 @pytest.mark.parametrize("rate", [0.5, 4.0, 7.9])
@@ -66,7 +66,16 @@ def test_more_than_it_answers_is_not_stable():
 
 
 def test_between_two_measures_lies_a_line():
-    """Three callers were not measured: they have the middle of two and four."""
-    levels = (Level(1, 10.0, 0.1, 0.2), Level(2, 20.0, 0.2, 0.4), Level(4, 30.0, 0.4, 0.8))
+    """Three at once were not measured: they have the middle of two and four."""
+    levels = (Level(1, 10.0, (0.1,), (0.2,)), Level(2, 20.0, (0.2,), (0.4,)), Level(4, 30.0, (0.4,), (0.8,)))
 
-    assert Level(3, 25.0, pytest.approx(0.3), pytest.approx(0.6)) == Prediction(levels, 5.0)._at(3)
+    assert Level(3, 25.0, pytest.approx((0.3,)), pytest.approx((0.6,))) == Prediction(levels, 5.0)._at(3)
+
+
+def test_a_time_is_one_of_those_that_were_seen():
+    """Nine of ten answers took 0.1 s, and each tenth 1 s, however many there were: so do those of a light load."""
+    levels = tuple(Level(n, 10.0 * n, (), (*[0.1] * 9, 1.0)) for n in (1, 2, 4, 8))
+    prediction = Prediction(levels, 4.0)
+
+    assert pytest.approx(0.9, abs=1e-4) == prediction.within(0.5, first=False)
+    assert pytest.approx([0.1, 1.0], abs=1e-6) == [prediction.time_of(share, first=True) for share in (0.89, 0.95)]

@@ -85,3 +85,12 @@ def test_publishing_keeps_no_secret():
     assert "make release ARGS=--dated" in [step.get("run") for step in jobs["build"]["steps"]]
     assert "with" not in upload
     assert "secrets." not in (ROOT / ".github/workflows/publish.yml").read_text()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=lambda path: path.name)
+def test_actions_of_others_are_named_by_their_commit(path):
+    """A tag can be moved to other code. Which version it was stands behind it."""
+    used = re.findall(r"^ *- uses: (.*)$", path.read_text(), re.MULTILINE)
+
+    assert used
+    assert [] == [each for each in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)]

@@ -28,7 +28,7 @@ def test_as_many_replicas_as_the_load_needs(demo_repository, model, lengths):
     code, said, _ = plan(str(demo_repository / model / "1"), "--rate", "20000", *lengths, *QUICK)
     most = max(level["per_s"] for level in said["levels"])
 
-    assert (0, [1, 2]) == (code, [level["callers"] for level in said["levels"]])
+    assert (0, [1, 2]) == (code, [level["in_flight"] for level in said["levels"]])
     assert most == said["most_per_s"]
     assert said["replicas"] >= 20000 / (0.8 * most)
     assert pytest.approx(20000 / said["replicas"] / most) == said["busy"]

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 from weft_server.errors import BundleError
 from weft_server.runtime.best_only import best_only, open_decoder
 from weft_server.runtime.device import Device
+from weft_server.runtime.drawing import TEMPERATURES
 from weft_server.runtime.halt import Halt
 
 WIDTH, VOCAB, BEST = 4, 40, 8
@@ -75,7 +76,8 @@ def test_both_graphs_give_the_same_candidates(tmp_path):
     whole, best = open_decoder(tmp_path / "d.onnx", 1, FAR, Halt(), num_best=3)
     fed = {"hidden": np.ones((2, WIDTH), np.float32), "past": np.zeros(2, np.float32)}
 
-    said = [session.run(fed) for session in (whole, best)]
+    told = fed | {TEMPERATURES: np.ones(2, np.float32)}
+    said = [session.run(told if session is whole else fed) for session in (whole, best)]
     assert {"topk_logits", "topk_ids", "present"} == set(said[1])
     assert 3 == best.width("topk_ids")
     for name, found in said[1].items():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from weft_server.engine.paged.block_pool import BlockPool, PoolSize
 
-NUM_ROWS, NUM_BLOCKS, BLOCK_TOKENS = 5, 12, 4
+NUM_ROWS, NUM_BLOCKS, MAX_KEPT, BLOCK_TOKENS = 5, 12, 3, 4
 SIZE = PoolSize(NUM_BLOCKS, BLOCK_TOKENS)
 
 
@@ -14,8 +14,10 @@ class Tokens:
     """Rows whose tokens are written down twice: in blocks, by the pool's tables, and in lists."""
 
     def __init__(self):
-        self.pool = BlockPool(SIZE, NUM_ROWS)
-        self.blocks = [[None] * BLOCK_TOKENS for _ in range(NUM_BLOCKS)]
+        self.pool = BlockPool(SIZE, NUM_ROWS, MAX_KEPT)
+        self.blocks = [[None] * BLOCK_TOKENS for _ in range(NUM_BLOCKS + MAX_KEPT)]
+        # Beginnings of rows of which each block was kept, the newest last: their blocks, and their tokens.
+        self.kept = []
         self.rows = [[] for _ in range(NUM_ROWS)]
         self.num_written = 0
 
@@ -53,6 +55,35 @@ class Tokens:
             self.pool.move(row, hole)
             self.rows[row], self.rows[hole] = self.rows[hole], self.rows[row]
 
+    def keep(self, row, _):
+        """Keep a row's first full block that is not, and drop another if there are as many as may be."""
+        full = self.pool.tables[row][: len(self.rows[row]) // BLOCK_TOKENS]
+        kept = set(self.pool.kept_blocks)
+        index = next((index for index, block in enumerate(full) if block not in kept), None)
+        if index is None:
+            return
+        if len(kept) == MAX_KEPT:
+            self._drop(min(kept))
+        self.pool.keep(full[index])
+        self.kept.append((full[: index + 1], self.rows[row][: (index + 1) * BLOCK_TOKENS]))
+
+    def drop(self, _, number):
+        """Keep one of the blocks no longer, if rows that hold it may have it for their own."""
+        kept = self.pool.kept_blocks
+        if kept and self.pool.num_free:
+            self._drop(kept[number % len(kept)])
+
+    def _drop(self, block):
+        self.pool.drop(block)
+        self.kept = [each for each in self.kept if block not in each[0]]
+
+    def adopt(self, row, number):
+        """Let a row that holds nothing begin with what was kept of another, if all of that is."""
+        if self.kept and not self.rows[row]:
+            blocks, tokens = self.kept[number % len(self.kept)]
+            self.pool.adopt(row, blocks)
+            self.rows[row] = list(tokens)
+
     def read(self, row):
         """What stands in a row's blocks."""
         places = (divmod(index, BLOCK_TOKENS) for index in range(len(self.rows[row])))
@@ -61,7 +92,9 @@ class Tokens:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from([Tokens.write, Tokens.write, Tokens.end, Tokens.fork, Tokens.move]),
+        st.sampled_from(
+            [Tokens.write] * 3 + [Tokens.end, Tokens.fork, Tokens.move, Tokens.keep, Tokens.drop, Tokens.adopt]
+        ),
         st.integers(0, NUM_ROWS - 1),
         st.integers(0, 9),
     ),
@@ -71,7 +104,10 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_each_row_reads_what_it_wrote(steps):
-    """Over any order of growing, forking, moving and ending: no block is written by two rows, and none leaks."""
+    """Over any order of growing, forking, moving, keeping, adopting and ending: no block is another's, and none leaks.
+
+    What is kept stays as it was, whoever reads it and goes on behind it. Rows have as many blocks as without it.
+    """
     tokens = Tokens()
     for change, row, number in steps:
         change(tokens, row, number)
@@ -79,10 +115,41 @@ def test_each_row_reads_what_it_wrote(steps):
         assert NUM_BLOCKS == tokens.pool.num_free + tokens.pool.num_held
         for each in range(NUM_ROWS):
             assert tokens.rows[each] == tokens.read(each)
+        for blocks, written in tokens.kept:
+            assert written == [token for block in blocks for token in tokens.blocks[block]]
     for row in range(NUM_ROWS):
         tokens.end(row, 0)
     tokens.pool.check_integrity()
     assert NUM_BLOCKS == tokens.pool.num_free
+    for block in tokens.pool.kept_blocks:
+        tokens.pool.drop(block)
+    tokens.pool.check_integrity()
+    assert NUM_BLOCKS == tokens.pool.num_free
+
+
+def test_a_kept_block_is_taken_from_no_row():
+    """It costs those that hold it nothing, stays when none does, and is whoever's was it when it is dropped."""
+    pool = BlockPool(PoolSize(3, BLOCK_TOKENS), 2, 1)
+    pool.grow(0, 12)
+    assert 0 == pool.num_free
+    pool.keep(pool.tables[0][0])
+    assert (1, 2) == (pool.num_free, pool.num_held)
+    pool.adopt(1, pool.tables[0][:1])
+    pool.release(0)
+    assert (3, 0, 1) == (pool.num_free, pool.num_held, pool.num_kept)
+    pool.drop(pool.tables[1][0])
+    assert (2, 1, 0) == (pool.num_free, pool.num_held, pool.num_kept)
+    pool.release(1)
+    assert 3 == pool.num_free
+    pool.check_integrity()
+
+
+def test_blocks_that_are_nobodys_and_not_kept_are_not_adopted():
+    """A row that began with a block that may go to another would read the other's tokens."""
+    pool = BlockPool(SIZE, 2, MAX_KEPT)
+    pool.grow(0, 10)
+    with pytest.raises(AssertionError, match=r"not all of them kept. This is a bug."):
+        pool.adopt(1, pool.tables[0][:1])
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 4))
@@ -115,7 +182,7 @@ def test_a_full_block_is_shared_and_one_that_is_written_is_not():
 def test_blocks_that_are_not_there_are_a_bug():
     """Whoever takes asks before, so an empty pool that is asked is loud."""
     pool = BlockPool(PoolSize(1, 4), 1)
-    with pytest.raises(AssertionError, match=r"\[1/1 held\]> has no free block. This is a bug."):
+    with pytest.raises(AssertionError, match=r"\[1/1 held \| 0/0 kept\]> has no free block. This is a bug."):
         pool.grow(0, 5)
 
 

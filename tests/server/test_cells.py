@@ -127,6 +127,7 @@ def asked():
     return [*alone, *(chat(("two", *files[at : at + 2])) for at in range(5)), chat(("no picture at all", ""))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny-cells", "tiny-cells-int8"])
 def test_an_answer_is_its_own_in_any_company(name, tiny_bundle):
     """Pictures of every shape and a text at once, with the prefix cache or without: the same as one by one."""

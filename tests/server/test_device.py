@@ -42,7 +42,6 @@ def test_the_settings_name_the_devices():
         ({"cuda_graphs": True}, r"--cuda-graphs \(WEFT_CUDA_GRAPHS\): are for --device cuda"),
         ({"device": "cuda", "lanes": 2}, r"--lanes \(WEFT_LANES\): .* one lane, and --cuda-device names 1, not 2"),
         ({"device": "cuda", "cuda_device": "3,5", "lanes": 3}, r"--lanes .* --cuda-device names 2, not 3"),
-        ({"device": "cuda", "prefix_cache_mb": 1}, r"--prefix-cache-mb \(WEFT_PREFIX_CACHE_MB\): is for --device cpu"),
     ],
 )
 def test_settings_that_contradict_the_device_are_refused(settings, text):

@@ -4,12 +4,19 @@ import asyncio
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
-from loaded import Loaded, refusal_of
+from loaded import Loaded, ask, refusal_of
 from paged_bundles import BLOCK_TOKENS, export_both, gigabytes_of
+from weft_proto.v1 import common_pb2
 from weft_server.bundle.load import load_bundle
+from weft_server.config import read_config
 from weft_server.errors import BundleError, DeadlineExpired, LaneFailed
 from weft_server.loading import build
+from weft_server.loading.memory_check import lane_memory_needs
+from weft_server.loading.paged_lanes import block_bytes
+from weft_server.runtime import best_only
+from weft_server.runtime.buffers import FarRows
 from weft_server.runtime.device import Device
 from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence
 from weft_server.source import Ids
@@ -39,13 +46,13 @@ def requests(text, num=30):
         yield prompt, int(rng.integers(1, min(text.max_new_tokens, text.max_total_tokens - len(prompt)) + 1))
 
 
-async def submitted(model, decode, streams=lambda _: False):
+async def submitted(model, decode, streams=lambda _: False, num_top_tokens=2):
     """All requests at once, decoded as told; their sequences, when all have ended."""
     sequences = []
     for index, (prompt, max_new) in enumerate(requests(model.manifest.text)):
         model.engine.reserve()
         sequence = Sequence(
-            str(index), Ids(prompt), decode(index, max_new), wants_tokens=streams(index), num_top_tokens=2
+            str(index), Ids(prompt), decode(index, max_new), wants_tokens=streams(index), num_top_tokens=num_top_tokens
         )
         model.engine.submit(sequence)
         sequences.append(sequence)
@@ -124,6 +131,34 @@ def test_all_kinds_of_requests_end_in_a_small_memory(both):
         assert all(1 <= len(each.token_ids) <= sequence.decoding.max_new_tokens for each in answers)
 
 
+@pytest.mark.parametrize("is_paged", [True, False], ids=["paged", "slots"])
+def test_draws_are_those_of_all_logits_and_ask_for_few_rows(both, monkeypatch, is_paged):
+    """At each request's own temperature, whoever is beside it, prompts and steps: few rows of logits are fetched.
+
+    Where a run does not say what all tokens weigh, the same tokens are drawn, and many rows are fetched for them.
+    """
+    directory, fetched, fetch = both[is_paged], [], FarRows.__getitem__
+    monkeypatch.setattr(FarRows, "__getitem__", lambda rows, row: fetched.append(row) or fetch(rows, row))
+    temperatures = (0.3, 0.7, 1.0, 1.7)
+
+    async def run():
+        async with Loaded(directory, lanes=1, threads=1, slots=8) as model:
+            fetched.clear()
+            sequences = await submitted(
+                model,
+                lambda index, max_new: Decoding(max_new, sampling=Sampling(temperatures[index % 4], 0, 0.9, index)),
+                num_top_tokens=0,
+            )
+            return [list(sequence.reply.token_ids) for sequence in sequences], len(fetched)
+
+    told, num_told = asyncio.run(run())
+    monkeypatch.setattr(best_only, "drawing", lambda model: model)
+    plain, num_plain = asyncio.run(run())
+    assert plain == told
+    assert num_told < num_plain // 20, (num_told, num_plain)
+    assert num_plain > 30
+
+
 def test_whoever_goes_or_is_late_leaves_no_block(both):
     """Callers that go, deadlines that pass and a drain: at the end all blocks are free."""
     _, paged = both
@@ -183,6 +218,61 @@ async def _asked(model):
     sequence = Sequence("r", Ids(np.array([3, 4])), Decoding(4))
     model.engine.submit(sequence)
     return sequence
+
+
+def test_an_answer_says_how_much_of_its_prompt_was_kept(both):
+    """In its usage, as in the metrics: the third time, by callers of one salt and one tenant."""
+    _, paged = both
+    num_bytes = 1 << 20
+
+    async def run():
+        async with Loaded(paged, lanes=1, threads=1, slots=4, prefix_cache_mb=1) as model:
+            ids = common_pb2.TokenIds(ids=[5 + index % 7 for index in range(40)])
+            cached, answers = [], []
+            for tenant, salt in (("t", "a"), ("t", "a"), ("t", "b"), ("u", "a"), ("t", "a")):
+                completion = (await ask(model, tenant=tenant, token_ids=ids, cache_salt=salt)).completion
+                cached.append(completion.usage.cached_tokens)
+                answers.append(list(completion.token_ids))
+            assert answers[:1] * 5 == answers
+            return cached, model.metrics
+
+    cached, metrics = asyncio.run(run())
+    assert [0, 0, 0, 0, 32] == cached
+    assert 32 == metrics.prefix_cache_tokens.value
+    results = {result: counter.value for (_, result), counter in metrics.counters.items() if result in ("hit", "miss")}
+    assert {"miss": 4, "hit": 1} == results
+    each = block_bytes(load_bundle(paged).manifest)
+    assert (2 * each, num_bytes // each * each) == (metrics.prefix_cache_bytes.value, metrics.prefix_cache_max_bytes)
+
+
+def test_too_little_to_keep_a_block_is_no_cache(both, monkeypatch):
+    """The model answers without one, and the log says what it would take. So does a bundle over slots."""
+    slotted, paged = both
+    monkeypatch.setattr("weft_server.loading.paged_lanes.MEBIBYTE", 1000)
+
+    async def run(directory):
+        async with Loaded(directory, lanes=1, threads=1, slots=2, prefix_cache_mb=1) as model:
+            found = [(await ask(model, text="x" * 40)).completion.usage.cached_tokens for _ in range(3)]
+            assert 0 == model.metrics.prefix_cache_max_bytes
+            return found
+
+    with capture_logs() as logs:
+        assert [0, 0, 0] == asyncio.run(run(paged))
+        assert [0, 0, 0] == asyncio.run(run(slotted))
+    small, slots = [line for line in logs if "prefix cache" in line["event"]]
+    assert small["wanted_mb"] > 1
+    assert "no prefix cache on a device without --paged" == slots["event"]
+
+
+def test_what_is_kept_takes_memory_of_the_device(both):
+    """A lane takes so many blocks more, which the books of its device know."""
+    _, paged = both
+    bundle = load_bundle(paged)
+    each = block_bytes(bundle.manifest)
+    (none,), (some,) = (
+        lane_memory_needs(bundle, read_config(repository=paged, prefix_cache_mb=megabytes), 1) for megabytes in (0, 3)
+    )
+    assert (3 << 20) // each * each == some - none
 
 
 def test_a_memory_too_small_and_a_cpu_are_refused(both, monkeypatch):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from weft_proto.v1 import bundle_pb2
-from weft_server.engine import prefix_cache
-from weft_server.engine.prefix_cache import MARK_BYTES, MIN_MARKS, PrefixCache
+from weft_server.engine import prefix_index
+from weft_server.engine.prefix_cache import PrefixCache
+from weft_server.engine.prefix_index import MARK_BYTES, MIN_MARKS
 from weft_server.runtime.states import HostStates
 from weft_server.telemetry.metrics import Metrics
 
@@ -99,7 +100,7 @@ def test_a_prompt_longer_than_the_cache_keeps_its_beginning():
 @pytest.mark.parametrize("poison", [lambda _: b"\1" * 16, lambda content: content[:16]])
 def test_equal_digests_never_give_the_wrong_piece(monkeypatch, poison):
     """If digests said nothing, or not what stood before, a hit would still be what was written for this very chain."""
-    monkeypatch.setattr(prefix_cache, "chain", lambda contents, _: [poison(content) for content in contents])
+    monkeypatch.setattr(prefix_index, "chain", lambda contents, _: [poison(content) for content in contents])
     cached, rng, found = Cached(4), random.Random(0), []
     for _ in range(300):
         pieces = [[rng.randrange(3)] * SIZE for _ in range(rng.randrange(1, 5))]
@@ -110,7 +111,7 @@ def test_equal_digests_never_give_the_wrong_piece(monkeypatch, poison):
 
 def test_a_mark_that_is_not_its_own_only_keeps_a_piece_early(monkeypatch):
     """The marks decide what is kept, never what is found."""
-    monkeypatch.setattr(prefix_cache.PrefixCache, "_note", lambda _, digests: len(digests))
+    monkeypatch.setattr(prefix_index.PrefixIndex, "_mark", lambda _, digests: len(digests))
     cached = Cached()
     assert [0, 2] == [cached.ask(list(range(8))) for _ in range(2)]
 

@@ -19,7 +19,8 @@ from weft_server.bundle.load import load_bundle
 from weft_server.engine import prefix_cache
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.decode_runner import DecodeRunner
-from weft_server.engine.prefix_cache import MARK_BYTES, MIN_MARKS, PrefixCache
+from weft_server.engine.prefix_cache import PrefixCache
+from weft_server.engine.prefix_index import MARK_BYTES, MIN_MARKS
 from weft_server.engine.prefix_reader import PIECE, PrefixReader
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError, InvalidRequest
@@ -327,7 +328,7 @@ def test_an_answer_says_how_much_of_its_input_was_cached(tiny_repository, name):
     assert ({"miss": 3, "hit": 1} if expected else {}) == results
     gauges = metrics.gauges()
     assert (1 << 20 if expected else 0) == metrics.prefix_cache_max_bytes
-    assert bool(expected) == (metrics.prefix_cache_bytes > 0)
+    assert bool(expected) == (metrics.prefix_cache_bytes.value > 0)
     assert {"prefix_cache_bytes", "prefix_cache_max_bytes"} <= set(gauges) or not gauges["model_ready"]
 
 

@@ -82,6 +82,6 @@ def test_what_was_measured_is_what_is_simulated():
         rows = callers / LANES
         round_s = MEAN_OUTPUT * costs.step(rows) + rows * costs.read_token_s * MEAN_INPUT
         first_s = round_s / MEAN_OUTPUT + costs.read_token_s * MEAN_INPUT
-        levels.append({"callers": callers, "per_s": callers / round_s, "first_s": first_s})
+        levels.append({"in_flight": callers, "per_s": callers / round_s, "first_s": first_s})
 
     assert pytest.approx(levels[-1]["per_s"]) == capacity(costs_of(levels))

@@ -172,7 +172,7 @@ CHECKS = (
         ("host", "tls_cert", "tls_key", "tls_client_ca", "tokens", "tenant_key", "tenant_weights"), look_at_credentials
     ),
     Check(("admin", "admin_host", "admin_port", "tokens"), look_at_admin_port),
-    Check(("device", "cuda_device", "cuda_graphs", "lanes", "prefix_cache_mb"), look_at_device),
+    Check(("device", "cuda_device", "cuda_graphs", "lanes"), look_at_device),
     Check(("device", "lanes", "threads"), look_at_threads),
     Check(("admin", "max_connections"), look_at_open_files),
     Check((), look_at_tracing),

@@ -22,6 +22,7 @@ from weft_server.engine.sight_columns import DraftColumns, SightColumns
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns
 from weft_server.runtime.device_states import DeviceStates
+from weft_server.runtime.drawing import TEMPERATURES
 from weft_server.runtime.next_tokens import NextTokens, candidates_of
 from weft_server.runtime.states import HostStates
 from weft_server.source import NOTHING
@@ -105,15 +106,14 @@ class DecodeRunner:
         arrays |= self._sight.of_rows()
         if self._has_memory:
             arrays["memory_lengths"] = slots.memory_lengths
+        self._asking = asking = FullLogits(manifest, decoder, best, candidates_of(manifest))
+        # At which temperature rows are drawn, if runs weigh all tokens by it.
+        self._temperatures = np.ones(slots.num_slots, np.float32)
+        if asking.weighs:
+            arrays[TEMPERATURES] = self._temperatures
         self._columns = Columns(arrays, device)
         self._fixed = self._sight.fixed(device)
-
-        vocab = manifest.text.target_vocab_size
-        num_candidates = candidates_of(manifest)
-        self._asking = FullLogits(manifest, decoder, best, num_candidates)
-        self._next = NextTokens(
-            max(slots.num_slots, 1 + max_drafts), num_candidates, vocab, device, num_best=self._asking.num_best
-        )
+        self._next = NextTokens(max(slots.num_slots, 1 + max_drafts), asking, manifest.text.target_vocab_size, device)
 
         self._chunks = PrefillChunks(
             device,
@@ -123,6 +123,7 @@ class DecodeRunner:
             has_memory=self._has_memory,
             width=self._sight.width,
             offsets=self._sight.offsets,
+            weighs=asking.weighs,
         )
         self.decodes: dict[tuple[int, int, bool], BoundSession] = {}
         self._prefills: dict[tuple[int, int, int, bool], BoundSession] = {}
@@ -195,6 +196,7 @@ class DecodeRunner:
         if key not in self._prefills:
             self._prefills[key] = self._bind(slot, slot + 1, chunk.columns.rows(0, 1), reads_all=reads_all)
         if not self._device.in_place:
+            chunk.temperatures[:] = self._slots.sampling.divisors(slice(slot, slot + 1))
             self._tell(past + chunk.bucket, chunk.columns)
         self._adapt(self._prefills[key], self._slots.adapters[slot : slot + 1], chunk.bucket)
         self._prefills[key].run()
@@ -237,6 +239,7 @@ class DecodeRunner:
         bound = self.decodes[key]
         if not self._device.in_place:
             np.minimum(self._slots.past_lengths, self._max_total - 1, out=self._past_lengths)
+            self._temperatures[:batch] = self._slots.sampling.divisors(slice(batch))
             self._tell(int(self._past_lengths[:batch].max()) + 1, self._columns)
         elif batch > num_rows:  # the row beside a lone one may have ended where its cache does
             np.minimum(idle := self._slots.past_lengths[num_rows:batch], self._max_total - 1, out=idle)
@@ -310,7 +313,7 @@ class DecodeRunner:
 
     def _warm_decodes(self) -> Iterator[None]:
         sizes = first_run_order(set(self._batches) - {0}, self._device)
-        for reads_all in self._readings:
+        for reads_all in self._asking.readings:
             self._slots.reads_all[:] = reads_all
             for num_rows in sizes[-1:] if reads_all and self._device.in_place else sizes:
                 for _ in range(1 + self._flips):
@@ -325,7 +328,7 @@ class DecodeRunner:
     def _warm_prefills(self) -> Iterator[None]:
         self._slots.memory_lengths[0] = self._num_places
         is_one_kind = self._device.in_place or self._asking.prompts_read_all
-        for reads_all in self._readings[:1] if is_one_kind else self._readings:
+        for reads_all in self._asking.readings[:1] if is_one_kind else self._asking.readings:
             self._slots.reads_all[:] = reads_all
             for length in first_run_order(self._chunks.buckets, self._device):
                 if self._max_question and length > min(self.question_piece, 2 * self._max_question):
@@ -344,11 +347,6 @@ class DecodeRunner:
         self._slots.memory_lengths[0] = 1
 
     @property
-    def _readings(self) -> list[bool]:
-        """Whether runs read all logits: both kinds, if there are two."""
-        return [False] if self._asking.always_all else [False, True]
-
-    @property
     def _num_held(self) -> int:
         """Slots that may be held: those of the rows, and the one in prefill."""
         return min(self._slots.num_running + 1, self._slots.num_slots)
@@ -365,7 +363,7 @@ class DecodeRunner:
     def _bind(self, start: int, stop: int, columns: dict[str, Block], *, reads_all: bool) -> BoundSession:
         """Bind a run over slots [start, stop) that reads its ids and lengths from `columns`."""
         inputs, written = self.states.blocks(start, stop)
-        inputs |= columns
+        inputs |= self._asking.columns(columns, reads_all=reads_all)
         inputs |= self._told(reads_all=reads_all)
         written |= self._next.blocks(stop - start, reads_all=reads_all)
         return self._asking.session(reads_all=reads_all).bind(inputs, written)

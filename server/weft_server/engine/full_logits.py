@@ -8,6 +8,7 @@ import numpy as np
 
 from weft_proto.bundle_rules import READS_ALL
 from weft_server.runtime.blocks import block_of
+from weft_server.runtime.drawing import TEMPERATURES
 
 if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2
@@ -31,6 +32,9 @@ class FullLogits:
         self._flags = {flag: np.array([flag], np.int32) for flag in (False, True)}
         self._decoder = decoder
         self._best = best
+        # What a run gives of each row that is read as a whole, and whether it says what all tokens weigh.
+        self.weighs = TEMPERATURES in decoder.input_names
+        self.num_candidates = decoder.width("topk_ids") if self.weighs else num_candidates
         # Candidates of a row that is asked for nothing else.
         self.num_best = best.width("topk_ids") if best else num_candidates
         # Runs that read prompts. The rest is little for their few rows, and the other graph would be warmed for them.
@@ -43,6 +47,15 @@ class FullLogits:
     def session(self, *, reads_all: bool) -> Session:
         """The graph of such a run."""
         return self._decoder if reads_all or not self._best else self._best
+
+    @property
+    def readings(self) -> list[bool]:
+        """Whether runs read all logits: both kinds, if there are two."""
+        return [False] if self.always_all else [False, True]
+
+    def columns(self, columns: dict[str, Block], *, reads_all: bool) -> dict[str, Block]:
+        """Return those of a lane's columns that such a run reads."""
+        return {name: block for name, block in columns.items() if reads_all or name != TEMPERATURES}
 
     def told(self, *, reads_all: bool) -> dict[str, Block]:
         """What such a run reads of it on the host."""

@@ -10,6 +10,7 @@ from weft_proto.bundle_rules import FEATURES, POSITION_OFFSETS
 from weft_proto.sight import NUM_AXES
 from weft_proto.v1 import bundle_pb2
 from weft_server.runtime.buffers import Columns
+from weft_server.runtime.drawing import TEMPERATURES
 from weft_server.source import NOTHING
 
 if TYPE_CHECKING:
@@ -33,8 +34,13 @@ def reads_one_by_one(manifest: bundle_pb2.BundleManifest) -> bool:
 class PrefillChunk:
     """What prefill runs of one padded length read: tokens of one prompt, whatever its slot."""
 
-    def __init__(self, bucket: int, device: Device, *, has_memory: bool, width: int, offsets: bool) -> None:
-        """`width` is that of the features of pictures, if prompts may hold any. `offsets`: it is told positions too."""
+    def __init__(
+        self, bucket: int, device: Device, *, has_memory: bool, width: int, offsets: bool, weighs: bool
+    ) -> None:
+        """`width` is that of the features of pictures, if prompts may hold any. `offsets`: it is told positions too.
+
+        `weighs` is as in FullLogits.
+        """
         self.bucket = bucket
         self._input_ids = np.zeros((1, bucket), np.int64)
         self._past_lengths = np.zeros(1, np.int32)
@@ -47,6 +53,10 @@ class PrefillChunk:
         }
         if has_memory:
             arrays["memory_lengths"] = self._memory_lengths
+        # At which temperature the row is drawn.
+        self.temperatures = np.ones(1, np.float32)
+        if weighs:
+            arrays[TEMPERATURES] = self.temperatures
         self._features = np.zeros((1, bucket, width), np.float32)
         if width:
             arrays[FEATURES] = self._features
@@ -85,9 +95,10 @@ class PrefillChunks:
         has_memory: bool,
         width: int = 0,
         offsets: bool = False,
+        weighs: bool = False,
     ) -> None:
         self._device = device
-        self._kind: dict[str, Any] = {"has_memory": has_memory, "width": width, "offsets": offsets}
+        self._kind: dict[str, Any] = {"has_memory": has_memory, "width": width, "offsets": offsets, "weighs": weighs}
         self._max_total = max_total
         self._pad_id = pad_id
         self._one_by_one = one_by_one

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from weft_proto.v1 import bundle_pb2
-    from weft_server.engine.prefix_cache import Trail
+    from weft_server.engine.prefix_index import Trail
     from weft_server.engine.slots import Slots
     from weft_server.runtime.states import HostStates
     from weft_server.sequence import Sequence

@@ -291,6 +291,9 @@ def _prefix_cache(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics) -
     num_bytes = config.prefix_cache_mb * MEBIBYTE
     if not num_bytes or not TASKS[graphs.manifest.task].takes_text:
         return None
+    if not graphs.device.in_place:
+        _log.warning("no prefix cache on a device without --paged", model=graphs.bundle.name)
+        return None
     try:
         cache = prefix_cache_of(graphs.manifest, num_bytes, metrics)
     except MemoryError as error:

@@ -16,7 +16,7 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.graphs import weight_bytes
 from weft_server.config import flag_name
 from weft_server.errors import BundleError
-from weft_server.loading.paged_lanes import block_bytes, pool_size
+from weft_server.loading.paged_lanes import block_bytes, num_kept_blocks, pool_size
 from weft_server.models import picture_features
 from weft_server.models.explainer import MAX_SEEING_AGAIN
 from weft_server.models.seeing import MAX_SEEING
@@ -75,7 +75,8 @@ def lane_memory_needs(bundle: Bundle, config: ServerConfig, num_lanes: int) -> l
         num_slots = -(-config.slots // num_lanes)
         each += num_slots * _FLOAT_BYTES * manifest.text.target_vocab_size
         if is_paged(manifest.states):
-            each += pool_size(manifest, config, num_lanes).num_blocks * block_bytes(manifest)
+            num_blocks = pool_size(manifest, config, num_lanes).num_blocks + num_kept_blocks(manifest, config)
+            each += num_blocks * block_bytes(manifest)
         else:
             each += num_slots * sum(_slot_bytes(state)[1] for state in manifest.states)
     return [each + weights.get(bundle_pb2.GRAPH_ROLE_EXPLAIN, 0), *[each] * (num_lanes - 1)]

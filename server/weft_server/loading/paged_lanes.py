@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import structlog
+
 from weft_proto.paging import block_tokens
 from weft_proto.v1 import bundle_pb2
-from weft_server.config import flag_name
+from weft_server.config import MEBIBYTE, flag_name
+from weft_server.engine.paged.block_cache import BlockCache
 from weft_server.engine.paged.block_pool import PoolSize
 from weft_server.engine.paged.paged_lane import PagedLane
 from weft_server.engine.paged.paged_runner import PagedRunner
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from weft_server.config import ServerConfig
     from weft_server.loading.lanes import Graphs
     from weft_server.telemetry.model_metrics import ModelMetrics
+
+_log = structlog.get_logger(__name__)
 
 _GIGABYTE = 10**9
 # Of the types that a paged cache may have. numpy has no bfloat16, so it cannot be asked.
@@ -53,6 +58,11 @@ def block_bytes(manifest: bundle_pb2.BundleManifest) -> int:
     return sum(math.prod(state.shape) * _ITEM_BYTES[state.data_type] for state in manifest.states)
 
 
+def num_kept_blocks(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> int:
+    """Return how many blocks each lane of a paged model has more, to keep beginnings of prompts in."""
+    return config.prefix_cache_mb * MEBIBYTE // block_bytes(manifest)
+
+
 def paged_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes:
     """Return the lanes, each with a pool of its own. Each has to warm itself, in its own thread.
 
@@ -60,18 +70,24 @@ def paged_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
     """
     manifest = graphs.manifest
     size = pool_size(manifest, config, num_lanes)
+    max_kept = num_kept_blocks(manifest, config)
+    if config.prefix_cache_mb and not max_kept:
+        wanted = -(-block_bytes(manifest) // MEBIBYTE)
+        _log.warning("prefix cache too small, none is used", model=graphs.bundle.name, wanted_mb=wanted)
+    metrics.prefix_cache_max_bytes = num_lanes * max_kept * block_bytes(manifest)
     decoders = [graphs.open_decoder(place) for place in graphs.places]
 
     def make(index: int) -> PagedLane:
         decoder = decoders[index % len(decoders)]
         slots = Slots(config.slots // num_lanes + (index < config.slots % num_lanes), manifest.text.max_new_tokens)
-        runner = PagedRunner(manifest, decoder.whole, slots, size.num_blocks, best=decoder.best)
+        runner = PagedRunner(manifest, decoder.whole, slots, size.num_blocks, best=decoder.best, max_kept=max_kept)
         lane = PagedLane(
             slots,
             runner,
             end_ids=tuple(manifest.text.end_ids),
             prefill_budget=config.prefill_budget,
             metrics=metrics,
+            block_cache=BlockCache(runner, slots, block_bytes(manifest), metrics) if max_kept else None,
         )
         if POINTS:
             POINTS.wire(runner, "run", f"{graphs.bundle.name}.run")
@@ -83,8 +99,9 @@ def paged_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
     except Exception as error:
         if not is_out_of_memory(error):
             raise
+        more = f" with {flag_name('prefix_cache_mb')} {config.prefix_cache_mb}" if max_kept else ""
         raise BundleError(
-            f"{flag_name('cache_gb')} {config.cache_gb:g} takes more memory than the device has"
+            f"{flag_name('cache_gb')} {config.cache_gb:g}{more} takes more memory than the device has"
         ) from error
     for lane in lanes[: len(decoders)]:
         verify_paged(lane.runner, lane.slots, manifest)

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from weft_proto.bundle_rules import CANDIDATE_PORTS, READS_ALL
 from weft_server.runtime.device_weights import send_weights
+from weft_server.runtime.drawing import drawing
 from weft_server.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def open_decoder(path: Path, num_threads: int, device: Device, halt: Halt, *, nu
     weights = send_weights(model, path.parent, device)
     whole, best = (
         Session(graph.SerializeToString(), num_threads, device, captures=device.captures, halt=halt, weights=weights)
-        for graph in (model, cut)
+        for graph in (drawing(model), cut)
     )
     return Decoder(whole, best)
 

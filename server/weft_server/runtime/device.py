@@ -72,9 +72,6 @@ def devices_of(config: ServerConfig) -> list[Device]:
         "lanes": config.lanes > len(numbers)
         and not is_cpu
         and f"a CUDA device has one lane, and {flag_name('cuda_device')} names {len(numbers)}, not {config.lanes}",
-        "prefix_cache_mb": config.prefix_cache_mb > 0
-        and not is_cpu
-        and "is for --device cpu; a CUDA device has no prefix cache",
     }
     if faults := [f"{both_names(field)}: {why}" for field, why in unfit.items() if why]:
         raise ConfigError("\n".join(faults))

@@ -40,6 +40,8 @@ class Candidates:
     # Set where rules have changed rows. See `processed`.
     ranked: NDArray[np.bool_] | None = None  # [n, k], False where an entry is no token but bounds those beyond
     loose: NDArray[np.bool_] | None = None  # [n], whether logsumexp is no more than an upper bound
+    # Where a run was told temperatures: what all tokens of a row weigh, exp((logit - best logit) / temperature) each.
+    total_weights: NDArray[np.float32] | None = None  # [n], NaN where it is not known
 
     def log_prob(self, row: int, token: int) -> np.float32:
         """Return a token's log-probability under the model, at temperature 1. NaN without a normaliser."""
@@ -63,6 +65,7 @@ class Candidates:
             topk_ids=self.topk_ids[rows],
             logsumexp=self.logsumexp[rows],
             logits=_Picked(self.logits, rows.tolist()),
+            total_weights=None if self.total_weights is None else self.total_weights[rows],
         )
 
 

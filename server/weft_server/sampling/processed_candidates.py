@@ -48,6 +48,7 @@ def process(
         logits=(rows := ProcessedRows(candidates.logits, rules)),
         ranked=(ranked := np.ones(candidates.topk_ids.shape, np.bool_)),
         loose=(loose := np.zeros(len(candidates.topk_ids), np.bool_)),
+        total_weights=_unknown_of(candidates, list(rules)),
     )
     for row, one in rules.items():
         found = _of_candidates(candidates, row, one, UNSHIFTED)
@@ -67,6 +68,15 @@ def process(
             # No sum has more than all tokens, each as heavy as the best.
             changed.logsumexp[row] = found.scores[0] + np.log(candidates.logits.shape[1]) if total is None else total
     return changed
+
+
+def _unknown_of(candidates: Candidates, rows: list[int]) -> Floats | None:
+    """Return what all tokens of each row weigh, but not of rows whose scores have changed."""
+    if candidates.total_weights is None:
+        return None
+    total_weights = candidates.total_weights.copy()
+    total_weights[rows] = np.nan
+    return total_weights
 
 
 class ProcessedRows:

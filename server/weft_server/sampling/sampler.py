@@ -58,6 +58,11 @@ class Settings:
         """Return rows [start, stop), as views."""
         return Settings(*(getattr(self, name)[start:stop] for name in self.__slots__))
 
+    def divisors(self, rows: slice | Ints) -> Floats:
+        """Return what the logits of some rows are divided by before they are weighed: 1 for greedy."""
+        temperature = self.temperature[rows]
+        return np.where(temperature > 0, temperature, 1).astype(np.float32)
+
     @property
     def is_late(self) -> Bools:
         """Which rows have cuts that look at what all others have left, [n]."""
@@ -129,6 +134,7 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
 
     gap = logits - logits[:, :1]
     weights = np.exp(gap / temperature[:, None])
+    listed_weights = (weights if candidates.ranked is None else weights * candidates.ranked[rows]).sum(axis=1)
     counts = np.arange(1, num_candidates + 1)
 
     if allowed is not None:
@@ -143,6 +149,8 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
         listed *= candidates.ranked[rows]
     log_total = candidates.logsumexp[rows] - logits[:, 0]
     low, high = _tail_bounds(gap[:, -1], listed.sum(axis=1), log_total, temperature, num_beyond)
+    if candidates.total_weights is not None:
+        low, high = _narrowed(low, high, candidates.total_weights[rows], listed_weights)
     # A token that must not come may lie beyond the candidates, and top_k cuts there. Then only the upper bound holds.
     low[(top_k < vocab) | (settings.step[rows] < settings.min_new[rows])] = 0
     if candidates.loose is not None:
@@ -229,6 +237,18 @@ def _tail_bounds(
     return np.minimum(low, high), high
 
 
+def _narrowed(low: Doubles, high: Doubles, totals: Floats, listed: Doubles) -> tuple[Doubles, Doubles]:
+    """Return bounds of what the tokens beyond the candidates weigh, where it is known what all of them weigh [rows].
+
+    `listed` is what the candidates weigh. NaN changes nothing.
+    """
+    known = totals.astype(np.float64)
+    error = _LOGSUMEXP_ERROR * known
+    tail = np.maximum(known - listed, 0)
+    high = np.fmin(high, tail + error)
+    return np.minimum(np.fmax(low, tail - error), high), high
+
+
 def _of_row_prefix(logits: Floats, candidates: Candidates, settings: Settings, row: int, u: float) -> int | None:
     """Draw from all logits [vocab] of one row by `u`, as deep as is needed. None: that does not decide."""
     if settings.temperature[row] == 0:
@@ -238,6 +258,8 @@ def _of_row_prefix(logits: Floats, candidates: Candidates, settings: Settings, r
     known = None
     if temperature == 1 and (candidates.loose is None or not candidates.loose[row]):
         known = Bounds.around(float(np.exp(np.float64(candidates.logsumexp[row]) - best[0])), _LOGSUMEXP_ERROR)
+    elif candidates.total_weights is not None and np.isfinite(candidates.total_weights[row]):
+        known = Bounds.around(float(candidates.total_weights[row]), _LOGSUMEXP_ERROR)
     cuts = Cuts(
         temperature,
         top_k if (top_k := int(settings.top_k[row])) < len(logits) else 0,

@@ -36,6 +36,21 @@ class Counter:
             self.value = self._kept
 
 
+class Level:
+    """A number that grows and shrinks. Several lanes add to it."""
+
+    __slots__ = ("_lock", "value")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.value = 0.0
+
+    def add(self, amount: float) -> None:
+        """Add `amount`, of any sign."""
+        with self._lock:
+            self.value += amount
+
+
 class Histogram:
     """How often values fell into each bucket. A bucket holds values up to and including its bound."""
 

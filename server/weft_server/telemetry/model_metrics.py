@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weft_server.telemetry.meters import Counter, Histogram
+from weft_server.telemetry.meters import Counter, Histogram, Level
 from weft_server.telemetry.metrics_table import AT_ZERO, TABLE
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ModelMetrics:
         # How many adapters are in memory.
         self.num_adapters: Callable[[], int] = int
         # What the prefix cache holds now, and may hold.
-        self.prefix_cache_bytes = 0
+        self.prefix_cache_bytes = Level()
         self.prefix_cache_max_bytes = 0
         # Of the vectors of labels that are kept.
         self.label_cache_bytes = 0
@@ -181,7 +181,7 @@ class ModelMetrics:
             "requests_seeing": stats.seeing,
             "label_cache_bytes": self.label_cache_bytes,
             "picture_cache_bytes": self.picture_cache_bytes,
-            "prefix_cache_bytes": self.prefix_cache_bytes,
+            "prefix_cache_bytes": self.prefix_cache_bytes.value,
             "prefix_cache_max_bytes": self.prefix_cache_max_bytes,
             "decode_slots_used": stats.held.slots_used,
             "decode_slots_max": stats.held.slots_total,

@@ -27,9 +27,10 @@ MEAN_INPUT, MEAN_OUTPUT = sum(INPUT) // 2, sum(OUTPUT) // 2
 
 
 def measure(directory):
-    """What a real server takes, by closed loops of `weft plan`: all that a token costs is in its step, gRPC too.
+    """What a real server takes, by the levels of `weft plan`: all that a token costs is in its step, gRPC too.
 
-    With n callers a lane has its share of them as rows, and each row a token of each step. A line is laid through that.
+    With n requests at once a lane has its share of them as rows, and each row a token of each step. A line is laid
+    through that.
     """
     weft = Path(sys.executable).with_name("weft")
     asked = ["--rate", "1", "--input", str(MEAN_INPUT), "--output", str(MEAN_OUTPUT), "--slots", str(SLOTS)]
@@ -39,13 +40,13 @@ def measure(directory):
 
 
 def costs_of(levels):
-    """What steps and reading take, by what closed loops showed.
+    """What steps and reading take, by what so many requests at once showed.
 
     A lane reads a request's input while its other rows wait. So a round of n rows takes the steps of an answer and the
     reading of n inputs.
     """
-    rows = [max(1, each["callers"] / LANES) for each in levels]
-    rounds = [each["callers"] / each["per_s"] for each in levels]
+    rows = [max(1, each["in_flight"] / LANES) for each in levels]
+    rounds = [each["in_flight"] / each["per_s"] for each in levels]
     alone = rounds[0] / MEAN_OUTPUT
     read_s = max(0.0, levels[0]["first_s"] - alone) / MEAN_INPUT
     steps = [(each - number * read_s * MEAN_INPUT) / MEAN_OUTPUT for each, number in zip(rounds, rows, strict=True)]

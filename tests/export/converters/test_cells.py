@@ -73,6 +73,7 @@ def check(kind, seed, directory, sizes):
         assert [written] == greedy(ours, [row], NEW_TOKENS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CELLS, ids=lambda kind: kind.name)
 def test_a_model_of_cells_writes_what_transformers_writes(kind, tmp_path):
     """Pixels and positions are theirs, logits are within 1e-4, and 24 greedy tokens are the same."""

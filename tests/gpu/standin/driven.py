@@ -3,13 +3,15 @@
 import numpy as np
 from standin import counting
 
+from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
 from weft_server.loading.lanes import Graphs, decode_lanes
 from weft_server.loading.longest_inputs import text_source
-from weft_server.preprocessing.log_mel import sound_of
+from weft_server.preprocessing.log_mel import Span, sound_of
+from weft_server.preprocessing.waveform import Waveforms
 from weft_server.runtime.device import devices_of
 from weft_server.source import AskedPixels, feeds_of
 from weft_server.telemetry.metrics import Metrics
@@ -29,6 +31,9 @@ def drawn(manifest, rng, *, takes_image=None):
             pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
             question = rng.integers(4, text.source_vocab_size, length).tolist() if task.takes_question else ()
             yield AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, tuple(question))
+        elif task.takes_audio and audio.HasField("ctc"):
+            samples = rng.normal(0, 1, window_samples(audio)).astype(np.float32)
+            yield Waveforms(audio).source(samples, Span(0, len(samples)))
         elif task.takes_audio:
             yield sound_of(rng.normal(0, 1, (audio.num_mels, audio.num_frames)).astype(np.float32), audio)
         else:

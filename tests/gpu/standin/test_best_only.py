@@ -5,10 +5,14 @@ import pytest
 from driven import Writer
 from standin import WHY_NOT, counting, held, verify_clean
 
+from drawn_tails import tail, weights_of
+from rows_of_logits import NO_END, candidates_of
 from weft_server.runtime.best_only import open_decoder
 from weft_server.runtime.device import Device
+from weft_server.runtime.drawing import MOST_CANDIDATES, TEMPERATURES, TOTAL_WEIGHTS, drawing
 from weft_server.runtime.halt import Halt
-from weft_server.runtime.session import verify_device
+from weft_server.runtime.session import Session, Value, verify_device
+from weft_server.sampling.sampler import sample
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
 CUDA = Device("cuda", in_place=False)
@@ -40,6 +44,55 @@ def test_a_greedy_step_computes_no_more_than_it_needs(bundles, precision):
     assert few.kernels + 4 < many.kernels
     assert np.isnan(unknown).all()
     assert np.isfinite(known).all()
+
+
+@pytest.mark.parametrize("cuda_graphs", [False, True], ids=["plain", "captured"])
+def test_a_step_that_draws_says_what_all_tokens_weigh(bundles, cuda_graphs):
+    """At each row's own temperature, whatever those were before. So its draws are those of all logits on the CPU."""
+    writer = Writer(bundles("pydocs", "fp16"), device="cuda", cuda_graphs=cuda_graphs)
+    slots, rng = writer.slots, np.random.default_rng(4)
+    for temperatures in ([0.7, 0.8, 0.0], [0.01, 1.0, 40.0]):
+        slots.sampling.temperature[:3] = temperatures
+        slots.sampling.top_p[:3] = 0.9
+        slots.sampling.seed[:3] = rng.integers(0, 2**40, 3)
+        stepped(writer, reads_all=True)
+        found = writer.runner.decode(3)
+        logits = np.stack([found.logits[row] for row in range(3)])
+        told = np.where(np.array(temperatures) > 0, temperatures, 1)
+        np.testing.assert_allclose(found.total_weights, weights_of(logits, told), rtol=1e-5)
+        best = np.argsort(-logits, axis=1, kind="stable")[:, :MOST_CANDIDATES]
+        assert best.tolist() == found.topk_ids.tolist()
+        settings = slots.settings(0, 3)
+        with counting() as counts:
+            drawn = sample(found, settings, NO_END)[0]
+        # Of a flat row a draw may lie beyond the candidates.
+        assert 40.0 in temperatures or 0 == counts.to_host
+        assert sample(candidates_of(logits, 8), settings, NO_END)[0].tolist() == drawn.tolist()
+
+
+@pytest.mark.parametrize("captures", [False, True], ids=["plain", "captured"])
+@pytest.mark.parametrize("vocab", [32_000, 128_256, 151_669])
+def test_the_tail_of_a_step_that_draws(vocab, captures):
+    """Of a real vocabulary, also in groups, and where the last is not full: the CPU's candidates and weights."""
+    rows = 3
+    graph = drawing(tail(vocab))
+    read = np.round(np.random.default_rng(5).normal(0, 2, (rows, vocab)) * 64).astype(np.float32) / 64
+    temperatures = np.array([0.5, 1.0, 2.0], np.float32)
+    expected = Session(graph.SerializeToString(), 1).run({"product": read, TEMPERATURES: temperatures})
+    verify_device(CUDA)
+    session = Session(graph.SerializeToString(), 1, CUDA, captures=captures)
+    given = {"product": Value.like(read, CUDA), TEMPERATURES: Value.like(temperatures, CUDA)}
+    written = {name: Value.like(array, CUDA) for name, array in expected.items()}
+    bound = session.bind(*({name: value.block for name, value in values.items()} for values in (given, written)))
+    given["product"].send(read)
+    given[TEMPERATURES].send(temperatures)
+    with counting() as counts:
+        bound.capture()
+        bound.run()
+    verify_clean(counts)
+    for name in ("topk_ids", "topk_logits"):
+        assert expected[name].tolist() == written[name].fetch().tolist()
+    np.testing.assert_allclose(written[TOTAL_WEIGHTS].fetch(), weights_of(read, temperatures), rtol=1e-5)
 
 
 def test_captured_steps_of_both_kinds_are_a_launch_each(bundles):

@@ -50,10 +50,11 @@ def paged(tmp_path_factory):
     return folder / "m" / "1"
 
 
-async def submitted(model, index, prompt, max_new, **decoding):
+async def submitted(model, index, prompt, max_new, *, cache_salt="", **decoding):
     """A sequence that waits."""
     model.engine.reserve()
-    sequence = Sequence(str(index), Ids(np.array(prompt)), Decoding(max_new, max_new, **decoding))
+    decoded = Decoding(max_new, max_new, **decoding)
+    sequence = Sequence(str(index), Ids(np.array(prompt)), decoded, cache_salt=cache_salt)
     model.engine.submit(sequence)
     return sequence
 
@@ -167,6 +168,46 @@ def test_a_sequence_that_is_parked_goes_on(longer, cuda_graphs):
     assert [20, 20] == [len(sequence.reply.token_ids) for sequence in sequences]
     assert num_parked > 0
     assert 0 == pool.num_held
+
+
+@pytest.mark.parametrize("cuda_graphs", [False, True], ids=["plain", "captured"])
+def test_rows_read_the_blocks_that_prompts_share(longer, cuda_graphs):
+    """What was read of a beginning is read by others where it lies: alone, together and captured, with the same tokens.
+
+    Once the model is ready, none of it captures anything or takes memory. Another tenant finds nothing.
+    """
+    rng = np.random.default_rng(3)
+    begin = rng.integers(3, 200, 256)
+    prompts = [np.concatenate([begin, rng.integers(3, 200, 5 + index)]) for index in range(6)]
+
+    async def run(prefix_cache_mb):
+        settings = {"slots": 4, "device": "cuda", "cuda_graphs": cuda_graphs, "prefix_cache_mb": prefix_cache_mb}
+        async with Loaded(longer, **settings) as model:
+            (lane,) = model.engine.lanes
+            with counting() as counts:
+                alone = [await submitted(model, index, prompts[index], 8) for index in range(2)]
+                for sequence in alone:
+                    await sequence.reply.done()
+                together = [await submitted(model, index, prompts[index], 8) for index in range(2, 6)]
+                for sequence in together:
+                    await sequence.reply.done()
+                tables = lane.runner.pool.kept_blocks
+                other = await submitted(model, 6, prompts[0], 8, cache_salt="another")
+                await other.reply.done()
+            sequences = [*alone, *together, other]
+            assert bool(lane.block_cache) == bool(prefix_cache_mb)
+            assert len(tables) == bool(prefix_cache_mb)
+            return [written(each) for each in sequences], [each.num_cached_tokens for each in sequences], counts
+
+    plain, none, counts = asyncio.run(run(0))
+    verify_clean(counts)
+    shared, found, counts = asyncio.run(run(1))
+    verify_clean(counts)
+    assert plain == shared
+    assert [0] * 7 == none
+    assert [0, 0, *[256] * 4, 0] == found
+    assert (0, 0) == (counts.captures, counts.allocations)
+    assert cuda_graphs == bool(counts.launches)
 
 
 @pytest.mark.parametrize("cuda_graphs", [False, True], ids=["plain", "captured"])

@@ -40,26 +40,48 @@ class Copy(NamedTuple):
 
 
 class BlockPool:
-    """Blocks 0 to num_blocks - 1 of the rows 0 to num_rows - 1. Each is free, or held by one or more rows."""
+    """The blocks of the rows 0 to num_rows - 1. Each block is free, held by one or more rows, or kept, or both.
 
-    def __init__(self, size: PoolSize, num_rows: int) -> None:
+    Who keeps blocks has `max_kept` more than the rows. So rows never lack one because others are kept: what a kept
+    block is to the rows that hold it, is none of theirs.
+    """
+
+    def __init__(self, size: PoolSize, num_rows: int, max_kept: int = 0) -> None:
         self.size = size
+        self.max_kept = max_kept
         # Of each row, in the order of its tokens.
         self.tables: list[list[int]] = [[] for _ in range(num_rows)]
         # The last one is taken next.
-        self._free = list(range(size.num_blocks))
+        self._free = list(range(self.num_blocks))
         # How many rows hold each block.
-        self.holders = [0] * size.num_blocks
+        self.holders = [0] * self.num_blocks
+        # They stay when no row holds them.
+        self._kept: set[int] = set()
+
+    @property
+    def num_blocks(self) -> int:
+        """All blocks."""
+        return self.size.num_blocks + self.max_kept
 
     @property
     def num_free(self) -> int:
-        """Blocks that nobody holds."""
-        return len(self._free)
+        """Blocks that rows may take now."""
+        return self.size.num_blocks - self.num_held
 
     @property
     def num_held(self) -> int:
-        """Blocks that somebody holds, those of several rows once."""
-        return self.size.num_blocks - len(self._free)
+        """Blocks that rows hold and nobody keeps, those of several rows once."""
+        return self.num_blocks - len(self._free) - len(self._kept)
+
+    @property
+    def num_kept(self) -> int:
+        """Blocks that are kept, whoever holds them."""
+        return len(self._kept)
+
+    @property
+    def kept_blocks(self) -> list[int]:
+        """Which those are, ascending."""
+        return sorted(self._kept)
 
     def lacks(self, row: int, num_tokens: int) -> int:
         """Return how many blocks a row needs more to hold so many tokens."""
@@ -74,9 +96,28 @@ class BlockPool:
         """Take all blocks from a row."""
         for block in self.tables[row]:
             self.holders[block] -= 1
-            if not self.holders[block]:
-                self._free.append(block)
+            self._free_unless_used(block)
         self.tables[row] = []
+
+    def adopt(self, row: int, blocks: list[int]) -> None:
+        """Let a row that has none begin with kept blocks. They are full, so nobody writes them any more."""
+        assert not self.tables[row], f"row {row} holds {self.tables[row]}. This is a bug."
+        assert self._kept.issuperset(blocks), f"row {row} adopts {blocks}, not all of them kept. This is a bug."
+        for block in blocks:
+            self.holders[block] += 1
+        self.tables[row] = list(blocks)
+
+    def keep(self, block: int) -> None:
+        """Let a block that a row holds stay when no row holds it any more."""
+        assert self.holders[block], f"block {block} is nobody's, and is to be kept. This is a bug."
+        assert block not in self._kept, f"block {block} is kept twice. This is a bug."
+        assert len(self._kept) < self.max_kept, f"{self!r} keeps no more. This is a bug."
+        self._kept.add(block)
+
+    def drop(self, block: int) -> None:
+        """Keep a block no longer. Rows that hold it go on to."""
+        self._kept.remove(block)
+        self._free_unless_used(block)
 
     def move(self, source: int, target: int) -> None:
         """Give the blocks of a row to another, which has none."""
@@ -101,20 +142,26 @@ class BlockPool:
         return Copy(self.tables[source][num_full], table[-1])
 
     def check_integrity(self) -> None:
-        """Raise AssertionError unless each block is free, or held as often as rows have it."""
+        """Raise AssertionError unless each block is free, kept, or held as often as rows have it."""
         held = Counter(block for table in self.tables for block in table)
         for row, table in enumerate(self.tables):
             assert len(set(table)) == len(table), f"row {row} holds a block twice: {table}. This is a bug."
         counted = {block: number for block, number in enumerate(self.holders) if number}
         assert held == counted, f"rows hold {dict(held)}, and {counted} is counted. This is a bug."
-        free = sorted([*self._free, *held])
-        assert free == list(range(self.size.num_blocks)), f"free and held are {free}. This is a bug."
+        free = sorted([*self._free, *held.keys() | self._kept])
+        assert free == list(range(self.num_blocks)), f"free, held and kept are {free}. This is a bug."
+        assert self.num_kept <= self.max_kept, f"{self!r} keeps too many. This is a bug."
+        assert self.num_free >= 0, f"{self!r} has given more than it has. This is a bug."
 
     def _take(self) -> int:
-        assert self._free, f"{self!r} has no free block. This is a bug."
+        assert self.num_free, f"{self!r} has no free block. This is a bug."
         block = self._free.pop()
         self.holders[block] = 1
         return block
 
+    def _free_unless_used(self, block: int) -> None:
+        if not self.holders[block] and block not in self._kept:
+            self._free.append(block)
+
     def __repr__(self) -> str:
-        return f"<BlockPool [{self.num_held}/{self.size.num_blocks} held]>"
+        return f"<BlockPool [{self.num_held}/{self.size.num_blocks} held | {self.num_kept}/{self.max_kept} kept]>"

@@ -9,6 +9,7 @@ import numpy as np
 from weft_server.engine.prefill_chunks import DEVICE_BUCKETS
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns
+from weft_server.runtime.drawing import TEMPERATURES
 
 if TYPE_CHECKING:
     from weft_server.runtime.blocks import Block
@@ -77,8 +78,12 @@ class Packing:
         device: Device,
         *,
         fixed_bounds: tuple[int, int, int] | None = None,
+        weighs: bool = False,
     ) -> None:
-        """`fixed_bounds` are told to each run, whatever it has. They hold for all, as a captured run keeps its own."""
+        """`fixed_bounds` are told to each run, whatever it has. They hold for all, as a captured run keeps its own.
+
+        `weighs` is as in FullLogits.
+        """
         num_tokens, num_rows = shape
         self._block_tokens = block_tokens
         self._input_ids = np.full(num_tokens, pad_id, np.int64)
@@ -98,6 +103,10 @@ class Packing:
             "block_table": self._table,
             "slot_mapping": self._slot_mapping,
         }
+        # At which temperature each row is drawn.
+        self.temperatures = np.ones(num_rows, np.float32)
+        if weighs:
+            arrays[TEMPERATURES] = self.temperatures
         self._columns = Columns(arrays, device)
 
     def ports(self) -> dict[str, Block]:

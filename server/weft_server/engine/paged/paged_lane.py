@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from weft_server.engine.lane import Take
+    from weft_server.engine.paged.block_cache import BlockCache
     from weft_server.engine.paged.block_pool import PoolSize
     from weft_server.engine.paged.paged_runner import PagedRunner
     from weft_server.engine.slots import Kept, Slots
@@ -50,6 +51,7 @@ class PagedLane:
         end_ids: tuple[int, ...],
         prefill_budget: int,
         metrics: ModelMetrics,
+        block_cache: BlockCache | None = None,
     ) -> None:
         self.slots = slots
         # Sequences to drop before the next step, with their outcome. Any thread appends.
@@ -64,6 +66,8 @@ class PagedLane:
         self._is_short = False
         self.budget = max(prefill_budget, DEVICE_RUN_COST)
         self._metrics = metrics
+        # None: nothing is kept of prompts.
+        self.block_cache = block_cache
 
     def first_runs(self) -> Iterator[None]:
         """Run each shape once."""
@@ -109,6 +113,8 @@ class PagedLane:
         self.rows.fail(outcome)
         while self.parked:
             self.rows.end_parked(*self.parked.popleft(), outcome())
+        if self.block_cache:
+            self.block_cache.clear()
         return self.rows.hand_over()
 
     @property
@@ -136,6 +142,7 @@ class PagedLane:
                 self._drop(sequence, DeadlineExpired())
 
     def _drop(self, sequence: Sequence, outcome: Outcome) -> None:
+        self._forget(sequence)
         parked = next((each for each in self.parked if each.sequence is sequence), None)
         if parked is None:
             self.rows.drop(sequence, outcome)
@@ -159,8 +166,13 @@ class PagedLane:
         return [slot for slot in full if self._pool.lacks(slot, int(pasts[slot]) + 1)]
 
     def _park(self, sequence: Sequence) -> None:
+        self._forget(sequence)
         self.parked.appendleft(Parked(sequence, self.rows.park(sequence)))
         self._metrics.preemptions.inc()
+
+    def _forget(self, sequence: Sequence) -> None:
+        if self.block_cache:
+            self.block_cache.forget(sequence)
 
     def _next_pieces(self, take: Take) -> list[PagedPromptPiece]:
         """Return the pieces of prompts that this step reads. All but the last one end."""
@@ -188,7 +200,7 @@ class PagedLane:
         if self.parked:
             if not self._may_begin(self.parked[0]):
                 return None
-            return self._begin(*self.parked.popleft())
+            return self._begin(*self.parked.popleft(), again=True)
         if not self._num_free:
             return None
         for sequence in take(Intake(1, budget, room=self._num_free, fits=self._fits)):
@@ -205,7 +217,7 @@ class PagedLane:
         size = self._pool.size
         if parked.kept is not None:
             num_tokens = parked.sequence.num_input_tokens + parked.kept.num_new
-            return _to_begin(parked.sequence, num_tokens, size) <= self._num_spare
+            return self._may_take(parked.sequence, num_tokens)
         held = {sequence for sequence in self.slots.sequences if sequence is not None}
         return sum(_most(sequence, size) for sequence in [*held, parked.sequence]) <= size.num_blocks
 
@@ -214,12 +226,25 @@ class PagedLane:
         size = self._pool.size
         most = _most(sequence, size)
         assert most <= size.num_blocks, f"{sequence.request_id} can never have its {most} blocks. This is a bug."
-        self._is_short = _to_begin(sequence, sequence.num_input_tokens, size) > self._num_spare
+        self._is_short = not self._may_take(sequence, sequence.num_input_tokens)
         return not self._is_short
 
-    def _begin(self, sequence: Sequence, kept: Kept | None = None) -> int:
+    def _may_take(self, sequence: Sequence, num_tokens: int) -> bool:
+        """Whether there are blocks to begin with for a sequence that has so many tokens to read.
+
+        Those that are kept of its prompt it takes from nobody. They are looked for only where that decides.
+        """
+        short = _to_begin(sequence, num_tokens, self._pool.size) - self._num_spare
+        if short > 0 and self.block_cache:
+            short -= self.block_cache.num_known(sequence, num_tokens)
+        return short <= 0
+
+    def _begin(self, sequence: Sequence, kept: Kept | None = None, *, again: bool = False) -> int:
         slot = self.rows.begin_prompt(sequence, kept)
-        self.runner.grow(slot, self._num_to_read(slot))
+        num_to_read = self._num_to_read(slot)
+        if self.block_cache:
+            self.block_cache.begin(sequence, slot, num_to_read, again=again)
+        self.runner.grow(slot, num_to_read)
         return slot
 
     def _num_to_read(self, slot: int) -> int:
@@ -240,6 +265,8 @@ class PagedLane:
         num_read = sum(len(piece.token_ids) for piece in pieces)
         self._metrics.computed_tokens.inc(padded)
         self._metrics.padding_tokens.inc(padded - num_read)
+        if self.block_cache:
+            self._keep(self.block_cache, pieces)
         # Of which row of the run each row of the lane has its next token.
         origins = list(range(num_rows))
         for row, piece in enumerate(pieces, num_rows):
@@ -247,6 +274,14 @@ class PagedLane:
                 origins += [row] * self.rows.end_prompt()
         if origins:
             self.rows.advance(candidates.picked(np.array(origins)))
+
+    def _keep(self, cache: BlockCache, pieces: list[PagedPromptPiece]) -> None:
+        """Keep what a run has read of prompts. Their slots are still those of the pieces."""
+        for piece in pieces:
+            sequence = self.slots.sequence_in(piece.slot)
+            cache.keep(sequence, piece.slot)
+            if piece.ends:
+                cache.forget(sequence)
 
 
 def _most(sequence: Sequence, size: PoolSize) -> int:

@@ -47,23 +47,21 @@ class PagedRunner:
         num_blocks: int,
         *,
         best: Session | None = None,
+        max_kept: int = 0,
     ) -> None:
-        """`best` is as in FullLogits."""
+        """`best` is as in FullLogits, `max_kept` as in BlockPool."""
         self._slots = slots
         self._device = device = decoder.device
         size = PoolSize(num_blocks, block_tokens(manifest.states))
-        self.pool = BlockPool(size, slots.num_slots)
-        self.states = PagedStates(manifest.states, num_blocks, device)
+        self.pool = BlockPool(size, slots.num_slots, max_kept)
+        self.states = PagedStates(manifest.states, self.pool.num_blocks, device)
         self._max_total = manifest.text.max_total_tokens
         self._pad_id = manifest.text.pad_id
         # The pool's tables, as runs read them: 0 behind the last block of a row.
         self.table = np.zeros((slots.num_slots, size.blocks_of(self._max_total)), np.int32)
 
-        num_candidates = candidates_of(manifest)
-        self._asking = FullLogits(manifest, decoder, best, num_candidates)
-        self._next = NextTokens(
-            slots.num_slots, num_candidates, manifest.text.target_vocab_size, device, num_best=self._asking.num_best
-        )
+        self._asking = FullLogits(manifest, decoder, best, candidates_of(manifest))
+        self._next = NextTokens(slots.num_slots, self._asking, manifest.text.target_vocab_size, device)
         self.shapes = PackedShapes(device.batches(slots.num_slots), self._max_total)
         self._packings: dict[Shape, Packing] = {}
         self.bound: dict[tuple[Shape, bool], BoundSession] = {}
@@ -80,6 +78,12 @@ class PagedRunner:
     def begin(self, slot: int) -> None:
         """See Pasts. The lane then gives the slot its blocks."""
         assert not self.pool.tables[slot], f"slot {slot} begins and holds blocks. This is a bug."
+
+    def adopt(self, slot: int, blocks: list[int]) -> None:
+        """Let a slot that has just begun hold what kept blocks hold. What follows is read behind that."""
+        self.pool.adopt(slot, blocks)
+        self._slots.past_lengths[slot] = len(blocks) * self.pool.size.block_tokens
+        self._note(slot)
 
     def grow(self, slot: int, num_tokens: int) -> None:
         """Give a slot what it lacks to hold so many tokens. It must be free."""
@@ -123,7 +127,9 @@ class PagedRunner:
         reads_all = self._asking.reads_all(self._slots, slots[:num_read]) or (
             bool(pieces) and self._asking.prompts_read_all
         )
-        self._packing(shape).fill(token_ids, lengths, self._slots.past_lengths[slots], self.table[slots])
+        packing = self._packing(shape)
+        packing.temperatures[: len(slots)] = self._slots.sampling.divisors(slots)
+        packing.fill(token_ids, lengths, self._slots.past_lengths[slots], self.table[slots])
         self._bind(shape, reads_all=reads_all).run()
         self._slots.past_lengths[slots] += lengths.astype(np.int32)
         padded = shape.num_tokens - shape.num_rows if pieces else 0
@@ -135,7 +141,7 @@ class PagedRunner:
         Runs without prompts are captured, if the session captures: later ones of their size replay them. Large ones go
         first. Small ones then find room in what these leave, and the device gives less memory.
         """
-        for reads_all in (True,) if self._asking.always_all else (False, True):
+        for reads_all in self._asking.readings:
             for shape in self.shapes.all():
                 if not reads_all and not shape.decodes and self._asking.prompts_read_all:
                     continue
@@ -151,15 +157,23 @@ class PagedRunner:
         if shape not in self._packings:
             # A row has one token, and no more than the longest has. How few the longest of them has is not known.
             fixed = (1, self._max_total, 0) if self._device.captures and shape.decodes else None
-            width, tokens = self.table.shape[1], self.pool.size.block_tokens
-            self._packings[shape] = Packing(shape, width, tokens, self._pad_id, self._device, fixed_bounds=fixed)
+            self._packings[shape] = Packing(
+                shape,
+                self.table.shape[1],
+                self.pool.size.block_tokens,
+                self._pad_id,
+                self._device,
+                fixed_bounds=fixed,
+                weighs=self._asking.weighs,
+            )
         return self._packings[shape]
 
     def _bind(self, shape: Shape, *, reads_all: bool) -> BoundSession:
         key = (shape, reads_all)
         if key not in self.bound:
             inputs, written = self.states.ports()
-            inputs = inputs | self._packing(shape).ports() | self._asking.told(reads_all=reads_all)
+            columns = self._asking.columns(self._packing(shape).ports(), reads_all=reads_all)
+            inputs = inputs | columns | self._asking.told(reads_all=reads_all)
             written = written | self._next.blocks(shape.num_rows, reads_all=reads_all)
             self.bound[key] = self._asking.session(reads_all=reads_all).bind(inputs, written)
         return self.bound[key]

@@ -261,6 +261,29 @@ Work sum(const Launch& launch) {
   };
 }
 
+Work running_sum(const Launch& launch) {
+  // Of any type: (input, columns, stride, output, size, exclusive, reverse). Of int64: (input, output, columns, stride,
+  // exclusive, reverse), a block for each sum. Columns are along the axis, and a stride apart.
+  bool blocks = launch.base == "_CumSumInt64BlockKernel";
+  Kind kind = blocks ? Kind::i64 : kind_of(launch.type(0));
+  Numbers input(launch.get<void*>(0), kind), output(launch.get<void*>(blocks ? 1 : 3), kind);
+  long columns = blocks ? launch.get<int>(2) : launch.get<Divisor>(1).value;
+  long stride = blocks ? launch.get<int>(3) : launch.get<Divisor>(2).value;
+  bool exclusive = launch.get<bool>(blocks ? 4 : 5), reverse = launch.get<bool>(blocks ? 5 : 6);
+  long rows = blocks ? launch.grid.x : launch.get<int64_t>(4) / columns;
+  return [=] {
+    for (long row = 0; row < rows; row++) {
+      Wide total = 0;
+      for (long each = 0; each < columns; each++) {
+        size_t at = size_t(row / stride * columns + (reverse ? columns - 1 - each : each)) * stride + row % stride;
+        Wide next = total + input[at];
+        output.set(at, exclusive ? total : next);
+        total = next;
+      }
+    }
+  };
+}
+
 }  // namespace
 
 Work reducing(const Launch& launch) {
@@ -275,6 +298,7 @@ Work reducing(const Launch& launch) {
   if (base == "SkipLayerNormKernelSmall" || base == "SkipLayerNormKernel") return skip_layer_norm(launch);
   if (base == "reduce_matrix_rows_kernel" || base == "reduce_matrix_columns_kernel") return matrix_sum(launch);
   if (base == "reduce_sum_nd_kernel") return sum(launch);
+  if (base == "_CumSumKernel" || base == "_CumSumInt64BlockKernel") return running_sum(launch);
   return {};
 }
 
