@@ -1,6 +1,7 @@
 """Qwen2-VL and Qwen2.5-VL of others: sizes, pixels, positions, logits and tokens are those of transformers."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -279,3 +280,19 @@ def test_what_is_not_stated_is_the_default_of_the_class(kind, tmp_path):
         return sizes(HfCheckpoint(tmp_path, Fields(given | model_type), Generation(), frozenset()))
 
     assert read(whole) == read(stated | {"vision_config": {"depth": 32}})
+
+
+def test_a_model_has_rotations_for_all_places_of_a_picture(tmp_path):
+    """A checkpoint of ours whose pictures may be larger is refused, and one that reads no cells."""
+    made_cells(CELLS[0], 0, tmp_path)
+    checkpoint = converted(tmp_path)
+    refused = []
+    for change in ("image.tiling.max_pixels *= 40", "image.tiling.Clear(); image.tiling.longest_edge = 16"):
+        image = bundle_pb2.ImageSpec()
+        image.CopyFrom(checkpoint.image)
+        exec(change, {"image": image})
+        with pytest.raises(CheckpointError) as error:
+            replace(checkpoint, image=image)
+        refused.append(str(error.value))
+    assert "over model.max_places" in refused[0]
+    assert "is for models that read cells" in refused[1]
