@@ -5,9 +5,11 @@ import io
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from samples import sample
 from tiny_sight import CELL, CELLS, IMAGE_ID, MAX_CELLED_TOKENS
 
 from crowd import Request, seen
@@ -298,6 +300,28 @@ def test_columns_of_cells_lie_where_the_cells_do(tiny_repository):
     assert expected == grids
     assert first.num_places + other.num_places == len(places)
     assert not any(each.HasField("region") for each in found.pictures)
+
+
+def test_what_an_answer_looked_at_stands_where_the_cells_do(tiny_repository):
+    """What is told is what the model in torch says of the same ids, features and positions."""
+    rng = np.random.default_rng(4)
+    cells = Cells(rng.normal(0, 1, (2, 4, 3, CELL, CELL)).astype(np.float32), (2, 4))
+    prompt, answer_ids = [7, *[IMAGE_ID] * 8, 9, 10], [11, 12, 13]
+
+    async def use(model):
+        source = await seen(model, Request(Ids(np.array(prompt)), None, False, False, None, ((1, cells),)))
+        reading = model.explainer.resolve(common_pb2.Explain(layer=1))
+        return source, model.explainer.read(source, answer_ids, reading).weights
+
+    source, weights = run(tiny_repository, "tiny-cells", use)
+    features, offsets = (torch.from_numpy(each)[None] for each in source.beside(0, len(prompt)))
+    ids = torch.from_numpy(source.piece(0, len(prompt)))[None]
+    lengths, layer, head = (torch.tensor([each]) for each in (len(prompt), 1, -1))
+    with torch.inference_mode():
+        model = sample("tiny-cells").model
+        expected, _ = model.explain(layer, head, torch.tensor([answer_ids[:-1]]), ids, lengths, features, offsets)
+    assert np.abs(expected.numpy() - weights).max() < 1e-4
+    assert offsets.any()
 
 
 def test_cells_take_memory_at_their_bounds(tiny_repository):
