@@ -273,7 +273,7 @@ def test_cells_that_no_server_follows_are_refused(why):
 
 
 def test_a_bundle_of_cells_is_loaded_and_proves_itself(tiny_repository):
-    """Its golden request is a picture of six cells, and it is explained."""
+    """Its golden request is a picture of several cells, and it is explained."""
 
     async def main():
         async with Loaded(tiny_repository / "tiny-cells" / "1", slots=2, lanes=1) as model:

@@ -78,7 +78,8 @@ def check(kind, seed, directory, sizes):
 @pytest.mark.parametrize("kind", CELLS, ids=lambda kind: kind.name)
 def test_a_model_of_cells_writes_what_transformers_writes(kind, tmp_path):
     """Pixels and positions are theirs, logits are within 1e-4, and 24 greedy tokens are the same."""
-    check(kind, 0, tmp_path, SIZES[:4])
+    # Its windows have 3 x 3 places, and its sections begin anew.
+    check(kind, 4, tmp_path, SIZES[:4])
 
 
 @pytest.mark.long
@@ -180,6 +181,14 @@ def test_what_contradicts_itself_or_cannot_be_done_is_refused_by_name(why, tmp_p
     change_within(tmp_path / file, part, **fields)
     with pytest.raises(CheckpointError, match=why):
         convert(tmp_path, ExportOptions(), filled=False)
+
+
+def test_the_picture_that_is_tried_has_rows_and_columns(tmp_path):
+    """The exporter's own is of 2 x 3 places: as many rows as columns would prove less."""
+    made_cells(CELLS[0], 0, tmp_path)
+    checkpoint = converted(tmp_path)
+    _, cut = read_tiles(checkpoint.files[checkpoint.golden.image_path], checkpoint.image)
+    assert (2, 3) == cut.grid
 
 
 def test_a_tokenizer_without_the_token_of_a_picture_is_refused(tmp_path):
