@@ -51,8 +51,10 @@ def _run_once(bundle, kind, index):
     from bare import Bare
 
     from weft_server.runtime.device import HOST, Device
+    from weft_server.runtime.session import verify_device
 
     device = HOST if kind == "cpu" else Device(kind, index, in_place=False)
+    verify_device(device)
     slots, runner = Bare(bundle, 1, 1, device).opened(2)
     runner.prefill(0, np.arange(4, 4 + _PIECE) % 60)
     slots.input_ids[:] = 5

@@ -53,7 +53,7 @@ def test_a_step_that_draws_says_what_all_tokens_weigh(bundles, cuda_graphs):
     slots, rng = writer.slots, np.random.default_rng(4)
     for temperatures in ([0.7, 0.8, 0.0], [0.01, 1.0, 40.0]):
         slots.sampling.temperature[:3] = temperatures
-        slots.sampling.top_p[:3] = 0.9
+        slots.sampling.top_p[:3], slots.sampling.typical_p[:3] = 0.9, 1
         slots.sampling.seed[:3] = rng.integers(0, 2**40, 3)
         stepped(writer, reads_all=True)
         found = writer.runner.decode(3)
