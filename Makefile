@@ -306,6 +306,9 @@ bench-plan: models ## is what `weft plan` says of three models so? five minutes
 bench-scrape: $(READY) ## measure a scrape of one model and of fifty
 	@$(PY) tests/bench/scrape.py
 
+bench-traces: models ## measure what traces cost, two minutes
+	@$(PY) tests/bench/traces.py
+
 bench-overload: models ## measure answers under too much load, eight minutes
 	@$(PY) tests/bench/overload.py $(ARGS)
 

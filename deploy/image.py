@@ -1,8 +1,8 @@
 """`make image`: builds the server's image with buildah, and lets it answer: as user 10001, on a read-only root.
 
 It needs Linux, root, buildah, and the base that the Dockerfile names. Where no registry can be reached, `--debootstrap`
-makes one of Debian's packages instead. No Docker engine and no kubelet is asked: the root is the image's, its variables and its
-entry point too, and `unshare` and `chroot` do what a runtime would.
+makes one of Debian's packages instead. No Docker engine and no kubelet is asked: the root is the image's, its variables
+and its entry point too, and `unshare` and `chroot` do what a runtime would.
 """
 
 import argparse

@@ -16,8 +16,9 @@ from weft_server.config import read_config
 from weft_server.loading.build import build_model
 from weft_server.preprocessing.log_mel import Span, sound_of
 from weft_server.preprocessing.waveform import Waveforms
+from weft_server.requests.pictured_ids import PicturedIds, SeenPicture, offsets_of
 from weft_server.sequence import Decoding, Sampling, Sequence
-from weft_server.source import AskedPixels, Ids, Masked, PicturedIds, Pixels, SeenPicture, Source
+from weft_server.source import AskedPixels, Cells, Ids, Masked, Pixels, Source
 from weft_server.telemetry.metrics import Metrics
 
 
@@ -77,16 +78,25 @@ def text_of(manifest, rng, longest):
 
 def pictured(manifest, rng, count):
     """A prompt with so many pictures at any of its places, and where they are."""
-    text, image = manifest.text, manifest.image
-    places = picture_places(image)
-    ids = rng.integers(0, text.source_vocab_size, rng.integers(1, text.max_total_tokens * 3 // 4 - count * places + 1))
-    pictures = []
-    for before in np.sort(rng.integers(0, len(ids) + 1, count)):
-        pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
-        pictures.append((int(before) + len(pictures) * places, Pixels(pixels, (image.grid_rows, image.grid_columns))))
-    for start, _ in pictures:
+    text, shown = manifest.text, [random_picture(manifest.image, rng) for _ in range(count)]
+    most = text.max_total_tokens * 3 // 4 - sum(places for _, places in shown)
+    ids = rng.integers(0, text.source_vocab_size, rng.integers(1, most + 1))
+    pictures, taken = [], 0
+    for (picture, places), before in zip(shown, np.sort(rng.integers(0, len(ids) + 1, count)), strict=True):
+        pictures.append((int(before) + taken, picture))
+        taken += places
+    for (start, _), (_, places) in zip(pictures, shown, strict=True):
         ids = np.insert(ids, start, [text.image_id] * places)
     return Ids(ids), tuple(pictures)
+
+
+def random_picture(image, rng):
+    """A picture as an encoder reads it, and how many places it takes. Of cells, it has few, in any shape."""
+    cells = tuple(rng.integers(1, 6, 2).tolist()) if image.tiling.max_pixels else ()
+    pixels = rng.normal(0, 1, (*cells, image.channels, image.height, image.width)).astype(np.float32)
+    if cells:
+        return Cells(pixels, cells), cells[0] * cells[1]
+    return Pixels(pixels, (image.grid_rows, image.grid_columns)), picture_places(image)
 
 
 async def seen(model, request):
@@ -99,8 +109,10 @@ async def seen(model, request):
     found = []
     for (start, pixels), sequence in zip(request.pictures, sequences, strict=True):
         await sequence.reply.done()
-        found.append(SeenPicture(start, sha256(pixels.array).digest(), sequence.reply.values))
-    return PicturedIds(request.source.array, tuple(found), model.manifest.text.source_vocab_size, request.source)
+        cells = pixels.grid if isinstance(pixels, Cells) else None
+        found.append(SeenPicture(start, sha256(pixels.array).digest(), sequence.reply.values, cells=cells))
+    ids, place_id = request.source.array, model.manifest.text.source_vocab_size
+    return PicturedIds(ids, tuple(found), place_id, request.source, offsets_of(len(ids), found))
 
 
 def question(text, rng):

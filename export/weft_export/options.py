@@ -12,7 +12,7 @@ from weft_export.checkpoints.files import read_file
 from weft_export.choices import MAX_RANK, PRECISIONS, PRODUCTS, Pooling, Precision
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.families.sizes import LENGTH
-from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED
+from weft_proto.bundle_rules import HOST_PRECISIONS, MAX_IMAGE_PIXELS, ROUNDED
 from weft_proto.paging import PAGED_PRECISIONS
 from weft_proto.v1 import bundle_pb2
 
@@ -20,6 +20,7 @@ from weft_proto.v1 import bundle_pb2
 _OF_HUGGING_FACE = (
     "max_tokens",
     "max_source_tokens",
+    "max_pixels",
     "description",
     "labels",
     "label_text",
@@ -114,6 +115,16 @@ class ExportOptions:
             max=LENGTH,
             help="Of a Hugging Face directory that translates: the longest source.",
             show_default="what the model takes, at most 512",
+        ),
+    ] = None
+    max_pixels: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_IMAGE_PIXELS,
+            help="Of a Qwen2-VL or Qwen2.5-VL: the most pixels that a picture is made to have. More of them take more "
+            "tokens of the prompt.",
+            show_default="what the processor says, at most 1003520",
         ),
     ] = None
     golden: Annotated[

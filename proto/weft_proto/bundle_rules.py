@@ -40,7 +40,7 @@ EXTRACT_LABELS = ("start", "end")
 # An input of a graph of TASK_FILL_MASK: which positions it is asked about, int64 [batch, masks].
 MASK_POSITIONS = "mask_positions"
 # What an IMAGE_ENCODER makes of a picture, and a DECODER reads in the place of tokens.
-FEATURES = "features"
+FEATURES, POSITION_OFFSETS = "features", "position_offsets"
 # Of a text. For each there are logits of the whole vocabulary.
 MAX_MASKS = 16
 
@@ -249,6 +249,8 @@ LIMITS = {
         "square_padding": Limit(255, entries=3),
         "longest_edge": Limit(MAX_IMAGE_SIDE, least=1),
         **dict.fromkeys(TILE_TEXTS, Limit(_NAME)),
+        "max_pixels": Limit(MAX_IMAGE_PIXELS, least=1),
+        "min_pixels": Limit(MAX_IMAGE_PIXELS, least=1),
     },
     "TileGrid": {"rows": Limit(MAX_TILES, least=1), "columns": Limit(MAX_TILES, least=1)},
     "AudioSpec": {

@@ -75,6 +75,7 @@ def _whole_tiles(tile: int, width: int, height: int) -> tuple[int, int]:
     ratio = width / height
     if width >= height:
         across = math.ceil(width / tile) * tile
-        return across, math.ceil(int(across / ratio) / tile) * tile
+        return across, math.ceil(max(1, int(across / ratio)) / tile) * tile
     down = math.ceil(height / tile) * tile
-    return math.ceil(int(down * ratio) / tile) * tile, down
+    # A side of 1 may be rounded to less: 187 * (1 / 187) is below 1. transformers fails there.
+    return math.ceil(max(1, int(down * ratio)) / tile) * tile, down

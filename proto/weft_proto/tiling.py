@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from weft_proto.bundle_rules import MAX_GRID, MAX_IMAGE_PIXELS, MAX_TILES, TILE_TEXTS
+from weft_proto.fitting import Fitted, fit, fitting_faults, most_fitted
 from weft_proto.questions import picture_places
 from weft_proto.splitting import Split, most_split, split
 from weft_proto.v1 import bundle_pb2
@@ -43,8 +44,14 @@ class Tiled(NamedTuple):
         return self.pooled[0] * (self.pooled[1] + 1)
 
 
-def cuts(image: bundle_pb2.ImageSpec, sizes: Sequence[tuple[int, int]]) -> list[Tiled | Split | None]:
+Cut = Tiled | Split | Fitted
+"""How a picture of a prompt is read that is more than one tile."""
+
+
+def cuts(image: bundle_pb2.ImageSpec, sizes: Sequence[tuple[int, int]]) -> list[Cut | None]:
     """Return how each of the pictures of a prompt is cut, by its width and height. None: it is read as one tile."""
+    if image.tiling.max_pixels:
+        return [fit(image, *size) for size in sizes]
     if image.tiling.longest_edge:
         return [split(image, *size) for size in sizes]
     if len(sizes) == 1 and image.tiling.grids:
@@ -54,11 +61,14 @@ def cuts(image: bundle_pb2.ImageSpec, sizes: Sequence[tuple[int, int]]) -> list[
 
 def cuts_some(image: bundle_pb2.ImageSpec, num_pictures: int) -> bool:
     """Whether any of so many pictures of a prompt is cut."""
-    return bool(image.tiling.longest_edge) or (num_pictures == 1 and bool(image.tiling.grids))
+    each = image.tiling.longest_edge or image.tiling.max_pixels
+    return bool(each) or (num_pictures == 1 and bool(image.tiling.grids))
 
 
-def places_of(image: bundle_pb2.ImageSpec, cut: Tiled | Split | None) -> list[int]:
+def places_of(image: bundle_pb2.ImageSpec, cut: Cut | None) -> list[int]:
     """Return how many places a picture takes in its prompt, one number for each stretch of them."""
+    if isinstance(cut, Fitted):
+        return [cut.num_places]
     whole = picture_places(image)
     if isinstance(cut, Split):
         return [whole] * cut.num_tiles
@@ -89,6 +99,8 @@ def tiled(image: bundle_pb2.ImageSpec, width: int, height: int) -> Tiled:
 
 def most_tiles(image: bundle_pb2.ImageSpec) -> int:
     """Return how many tiles a picture has at most, that of the whole too."""
+    if image.tiling.max_pixels:
+        return most_fitted(image)
     if image.tiling.longest_edge:
         return most_split(image)
     return 1 + max(grid.rows * grid.columns for grid in image.tiling.grids)
@@ -96,6 +108,8 @@ def most_tiles(image: bundle_pb2.ImageSpec) -> int:
 
 def most_places(image: bundle_pb2.ImageSpec) -> int:
     """Return a bound of the places that a picture takes in a prompt."""
+    if image.tiling.max_pixels:
+        return most_fitted(image)
     whole = image.num_class_tokens + image.grid_rows * image.grid_columns
     if not image.tiling.grids:
         return most_split(image) * whole if image.tiling.longest_edge else whole
@@ -108,10 +122,9 @@ def most_places(image: bundle_pb2.ImageSpec) -> int:
 
 def tiling_fault(image: bundle_pb2.ImageSpec) -> str | None:
     """Say what is wrong with the tiling of an image, or None."""
-    tiling = image.tiling
     others = image.num_class_tokens, image.shortest_edge, image.padding, image.resize_height, image.resize_width
     faults = {
-        **(_faults_of_splitting(image) if tiling.longest_edge else _faults_of_grids(image)),
+        **_faults_of_kind(image),
         "image.tiling is for square pictures with a square grid": image.height != image.width
         or image.grid_rows != image.grid_columns,
         "image.tiling is set, and so is num_class_tokens, shortest_edge, padding, resize_height or resize_width": any(
@@ -122,6 +135,14 @@ def tiling_fault(image: bundle_pb2.ImageSpec) -> str | None:
     if fault is None and (most := most_places(image)) > MAX_GRID:
         return f"image.tiling gives a picture up to {most:,} places; at most {MAX_GRID:,} are allowed"
     return fault
+
+
+def _faults_of_kind(image: bundle_pb2.ImageSpec) -> dict[str, bool]:
+    if image.tiling.max_pixels:
+        pixels = most_fitted(image) * image.height * image.width
+        too_large = f"image.tiling.max_pixels makes a picture of more than {MAX_IMAGE_PIXELS:,} pixels"
+        return {**fitting_faults(image), too_large: pixels > MAX_IMAGE_PIXELS}
+    return _faults_of_splitting(image) if image.tiling.longest_edge else _faults_of_grids(image)
 
 
 def _faults_of_grids(image: bundle_pb2.ImageSpec) -> dict[str, bool]:

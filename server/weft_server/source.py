@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 SHORT = 64
 
 
+class Beside(NamedTuple):
+    """What a decoder reads beside the ids of some tokens, if prompts may hold pictures.
+
+    features: float32 [tokens, width], of which only those at places of pictures are read. None: there is none.
+    offsets: int64 [tokens, 3], what is added to each one's place for its positions. None: 0.
+    """
+
+    features: np.ndarray | None = None
+    offsets: np.ndarray | None = None
+
+
+NOTHING = Beside()
+
+
 class Source(ABC):
     """One request's input. A long one is padded by its own length alone, because padding could show in its bits."""
 
@@ -78,9 +92,14 @@ class Source(ABC):
         """The ids [start, stop) as a decoder reads them."""
         return self.array[start:stop]
 
-    def features(self, start: int, stop: int) -> np.ndarray | None:  # noqa: ARG002 - most hold no pictures
-        """What a decoder reads at its places [start, stop) beside the ids, [stop - start, width]; None: nothing."""
-        return None
+    def beside(self, start: int, stop: int) -> Beside:  # noqa: ARG002 - most hold no pictures
+        """What a decoder reads at its places [start, stop) beside the ids."""
+        return NOTHING
+
+    @property
+    def offset_behind(self) -> int:
+        """What is added to the place of a token behind it, for each of its positions."""
+        return 0
 
     def content(self, start: int, stop: int) -> bytes:
         """What is equal where its places [start, stop) are equal, behind places that are equal."""
@@ -171,70 +190,6 @@ class PlaceGrid(NamedTuple):
     region: Region | None
 
 
-class SeenPicture(NamedTuple):
-    """A stretch of a picture's places in a prompt: where it begins, and the digest of the file (with how it is read).
-
-    What is read of it, its features, is [places, width]. `picture` counts the pictures of the prompt, from 0. Grids are
-    told to who asks to explain.
-    """
-
-    start: int
-    digest: bytes
-    features: np.ndarray
-    picture: int = 0
-    grids: tuple[PlaceGrid, ...] = ()
-
-    def within(self, start: int, stop: int) -> tuple[int, int]:
-        """The part of its places that lies in [start, stop): empty where the second number is not larger."""
-        return max(start, self.start), min(stop, self.start + len(self.features))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PicturedIds(Ids):
-    """The token ids of a prompt that holds pictures. At each place of one stands the token of a picture.
-
-    A decoder is fed `place_id` there, which is no token. `prompt` has the same ids, and the files of the pictures.
-    """
-
-    pictures: tuple[SeenPicture, ...]
-    place_id: int
-    prompt: Ids
-
-    @property
-    def once_read(self) -> Source:
-        """The prompt. Features are megabytes, and an answer may be long."""
-        return self.prompt
-
-    def piece(self, start: int, stop: int) -> np.ndarray:
-        """See Source."""
-        ids = self.array[start:stop].copy()
-        for picture in self.pictures:
-            first, last = picture.within(start, stop)
-            if first < last:
-                ids[first - start : last - start] = self.place_id
-        return ids
-
-    def features(self, start: int, stop: int) -> np.ndarray | None:
-        """See Source."""
-        read = None
-        for picture in self.pictures:
-            first, last = picture.within(start, stop)
-            if first < last:
-                if read is None:
-                    read = np.zeros((stop - start, picture.features.shape[1]), np.float32)
-                read[first - start : last - start] = picture.features[first - picture.start : last - picture.start]
-        return read
-
-    def content(self, start: int, stop: int) -> bytes:
-        """See Source. Two pictures differ by their digests, and one by where it begins."""
-        parts = [self.array[start:stop].tobytes()]
-        for picture in self.pictures:
-            first, last = picture.within(start, stop)
-            if first < last:
-                parts.append(b"%d %d " % (first - start, first - picture.start) + picture.digest)
-        return b"".join(parts)
-
-
 class Whole(Source):
     """An input that is never padded: those of a model are all of one size."""
 
@@ -278,6 +233,16 @@ class Pixels(Whole):
     def feeds(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:  # noqa: ARG004 - no padding
         """Pixel values float32 [inputs, channels, height, width]."""
         return {"pixel_values": np.stack([source.array for source in sources])}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells(Pixels):
+    """Pixel values of a picture of any size, float32 [rows, columns, channels, height, width]. A cell is a place."""
+
+    @property
+    def alike(self) -> Hashable:
+        """Its rows and columns: those that share a run have equally many."""
+        return self.port, self.array.shape
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -104,7 +104,9 @@ def assert_generation_equals_recomputation(model, capacity, vocab_size):
         sight = model.config.sight
         # As many as 10 places are of.
         count = -(-10 // sight.num_places)
-        picture = (torch.randn(count, sight.channels, sight.image_height, sight.image_width),)
+        # Of cells there are as many in one picture.
+        shape = (1, 2, 5) if model.offsets_positions else (count,)
+        picture = (torch.randn(*shape, sight.channels, sight.image_height, sight.image_width),)
         sources[1:] = [picture, picture]
     padded = torch.tensor([row + [7] * (16 - len(row)) for row in rows])
 
@@ -115,8 +117,16 @@ def assert_generation_equals_recomputation(model, capacity, vocab_size):
         seen = (model.see(*source) if source else None for source in sources)
         return torch.cat([model.placed(row[None], each) for row, each in zip(ids, seen, strict=True)])
 
+    def offsets(rows, first=0):
+        """Where the tokens of rows stand from the `first` of each on, of a model that is told."""
+        if not model.offsets_positions:
+            return None
+        placed = (model.offsets(torch.tensor([row]), *source) for row, source in zip(rows, sources, strict=True))
+        return torch.cat([each[:, :-1][:, first:] for each in placed])
+
     run = Run(padded, lengths_of(0, 0, 0), lengths_of(5, 9, 16), lengths_of(capacity), None)
-    logits, states = model.step(dataclasses.replace(run, features=features(padded, sources)), states)
+    beside = {"features": features(padded, sources), "position_offsets": offsets(padded.tolist())}
+    logits, states = model.step(dataclasses.replace(run, **beside), states)
     while len(rows[2]) < capacity:
         for row, row_logits, source in zip(rows, logits, sources, strict=True):
             full = model.decode(torch.tensor([row]), *source)[0, -1]
@@ -125,7 +135,8 @@ def assert_generation_equals_recomputation(model, capacity, vocab_size):
             row.append(int(full.argmax()))
         past = lengths_of(*[len(row) - 1 for row in rows])
         last = torch.tensor([row[-1:] for row in rows])
-        run = Run(last, past, lengths_of(1, 1, 1), lengths_of(capacity), None, features=features(last, [()] * 3))
+        beside = {"features": features(last, [()] * 3), "position_offsets": offsets(rows, -1)}
+        run = Run(last, past, lengths_of(1, 1, 1), lengths_of(capacity), None, **beside)
         logits, states = model.step(run, states)
 
 
@@ -204,6 +215,8 @@ def explained(checkpoint, layer, head, length=9):
     if checkpoint.sees:
         ids[:, 2:6] = text.source_vocab_size
         source = (*source, model.placed(ids, torch.randn(1, 4, model.config.d_model)))
+    if isinstance(model, Writer) and model.offsets_positions:
+        source = (*source, model.offsets(ids, torch.zeros(1, 2, 2))[:, :-1])
     chosen = (torch.tensor([layer]), torch.tensor([head]))
     if not isinstance(model, Writer):
         rows = 2 if TASKS[checkpoint.task].fills_masks else 1

@@ -13,7 +13,8 @@ from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.quantization.integer_products import quantised
 from weft_export.verification.session import open_session
-from weft_proto.bundle_rules import FEATURES, MASK_POSITIONS, READS_ALL
+from weft_proto.bundle_rules import FEATURES, MASK_POSITIONS, POSITION_OFFSETS, READS_ALL
+from weft_proto.sight import NUM_AXES
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.source import SHORT
@@ -77,7 +78,8 @@ def test_what_runs_in_batches_without_states(name, tiny_bundle):
 def check_rows(session, manifest):
     """Hold one graph to the law."""
     if session.get_inputs()[0].name == "pixel_values":
-        shape = (ROWS, manifest.image.channels, manifest.image.height, manifest.image.width)
+        cells = (3, 5) if manifest.image.tiling.max_pixels else ()
+        shape = (ROWS, *cells, manifest.image.channels, manifest.image.height, manifest.image.width)
         feeds = {"pixel_values": RNG.standard_normal(shape).astype(np.float32)}
     elif TASKS[manifest.task].labels_moments:
         feeds = {"waveform": RNG.standard_normal((ROWS, 1500)).astype(np.float32)}
@@ -251,4 +253,6 @@ def test_decoders(name, tiny_bundle):
         width = next(port.shape[2] for port in session.get_inputs() if port.name == FEATURES)
         feeds[FEATURES] = RNG.standard_normal((ROWS, 1, width)).astype(np.float32)
         feeds["input_ids"][::3] = manifest.text.source_vocab_size
+    if manifest.image.tiling.max_pixels:
+        feeds[POSITION_OFFSETS] = -RNG.integers(0, 1 + feeds["past_lengths"][:, None, None], (ROWS, 1, NUM_AXES))
     assert_rows_are_alone(session, feeds, ("total_length", READS_ALL), least=1 + name.endswith("-int4"))

@@ -33,6 +33,7 @@ SAID = {
     "adapted": "query",
     "max_tokens": "32",
     "max_source_tokens": "16",
+    "max_pixels": "4000",
     "golden": "the cat",
     "description": "mine",
     "label_text": "a {}",

@@ -56,6 +56,7 @@ REFUSED = {
     "llama --precision int3": "weft: Invalid value for '--precision': 'int3' is not one of",
     "llama --pairs": "weft up: --pairs is not for LlamaForCausalLM",
     "llama --max-source-tokens 9": "weft up: --max-source-tokens is not for LlamaForCausalLM",
+    "llama --max-pixels 9": "weft up: --max-pixels is not for LlamaForCausalLM",
     "llama --max-tokens 131073": "weft: Invalid value for '--max-tokens': it must be less than or equal to 131072",
     "t5 --max-tokens 131073": "weft: Invalid value for '--max-tokens': it must be less than or equal to 131072",
     "t5 --max-source-tokens 131073": "weft: Invalid value for '--max-source-tokens': it must be less than or equal",

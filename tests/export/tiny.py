@@ -27,7 +27,7 @@ from tiny_parts import (
     word_tokenizer,
 )
 from tiny_recurrent import RECURRENT
-from tiny_sight import tiny_llava, tiny_split, tiny_tiles
+from tiny_sight import tiny_cells, tiny_llava, tiny_split, tiny_tiles
 from tiny_t5 import tiny_post_norm, tiny_t5
 from tiny_vision import VISION
 
@@ -300,6 +300,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-llava": tiny_llava,
     "tiny-tiles": tiny_tiles,
     "tiny-split": tiny_split,
+    "tiny-cells": tiny_cells,
     "tiny-bert": tiny_bert,
     "tiny-tags": tiny_tags,
     "tiny-extract": tiny_extract,
@@ -325,6 +326,7 @@ INT8 = [
     "tiny-bert",
     "tiny-embed",
     "tiny-git",
+    "tiny-cells",
 ]
 """Of CHECKPOINTS, those that are exported at int8 too, under the name with -int8: each kind of product is in one."""
 

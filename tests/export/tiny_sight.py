@@ -6,14 +6,16 @@ from tiny_parts import byte_tokenizer, image_spec, picture, randomised
 from tokenizers import AddedToken, Tokenizer, processors
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.families.decoder_only import DecoderOnlyConfig
+from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
 from weft_export.families.idefics3 import Idefics3, Idefics3Config, ShuffledSightConfig
 from weft_export.families.llava import Llava, LlavaConfig, SightConfig
 from weft_export.families.llava_onevision import LlavaOnevision, LlavaOnevisionConfig, TileSightConfig
+from weft_export.families.qwen_vl import CellSightConfig, QwenVl, QwenVlConfig
 from weft_export.families.siglip import SiglipSizes
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.positions import Rope
 from weft_export.layers.style import Style
+from weft_proto.tiling import most_places
 from weft_proto.v1 import bundle_pb2
 
 VOCABULARY, IMAGE_ID, BOS_ID = 304, 300, 301
@@ -34,6 +36,8 @@ SPLITTING = bundle_pb2.TilingSpec(
     before_whole="[all]",
     behind_whole="[end]",
 )
+CELL, MAX_CELLED_TOKENS = 8, 192
+CELLS = bundle_pb2.TilingSpec(max_pixels=20 * CELL**2, min_pixels=4 * CELL**2)
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
 {{ message['role'] ~ ': ' }}
@@ -153,6 +157,40 @@ def tiny_split() -> Checkpoint:
         family="idefics3",
         description="A random generator that splits pictures, for tests.",
         model=randomised(Idefics3(Idefics3Config(**own))),
+        text=text,
+        image=image,
+    )
+
+
+def tiny_cells() -> Checkpoint:
+    """Return the same with cells of 8 x 8, of which a picture has as many as fit its size. One layer sees them all."""
+    plain = tiny_llava()
+    image = image_spec(3, CELL, CELL, CELL)
+    image.tiling.CopyFrom(CELLS)
+    own = {field.name: getattr(plain.model.config, field.name) for field in fields(DecoderOnlyConfig)}
+    own |= {"max_tokens": MAX_CELLED_TOKENS, "sections": (2, 3, 3)}
+    own["sight"] = CellSightConfig(
+        channels=3,
+        patch_size=4,
+        cell=2,
+        max_places=most_places(image),
+        d_model=24,
+        num_heads=2,
+        d_ff=40,
+        num_layers=3,
+        activation="silu",
+        gated=True,
+        rms_norm=True,
+        windows=(2, ALL, 2),
+    )
+    text = bundle_pb2.TextSpec()
+    text.CopyFrom(plain.text)
+    text.max_total_tokens, text.max_new_tokens = MAX_CELLED_TOKENS, MAX_CELLED_TOKENS - 1
+    return replace(
+        plain,
+        family="qwen_vl",
+        description="A random generator that reads cells, for tests.",
+        model=randomised(QwenVl(QwenVlConfig(**own))),
         text=text,
         image=image,
     )

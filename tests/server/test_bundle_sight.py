@@ -21,16 +21,18 @@ from weft_proto.v1 import common_pb2
 from weft_server.bundle.load import load_bundle
 
 WIDTH = 6
+FEATURES_IN = {"features": ("f", ["batch", "seq", WIDTH])}
 
 
-def seeing(directory):
+def seeing(directory, beside=FEATURES_IN, pixels=IMAGE_IN, places=12):
     """A decoder that reads features beside ids, and an encoder of pictures of 12 places."""
     draft = _with_text(Draft(directory, common_pb2.TASK_GENERATE), **TARGET)
-    _with_decoder(draft, CACHE_STATE, more={"features": ("f", ["batch", "seq", WIDTH])})
+    _with_decoder(draft, CACHE_STATE, more=beside)
     _with_image(draft)
     draft.manifest.text.image_id = 3
     draft.manifest.golden.question = "what"
-    draft.graph(pb.GRAPH_ROLE_IMAGE_ENCODER, "image_encoder.onnx", IMAGE_IN, {"features": ("f", ["batch", 12, WIDTH])})
+    features = {"features": ("f", ["batch", places, WIDTH])}
+    draft.graph(pb.GRAPH_ROLE_IMAGE_ENCODER, "image_encoder.onnx", pixels, features)
     return draft
 
 
@@ -39,6 +41,18 @@ def explaining(directory):
     draft = seeing(directory)
     given = {"input_ids": ("l", [1, "seq"]), "lengths": ("i", [1]), "features": ("f", [1, "seq", WIDTH])}
     return _with_explain(draft, given | TARGET_IN, "rows", "seq", default_layer=1)
+
+
+def celled(directory):
+    """The same of pictures of any size: cells go in, and the decoder and EXPLAIN are told where places stand."""
+    beside = {**FEATURES_IN, "position_offsets": ("l", ["batch", "seq", 3])}
+    draft = seeing(directory, beside, {"pixel_values": ("f", ["batch", "rows", "columns", 1, 8, 8])}, "places")
+    image = draft.manifest.image
+    image.grid_rows = image.grid_columns = 1
+    image.tiling.max_pixels = image.tiling.min_pixels = 4 * image.height**2
+    given = {"input_ids": ("l", [1, "seq"]), "lengths": ("i", [1]), "features": ("f", [1, "seq", WIDTH])}
+    offsets = {"position_offsets": ("l", [1, "seq", 3])}
+    return _with_explain(draft, given | offsets | TARGET_IN, "rows", "seq", default_layer=1)
 
 
 FAULTS = [
@@ -63,6 +77,14 @@ FAULTS = [
     (seeing, "m.graphs.add(role=7)", "a bundle with an IMAGE_ENCODER graph has no SCORE graph"),
     (seeing, "m.graphs.add(role=6)", "a bundle with an IMAGE_ENCODER graph has no MIXED graph"),
     (seeing, "m.adapters.layers.add()", "adapters are not for bundles with an IMAGE_ENCODER graph"),
+    (celled, "m.image.tiling.min_pixels = 0", "min_pixels is missing, or larger than max_pixels"),
+    (celled, "m.image.tiling.max_tiles = 2", "image.tiling.max_pixels is set, and so is max_tiles"),
+    (celled, "del m.graphs[0].inputs[5]", "decoder.onnx has no input 'position_offsets'"),
+    (celled, "m.graphs[0].inputs[5].shape[2] = '2'", "'position_offsets' has shape ['batch', 'seq', '2']"),
+    (celled, "m.graphs[0].inputs[5].data_type = 1", "'position_offsets' has the wrong data_type"),
+    (celled, "m.graphs[1].inputs[0].shape[4] = '9'", "'pixel_values' has shape"),
+    (celled, "m.graphs[2].inputs[3].shape[0] = '2'", "'position_offsets' has shape ['2', 'seq', '3']"),
+    (celled, "m.image.ClearField('tiling')", "'position_offsets' that its role does not know"),
     (seeing, "m.image.tiling.max_tiles = 2", "image.tiling.grids are missing"),
     (seeing, "m.image.tiling.max_tiles = 257", "image.tiling.max_tiles is 257"),
     (classify_image, "m.image.tiling.max_tiles = 2", "image.tiling is for generate"),
@@ -79,7 +101,7 @@ def test_a_bundle_that_sees_and_contradicts_itself_is_refused(tmp_path, make, ch
     assert text in refused(draft.write())
 
 
-@pytest.mark.parametrize("make", [seeing, explaining])
+@pytest.mark.parametrize("make", [seeing, explaining, celled])
 def test_the_draft_itself_is_a_bundle(tmp_path, make):
     """So each fault above is the only one."""
     assert load_bundle(make(tmp_path / "tiny" / "1").write()).manifest.text.HasField("image_id")

@@ -29,7 +29,7 @@ from weft_server.preprocessing.images import PictureBounds
 from weft_server.preprocessing.picture_views import PictureViews
 from weft_server.preprocessing.pictured_prompt import PromptPicture
 from weft_server.preprocessing.wanted import Wanted
-from weft_server.source import PicturedIds
+from weft_server.requests.pictured_ids import PicturedIds
 
 CHAT = "/v1/chat/completions"
 

@@ -19,7 +19,7 @@ from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.models.picture_features import PictureFeatures
 from weft_server.models.seeing import MAX_SEEING
 from weft_server.preprocessing.pictured_prompt import MAX_PICTURES, PromptPicture, pictured
-from weft_server.source import PicturedIds, SeenPicture
+from weft_server.requests.pictured_ids import PicturedIds, SeenPicture
 from weft_server.telemetry.metrics import Metrics
 
 CHAT = "/v1/chat/completions"
@@ -322,10 +322,10 @@ def test_a_prompt_is_cut_anywhere():
     source = PicturedIds(prompt.array, seen, VOCABULARY, prompt)
     assert [1, *[VOCABULARY] * 3, 2, *[VOCABULARY] * 3, 3] == source.piece(0, 9).tolist()
     assert [1, *[IMAGE_ID] * 3, 2, *[IMAGE_ID] * 3, 3] == source.array.tolist()
-    whole = source.features(0, 9)
+    whole = source.beside(0, 9).features
     for size in range(1, 9):
         pieces = [(start, min(start + size, 9)) for start in range(0, 9, size)]
-        read = [source.features(*each) for each in pieces]
+        read = [source.beside(*each).features for each in pieces]
         laid = [
             np.zeros((stop - start, 3)) if part is None else part
             for (start, stop), part in zip(pieces, read, strict=True)

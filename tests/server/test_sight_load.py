@@ -23,7 +23,7 @@ from weft_server.errors import DeadlineExpired, InvalidRequest, Overloaded
 from weft_server.loading.memory_check import memory_need_of, sight_bytes
 from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.models.seeing import MAX_SEEING, Seeing
-from weft_server.source import PicturedIds
+from weft_server.requests.pictured_ids import PicturedIds
 
 
 def test_features_leave_with_the_end_of_their_prompt(tiny_repository):

@@ -51,6 +51,12 @@ def test_whatever_the_size_a_picture_is_within_its_bounds(width, height, longest
     assert sum(places_of(image, cut)) <= most_places(image)
 
 
+def test_a_side_of_one_pixel_is_kept():
+    """Its ratio times the other side may be rounded to less than 1: 187 * (1 / 187) is."""
+    image = image_of(bundle_pb2.TilingSpec(longest_edge=187, before_tile="[]"), 1)
+    assert (187, 1) == split(image, 1, 187).grid
+
+
 def test_tiles_laid_out_are_the_picture():
     """Resized twice, row by row; and the whole is made of them."""
     image = image_of()

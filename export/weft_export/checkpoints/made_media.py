@@ -21,7 +21,7 @@ _SYLLABLE_S, _FORMANT_WIDTH, _NUM_HARMONICS = 0.25, 80.0, 32
 def made_picture(image: bundle_pb2.ImageSpec, number: int = 0) -> bytes:
     """Return a PNG: coloured squares, of another size for each number below NUM_PICTURES.
 
-    Of a model that reads tiles it is a strip: two of them, and few of their places.
+    Of a model that reads tiles it is a strip: two of them, and few of their places. Of cells there are 2 x 3.
     """
     generator = torch.Generator().manual_seed(number)
     shape = (*_SQUARES[number], image.channels)
@@ -29,6 +29,8 @@ def made_picture(image: bundle_pb2.ImageSpec, number: int = 0) -> bytes:
     picture = Image.fromarray(squares[:, :, 0] if image.channels == 1 else squares)
     out = io.BytesIO()
     size = (2 * image.width, max(1, image.height // 4)) if image.HasField("tiling") else (image.width, image.height)
+    if image.tiling.max_pixels:
+        size = 3 * image.width, 2 * image.height
     picture.resize(size, Image.Resampling.NEAREST).save(out, "PNG")
     return out.getvalue()
 

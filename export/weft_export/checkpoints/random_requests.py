@@ -1,5 +1,6 @@
 """The seeded random requests that parity is checked with, and that caches are calibrated with."""
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -9,6 +10,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_proto.questions import picture_places
 from weft_proto.sound import spoken_ids, window_samples
 from weft_proto.tasks import TASKS
+from weft_proto.tiling import most_places
 from weft_proto.v1 import bundle_pb2
 
 NUM_REQUESTS = 4
@@ -18,6 +20,8 @@ MAX_SOURCE = 512
 """Of the longest source."""
 MAX_HEARD_S = 4
 """Of the longest recording that is heard moment by moment, in seconds."""
+MAX_CELLS = 5
+"""Of a picture that is read in cells, down and across."""
 NUM_MASKS = 2
 """Of each text with masks, at any of its positions. What is masked there does not matter to what is read."""
 
@@ -99,15 +103,24 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
 
 
 def random_pictures(image: bundle_pb2.ImageSpec, count: int, generator: torch.Generator) -> Tensor:
-    """Return pixel values [count, channels, height, width]."""
-    return torch.randn(count, image.channels, image.height, image.width, generator=generator)
+    """Return pixel values [count, channels, height, width]; of cells, [count, rows, columns, channels, height, width].
+
+    Of cells, there are few rows and columns: others each time.
+    """
+    cells: list[int] = []
+    if image.tiling.max_pixels:
+        most = min(MAX_CELLS, math.isqrt(most_places(image)))
+        cells = torch.randint(1, most + 1, (2,), generator=generator).tolist()
+    return torch.randn(count, *cells, image.channels, image.height, image.width, generator=generator)
 
 
 def _seen(checkpoint: Checkpoint, ids: list[int], generator: torch.Generator) -> RandomRequest:
     """Return a prompt whose first half is the beginning of a picture. One of a token holds none."""
     assert checkpoint.image is not None
+    source = (random_pictures(checkpoint.image, 1, generator),) if len(ids) > 1 else ()
     count = min(len(ids) // 2, picture_places(checkpoint.image))
-    source = (random_pictures(checkpoint.image, 1, generator),) if count else ()
+    if checkpoint.image.tiling.max_pixels and source:
+        count = min(len(ids) // 2, math.prod(source[0].shape[1:3]))
     return RandomRequest(source, [checkpoint.text_spec.source_vocab_size] * count + ids[count:])
 
 

@@ -23,7 +23,7 @@ from weft_proto.prompts import prompts_fault
 from weft_proto.questions import picture_places, question_fault
 from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS
-from weft_proto.tiling import tiling_fault
+from weft_proto.tiling import most_places, tiling_fault
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 
@@ -163,6 +163,12 @@ def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.
     )
     check_spec("image", image)
     _require(image.HasField("tiling") == hasattr(config, "tiled"), "image.tiling is for models that read tiles")
+    reads_cells = getattr(config, "tiled", "") == "max_pixels"
+    _require(bool(image.tiling.max_pixels) == reads_cells, "image.tiling.max_pixels is for models that read cells")
+    if reads_cells and (places := most_places(image)) > config.max_places:
+        raise ValueError(
+            f"image.tiling gives a picture up to {places} places, over model.max_places: {config.max_places}"
+        )
     fault = resizing_fault(image) or (tiling_fault(image) if image.HasField("tiling") else None)
     _require(fault is None, str(fault))
     _require(

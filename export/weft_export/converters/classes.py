@@ -20,7 +20,7 @@ _MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe"
 _HYBRIDS = r"Lfm2|GraniteMoeHybrid"
 _CTC = r".*ForCTC"
 _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2(WithRegisters)?Model"
-_SEEING = r"Llava|Idefics3|SmolVLM"
+_SEEING = r"Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL"
 _TAKEN_BY = {
     "precision fp16": rf"(?!{_MIXTURES}|{_HYBRIDS}).*",
     "precision bf16": rf"(?!Whisper|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}).*",
@@ -30,6 +30,7 @@ _TAKEN_BY = {
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}|{_CTC}).*",
     "max_source_tokens": rf"MarianMTModel|(?!Whisper|Blip|{_SEEING}).*ForConditionalGeneration",
+    "max_pixels": r"Qwen2VL.*|Qwen2_5_VL.*",
     "label_text": r"CLIPModel|SiglipModel",
     "pairs": r".*ForSequenceClassification",
     "pooling": rf"SiglipTextModel|{_BODIES}",

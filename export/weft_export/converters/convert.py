@@ -177,18 +177,24 @@ def check_options(converter: Converter, options: ExportOptions) -> None:
         raise CheckpointError(f"texts have a length, which {converter.architectures[0]} neither reads nor writes")
     if options.max_source_tokens is not None and not TASKS[family_of(converter.family).task].takes_language:
         raise CheckpointError(f"sources have a length for translators, not for {converter.architectures[0]}")
+    if options.max_pixels is not None and converter.family != "qwen_vl":
+        raise CheckpointError(f"pixels are bounded for pictures of any size, not for {converter.architectures[0]}")
     if options.truncate and not TASKS[family_of(converter.family).task].may_cut:
         named = converter.architectures[0]
         raise CheckpointError(f"texts are cut for classifiers, taggers and embedders of texts, not for {named}")
     if options.pairs and converter.family != "encoder_only":
         raise CheckpointError(f"pairs are chosen for a classifier of texts, not for {converter.architectures[0]}")
     if options.label_text is not None:
-        matches = TASKS[family_of(converter.family).task].matches
-        if not matches and not converter.takes_labels:
-            named = converter.architectures[0]
-            raise CheckpointError(f"the text of a label is chosen for CLIPModel and SiglipModel, not for {named}")
-        if "{}" not in options.label_text:
-            raise CheckpointError("the text of a label has no {} where the label stands")
+        _check_label_text(converter, options.label_text)
+
+
+def _check_label_text(converter: Converter, text: str) -> None:
+    matches = TASKS[family_of(converter.family).task].matches
+    if not matches and not converter.takes_labels:
+        named = converter.architectures[0]
+        raise CheckpointError(f"the text of a label is chosen for CLIPModel and SiglipModel, not for {named}")
+    if "{}" not in text:
+        raise CheckpointError("the text of a label has no {} where the label stands")
 
 
 def _with_bans(bias: Tensor, banned: tuple[int, ...]) -> Tensor:

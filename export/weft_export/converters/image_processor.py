@@ -63,6 +63,15 @@ _SIGLIP = _Kind(3, _square(224), square=False)
 _BLIP = _Kind(3, _square(384), mean=_CLIP_MEAN, std=_CLIP_STD)
 _ONEVISION = _Kind(3, _square(384), square=False, mean=_CLIP_MEAN, std=_CLIP_STD, tiles="grids")
 _IDEFICS3 = _Kind(1, {"longest_edge": 4 * 364}, square=False, tiles="longest_edge")
+# Sides of these are numbers of pixels of the whole.
+_QWEN = _Kind(
+    3,
+    {"shortest_edge": 56 * 56, "longest_edge": 1280 * 28 * 28},
+    square=False,
+    mean=_CLIP_MEAN,
+    std=_CLIP_STD,
+    tiles="max_pixels",
+)
 KINDS = {
     "ViT": _VIT,
     "DeiT": _DEIT,
@@ -75,6 +84,7 @@ KINDS = {
     "SmolVLM": _IDEFICS3,
     "Llava": _CLIP,
     "LlavaOnevision": _ONEVISION,
+    "Qwen2VL": _QWEN,
     "Siglip": _SIGLIP,
 }
 """Each class, by the beginning of its name."""
@@ -92,6 +102,8 @@ KIND_OF_MODEL = {
     "smolvlm": _IDEFICS3,
     "llava": _CLIP,
     "llava_onevision": _ONEVISION,
+    "qwen2_5_vl": _QWEN,
+    "qwen2_vl": _QWEN,
     "resnet": _CONVNEXT,
     "siglip": _SIGLIP,
     "siglip_vision_model": _SIGLIP,
@@ -110,6 +122,14 @@ _OF_TILES: Mapping[str, Table] = {
         "max_image_size": USED,
         "return_row_col_info": NEUTRAL,
         "do_pad": NEUTRAL,
+    },
+    "max_pixels": {
+        "max_pixels": USED,
+        "merge_size": USED,
+        "min_pixels": USED,
+        "patch_size": USED,
+        # A picture is two equal frames, whose two products are added up beside the weights.
+        "temporal_patch_size": Only((2,)),
     },
 }
 # A key that no table has may change pixels, unless it says no.
@@ -145,6 +165,8 @@ def _spec_of(fields: dict[str, Any], model_type: str, channels: int) -> bundle_p
         _resize_convnext(spec, fields)
     elif kind.tiles == "longest_edge":
         _split(spec, fields, kind)
+    elif kind.tiles == "max_pixels":
+        _fit(spec, fields, kind)
     else:
         _resize(spec, fields, kind)
     fault = resizing_fault(spec)
@@ -220,6 +242,21 @@ def _split(spec: bundle_pb2.ImageSpec, fields: dict[str, Any], kind: _Kind) -> N
     if _flag(fields, "do_image_splitting", default=True):
         spec.tiling.before_tile = "<fake_token_around_image><row_{row}_col_{column}>"
         spec.tiling.behind_row = spec.tiling.behind_tiles = "\n"
+
+
+def _fit(spec: bundle_pb2.ImageSpec, fields: dict[str, Any], kind: _Kind) -> None:
+    """See TilingSpec. max_pixels and min_pixels beside `size` are what it says, whatever is in it."""
+    size = fields.get("size") or kind.size
+    if not isinstance(size, dict):
+        raise CheckpointError(f"size is {size!r:.80}, and not shortest_edge and longest_edge")
+    for name, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
+        given = fields.get(name)
+        given = size.get(edge) if given is None else given
+        if type(given) is not int or not 1 <= given < 2**31:
+            raise CheckpointError(f"{name} is {given!r:.80}, and no whole number of 1 or more")
+        setattr(spec.tiling, name, given)
+    sides = [_side(name, fields.get(name, usual)) for name, usual in (("patch_size", 14), ("merge_size", 2))]
+    spec.height = spec.width = _side("patch_size times merge_size", sides[0] * sides[1])
 
 
 def _longest(name: str, value: Any) -> int:

@@ -80,14 +80,14 @@ _QWEN_ABSENT = {"num_key_value_heads": 32, "intermediate_size": 22016}
 def qwen2_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Qwen 2 and 2.5 (Yang et al. 2024): queries, keys and values have biases."""
     hf.fields.only("use_mrope", False)
-    return _windowed_later(hf, turned_sizes(hf, llama_style(hf, qkv_bias=True), absent=_QWEN_ABSENT))
+    return windowed_later(hf, turned_sizes(hf, llama_style(hf, qkv_bias=True), absent=_QWEN_ABSENT))
 
 
 def qwen3_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Qwen 3 (Yang et al. 2025): each head of queries and keys passes an RMSNorm."""
     bias = hf.fields.flag("attention_bias", default=False)
     style = llama_style(hf, qk_norm=True, bias=bias, feed_forward_bias=False)
-    return _windowed_later(hf, turned_sizes(hf, style, absent={**_QWEN_ABSENT, "head_dim": 128}))
+    return windowed_later(hf, turned_sizes(hf, style, absent={**_QWEN_ABSENT, "head_dim": 128}))
 
 
 def qwen3_names(config: DecoderOnlyConfig) -> Names:
@@ -100,10 +100,10 @@ def qwen3_names(config: DecoderOnlyConfig) -> Names:
     }
 
 
-def _windowed_later(hf: HfCheckpoint, config: DecoderOnlyConfig) -> DecoderOnlyConfig:
-    """A window in the layers from max_window_layers on, if there is one at all."""
+def windowed_later(hf: HfCheckpoint, config: DecoderOnlyConfig, usual: int = 28) -> DecoderOnlyConfig:
+    """A window in the layers from max_window_layers on, if there is one at all. usual: where nothing says it."""
     fields = hf.fields
-    first, window = fields.whole("max_window_layers", 28), fields.whole_or_null("sliding_window", 4096)
+    first, window = fields.whole("max_window_layers", usual), fields.whole_or_null("sliding_window", 4096)
     if not fields.flag("use_sliding_window", default=False):
         window = None
     return windowed(hf, config, window, lambda layer: window is not None and layer >= first)

@@ -14,6 +14,9 @@ from weft_export.converters.sources import Names, Source, both, both_rows, compu
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import bundle_pb2
 
+USUAL_PIXELS = 1280 * 28 * 28
+"""The most pixels of a picture of any size, unless they are chosen: as transformers has it where no file says more."""
+
 
 def read_picture_spec(hf: HfCheckpoint, channels: int) -> bundle_pb2.ImageSpec:
     """Return how pictures become pixels, without the grid.
@@ -22,7 +25,26 @@ def read_picture_spec(hf: HfCheckpoint, channels: int) -> bundle_pb2.ImageSpec:
         CheckpointError: no file says it, or it says what cannot be done.
     """
     place, given = read_processor(hf, "image_processor")
-    return read_image_spec(given, hf.fields.word("model_type"), channels, place=place)
+    image = read_image_spec(given, hf.fields.word("model_type"), channels, place=place)
+    if image.tiling.max_pixels:
+        _bound_pixels(image, hf, place)
+    return image
+
+
+def _bound_pixels(image: bundle_pb2.ImageSpec, hf: HfCheckpoint, place: str) -> None:
+    """Make a picture have the most pixels that are chosen. Files of released models allow 16,384 places of one."""
+    said, chosen = image.tiling.max_pixels, hf.options.max_pixels
+    image.tiling.max_pixels = min(said, USUAL_PIXELS) if chosen is None else chosen
+    if image.tiling.max_pixels != said:
+        hf.fields.note(
+            f"a picture is made to have at most {image.tiling.max_pixels:,} pixels, and {place} says {said:,}:"
+            " --max-pixels chooses"
+        )
+    if image.tiling.min_pixels > image.tiling.max_pixels:
+        raise CheckpointError(
+            f"{place}: a picture has at least {image.tiling.min_pixels:,} pixels, and at most"
+            f" {image.tiling.max_pixels:,}"
+        )
 
 
 def picture_sizes(hf: HfCheckpoint, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, Any]:

@@ -59,7 +59,21 @@ SPLIT_KEYS: Table = {
 }
 """Of one that cuts pictures by their longest edge."""
 
-_TABLES = {"llava": SIGHT_KEYS, "llava_onevision": TILE_KEYS, "idefics3": SPLIT_KEYS, "smolvlm": SPLIT_KEYS}
+CELL_KEYS: Table = {
+    **PROCESSOR_KEYS,
+    # No request holds a video.
+    "video_processor": NEUTRAL,
+}
+"""Of one that reads pictures at a size near their own."""
+
+_TABLES = {
+    "llava": SIGHT_KEYS,
+    "llava_onevision": TILE_KEYS,
+    "idefics3": SPLIT_KEYS,
+    "smolvlm": SPLIT_KEYS,
+    "qwen2_vl": CELL_KEYS,
+    "qwen2_5_vl": CELL_KEYS,
+}
 
 IMAGE_KEYS: Table = {
     "size": USED,

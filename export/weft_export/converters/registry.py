@@ -75,6 +75,8 @@ MODULE_OF = {
     "smolvlm": "idefics3",
     "llava": "llava",
     "llava_onevision": "llava_onevision",
+    "qwen2_vl": "qwen_vl",
+    "qwen2_5_vl": "qwen_vl",
     "vit": "vit",
     "deit": "vit",
     "beit": "beit",

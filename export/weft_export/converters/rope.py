@@ -33,8 +33,8 @@ def rope_of(fields: Fields, given: Fields, head_dim: int, max_tokens: int, *, th
     share = given.number("partial_rotary_factor", share)
     given.skip("type")
     kind = given.word("rope_type", given.word("type", "default"))
-    # "su" is what longrope was called first.
-    make = _KINDS.get({"su": "longrope"}.get(kind, kind))
+    # "su" is what longrope was called first. "mrope" has sections, which only those read that know what they are.
+    make = _KINDS.get({"su": "longrope", "mrope": "default"}.get(kind, kind))
     if head_dim > _MAX_HEAD:
         raise given.wrong("rope_type", f"cannot turn heads of {head_dim} numbers; at most {_MAX_HEAD} are allowed")
     turned = int(head_dim * share)

@@ -16,10 +16,16 @@ from weft_proto.tiling import most_places, most_tiles, tiling_fault
 from weft_proto.v1 import bundle_pb2
 
 # Of the configs and processors of transformers.
-_IMAGE_IDS, _IMAGE_TOKEN = (
-    {"llava": 32000, "llava_onevision": 151646, "idefics3": 128257, "smolvlm": 128257},
-    "<image>",
-)
+_IMAGE_IDS = {
+    "llava": 32000,
+    "llava_onevision": 151646,
+    "idefics3": 128257,
+    "smolvlm": 128257,
+    "qwen2_vl": 151655,
+    "qwen2_5_vl": 151655,
+}
+_IMAGE_TOKENS = {"qwen2_vl": "<|image_pad|>", "qwen2_5_vl": "<|image_pad|>"}
+_IMAGE_TOKEN = "<image>"  # noqa: S105 - of all others
 # Of Idefics3Processor.
 _SPLIT_PLACES = 169
 _ASPECT_RATIO = "anyres_max_9"
@@ -54,7 +60,7 @@ def put_image_id(
         raise fields.wrong("image_token_id", f"differs from image_token_index, {index!r:.40}")
     field = "image_token_id" if index is None else "image_token_index"
     text.image_id = fields.whole(field, _IMAGE_IDS[fields.word("model_type")])
-    token = given.get("image_token") or _IMAGE_TOKEN
+    token = given.get("image_token") or _IMAGE_TOKENS.get(fields.word("model_type"), _IMAGE_TOKEN)
     tokenizer = tokenizer_of(text.source_tokenizer, files[text.source_tokenizer])
     known = tokenizer.token_to_id(str(token))
     if known != text.image_id:
@@ -140,7 +146,11 @@ def _check_split(given: Mapping[str, Any], sight: Any) -> None:
         )
 
 
-_CHECKS = {"": _check_places, "grids": _check_tiles, "longest_edge": _check_split}
+def _check_nothing(given: Mapping[str, Any], sight: Any) -> None:
+    """Of cells, nothing but pixels says how many places a picture takes."""
+
+
+_CHECKS = {"": _check_places, "grids": _check_tiles, "longest_edge": _check_split, "max_pixels": _check_nothing}
 
 
 def put_tiling(image: bundle_pb2.ImageSpec, hf: HfCheckpoint) -> None:

@@ -180,10 +180,21 @@ class CausalTransformer(Writer):
         """Return what logits are made of, [batch, seq, d_model]."""
         return self.through(self.embed(input_ids))
 
-    def through(self, x: Tensor) -> Tensor:
-        """Return what logits are made of, for what all layers read: both are [batch, seq, d_model]."""
+    def rotary_of(self, run: Run) -> Sequence[KeyValue | None]:  # noqa: ARG002 - most turn a token by its place alone
+        """Return what turns queries and keys of a run in each layer, as `rotary`."""
+        return self.rotary
+
+    def rotary_behind(self, ids: Tensor, *beside: Tensor) -> Sequence[KeyValue | None]:  # noqa: ARG002 - same
+        """Return the same of what embed_behind reads."""
+        return self.rotary
+
+    def through(self, x: Tensor, rotary: Sequence[KeyValue | None] | None = None) -> Tensor:
+        """Return what logits are made of, for what all layers read: both are [batch, seq, d_model].
+
+        rotary: what turns queries and keys, as `rotary`, which it is unless it is given.
+        """
         x = self.dropout(x)
-        for layer, seen in zip(self.layers, self._whole(x.shape[1]), strict=True):
+        for layer, seen in zip(self.layers, self._whole(x.shape[1], rotary), strict=True):
             x = layer(x, *seen)
         normed: Tensor = self.norm(x)
         return normed
@@ -206,7 +217,7 @@ class CausalTransformer(Writer):
         x = self.embed_run(run)
         bias = self._bias_of(run)
         presents = []
-        for layer, past, rotary in zip(self.layers, self.by_layer(states), self.rotary, strict=True):
+        for layer, past, rotary in zip(self.layers, self.by_layer(states), self.rotary_of(run), strict=True):
             x, present = layer.step(x, past, run, rotary, bias)
             presents.append(present)
         picked = (last_positions if run.verifies else last_position)(x, run.lengths)
@@ -268,18 +279,21 @@ class CausalTransformer(Writer):
         last = prompt.shape[1] - 1
         x = self.embed_behind(ids, *beside)
         layers = []
-        for block, seen in zip(self.layers, self._whole(ids.shape[1]), strict=True):
+        for block, seen in zip(self.layers, self._whole(ids.shape[1], self.rotary_behind(ids, *beside)), strict=True):
             if block.attends:
                 weights = block.weights(x, *seen)
                 layers.append(pick_head(weights[0, :, last:, : last + 1], head))
             x = block(x, *seen)
         return over_source(pick_layer(layers, layer))
 
-    def _whole(self, seq: int) -> list[tuple[Tensor, KeyValue | None, Tensor | None]]:
+    def _whole(
+        self, seq: int, rotary: Sequence[KeyValue | None] | None = None
+    ) -> list[tuple[Tensor, KeyValue | None, Tensor | None]]:
         """Return what each layer needs besides x to map a whole sequence: the mask, the rotation and the bias."""
         masks = {window: causal_mask(seq, window) for window in dict.fromkeys(self.windows)}
         bias = None if self.score_bias is None else self.score_bias(seq)
-        return [(masks[window], rotary, bias) for window, rotary in zip(self.windows, self.rotary, strict=True)]
+        turned = self.rotary if rotary is None else rotary
+        return [(masks[window], tables, bias) for window, tables in zip(self.windows, turned, strict=True)]
 
     def _bias_of(self, run: Run) -> Tensor | None:
         if self.score_bias is None:

@@ -63,7 +63,7 @@ class PicturedDecoder(DecoderOnly):
 
     def embed_behind(self, ids: Tensor, *beside: Tensor) -> Tensor:
         """See CausalTransformer. beside: the features of the prompt, as a run has them."""
-        (features,) = beside
+        features = beside[0]
         behind = features.new_zeros(1, ids.shape[1] - features.shape[1], features.shape[2])
         return self._read(ids, None, torch.cat((features, behind), dim=1))
 

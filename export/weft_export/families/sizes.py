@@ -64,6 +64,7 @@ LIMITS = {
         ),
         WIDTH,
     ),
+    **dict.fromkeys(("sections", "max_places"), WIDTH),
     **dict.fromkeys(("widths", "convolution_widths", "convolution_kernels", "convolution_strides"), WIDTH),
     **dict.fromkeys(("position_kernel", "position_groups"), WIDTH),
     **dict.fromkeys((*LAYER_FIELDS, "rotation_of", "feature_layers"), MAX_LAYERS),

@@ -81,6 +81,8 @@ class Writer(nn.Module):
     """
     sees: bool = False
     """Whether its prompts may hold pictures. Its config has `sight`, and a run features."""
+    offsets_positions: bool = False
+    """Whether a run is told position offsets: a place of a picture has three positions."""
     explains_target: bool = False
     """Whether explain also says what was attended to among target_ids: of a family that answers questions.
 
@@ -121,6 +123,13 @@ class Writer(nn.Module):
         """Return what a model that sees reads at each of ids [batch, seq]: [batch, seq, d_model], zeros at its tokens.
 
         features: what `see` gave for the pictures, in the order of their places. None: there are none.
+        """
+        raise NotImplementedError
+
+    def offsets(self, ids: Tensor, *source: Tensor) -> Tensor:
+        """Return the position offsets of ids [1, seq], of a model that is told them, [1, seq + 1, 3]: see Run.
+
+        The last row is that of what comes behind them. source: as of `shown`; ids may end within its last picture.
         """
         raise NotImplementedError
 

@@ -14,7 +14,7 @@ from weft_export.checkpoints.tokenizer import encode, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_export.families.writer import Writer
 from weft_export.graphs.graphs import Graph, states_of, zeros_of
-from weft_proto.bundle_rules import FEATURES, MASK_POSITIONS
+from weft_proto.bundle_rules import FEATURES, MASK_POSITIONS, POSITION_OFFSETS
 from weft_proto.questions import begins_filled, picture_places
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -50,6 +50,8 @@ class Row:
     guesses: list[int] = field(default_factory=list)
     features: Tensor | None = None
     """What a model that sees gave for the pictures of the prompt; see Writer.placed."""
+    offsets: Tensor | None = None
+    """Of the given tokens, and of those behind them; see Writer.offsets."""
 
 
 def row_of(checkpoint: Checkpoint, example: "Example") -> Row:
@@ -126,6 +128,11 @@ def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens:
             inputs["memory_lengths"] = memory_lengths
         if sight is not None:
             inputs[FEATURES] = sight[:, min(position, sight.shape[1] - 1), None]
+        offsets = [
+            each.offsets[:, min(position, each.offsets.shape[1] - 1)] for each in rows if each.offsets is not None
+        ]
+        if offsets:
+            inputs[POSITION_OFFSETS] = torch.stack(offsets)
         out = run(bundle_pb2.GRAPH_ROLE_DECODER, {**inputs, **values})
         values |= {state.past: out[state.present] for state in states if state.present}
         for row, num_given, is_open, best in zip(rows, given, open_rows, out["topk_ids"][:, 0].tolist(), strict=True):

@@ -32,6 +32,7 @@ from weft_proto.bundle_rules import (
     FLOAT_TYPE,
     HOST_PRECISIONS,
     MASK_POSITIONS,
+    POSITION_OFFSETS,
     PROMPT,
     SCORE_PORTS,
     SCORED_PORTS,
@@ -39,6 +40,7 @@ from weft_proto.bundle_rules import (
 )
 from weft_proto.paging import PAGED_PORTS
 from weft_proto.questions import begins_filled, picture_places
+from weft_proto.sight import NUM_AXES
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -69,6 +71,7 @@ _STATELESS: dict[bundle_pb2.GraphRole.ValueType, tuple[str, Callable[[Classifier
 _SCORED = (bundle_pb2.GRAPH_ROLE_ENCODER, bundle_pb2.GRAPH_ROLE_DECODER)
 # Sizes to trace with. They all differ, and none is below 2: torch.export would take that for a constant.
 _BATCH, _SEQ, _TARGET, _MASKS, _BLOCKS, _TOKENS, _ENDS = 2, 5, 3, 4, 6, 7, 8
+_CELLS = {1: "rows", 2: "columns"}
 _ROWS = {0: "batch"}
 
 
@@ -220,8 +223,9 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
 def _pixels(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     image = checkpoint.image
     assert image is not None, "this model takes no pictures. This is a bug."
-    pixels = torch.zeros(batch, image.channels, image.height, image.width)
-    return (Input("pixel_values", pixels, _ROWS if batch > 1 else {}),)
+    cells = (_SEQ, _TARGET) if image.tiling.max_pixels else ()
+    pixels = torch.zeros(batch, *cells, image.channels, image.height, image.width)
+    return (Input("pixel_values", pixels, {**(_ROWS if batch > 1 else {}), **(_CELLS if cells else {})}),)
 
 
 def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor], *, verifies: bool) -> Graph:
@@ -240,9 +244,15 @@ def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.Stat
         inputs.append(Input("memory_lengths", torch.ones(_BATCH, dtype=torch.int32), _ROWS))
     if model.sees:
         inputs.append(Input(FEATURES, torch.zeros(_BATCH, seq, model.config.d_model), axes))
+    if model.offsets_positions:
+        inputs.append(Input(POSITION_OFFSETS, _no_offsets(_BATCH, seq), axes))
     inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
     outputs = (*CANDIDATE_PORTS, *(state.present for state in states if state.present))
     return Graph(bundle_pb2.GRAPH_ROLE_DECODER, "decoder.onnx", view, tuple(inputs), outputs, states=tuple(states))
+
+
+def _no_offsets(batch: int, seq: int) -> Tensor:
+    return torch.zeros(batch, seq, NUM_AXES, dtype=torch.int64)
 
 
 def _paged(model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
@@ -285,6 +295,8 @@ def _explain(checkpoint: Checkpoint, model: Writer | Classifier) -> Graph:
     inputs = [*_source(checkpoint, 1)]
     if isinstance(model, Writer) and model.sees:
         inputs.append(Input(FEATURES, torch.zeros(1, _SEQ, model.config.d_model), {1: "seq"}))
+    if isinstance(model, Writer) and model.offsets_positions:
+        inputs.append(Input(POSITION_OFFSETS, _no_offsets(1, _SEQ), {1: "seq"}))
     if isinstance(model, Writer):
         inputs.append(Input("target_ids", torch.zeros(1, _TARGET, dtype=torch.int64), {1: "target"}))
     one = torch.zeros(1, dtype=torch.int64)

@@ -43,13 +43,14 @@ class DecoderView(nn.Module):
         """Return the candidates and the present states. A graph also has inside what last_position takes and gives.
 
         inputs are input_ids, past_lengths, lengths, total_length, memory_lengths if there is a memory, features if the
-        model sees, then the states.
+        model sees, position_offsets if it is told them, then the states.
         """
         input_ids, past_lengths, lengths, total_length, *states = inputs
         memory_lengths = states.pop(0) if self.has_memory else None
         features = states.pop(0) if self.model.sees else None
+        offsets = states.pop(0) if self.model.offsets_positions else None
         with watching() as inner:
-            run = Run(input_ids, past_lengths, lengths, total_length, memory_lengths, self.verifies, features)
+            run = Run(input_ids, past_lengths, lengths, total_length, memory_lengths, self.verifies, features, offsets)
             logits, presents = self.model.step(run, states)
         inside = inner if torch.onnx.is_in_onnx_export() else ()
         return (*candidates(logits, self.model.max_candidates), *presents, *inside)

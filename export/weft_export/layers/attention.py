@@ -35,6 +35,12 @@ def causal_mask(seq: int, window: int | None = None) -> Tensor:
     return seen[None, None]
 
 
+def _of_places(rotary: KeyValue, seq: int) -> tuple[Tensor, Tensor]:
+    """Return cos and sin as they stand beside heads [batch, h, seq, head_dim], of all tokens or of each."""
+    cos, sin = rotary
+    return (cos[:seq], sin[:seq]) if cos.dim() == 2 else (cos[:, None], sin[:, None])
+
+
 def attention_weights(
     query: Tensor,
     keys: Tensor,
@@ -112,7 +118,7 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Attend over the whole of x [batch, seq, d_model] where mask, broadcast to [batch, h, seq, seq], is True.
 
-        rotary: the tables cos and sin, [at least seq, head_dim / 2] each.
+        rotary: the tables cos and sin, [at least seq, head_dim / 2] each; or those of each token, see turned_at.
         bias: [1, h, seq, seq], added to the scores.
         before: keys and values of what stands before x: see `fill`. The mask has columns for it.
         """
@@ -145,7 +151,7 @@ class SelfAttention(nn.Module):
         """Return query, key and value of the whole of x in split_qkv's shapes, as a step would attend to them."""
         query, key, value = split_qkv(self._projected(x), self.num_heads, self.num_kv_heads)
         if rotary is not None:
-            cos, sin = (table[: x.shape[1]] for table in rotary)
+            cos, sin = _of_places(rotary, x.shape[1])
             query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         key, value = (key, value) if self.rounding is None else self.rounding(key, value)
         if before is not None:
@@ -208,7 +214,7 @@ class SelfAttention(nn.Module):
 
     def _turned(self, x: Tensor, rotary: KeyValue) -> Tensor:
         """Rotate x [batch, seq, h * head_dim] before an operator that does not."""
-        cos, sin = (table[: x.shape[1]] for table in rotary)
+        cos, sin = _of_places(rotary, x.shape[1])
         return rotate(split_heads(x, self.num_heads), cos, sin).transpose(1, 2).flatten(2)
 
     def _emit_encode(
@@ -282,6 +288,13 @@ class SelfAttention(nn.Module):
     def _append(
         self, qkv: Tensor, past: KeyValue, run: Run, rotary: KeyValue | None, bias: Tensor | None = None
     ) -> tuple[Tensor, KeyValue]:
+        if rotary is not None and rotary[0].dim() > 2:
+            # The operator turns by the place of a token, and these are turned by more than that.
+            turned = self.num_heads + self.num_kv_heads
+            heads = qkv.view(*qkv.shape[:2], turned + self.num_kv_heads, -1)
+            cos, sin = (table[:, :, None] for table in rotary)
+            qkv = torch.cat((rotate(heads[:, :, :turned], cos, sin), heads[:, :, turned:]), dim=2).flatten(2)
+            rotary = None
         return append_and_attend(
             qkv,
             past,

@@ -48,6 +48,25 @@ def rope_tables(num_positions: int, rotation: Rope) -> tuple[Tensor, Tensor]:
     return angle.cos() * gain, angle.sin() * gain
 
 
+def turned_at(tables: tuple[Tensor, Tensor], positions: Tensor, sections: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return cos and sin [batch, seq, head_dim / 2] of tokens that have several positions ("Qwen2-VL", Wang 2024).
+
+    tables: cos and sin [num_positions, head_dim / 2].
+    positions: [batch, seq, axes].
+    sections: the first so many pairs of a head turn by the first position, those behind them by the second, and so on.
+        Behind the last comes the first again.
+    """
+    stops = [sum(sections[: index + 1]) for index in range(len(sections))]
+    axes = [positions[..., axis] for axis in range(positions.shape[-1])]
+
+    def turned(table: Tensor) -> Tensor:
+        rows = [table[axis] for axis in axes]
+        parts = enumerate(zip(sections, stops, strict=True))
+        return torch.cat([rows[index % len(rows)][..., stop - size : stop] for index, (size, stop) in parts], dim=-1)
+
+    return turned(tables[0]), turned(tables[1])
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate each pair (x_i, x_{i + head_dim/2}) of x [batch, heads, seq, head_dim] by its position's angle.
 

@@ -17,6 +17,8 @@ class Run:
     memory_lengths: int32 [batch], how much of each row's memory is real. None without a MEMORY state.
     verifies: whether it may be asked for the logits behind several tokens of a row.
     features: float32 [batch, seq, width], what is read at the places of pictures. None: the model sees none.
+    position_offsets: int64 [batch, seq, 3], what is added to a token's place for each of its positions. None: its place
+        is the only one.
     """
 
     input_ids: Tensor
@@ -26,6 +28,14 @@ class Run:
     memory_lengths: Tensor | None
     verifies: bool = False
     features: Tensor | None = None
+    position_offsets: Tensor | None = None
+
+    @property
+    def positions(self) -> Tensor:
+        """The positions of each token, int64 [batch, seq, 3], of a decoder that is told offsets."""
+        assert self.position_offsets is not None, "a run without position offsets. This is a bug."
+        places = self.past_lengths.long()[:, None] + torch.arange(self.input_ids.shape[1])
+        return places[..., None] + self.position_offsets
 
     @property
     def lengths_of_memory(self) -> Tensor:

@@ -68,6 +68,7 @@ def _states_after(model: Writer, source: tuple[Tensor, ...], tokens: list[int]) 
         total_length=torch.tensor([_capacity(model)], dtype=torch.int32),
         memory_lengths=None if memory_length is None else torch.tensor([memory_length], dtype=torch.int32),
         features=model.placed(ids, model.see(*source) if source else None) if model.sees else None,
+        position_offsets=model.offsets(ids, *source)[:, :-1] if model.offsets_positions else None,
     )
     return model.step(run, states)[1]
 

@@ -16,7 +16,7 @@ from weft_export.verification.golden import next_logits
 from weft_export.verification.runtime import run_in_place
 from weft_export.verification.tolerance import SpreadTolerance, Tolerance
 from weft_export.verification.tolerances import num_passes
-from weft_proto.bundle_rules import CANDIDATE_PORTS, FEATURES, READS_ALL
+from weft_proto.bundle_rules import CANDIDATE_PORTS, FEATURES, POSITION_OFFSETS, READS_ALL
 from weft_proto.questions import begins_filled
 from weft_proto.v1 import bundle_pb2
 
@@ -183,6 +183,8 @@ class DecodeParity:
             inputs["memory_lengths"] = torch.tensor([request.memory_length for request in requests], dtype=torch.int32)
         if FEATURES in self.inputs:
             inputs[FEATURES] = torch.cat([self._features(request, seq) for request in requests])
+        if POSITION_OFFSETS in self.inputs:
+            inputs[POSITION_OFFSETS] = torch.cat([self._offsets(request, seq) for request in requests])
         expected = self.reference(*inputs.values(), *(tensor[first:stop] for tensor in self.tensors))
         feeds = {name: tensor.numpy() for name, tensor in inputs.items()} | self.asking
         feeds |= {state.past: array[first:stop] for state, array in zip(self.states, self.arrays, strict=True)}
@@ -206,6 +208,12 @@ class DecodeParity:
         """Return what the next tokens of a request have in the place of pictures, [1, seq, width]."""
         features = self.model.see(*request.source) if request.source else None
         own = self.model.placed(torch.tensor([request.tokens]), features)[:, request.past : request.past + seq]
+        return nn.functional.pad(own, (0, 0, 0, seq - own.shape[1]))
+
+    def _offsets(self, request: RandomRequest, seq: int) -> Tensor:
+        """Return the position offsets of the next tokens of a request, [1, seq, 3]: 0 for padding."""
+        offsets = self.model.offsets(torch.tensor([request.tokens]), *request.source)
+        own = offsets[:, request.past : min(request.past + seq, len(request.tokens))]
         return nn.functional.pad(own, (0, 0, 0, seq - own.shape[1]))
 
     def _compare(self, expected: Sequence[Tensor], actual: dict[str, Array], first: int, stop: int) -> None:

@@ -18,7 +18,8 @@ from weft_export.errors import ParityError
 from weft_export.graphs.graphs import zeros_of
 from weft_export.verification.decode_parity import Array, DecodeParity, Encoded, head
 from weft_export.verification.runtime import run_in_place
-from weft_proto.bundle_rules import CANDIDATE_PORTS, FEATURES
+from weft_proto.bundle_rules import CANDIDATE_PORTS, FEATURES, POSITION_OFFSETS
+from weft_proto.sight import NUM_AXES
 from weft_proto.v1 import bundle_pb2
 
 
@@ -55,6 +56,8 @@ def _pieces(run: DecodeParity, vocab_size: int) -> Iterator[dict[str, Tensor]]:
             inputs["memory_lengths"] = torch.tensor([run.requests[0].memory_length], dtype=torch.int32)
         if FEATURES in run.inputs:
             inputs[FEATURES] = run.no_features(seq)
+        if POSITION_OFFSETS in run.inputs:
+            inputs[POSITION_OFFSETS] = torch.zeros(1, seq, NUM_AXES, dtype=torch.int64)
         yield inputs
         past += seq
 

@@ -203,15 +203,16 @@ def _inputs(checkpoint: Checkpoint, request: RandomRequest, *, shortest: bool) -
     first = 0
     if TASKS[checkpoint.task].takes_prompt:
         prompt = torch.tensor([request.tokens[: request.num_given]])
-        beside = (_placed(checkpoint, prompt, source),) if checkpoint.sees else ()
+        beside = _beside(checkpoint, prompt, source) if checkpoint.sees else ()
         source, first = (prompt, torch.tensor([prompt.shape[1]], dtype=torch.int32), *beside), request.num_given
     # The shortest answer is one token, which leaves a generator no produced token to attend from.
     last = request.num_given if shortest else len(request.tokens) - 1
     return (*source, torch.tensor([request.tokens[first:last]], dtype=torch.int64))
 
 
-def _placed(checkpoint: Checkpoint, prompt: Tensor, pictures: tuple[Tensor, ...]) -> Tensor:
-    """Return what a prompt reads beside its tokens, [1, seq, width]."""
+def _beside(checkpoint: Checkpoint, prompt: Tensor, pictures: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return what a prompt reads beside its tokens: [1, seq, width], and perhaps position offsets."""
     model = checkpoint.model
     assert isinstance(model, Writer), "what sees writes no text. This is a bug."
-    return model.placed(prompt, model.shown(*pictures) if pictures else None)
+    placed = model.placed(prompt, model.shown(*pictures) if pictures else None)
+    return (placed, model.offsets(prompt, *pictures)[:, :-1]) if model.offsets_positions else (placed,)

@@ -15,7 +15,7 @@ from weft_export.families.writer import Writer
 from weft_export.graphs.answering import Row, Run, torch_run, values, write
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.views import scores_of
-from weft_export.verification.golden_sight import features_of, pictured, row_behind
+from weft_export.verification.golden_sight import pictured, row_behind, row_seen
 from weft_export.verification.tolerance import Tolerance, allowed
 from weft_export.verification.tolerances import num_passes, tolerance_of
 from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, MAX_MASKS, MAX_PROBABILITIES, ROUNDED
@@ -294,7 +294,7 @@ def check_golden(
     starts = text.HasField("start_id")
     start = [text.start_id, *_frame(checkpoint, golden).prefix]
     if checkpoint.sees:
-        row = Row(None, source[0][0].tolist(), features=features_of(run, checkpoint, golden))
+        row = row_seen(run, checkpoint, source)
     else:
         row = Row(source[0][0], start) if starts else Row(None, source[0][0].tolist())
     num_given = len(row.tokens)

@@ -10,7 +10,7 @@ from weft_export.families.writer import Writer
 from weft_export.graphs.answering import Row, Run
 from weft_export.layers.tiles import arranged
 from weft_proto.splitting import Split, split_text
-from weft_proto.tiling import Tiled, places_of
+from weft_proto.tiling import Cut, Tiled, places_of
 from weft_proto.v1 import bundle_pb2
 
 
@@ -18,16 +18,25 @@ def row_behind(checkpoint: Checkpoint, source: tuple[Tensor, ...], tokens: list[
     """Return a row of what a model takes beside its tokens, if anything."""
     if checkpoint.sees:
         assert isinstance(checkpoint.model, Writer)
-        return Row(None, tokens, features=checkpoint.model.shown(*source))
+        return Row(
+            None, tokens, features=checkpoint.model.shown(*source), offsets=_offsets(checkpoint.model, tokens, source)
+        )
     return Row(source[0][0] if source else None, tokens)
 
 
-def features_of(run: Run, checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> Tensor:
-    """Return what graphs give for the picture of a golden request."""
-    (pixels, *arrangement), _ = _picture(checkpoint, golden)
+def row_seen(run: Run, checkpoint: Checkpoint, asked: tuple[Tensor, ...]) -> Row:
+    """Return the row of a golden request, given as `pictured` does, with what graphs give for its picture."""
+    ids, pixels, *arrangement = asked
+    tokens = ids[0].tolist()
+    assert isinstance(checkpoint.model, Writer)
     with torch.inference_mode():
         (features,) = run(bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER, {"pixel_values": pixels}).values()
-    return arranged(features, *arrangement) if arrangement else features
+    features = arranged(features, *arrangement) if arrangement else features
+    return Row(None, tokens, features=features, offsets=_offsets(checkpoint.model, tokens, asked[1:]))
+
+
+def _offsets(model: Writer, tokens: list[int], source: tuple[Tensor, ...]) -> Tensor | None:
+    return model.offsets(torch.tensor([tokens]), *source) if model.offsets_positions else None
 
 
 def pictured(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
@@ -54,7 +63,7 @@ def pictured(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor,
     return torch.tensor([ids]), *picture
 
 
-def _picture(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[tuple[Tensor, ...], Tiled | Split | None]:
+def _picture(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[tuple[Tensor, ...], Cut | None]:
     """Return the pixel values of a golden picture, if its tiles are laid out how that is done; and how it is cut."""
     data, image = checkpoint.files[golden.image_path], checkpoint.image
     pixels = checkpoint.read_media(golden.image_path, data)[None]
@@ -64,6 +73,6 @@ def _picture(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[tuple[T
 
     read, cut = read_tiles(data, image)
     tiles = torch.from_numpy(read)
-    if isinstance(cut, Split):
+    if not isinstance(cut, Tiled):
         return (tiles,), cut
     return (tiles, torch.tensor([*cut.grid, *cut.kept, *cut.pooled])), cut

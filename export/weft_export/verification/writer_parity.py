@@ -68,10 +68,13 @@ def check_writer(
 
 def _check_sight(tolerance: Tolerance, graph: Graph, session: Any, checkpoint: Checkpoint) -> None:
     assert checkpoint.image is not None
-    pictures = random_pictures(checkpoint.image, NUM_REQUESTS, torch.Generator().manual_seed(2))
-    outputs = run_padded(graph, session, [RandomRequest((each[None],)) for each in pictures])
-    for picture, features in zip(pictures, outputs[0], strict=True):
-        tolerance.compare(f"{graph.file_name} output {graph.outputs[0]}", graph.module(picture[None])[0], features)
+    generator = torch.Generator().manual_seed(2)
+    # Of cells, each batch is of another size.
+    for _ in range(NUM_REQUESTS if checkpoint.image.tiling.max_pixels else 1):
+        pictures = random_pictures(checkpoint.image, NUM_REQUESTS, generator)
+        outputs = run_padded(graph, session, [RandomRequest((each[None],)) for each in pictures])
+        for picture, features in zip(pictures, outputs[0], strict=True):
+            tolerance.compare(f"{graph.file_name} output {graph.outputs[0]}", graph.module(picture[None])[0], features)
 
 
 def _check_encoder(

@@ -142,7 +142,9 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     the DECODER has.
 
     Beside an IMAGE_ENCODER there is an input `features` float32 [batch, seq, width]. Where an input id is text.source_vocab_size,
-    which is no token, the run reads the feature at its place; elsewhere what `features` holds changes nothing.
+    which is no token, the run reads the feature at its place; elsewhere what `features` holds changes nothing. With max_pixels of a
+    TilingSpec there is an input `position_offsets` int64 [batch, seq, 3] too: what is added to a token's place in its sequence for each
+    of its three positions. Each is 0 or less, and no position is below 0. Tokens of padding have any position within the context.
 
     With states of kind PAGED_CACHE, for TASK_GENERATE, a run has rows of any number of new tokens: a decoding row has one, a
     piece of a prompt several. The tokens of all rows are packed, row behind row. Inputs: `input_ids` [tokens]; `positions`
@@ -168,7 +170,8 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     (for generate: `input_ids` and `lengths` of the prompt) with batch 1 and no padding; for a model that produces text,
     `target_ids` [1, target]: the start token with the prefix behind it, if there is one, and all produced tokens but the last
     (for generate perhaps none). Beside an IMAGE_ENCODER there is `features` float32 [1, seq, width] too, as the DECODER's, beside the
-    prompt's ids. Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
+    prompt's ids, and where the DECODER has them `position_offsets` int64 [1, seq, 3]: what is written goes on behind the largest
+    position. Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
     heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
     [rows, source] summing to 1, `source_mass` float32 [rows]. For answer perhaps `target_weights` float32 [rows, target] too: what
     each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most.
@@ -207,7 +210,8 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     GRAPH_ROLE_IMAGE_ENCODER: _GraphRole.ValueType  # 11
     """GRAPH_ROLE_IMAGE_ENCODER makes of a picture what a prompt has in its place, for TASK_GENERATE. Input: `pixel_values` as an
     encoder's; output: `features` float32 [batch, places, width], where places is num_class_tokens + grid_rows * grid_columns of
-    ImageSpec, and one more with grids of a TilingSpec.
+    ImageSpec, and one more with grids of a TilingSpec. With max_pixels of one, `pixel_values` is float32 [batch, rows, columns,
+    channels, height, width], a picture's cells, and places is rows * columns.
     """
     GRAPH_ROLE_CTC: _GraphRole.ValueType  # 12
     """GRAPH_ROLE_CTC: input `waveform` float32 [batch, samples], none of which is padding; output `log_probs` float32 [batch, frames,
@@ -243,7 +247,9 @@ an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logi
 the DECODER has.
 
 Beside an IMAGE_ENCODER there is an input `features` float32 [batch, seq, width]. Where an input id is text.source_vocab_size,
-which is no token, the run reads the feature at its place; elsewhere what `features` holds changes nothing.
+which is no token, the run reads the feature at its place; elsewhere what `features` holds changes nothing. With max_pixels of a
+TilingSpec there is an input `position_offsets` int64 [batch, seq, 3] too: what is added to a token's place in its sequence for each
+of its three positions. Each is 0 or less, and no position is below 0. Tokens of padding have any position within the context.
 
 With states of kind PAGED_CACHE, for TASK_GENERATE, a run has rows of any number of new tokens: a decoding row has one, a
 piece of a prompt several. The tokens of all rows are packed, row behind row. Inputs: `input_ids` [tokens]; `positions`
@@ -269,7 +275,8 @@ GRAPH_ROLE_EXPLAIN: GraphRole.ValueType  # 4
 (for generate: `input_ids` and `lengths` of the prompt) with batch 1 and no padding; for a model that produces text,
 `target_ids` [1, target]: the start token with the prefix behind it, if there is one, and all produced tokens but the last
 (for generate perhaps none). Beside an IMAGE_ENCODER there is `features` float32 [1, seq, width] too, as the DECODER's, beside the
-prompt's ids. Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
+prompt's ids, and where the DECODER has them `position_offsets` int64 [1, seq, 3]: what is written goes on behind the largest
+position. Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
 heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
 [rows, source] summing to 1, `source_mass` float32 [rows]. For answer perhaps `target_weights` float32 [rows, target] too: what
 each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most.
@@ -308,7 +315,8 @@ GRAPH_ROLE_MASKED_LM: GraphRole.ValueType  # 10
 GRAPH_ROLE_IMAGE_ENCODER: GraphRole.ValueType  # 11
 """GRAPH_ROLE_IMAGE_ENCODER makes of a picture what a prompt has in its place, for TASK_GENERATE. Input: `pixel_values` as an
 encoder's; output: `features` float32 [batch, places, width], where places is num_class_tokens + grid_rows * grid_columns of
-ImageSpec, and one more with grids of a TilingSpec.
+ImageSpec, and one more with grids of a TilingSpec. With max_pixels of one, `pixel_values` is float32 [batch, rows, columns,
+channels, height, width], a picture's cells, and places is rows * columns.
 """
 GRAPH_ROLE_CTC: GraphRole.ValueType  # 12
 """GRAPH_ROLE_CTC: input `waveform` float32 [batch, samples], none of which is padding; output `log_probs` float32 [batch, frames,
@@ -1415,7 +1423,7 @@ Global___ImageSpec: _TypeAlias = ImageSpec  # noqa: Y015
 
 @_typing.final
 class TilingSpec(_message.Message):
-    """TilingSpec says how a prompt has a picture that is more than one tile. There are two rules.
+    """TilingSpec says how a prompt has a picture that is more than one tile. There are three rules.
 
     1. grids ("LLaVA-OneVision", Li et al. 2024). For a tile the IMAGE_ENCODER graph makes one place more, the last, which ends a row.
     A picture of w x h that is alone in its prompt has first the places of the whole picture, resized to one tile. Then it is made as large
@@ -1441,6 +1449,14 @@ class TilingSpec(_message.Message):
       A picture that makes one tile is not cut. Where before_tile is empty none is: each is resized twice, to longest_edge as above, and to
     one tile. Of these the prompt has what stands from before_whole on.
       There are at most 256 tiles, beside the whole, whose places are at most 65,536 with its own.
+
+    3. max_pixels ("Qwen2-VL", Wang et al. 2024). Each picture is read once, at a size near its own. A tile, a cell here, is one place of
+    the prompt: its grid is 1 x 1. Height and width are rounded to whole cells, halves to the even number. If these have more pixels than
+    max_pixels, both sides are divided by the root of how many times the picture has them, and rounded down to whole cells, at least one.
+    If they have fewer than min_pixels, both are multiplied likewise, and rounded up. A picture whose longer side is over 200 times the
+    shorter one is refused. It is resized to these sides without regard to aspect. The IMAGE_ENCODER graph reads all its cells in one run.
+      A place has three positions: those of a text are all equal. A picture that begins at position p has p, p + r and p + c at its cell in
+    row r and column c, counted from 0. What stands behind it goes on at p + max(rows, columns).
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1454,6 +1470,8 @@ class TilingSpec(_message.Message):
     BEHIND_TILES_FIELD_NUMBER: _builtins.int
     BEFORE_WHOLE_FIELD_NUMBER: _builtins.int
     BEHIND_WHOLE_FIELD_NUMBER: _builtins.int
+    MAX_PIXELS_FIELD_NUMBER: _builtins.int
+    MIN_PIXELS_FIELD_NUMBER: _builtins.int
     max_tiles: _builtins.int
     """max_tiles is how many tiles' places a picture may have beside those of the whole, from 1 to 256."""
     longest_edge: _builtins.int
@@ -1468,6 +1486,12 @@ class TilingSpec(_message.Message):
     """before_whole stands before the whole, at most 256 characters."""
     behind_whole: _builtins.str
     """behind_whole stands behind the whole, at most 256 characters."""
+    max_pixels: _builtins.int
+    """max_pixels is how many pixels a picture is made to have at most, from 1 to 16,777,216. With it, there is none of the others but
+    min_pixels.
+    """
+    min_pixels: _builtins.int
+    """min_pixels is how many it has at least, from 1 to 16,777,216, and not more than max_pixels."""
     @_builtins.property
     def grids(self) -> _containers.RepeatedCompositeFieldContainer[Global___TileGrid]:
         """grids are those that a picture may be cut into, 1 to 256."""
@@ -1488,10 +1512,12 @@ class TilingSpec(_message.Message):
         behind_tiles: _builtins.str = ...,
         before_whole: _builtins.str = ...,
         behind_whole: _builtins.str = ...,
+        max_pixels: _builtins.int = ...,
+        min_pixels: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["before_tile", b"before_tile", "before_whole", b"before_whole", "behind_row", b"behind_row", "behind_tiles", b"behind_tiles", "behind_whole", b"behind_whole", "grids", b"grids", "longest_edge", b"longest_edge", "max_tiles", b"max_tiles", "square_padding", b"square_padding"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before_tile", b"before_tile", "before_whole", b"before_whole", "behind_row", b"behind_row", "behind_tiles", b"behind_tiles", "behind_whole", b"behind_whole", "grids", b"grids", "longest_edge", b"longest_edge", "max_pixels", b"max_pixels", "max_tiles", b"max_tiles", "min_pixels", b"min_pixels", "square_padding", b"square_padding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ from weft_proto.bundle_rules import (
     FEATURES,
     MASK_POSITIONS,
     MAX_TOP_TOKENS,
+    POSITION_OFFSETS,
     PROMPT,
     READS_ALL,
     SCORE_PORTS,
@@ -17,7 +18,7 @@ from weft_proto.bundle_rules import (
 )
 from weft_proto.paging import is_paged
 from weft_proto.questions import picture_places
-from weft_proto.sight import feature_width
+from weft_proto.sight import NUM_AXES, feature_width, offsets_positions
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import BundleError, require
@@ -87,7 +88,9 @@ def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, 
         bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: ("embedding", (None, manifest.embedding.dimensions)),
     }
     if role == bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER:
-        places = (None, picture_places(manifest.image), _width(manifest))
+        # Of cells, as many as a picture has.
+        count = None if manifest.image.tiling.max_pixels else picture_places(manifest.image)
+        places = (None, count, _width(manifest))
         return _pictures(manifest), {FEATURES: Demand(bundle_pb2.DATA_TYPE_FLOAT32, places)}
     if role in stateless:
         name, shape = stateless[role]
@@ -126,8 +129,17 @@ def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> di
 
 
 def _pictures(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> dict[str, Demand]:
-    shape = (batch, manifest.image.channels, manifest.image.height, manifest.image.width)
+    image = manifest.image
+    cells = (None, None) if image.tiling.max_pixels else ()
+    shape = (batch, *cells, image.channels, image.height, image.width)
     return {"pixel_values": Demand(bundle_pb2.DATA_TYPE_FLOAT32, shape)}
+
+
+def _offsets(manifest: bundle_pb2.BundleManifest, batch: int | None) -> dict[str, Demand]:
+    """What a decoder takes whose places of a picture have several positions."""
+    if not offsets_positions(manifest):
+        return {}
+    return {POSITION_OFFSETS: Demand(bundle_pb2.DATA_TYPE_INT64, (batch, None, NUM_AXES))}
 
 
 def _width(manifest: bundle_pb2.BundleManifest) -> int:
@@ -148,6 +160,7 @@ def _explain(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
     inputs = _source(manifest, batch=1)
     if width := _width(manifest):
         inputs[FEATURES] = Demand(bundle_pb2.DATA_TYPE_FLOAT32, (1, None, width))
+        inputs |= _offsets(manifest, 1)
     task = TASKS[manifest.task]
     if task.writes_text:
         inputs["target_ids"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1, None))
@@ -203,6 +216,7 @@ def _decoder(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
         inputs["memory_lengths"] = length
     if width := _width(manifest):
         inputs[FEATURES] = Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, None, width))
+        inputs |= _offsets(manifest, None)
     outputs = {
         "topk_logits": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, None)),
         "topk_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (None, None)),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from weft_server.engine.slots import Slots
     from weft_server.engine.speculation import Speculation
     from weft_server.sequence import Delivery, Outcome, Sequence
+    from weft_server.source import Beside
     from weft_server.telemetry.model_metrics import ModelMetrics
 
 # Tokens of sources and prompts that a step may read while nobody waits for the next token.
@@ -44,7 +45,7 @@ class PromptPiece(NamedTuple):
 
     token_ids: np.ndarray
     ends: bool
-    features: np.ndarray | None = None
+    beside: Beside
 
 
 class DecodeLane:
@@ -271,7 +272,7 @@ class DecodeLane:
         left, reads_once = max(self._allowance(), PREFILL_BUCKETS[0]), self._reads_once()
         while left >= PREFILL_BUCKETS[0] and self._has_prompt(take, left):
             piece = self._next_piece(left)
-            padded, candidates = self.runner.prefill(self.slots.num_running, piece.token_ids, piece.features)
+            padded, candidates = self.runner.prefill(self.slots.num_running, piece.token_ids, piece.beside)
             self._note_read(padded, piece)
             if piece.ends:
                 self.rows.end_prompt()
@@ -298,7 +299,7 @@ class DecodeLane:
         if self.prefix_reader and (longest := self.prefix_reader.longest_run(self.slots.num_running)) is not None:
             stop = min(stop, done + longest)
         source = prompt.source
-        return PromptPiece(source.piece(done, stop), stop == prompt.num_input_tokens, source.features(done, stop))
+        return PromptPiece(source.piece(done, stop), stop == prompt.num_input_tokens, source.beside(done, stop))
 
     def _decode(self, piece: PromptPiece | None) -> None:
         """Give every row a token. A piece of a prompt, if there is one, is read in the same run.

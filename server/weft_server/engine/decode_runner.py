@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_proto.bundle_rules import FEATURES, PROMPT
+from weft_proto.bundle_rules import PROMPT
 from weft_proto.questions import begins_filled, picture_places
-from weft_proto.sight import feature_width
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.engine.full_logits import FullLogits
-from weft_server.engine.prefill_chunks import PREFILL_CHUNK, PrefillChunks, fixed_columns, reads_one_by_one
+from weft_server.engine.prefill_chunks import PREFILL_CHUNK, PrefillChunks, reads_one_by_one
 from weft_server.engine.run_shapes import EXACT, first_run_order
+from weft_server.engine.sight_columns import DraftColumns, SightColumns
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns
 from weft_server.runtime.device_states import DeviceStates
 from weft_server.runtime.drawing import TEMPERATURES
 from weft_server.runtime.next_tokens import NextTokens, candidates_of
 from weft_server.runtime.states import HostStates
+from weft_server.source import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from weft_server.runtime.session import BoundSession, Session
     from weft_server.runtime.states import States
     from weft_server.sampling.candidates import Candidates
-    from weft_server.source import Source
+    from weft_server.source import Beside, Source
 
 _PROMPT_COLUMNS = {"input_ids": "prompt_ids", "past_lengths": "prompt_past_lengths", "lengths": "prompt_lengths"}
 # On a device, kernels size their work by the longest row that they are told. It is rounded up to a multiple of this, so
@@ -100,7 +101,9 @@ class DecodeRunner:
         self._batches = device.batches(slots.num_slots)
         # Where batches are filled up, a row that does not run is computed too. It writes at the end of what it holds.
         self._past_lengths = slots.past_lengths if device.in_place else slots.past_lengths.copy()
+        self._sight = SightColumns(manifest, slots)
         arrays: dict[str, np.ndarray] = {"input_ids": slots.input_ids, "past_lengths": self._past_lengths}
+        arrays |= self._sight.of_rows()
         if self._has_memory:
             arrays["memory_lengths"] = slots.memory_lengths
         self._asking = asking = FullLogits(manifest, decoder, best, candidates_of(manifest))
@@ -109,8 +112,7 @@ class DecodeRunner:
         if asking.weighs:
             arrays[TEMPERATURES] = self._temperatures
         self._columns = Columns(arrays, device)
-        self._width = feature_width(manifest)
-        self._fixed = fixed_columns(slots.num_slots, self._width, device)
+        self._fixed = self._sight.fixed(device)
         self._next = NextTokens(max(slots.num_slots, 1 + max_drafts), asking, manifest.text.target_vocab_size, device)
 
         self._chunks = PrefillChunks(
@@ -119,7 +121,8 @@ class DecodeRunner:
             pad_id=self._pad_id,
             one_by_one=reads_one_by_one(manifest),
             has_memory=self._has_memory,
-            width=self._width,
+            width=self._sight.width,
+            offsets=self._sight.offsets,
             weighs=asking.weighs,
         )
         self.decodes: dict[tuple[int, int, bool], BoundSession] = {}
@@ -127,9 +130,7 @@ class DecodeRunner:
         self._mixes: dict[tuple[int, int, bool], BoundSession] = {}
         self._verifies: dict[tuple[int, bool], BoundSession] = {}
         self.max_drafts = max_drafts
-        # What a run reads that verifies drafts: the input id before them, and how many tokens come before each answer.
-        self._draft_ids = np.zeros((1, 1 + max_drafts), np.int64)
-        self._draft_ends = np.arange(1, 2 + max_drafts, dtype=np.int32)
+        self._drafts = DraftColumns(slots, self._sight, max_drafts)
 
     @property
     def mixes(self) -> bool:
@@ -183,13 +184,13 @@ class DecodeRunner:
             feeds |= self._slots.stack.feeds(self.encoder.input_names, self._slots.adapters[list(slots)], width)
         self.states.fill(self.encoder, feeds, slots, lengths)
 
-    def prefill(self, slot: int, token_ids: np.ndarray, features: np.ndarray | None = None) -> tuple[int, Candidates]:
+    def prefill(self, slot: int, token_ids: np.ndarray, beside: Beside = NOTHING) -> tuple[int, Candidates]:
         """Append prompt tokens to the slot's state, as many as the largest bucket at most. See PrefillChunks.filled.
 
         Returns the number of tokens computed, padding included, and candidates [1, ...] after the last real one.
         """
         past = int(self._slots.past_lengths[slot])
-        chunk = self._chunks.filled(token_ids, past, int(self._slots.memory_lengths[slot]), features)
+        chunk = self._chunks.filled(token_ids, past, int(self._slots.memory_lengths[slot]), beside)
         reads_all = self._asking.prompts_read_all or self._reads_all(slot, slot + 1)
         key = (slot, chunk.bucket, self.states.flip, reads_all)
         if key not in self._prefills:
@@ -255,7 +256,7 @@ class DecodeRunner:
         """
         size = 1 + len(drafts)
         reads_all = self._reads_all(0, 1)
-        self._draft_ids[0, 0], self._draft_ids[0, 1:size] = self._slots.input_ids[0, 0], drafts
+        self._drafts.fill(drafts)
         if (size, reads_all) not in self._verifies:
             self._verifies[size, reads_all] = self._bind_verifying(size, reads_all=reads_all)
         bound = self._verifies[size, reads_all]
@@ -381,9 +382,7 @@ class DecodeRunner:
     def _bind_verifying(self, size: int, *, reads_all: bool) -> BoundSession:
         inputs, written = self.states.blocks(0, 1)
         inputs |= self._columns.rows(0, 1)
-        inputs["input_ids"] = block_of(self._draft_ids[:, :size])
-        inputs["lengths"] = block_of(self._draft_ends[:size])
-        inputs |= {FEATURES: block_of(np.zeros((1, size, self._width), np.float32))} if self._width else {}
+        inputs |= self._drafts.blocks(size)
         inputs |= self._told(reads_all=reads_all)
         return self._decoder.bind(inputs, written | self._next.blocks(size, reads_all=reads_all))
 

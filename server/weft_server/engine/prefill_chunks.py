@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft_proto.bundle_rules import FEATURES
+from weft_proto.bundle_rules import FEATURES, POSITION_OFFSETS
+from weft_proto.sight import NUM_AXES
 from weft_proto.v1 import bundle_pb2
 from weft_server.runtime.buffers import Columns
 from weft_server.runtime.drawing import TEMPERATURES
+from weft_server.source import NOTHING
 
 if TYPE_CHECKING:
     from weft_server.runtime.device import Device
+    from weft_server.source import Beside
 
 PREFILL_BUCKETS = (8, 16, 32, 64, 128)
 PREFILL_CHUNK = PREFILL_BUCKETS[-1]
@@ -28,21 +31,16 @@ def reads_one_by_one(manifest: bundle_pb2.BundleManifest) -> bool:
     return list(ids.shape[1:]) == ["1"]
 
 
-def fixed_columns(num_slots: int, width: int, device: Device) -> Columns:
-    """Return what every decode run reads, and is sent once: a token of each row, and no picture of this width."""
-    arrays: dict[str, np.ndarray] = {"lengths": np.ones(num_slots, np.int32)}
-    if width:
-        arrays[FEATURES] = np.zeros((num_slots, 1, width), np.float32)
-    columns = Columns(arrays, device)
-    columns.send()
-    return columns
-
-
 class PrefillChunk:
     """What prefill runs of one padded length read: tokens of one prompt, whatever its slot."""
 
-    def __init__(self, bucket: int, device: Device, *, has_memory: bool, width: int, weighs: bool) -> None:
-        """`width` is that of the features of pictures, if prompts may hold any. `weighs` is as in FullLogits."""
+    def __init__(
+        self, bucket: int, device: Device, *, has_memory: bool, width: int, offsets: bool, weighs: bool
+    ) -> None:
+        """`width` is that of the features of pictures, if prompts may hold any. `offsets`: it is told positions too.
+
+        `weighs` is as in FullLogits.
+        """
         self.bucket = bucket
         self._input_ids = np.zeros((1, bucket), np.int64)
         self._past_lengths = np.zeros(1, np.int32)
@@ -62,17 +60,21 @@ class PrefillChunk:
         self._features = np.zeros((1, bucket, width), np.float32)
         if width:
             arrays[FEATURES] = self._features
+        self._offsets = np.zeros((1, bucket, NUM_AXES), np.int64)
+        if offsets:
+            arrays[POSITION_OFFSETS] = self._offsets
         self.columns = Columns(arrays, device)
 
-    def fill(
-        self, token_ids: np.ndarray, past: int, memory: int, pad_id: int, features: np.ndarray | None = None
-    ) -> None:
+    def fill(self, token_ids: np.ndarray, past: int, memory: int, pad_id: int, beside: Beside) -> None:
         """Take the next tokens of a prompt of which `past` have been read, and the length of its slot's memory.
 
         Without features, what was there before is not read.
         """
-        if features is not None:
-            self._features[0, : len(features)] = features
+        if beside.features is not None:
+            self._features[0, : len(beside.features)] = beside.features
+        self._offsets[0] = 0
+        if beside.offsets is not None:
+            self._offsets[0, : len(beside.offsets)] = beside.offsets
         self._input_ids[0, : len(token_ids)] = token_ids
         self._input_ids[0, len(token_ids) :] = pad_id
         self._past_lengths[0] = past
@@ -92,12 +94,11 @@ class PrefillChunks:
         one_by_one: bool,
         has_memory: bool,
         width: int = 0,
+        offsets: bool = False,
         weighs: bool = False,
     ) -> None:
         self._device = device
-        self._width = width
-        self._has_memory = has_memory
-        self._weighs = weighs
+        self._kind: dict[str, Any] = {"has_memory": has_memory, "width": width, "offsets": offsets, "weighs": weighs}
         self._max_total = max_total
         self._pad_id = pad_id
         self._one_by_one = one_by_one
@@ -118,18 +119,13 @@ class PrefillChunks:
         most = budget if self._device.in_place else min(budget, self._max_total - past)
         return max((bucket for bucket in self.buckets if bucket <= most), default=self.buckets[0])
 
-    def filled(self, token_ids: np.ndarray, past: int, memory: int, features: np.ndarray | None = None) -> PrefillChunk:
-        """The chunk that holds the next tokens of a prompt of which `past` have been read, beside such a memory.
-
-        features: what is read at the places of pictures among them, float32 [tokens, width].
-        """
+    def filled(self, token_ids: np.ndarray, past: int, memory: int, beside: Beside = NOTHING) -> PrefillChunk:
+        """The chunk that holds the next tokens of a prompt of which `past` have been read, beside such a memory."""
         bucket = self._bucket(len(token_ids), past)
         if bucket not in self._by_bucket:
-            self._by_bucket[bucket] = PrefillChunk(
-                bucket, self._device, has_memory=self._has_memory, width=self._width, weighs=self._weighs
-            )
+            self._by_bucket[bucket] = PrefillChunk(bucket, self._device, **self._kind)
         chunk = self._by_bucket[bucket]
-        chunk.fill(token_ids, past, memory, self._pad_id, features)
+        chunk.fill(token_ids, past, memory, self._pad_id, beside)
         return chunk
 
     def _bucket(self, length: int, past: int) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft_proto.sight import NUM_AXES
 from weft_server.logits_processors.base import RowRules
 from weft_server.logits_processors.history import NO_IDS, History
 from weft_server.runtime.adapter_stack import NONE
@@ -67,6 +68,8 @@ class Slots:
         self.input_ids = np.zeros((num_slots, 1), np.int64)
         self.past_lengths = np.zeros(num_slots, np.int32)
         self.memory_lengths = np.ones(num_slots, np.int32)
+        # What is added to the place of what it writes, for each of its positions: see Source.offset_behind.
+        self.position_offsets = np.zeros((num_slots, 1, NUM_AXES), np.int64)
         # Where the adapter of each row is in the stack.
         self.adapters = np.full(num_slots, NONE, np.int64)
         # What is fed before the first token that is chosen, with its end at the columns' end. And how many are left.
@@ -135,6 +138,7 @@ class Slots:
 
         self.past_lengths[slot] = 0
         self.memory_lengths[slot] = 1
+        self.position_offsets[slot] = sequence.source.offset_behind
         self.adapters[slot] = self.stack.take(sequence.adapter) if self.stack else NONE
         self.num_new[slot] = 0
         self.num_missed[slot] = 0

@@ -24,11 +24,12 @@ from weft_server.engine.score_lane import score_feeds, scores_of
 from weft_server.errors import BundleError
 from weft_server.loading.longest_inputs import longest_source, takes_picture, text_source
 from weft_server.models.explainer import AttentionChoice
+from weft_server.requests.pictured_ids import PicturedIds, SeenPicture
 from weft_server.requests.score import given_of
 from weft_server.runtime.adapter_stack import NONE
 from weft_server.runtime.session import is_out_of_memory
 from weft_server.sequence import Adapter
-from weft_server.source import Ids, PicturedIds, SeenPicture, feeds_of
+from weft_server.source import Beside, Ids, feeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +72,8 @@ def verify_classifier(
         feeds = feeds_of(sources, bucket, manifest.text.pad_id)
         rows: tuple[int, ...] = (len(sources),)
         if role == bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER:
-            rows, width = (len(sources), picture_places(manifest.image)), feature_width(manifest)
+            places = sources[0].num_tokens if manifest.image.tiling.max_pixels else picture_places(manifest.image)
+            rows, width = (len(sources), places), feature_width(manifest)
         if task.labels_tokens or task.fills_masks or task.labels_moments:
             rows = len(sources), sources[0].num_masks if task.fills_masks else bucket
         with claims(manifest, field):
@@ -208,7 +210,7 @@ def _verify_prompts(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bun
 def _read_picture(runner: DecodeRunner, manifest: bundle_pb2.BundleManifest, length: int) -> None:
     """Read so many places of a picture, which are no tokens."""
     places = np.full(length, manifest.text.source_vocab_size)
-    runner.prefill(0, places, np.zeros((length, feature_width(manifest)), np.float32))
+    runner.prefill(0, places, Beside(np.zeros((length, feature_width(manifest)), np.float32)))
 
 
 def _sources(

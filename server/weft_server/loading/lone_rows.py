@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import structlog
 
+from weft_proto.fitting import least_fitted
 from weft_proto.tasks import TASKS
 from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
@@ -40,7 +41,9 @@ def keep_lone_rows(session: Session, bundle: Bundle, role: bundle_pb2.GraphRole.
     manifest = bundle.manifest
     takes_image = takes_picture(manifest, role)
     if takes_image or TASKS[manifest.task].takes_audio:
-        source = longest_source(manifest, takes_image=takes_image, most=_LENGTH)
+        # Of cells, the fewest that a picture has: one row alone may have a kernel of its own.
+        most = least_fitted(manifest.image) if manifest.image.tiling.max_pixels else _LENGTH
+        source = longest_source(manifest, takes_image=takes_image, most=most)
     else:
         length = min(_LENGTH, manifest.text.max_source_tokens)
         source = text_source(manifest, np.arange(length) % manifest.text.source_vocab_size)

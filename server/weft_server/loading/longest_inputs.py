@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
+from weft_proto.tiling import most_places
 from weft_proto.v1 import bundle_pb2
 from weft_server.preprocessing.log_mel import Span, sound_of
 from weft_server.preprocessing.waveform import Waveforms
-from weft_server.source import AskedPixels, Ids, Masked
+from weft_server.source import AskedPixels, Cells, Ids, Masked
 
 if TYPE_CHECKING:
     from weft_server.source import Source
@@ -33,6 +35,8 @@ def longest_source(
     """
     text, image, audio = manifest.text, manifest.image, manifest.audio
     longest = text.max_source_tokens if most is None else min(text.max_source_tokens, most)
+    if takes_image and image.tiling.max_pixels:
+        return _largest_picture(image, most)
     if takes_image:
         pixels = np.zeros((image.channels, image.height, image.width), np.float32)
         question = (token_id,) * longest if TASKS[manifest.task].takes_question else ()
@@ -45,6 +49,14 @@ def longest_source(
     if TASKS[manifest.task].takes_audio:
         return sound_of(np.zeros((audio.num_mels, audio.num_frames), np.float32), audio)
     return text_source(manifest, np.full(longest, token_id))
+
+
+def _largest_picture(image: bundle_pb2.ImageSpec, most: int | None) -> Cells:
+    """Return a picture of as many cells as one has, or of about `most`. It is as wide as high, but for one row."""
+    count = most_places(image) if most is None else min(most_places(image), most)
+    columns = math.isqrt(count)
+    grid = count // columns, columns
+    return Cells(np.zeros((*grid, image.channels, image.height, image.width), np.float32), grid)
 
 
 def text_source(manifest: bundle_pb2.BundleManifest, ids: np.ndarray) -> Ids:

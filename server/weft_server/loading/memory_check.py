@@ -122,6 +122,9 @@ def sight_bytes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> in
     most = min(MAX_PICTURES, longest // places) * view
     if image.tiling.grids:
         most = max(most, most_tiles(image) * (view + places * width) + min(longest, most_places(image)) * width)
+    elif image.tiling.max_pixels:
+        # Each cell is a place of the prompt.
+        most = min(MAX_PICTURES * most_places(image), longest) * view
     elif image.tiling.longest_edge:
         # Each tile has its places in the prompt; its features are there alone, and beside those of its picture.
         most = min(MAX_PICTURES * most_tiles(image), longest // places) * (view + places * width)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from weft_proto.bundle_rules import FEATURES, TARGET_WEIGHTS
-from weft_proto.sight import feature_width
+from weft_proto.bundle_rules import FEATURES, POSITION_OFFSETS, TARGET_WEIGHTS
+from weft_proto.sight import NUM_AXES, feature_width, offsets_positions
 from weft_proto.tasks import TASKS
 from weft_server.engine.failure import Failure
 from weft_server.engine.queue_limits import QueueLimits
@@ -86,6 +86,7 @@ class Explainer:
         self._attention = manifest.attention
         self._text = manifest.text
         self._width = feature_width(manifest)
+        self._offsets = offsets_positions(manifest)
         self._writes = TASKS[manifest.task].writes_text
         self._session = session
         self._metrics = metrics
@@ -198,8 +199,11 @@ class Explainer:
         feeds = feeds_of([source], source.num_tokens, self._text.pad_id)
         if self._width:
             length, none = source.num_tokens, np.zeros((source.num_tokens, self._width), np.float32)
-            seen = source.features(0, length)
+            seen, offsets = source.beside(0, length)
             feeds |= {"input_ids": source.piece(0, length)[None], FEATURES: (none if seen is None else seen)[None]}
+            if self._offsets:
+                given = np.zeros((length, NUM_AXES), np.int64) if offsets is None else offsets
+                feeds[POSITION_OFFSETS] = given[None]
         if self._writes:
             start = [self._text.start_id] if self._text.HasField("start_id") else []
             feeds["target_ids"] = np.array([[*start, *prefix_ids, *token_ids][:-1]], np.int64)

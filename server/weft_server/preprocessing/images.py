@@ -98,9 +98,9 @@ def resized(image: Image.Image, size: tuple[int, int], spec: bundle_pb2.ImageSpe
 
 
 def pixel_values(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
-    """Return what a model reads of a picture that has its size, float32 [channels, height, width]."""
+    """Return what a model reads of a picture that has its final size, float32 [channels, height, width]."""
     mean, std = np.array(spec.mean, np.float32), np.array(spec.std, np.float32)
-    pixels = np.asarray(image, np.float32).reshape(spec.height, spec.width, spec.channels)
+    pixels = np.asarray(image, np.float32).reshape(image.height, image.width, spec.channels)
     return np.ascontiguousarray(((pixels / np.float32(255) - mean) / std).transpose(2, 0, 1))
 
 

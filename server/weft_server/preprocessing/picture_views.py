@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft_proto.fitting import Fitted, aspect_fault
 from weft_proto.splitting import Split, split_text
 from weft_proto.tiling import cuts, cuts_some, places_of
+from weft_server.errors import InvalidRequest
+from weft_server.preprocessing.image_file import FIELD
 from weft_server.preprocessing.images import load_picture, shown_region, shown_size
 from weft_server.preprocessing.pictured_prompt import check_count, pictured
-from weft_server.preprocessing.tiles import load_split, load_square, load_tiles, split_regions, square_region, tile_grid
-from weft_server.source import Pixels, PlaceGrid
+from weft_server.preprocessing.tiles import (
+    load_cells,
+    load_split,
+    load_square,
+    load_tiles,
+    split_regions,
+    square_region,
+    tile_grid,
+)
+from weft_server.source import Cells, Pixels, PlaceGrid
 
 if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2
@@ -32,7 +43,10 @@ class PictureViews:
         sizes = []
         for picture in pictures:
             with picture.named():
-                sizes.append(shown_size(picture.image.data, self._bounds, wanted))
+                size = shown_size(picture.image.data, self._bounds, wanted)
+                if self._spec.tiling.max_pixels and (fault := aspect_fault(*size)) is not None:
+                    raise InvalidRequest(FIELD, fault)
+                sizes.append(size)
         found = zip(pictures, cuts(self._spec, sizes), strict=True)
         return [picture._replace(cut=cut) for picture, cut in found]
 
@@ -65,6 +79,9 @@ class PictureViews:
         num_class_tokens = self._spec.num_class_tokens
         if isinstance(picture.cut, Split):
             return [(PlaceGrid(0, rows, columns, columns, region),) for region in split_regions(picture.cut)]
+        if isinstance(picture.cut, Fitted):
+            rows, columns = picture.cut.grid
+            return [(PlaceGrid(0, rows, columns, columns, None),)]
         if picture.cut is not None:
             return [(PlaceGrid(0, rows, columns, columns, None), tile_grid(self._spec, picture.cut))]
         with picture.named():
@@ -76,6 +93,8 @@ class PictureViews:
         """Return what the encoder reads of a picture."""
         data, spec, bounds = picture.image.data, self._spec, self._bounds
         with picture.named():
+            if isinstance(picture.cut, Fitted):
+                return [Cells(load_cells(data, spec, bounds, picture.cut, wanted), picture.cut.grid)]
             if picture.cut is not None:
                 load = load_split if isinstance(picture.cut, Split) else load_tiles
                 tiles = load(data, spec, bounds, picture.cut, wanted)  # type: ignore[arg-type]  # of its kind

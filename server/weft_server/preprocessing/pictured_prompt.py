@@ -15,8 +15,7 @@ from weft_server.source import Ids
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from weft_proto.splitting import Split
-    from weft_proto.tiling import Tiled
+    from weft_proto.tiling import Cut
     from weft_proto.v1 import common_pb2, generation_pb2
 
 _FIELD = "image"
@@ -29,7 +28,7 @@ class PromptPicture(NamedTuple):
 
     image: common_pb2.Image
     field: str
-    cut: Tiled | Split | None = None
+    cut: Cut | None = None
 
     @contextmanager
     def named(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from weft_proto.fitting import Fitted
     from weft_proto.splitting import Split
     from weft_proto.tiling import Tiled
     from weft_proto.v1 import bundle_pb2
@@ -65,6 +66,18 @@ def load_split(
     corners = [(column * spec.width, row * spec.height) for row in range(cut.grid[0]) for column in range(cut.grid[1])]
     tiles = [picture.crop((x, y, x + spec.width, y + spec.height)) for x, y in corners]
     return [pixel_values(each, spec) for each in (*tiles, resized(picture, (spec.width, spec.height), spec))]
+
+
+def load_cells(
+    data: bytes, spec: bundle_pb2.ImageSpec, bounds: PictureBounds, cut: Fitted, wanted: Wanted
+) -> NDArray[np.float32]:
+    """Return the cells of a picture, [rows, columns, channels, height, width]. Raises as `load_tiles` does."""
+    picture = _of_size(decoded(data, spec, bounds, wanted), cut.size)
+    wanted.check()
+    rows, columns = cut.grid
+    laid = pixel_values(resized(picture, cut.inner, spec), spec)
+    laid = laid.reshape(spec.channels, rows, spec.height, columns, spec.width)
+    return np.ascontiguousarray(laid.transpose(1, 3, 0, 2, 4))
 
 
 def _of_size(picture: Image.Image, size: tuple[int, int]) -> Image.Image:

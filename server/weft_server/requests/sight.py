@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_proto.splitting import Split
+from weft_proto.fitting import Fitted
+from weft_proto.tiling import Tiled
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.pictured_prompt import PicturedPrompt
 from weft_server.preprocessing.tiles import arranged
+from weft_server.requests.pictured_ids import PicturedIds, SeenPicture, offsets_of
 from weft_server.sequence import Sequence
-from weft_server.source import PicturedIds, SeenPicture
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -93,8 +94,11 @@ async def _seen(call: RequestContext, model: Model, prompt: PicturedPrompt, star
         size = len(features) // len(starts)
         for number, start in enumerate(starts):
             part = features[number * size : (number + 1) * size]
-            seen.append(SeenPicture(start, b"%d " % number + key, part, picture))
-    return PicturedIds(prompt.array, tuple(seen), model.manifest.text.source_vocab_size, prompt)
+            cut = prompt.pictures[picture].cut
+            cells = cut.grid if isinstance(cut, Fitted) else None
+            seen.append(SeenPicture(start, b"%d " % number + key, part, picture, cells=cells))
+    offsets = offsets_of(len(prompt.array), seen)
+    return PicturedIds(prompt.array, tuple(seen), model.manifest.text.source_vocab_size, prompt, offsets)
 
 
 def _key(picture: PromptPicture) -> bytes:
@@ -142,4 +146,4 @@ async def _encoded(
 def _features(picture: PromptPicture, tiles: list[Sequence], _: Wanted) -> np.ndarray:
     assert picture.cut is not None, "a picture without tiles is put together. This is a bug."
     found = [each.reply.values for each in tiles]
-    return np.concatenate(found) if isinstance(picture.cut, Split) else arranged(np.stack(found), picture.cut)
+    return arranged(np.stack(found), picture.cut) if isinstance(picture.cut, Tiled) else np.concatenate(found)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from weft_proto.v1 import common_pb2
 from weft_server.errors import CannotExplain
+from weft_server.requests.pictured_ids import PicturedIds
 from weft_server.requests.sight import seen_again
 from weft_server.requests.transcription import timestamp_ids
 from weft_server.requests.word_timings import by_word, columns_of, timed_words_of
 from weft_server.rpc.responses import packed
-from weft_server.source import PicturedIds, Pixels, Sound
+from weft_server.source import Pixels, Sound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -38,6 +38,7 @@ OPTIONS = {
     "truncate": {"truncate": True},
     "max_tokens": {"max_tokens": 8},
     "max_source_tokens": {"max_source_tokens": 8},
+    "max_pixels": {"max_pixels": 4000},
     "truncate and pooling": {"truncate": True, "pooling": "mean"},
 }
 CLASSES = {(each.model_type, name) for each in all_converters() for name in each.architectures}

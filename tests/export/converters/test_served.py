@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from captioner_kinds import CAPTIONERS
+from cell_kinds import CELLS
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, EXTRACTORS, FILLERS, TAGGERS
 from hf_models import LOGITS, VOCAB, made, their_greedy, token_rows
@@ -62,6 +63,7 @@ def test_every_kind_that_is_converted_has_a_row():
         *SEEING,
         *TILING,
         *SPLITTING,
+        *CELLS,
         *CLASSIFIERS,
         *TAGGERS,
         *EXTRACTORS,

@@ -98,6 +98,8 @@ _USUAL = {
     "phi": "GPT2Tokenizer",
     "phi3": AS_IT_IS,
     "qwen2": "Qwen2Tokenizer",
+    "qwen2_5_vl": "Qwen2Tokenizer",
+    "qwen2_vl": "Qwen2Tokenizer",
     "qwen3": "Qwen2Tokenizer",
     "qwen3_moe": "Qwen2Tokenizer",
     "roberta": "RobertaTokenizer",
