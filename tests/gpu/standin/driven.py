@@ -105,6 +105,16 @@ class Writer:
             column[target] = column[source]
 
 
+def share_of_spread(one, other):
+    """The largest difference of what was said, as a share of the spread of the first.
+
+    Of the best of a row a device may say fewer than the CPU, down to one and one for each end token, or more.
+    """
+    width = min(one.shape[-1], other.shape[-1])
+    assert width == one.shape[-1] or width > 1
+    return float(np.abs(one[..., :width] - other[..., :width]).max()) / max(float(one.std()), 1e-2)
+
+
 def read_whole(directory, seed=0, **settings):
     """What the graphs of a model that writes nothing make of three sources, read together and alone."""
     bundle = load_bundle(directory)
