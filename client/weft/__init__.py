@@ -35,7 +35,7 @@ from weft._decoding import (
     PhraseBias,
     Sampling,
 )
-from weft._model import Limits, Model, ModelState, Prompt, TruncationSide
+from weft._model import Limits, Model, ModelState, Prompt, TruncationSide, VectorKind
 from weft._sync.admin import AdminClient
 from weft._sync.client import Client
 from weft._sync.many import Many
@@ -63,7 +63,7 @@ from weft._verbs.classify import Classification, ClassifyOptions, LabelScore
 from weft._verbs.embed import Embeddings, EmbedOptions
 from weft._verbs.extract import ExtractedAnswer, Extraction, ExtractOptions
 from weft._verbs.fill_mask import FilledMask, FilledMasks, Filling, FillMaskOptions
-from weft._verbs.score import Score, ScoreOptions
+from weft._verbs.score import Score, ScoreOptions, TokenMatch
 from weft._verbs.tag import Span, Tagging, TagOptions, TokenLabel
 from weft._verbs.tokenization import Detokenization, DetokenizeOptions, Token, Tokenization, TokenizeOptions
 from weft._verbs.writing import (
@@ -162,12 +162,14 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "Timings",
     "Token",
     "TokenLabel",
+    "TokenMatch",
     "Tokenization",
     "TopToken",
     "Transcription",
     "Translation",
     "TruncationSide",
     "Usage",
+    "VectorKind",
     "Word",
     # what goes wrong
     "AccessDenied",

@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from weft._completions import Completion
 from weft._decoding import Decoding
 from weft._decoding_message import read_decoding
-from weft._model import Model, Prompt
+from weft._model import Model, Prompt, VectorKind
 from weft._types import Alignment, PictureColumns, Timings, TopToken
 from weft_proto.v1 import common_pb2
 
@@ -114,14 +114,22 @@ def _top_tokens(message: common_pb2.TopTokens) -> tuple[TopToken, ...]:
     return tuple(map(TopToken, message.token_ids, message.tokens, message.log_probs))
 
 
+def _vector_kind(number: int) -> VectorKind:
+    known: dict[int, VectorKind] = {
+        common_pb2.VectorKind.Value(f"VECTOR_KIND_{each.name}"): each for each in VectorKind
+    }
+    return known.get(number, VectorKind.UNSPECIFIED)
+
+
 # What is not of the same shape on both sides.
 _MADE: dict[Any, Callable[[Any], Any]] = {
     Alignment: _alignment,
     Decoding: read_decoding,
     PictureColumns: _picture_columns,
-    Prompt: lambda message: Prompt(message.name, message.text),
+    Prompt: lambda message: Prompt(message.name, message.text, message.max_tokens),
     Timings: _timings,
     tuple[TopToken, ...]: _top_tokens,
+    VectorKind: _vector_kind,
 }
 
 Answer = TypeVar("Answer", bound=Completion)

@@ -10,10 +10,23 @@ from weft._types import LabelScoring, Task
 
 
 class Prompt(NamedTuple):
-    """A text that stands before those of requests, and the name that a request calls it by."""
+    """A text that stands before those of requests, and the name that a request calls it by.
+
+    `max_tokens` bounds a text with it, the prompt included; 0: `Limits.max_source_tokens` does.
+    """
 
     name: str
     text: str
+    max_tokens: int = 0
+
+
+class VectorKind(StrEnum):
+    """What `embed` gives of a text: a vector of the whole, one for each token, or the weights of tokens."""
+
+    UNSPECIFIED = "unspecified"
+    WHOLE = "whole"
+    TOKENS = "tokens"
+    WEIGHTS = "weights"
 
 
 class TruncationSide(StrEnum):
@@ -68,7 +81,7 @@ class Model(Brief):
     `default_attention_layer` is None when it explains by attention rollout. Where `prefixes` are given, a source text
     must begin with one of them: they tell a text-to-text model what to do.
     `takes_messages` is whether `generate` takes `messages`, and `takes_pictures` whether these may hold pictures.
-    `can_score` is whether it scores given texts and prompts.
+    `can_score` is whether it scores given texts and prompts, or how well two texts match.
     `call_format` is how an answer to `messages` writes a call of a function; empty where that is not known.
     `takes_constraints` is whether it keeps to `Decoding.json_schema`, `regex`, `lark` and `choices`.
     `version_labels` are the labels of this version, "stable" and "canary". `canary_share` is a canary's share of the
@@ -76,6 +89,7 @@ class Model(Brief):
     and `size_bytes` what its bundle's files have.
     `devices` are those that it runs on: "cpu", or "cuda:0", "cuda:1" and so on.
     `dimensions` is how many numbers a vector of `embed` has, and `normalized` whether it has the length 1.
+    `vector_kinds` are the `kinds` that `embed` takes, what it gives by itself first.
     `takes_pairs` is whether `classify` takes a `text_pair`, and `label_scoring` what the scores of its labels are; by
     default they are probabilities that sum to 1.
     `mask_token` is what a text of `fill_mask` has where tokens are asked for; empty unless the model fills masks.
@@ -132,3 +146,4 @@ class Model(Brief):
     call_format: str = ""
     size_bytes: int = 0
     takes_pictures: bool = False
+    vector_kinds: tuple[VectorKind, ...] = ()

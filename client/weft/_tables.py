@@ -37,8 +37,16 @@ def token_tables(answer: Completion) -> None:
 
 
 def score_table(answer: Score) -> None:
-    """Print on stderr the tokens of a target with their probabilities."""
-    Console(stderr=True).print(_token_table(answer))
+    """Print on stderr the tokens of a target with their probabilities, or those of a query with what they met."""
+    Console(stderr=True).print(_match_table(answer) if answer.matches else _token_table(answer))
+
+
+def _match_table(answer: Score) -> Table:
+    table = Table("token", "met", "score", box=SIMPLE_HEAD)
+    for text, match in zip(answer.tokens, answer.matches, strict=True):
+        met = answer.target_tokens[match.place]
+        table.add_row(words(repr(text)), words(repr(met)), Text(f"{match.score:.4f}"))
+    return table
 
 
 def _token_table(output: Completion | Output | Score) -> Table:
@@ -189,7 +197,7 @@ def _reads(model: Model) -> Iterator[str]:
     """Yield what stands before a text, and where one that is too long is cut."""
     if any(prompt.text for prompt in model.prompts):
         default = f"; by default {model.default_prompt_name}" if model.default_prompt_name else ""
-        yield f"prompts: {', '.join(f'{name} {text!r}' for name, text in model.prompts)}{default}"
+        yield f"prompts: {', '.join(f'{name} {text!r}' for name, text, _ in model.prompts)}{default}"
     if model.truncation_side is not TruncationSide.UNSPECIFIED:
         yield f"cuts a text that is too long on the {model.truncation_side}"
 

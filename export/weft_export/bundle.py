@@ -17,13 +17,22 @@ from weft_export.errors import CheckpointError
 from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
 from weft_export.graphs.graphs import states_of
 from weft_export.graphs.onnx_graph import OPSET, read_ports
-from weft_export.layers.pooling import ATTENTION
+from weft_export.layers.pooling import ATTENTION, NONE
 from weft_proto.bundle_rules import FORMAT_VERSION, MANIFEST_FILE, MAX_MANIFEST_BYTES
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 SCORINGS = {SIGMOID: common_pb2.LABEL_SCORING_SIGMOID, IDENTITY: common_pb2.LABEL_SCORING_IDENTITY}
-_POOLINGS = {names.family: names.number for names in POOLINGS.values()} | {ATTENTION: bundle_pb2.POOLING_ATTENTION}
+_POOLINGS = {names.family: names.number for names in POOLINGS.values()} | {
+    ATTENTION: bundle_pb2.POOLING_ATTENTION,
+    NONE: bundle_pb2.POOLING_NONE,
+}
+
+
+def token_spec_of(config: Any) -> bundle_pb2.TokenVectorSpec | None:
+    """Return what a model that embeds gives for each token of a text; None: one vector of the whole."""
+    spec: bundle_pb2.TokenVectorSpec | None = getattr(config, "tokens", None)
+    return spec
 
 
 class GraphFile(Protocol):
@@ -69,7 +78,10 @@ def manifest_of(
         normalized = config.normalized and getattr(config, "cut", None) is None
         manifest.embedding.CopyFrom(
             bundle_pb2.EmbeddingSpec(
-                dimensions=config.dimensions, pooling=_POOLINGS[config.pooling], normalized=normalized
+                dimensions=config.dimensions,
+                pooling=_POOLINGS[config.pooling],
+                normalized=normalized,
+                tokens=token_spec_of(config),
             )
         )
     if TASKS[checkpoint.task].matches:

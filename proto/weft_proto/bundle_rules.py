@@ -209,8 +209,16 @@ LIMITS = {
         "image_id": Limit(_VOCAB - 1),
         "prompts": Limit(entries=256),
         "default_prompt_name": Limit(_NAME),
+        "sides": Limit(entries=256),
     },
-    "Prompt": {"name": Limit(_NAME), "text": Limit(1024)},
+    "Prompt": {"name": Limit(_NAME), "text": Limit(1024), "max_tokens": Limit(0)},
+    "TextSide": {
+        "prompt_name": Limit(_NAME),
+        "max_tokens": Limit(131_072, least=1),
+        "fill_to": Limit(131_072),
+        "fill_id": Limit(_VOCAB - 1),
+        "skipped_ids": Limit(_VOCAB - 1, entries=1024),
+    },
     "Language": {
         "tag": Limit(_TAG),
         "code": Limit(64),
@@ -295,6 +303,7 @@ LIMITS = {
         "label_text": Limit(MAX_LABEL_CHARS),
     },
     "EmbeddingSpec": {"dimensions": Limit(MAX_DIMENSIONS, least=1)},
+    "TokenVectorSpec": {"unweighted_ids": Limit(_VOCAB - 1, entries=1024)},
     "Parity": {
         "max_abs_error": Limit(1_000_000),
         "tolerance": Limit(1_000_000),

@@ -69,6 +69,11 @@ class Source(ABC):
         """Padded length of an encoder's run in which this input is the longest."""
 
     @property
+    def num_given(self) -> int:
+        """Of how many of its tokens an answer has values, if it has some of each."""
+        return self.num_tokens
+
+    @property
     def num_shown(self) -> int:
         """How many places of it an explanation is over."""
         return self.num_tokens
@@ -138,15 +143,39 @@ class Ids(Source):
         return -(-len(self.array) // step) * step
 
     @property
+    def num_attended(self) -> int:
+        """How many of its tokens all attend to, in an encoder."""
+        return len(self.array)
+
+    @property
     def width(self) -> int:
         """Its own length where all lengths may share a run, else its bucket."""
         return len(self.array) if len(self.array) <= SHORT else self.bucket
 
     @staticmethod
-    def feeds(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:
-        """Ids int64 [inputs, width], filled up with `pad_id`, and their lengths int32 [inputs]."""
-        lengths = np.array([len(source.array) for source in sources], np.int32)
+    def feeds(sources: Many[Any], width: int, pad_id: int) -> dict[str, np.ndarray]:
+        """Ids int64 [inputs, width], filled up with `pad_id`, and how many of each are seen, int32 [inputs]."""
+        lengths = np.array([source.num_attended for source in sources], np.int32)
         return {"input_ids": padded(sources, width, pad_id), "lengths": lengths}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilledIds(Ids):
+    """Ids of which the first `num_seen` are attended to. An answer is of `num_wanted`, but none of `skipped_ids`."""
+
+    num_seen: int
+    num_wanted: int
+    skipped_ids: tuple[int, ...] = ()
+
+    @property
+    def num_given(self) -> int:
+        """Those that are wanted."""
+        return self.num_wanted
+
+    @property
+    def num_attended(self) -> int:
+        """Those that are seen."""
+        return self.num_seen
 
 
 @dataclass(frozen=True, slots=True, eq=False)

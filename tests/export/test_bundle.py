@@ -10,6 +10,7 @@ from tiny import CHECKPOINTS
 
 from weft_export.graphs.weight_files import REPEATING
 from weft_proto.tasks import TASKS
+from weft_proto.token_vectors import row_width
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 WITH_ENCODER = [name for name in WRITERS if sample(name).task != common_pb2.TASK_GENERATE]
@@ -129,7 +130,9 @@ def test_parity_and_golden_are_recorded(bundle):
         # A model that matches has labels for its golden request alone.
         assert len(manifest.labels or golden.labels) == len(golden.scores or golden.probabilities)
     if manifest.task != common_pb2.TASK_MATCH:
-        assert manifest.embedding.dimensions == len(golden.embedding)
+        rows = len(golden.embedding) // max(1, row_width(manifest.embedding))
+        assert row_width(manifest.embedding) * rows == len(golden.embedding)
+        assert (rows > 1) is manifest.embedding.HasField("tokens")
     assert (len(golden.token_ids) > 0) is (writes or task.fills_masks)
     assert (manifest.parity.num_steps > 0) is writes
     assert manifest.provenance.num_parameters > 0

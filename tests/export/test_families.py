@@ -281,7 +281,7 @@ def test_logits_have_the_shape_of_the_task(name):
         # Of two towers, each of the pictures is held to each of the texts.
         source = tuple(tensor for tower in checkpoint.towers for tensor in a_source(tower)[0])
         task, config = TASKS[checkpoint.task], checkpoint.model.config
-        rows = (11,) if task.labels_tokens else (2,) if task.fills_masks else (45,) if task.labels_moments else ()
+        rows = (11,) if checkpoint.gives_rows else (2,) if task.fills_masks else (45,) if task.labels_moments else ()
         width = config.vocab_size if task.fills_masks else len(checkpoint.labels)
         if task.embeds:
             width = BATCH if task.matches else config.dimensions

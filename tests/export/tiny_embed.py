@@ -38,6 +38,20 @@ def tiny_embed() -> Checkpoint:
     )
 
 
+def tiny_colbert() -> Checkpoint:
+    """Return an embedder of each word into 8 dimensions, whose queries are filled up to 12 tokens."""
+    config = embedder_config(pooling="none", dense=(Dense(8, bias=False),))
+    tiny = tiny_embed()
+    (text := bundle_pb2.TextSpec()).CopyFrom(tiny.text)
+    text.default_prompt_name = "document"
+    text.prompts.add(name="query", text="where ")
+    text.prompts.add(name="document")
+    text.sides.add(prompt_name="query", max_tokens=12, fill_to=12, fill_id=5)
+    text.sides.add(prompt_name="document", max_tokens=MAX_TOKENS, skipped_ids=[6, 8])
+    model = randomised(TextEmbedder(config))
+    return replace(tiny, description="A random ColBERT for tests.", model=model, text=text)
+
+
 def tiny_embed_decoder() -> Checkpoint:
     """Return an embedder of a decoder's body with shared keys, turned heads, normed queries and a window."""
     body = DecoderOnlyConfig(
@@ -106,6 +120,7 @@ def tiny_match() -> Checkpoint:
 
 EMBED = {
     "tiny-embed": tiny_embed,
+    "tiny-colbert": tiny_colbert,
     "tiny-embed-decoder": tiny_embed_decoder,
     "tiny-embed-image": tiny_embed_image,
     "tiny-embed-vit": tiny_embed_vit,

@@ -16,7 +16,7 @@ def test_the_page_lists_every_kind_and_no_other():
     stated = set()
     for kind, classes in re.findall(r"^\|[^|]*\| (`[^|]+) \| (`[^|]+) \|$", PAGE, re.MULTILINE):
         (model_type,) = re.findall(r"^`([\w-]+)`", kind)
-        stated |= {(model_type, name) for name in re.findall(r"`(\w+(?:Model\w*|For\w+))`", classes)}
+        stated |= {(model_type, name) for name in re.findall(r"`(\w+(?:Model\w*|For\w+|ColBERT))`", classes)}
 
     assert {(each.model_type, name) for each in all_converters() for name in each.architectures} == stated
 

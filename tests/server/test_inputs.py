@@ -21,6 +21,7 @@ from weft_server.loading.build import _source_tokenizer
 from weft_server.models.model import NUM_WORKERS
 from weft_server.preprocessing.image_file import BoundedImageFile
 from weft_server.preprocessing.inputs import InputReader
+from weft_server.preprocessing.prompts import Prompt
 from weft_server.preprocessing.tokenizer import Tokenizer, truncation_of
 
 LIMITS = dict.fromkeys(("max_image_bytes", "max_image_pixels", "max_audio_bytes", "max_audio_s"), 1)
@@ -154,7 +155,7 @@ def test_what_a_prompt_spells_is_not_the_callers_fault(tmp_path):
     assert [1, 3, 2, 0, 2] == reader.read_text("a", "text").array.tolist()
     for prompt in (None, ""):
         with pytest.raises(InvalidRequest, match="text spells the token that stands between two texts"):
-            reader.read_text("a [END]", "text", prompt=prompt)
+            reader.read_text("a [END]", "text", prompt=None if prompt is None else Prompt(prompt))
 
 
 SPELLS = "text.prompts has 'passage', which spells the token 2 of text.separator_id"

@@ -65,6 +65,7 @@ READERS = {
         lambda n: partial(ask, text=f"the {MASK}", targets=["the"] * n),
     ),
     "EmbedRequest.inputs": ("tiny-embed", "inputs", lambda n: partial(ask, inputs=[{"text": "cat"}] * n)),
+    "EmbedRequest.kinds": ("tiny-embed", "kinds", lambda n: partial(ask, inputs=[{"text": "cat"}], kinds=[1] * n)),
     "DetokenizeRequest.token_ids": ("tiny-generate", "token_ids", lambda n: partial(detokenize, token_ids=[5] * n)),
     "TokenIds.ids": ("tiny-generate", "token_ids.ids", lambda n: partial(ask, token_ids={"ids": [5] * n})),
     "Messages.turns": (

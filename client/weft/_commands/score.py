@@ -1,4 +1,4 @@
-"""`weft score`: how probable an answer is."""
+"""`weft score`: how probable an answer is, or how well two texts match."""
 
 from pathlib import Path
 from typing import Annotated
@@ -48,7 +48,9 @@ def score(
         int,
         typer.Option("--top", min=0, max=20, help="Print for each token this number of the most probable ones."),
     ] = 0,
-    scores: Annotated[bool, typer.Option("--scores", help="Print the probability of each token too.")] = False,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Print the probability of each token too, or its match.")
+    ] = False,
     as_json: AsJson = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print model, tokens and timings on stderr.")
@@ -56,12 +58,13 @@ def score(
     files: Files,
     server: PatientServer,
 ) -> None:
-    """Say how probable a model finds an answer.
+    """Say how probable a model finds an answer, or how well a document matches a query.
 
     For example: weft score "bread" "pan" --model en-es
 
-    The line is the sum of its tokens' log-probabilities. A line of --file has a source and a target, with a tab between
-    them.
+    The line is the sum of its tokens' log-probabilities. Of a model with a vector for each token it is the score of
+    both texts, and --scores prints what each token of the first met in the second.
+    A line of --file has a source and a target, with a tab between them.
     """
     asked: ScoreOptions = {
         "model": model,

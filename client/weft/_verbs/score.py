@@ -1,4 +1,4 @@
-"""`score`: how probable a model finds a target."""
+"""`score`: how probable a model finds a target, or how well two texts match."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,12 +32,24 @@ class ScoreOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class TokenMatch(Brief):
+    """The token of a document that is nearest to a token of a query: its place, and the product of both vectors."""
+
+    place: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Score(Brief):
     """How probable a target is: `total` is the sum of `token_log_probs`.
 
     Those are natural logarithms of each token's probability, given the source and the tokens before it. `tokens` are
     text pieces to show. `top_tokens` are the most probable tokens at each place, best first; empty unless
     `num_top_tokens` asked for them.
+
+    Of a model with a vector for each token, `total` is how well the source, a query, matches the target, a document.
+    `tokens` are then those of the query, and `matches` says of each which of `target_tokens` it met. There are no
+    probabilities.
     """
 
     total: float
@@ -49,6 +61,9 @@ class Score(Brief):
     model: ResolvedModel
     request_id: str
     top_tokens: tuple[tuple[TopToken, ...], ...] = ()
+    matches: tuple[TokenMatch, ...] = ()
+    target_token_ids: tuple[int, ...] = ()
+    target_tokens: tuple[str, ...] = ()
 
 
 def score_request(source: Text | bytes | Path, target: Text, **options: Unpack[ScoreOptions]) -> score_pb2.ScoreRequest:

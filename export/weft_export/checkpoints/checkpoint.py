@@ -178,7 +178,13 @@ class Checkpoint:
         """What answers to held-out requests may be scored by; none for values, which are no answer of several."""
         if self.has_several_right:
             return ("label_f1",)
-        return () if self._scoring == IDENTITY else DEMANDS[self.task].metrics
+        return () if self._scoring == IDENTITY or self.gives_rows else DEMANDS[self.task].metrics
+
+    @property
+    def gives_rows(self) -> bool:
+        """Whether each token of an input has values of its own: labels, or a vector."""
+        config: Any = self.model.config
+        return TASKS[self.task].labels_tokens or getattr(config, "tokens", None) is not None
 
     @property
     def unscored(self) -> str | None:
@@ -189,6 +195,8 @@ class Checkpoint:
         return (
             f"the task {row.name}"
             if row.matches or row.labels_moments
+            else "a model with a vector for each token"
+            if row.embeds
             else "a model whose scores are values and no probabilities"
         )
 

@@ -92,9 +92,11 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
     more: list[tuple[Tensor, ...]] = [() for _ in lengths]
     if TASKS[checkpoint.task].fills_masks:
         more = [(torch.randint(length, (1, NUM_MASKS), generator=generator),) for length in lengths]
+    # Of texts that are filled up with what nobody attends to, the first half is seen.
+    is_filled = any(side.fill_to and not side.sees_filling for side in text.sides)
     return [
         RandomRequest(
-            (sources[index], torch.tensor([length], dtype=torch.int32), *more[index]),
+            (sources[index], torch.tensor([-(-length // 2) if is_filled else length], dtype=torch.int32), *more[index]),
             _start(text, index),
             memory_length=length,
         )

@@ -24,6 +24,7 @@ from weft_proto.questions import picture_places, question_fault
 from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS
 from weft_proto.tiling import most_places, tiling_fault
+from weft_proto.token_vectors import sides_fault
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 
@@ -102,7 +103,8 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     _require(not text.prefixes or row.takes_prefix, "text.prefixes are for translate only")
     prefixes = list(text.prefixes)
     _require(len(set(prefixes)) == len(prefixes) and all(prefixes), "text.prefixes must be distinct and not empty")
-    fault = prompts_fault(text, row)
+    has_rows = getattr(config, "tokens", None) is not None
+    fault = prompts_fault(text, row) or sides_fault(text, row, has_rows=has_rows)
     _require(fault is None, str(fault))
     _require(row.takes_prompt or not text.HasField("chat"), "text.chat is for generate only")
     _require(not text.HasField("chat") or bool(text.chat.template), "text.chat.template is missing")

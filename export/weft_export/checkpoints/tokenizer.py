@@ -11,6 +11,7 @@ from tokenizers import Encoding, Tokenizer
 from weft_export.errors import CheckpointError
 from weft_proto.languages import Frame
 from weft_proto.prompts import default_prompt, max_chars, spelling_fault, truncation_direction
+from weft_proto.token_vectors import default_length
 from weft_proto.tokenizer_rules import is_panic, tokenizer_fault
 from weft_proto.v1 import bundle_pb2
 
@@ -117,7 +118,7 @@ def encode_source(checkpoint: Spoken, tokenizer: Tokenizer, given: str, frame: F
         raise CheckpointError("must begin with one of text.prefixes")
     if not given.removeprefix(max(matching, key=len, default="")).strip():
         raise CheckpointError("is blank")
-    limit = text.max_source_tokens or text.max_total_tokens - 1
+    limit = default_length(text) or text.max_total_tokens - 1
     if len(given) > (most := max_chars(text, limit)):
         raise CheckpointError(f"has {len(given)} characters; a server takes {most} for {limit} tokens")
     encoding = encode(tokenizer, (prompt := default_prompt(text)) + given)

@@ -3,7 +3,9 @@
 These are DistilBERT, ELECTRA, ALBERT and MPNet.
 """
 
-from weft_export.converters.converter import HfCheckpoint
+from typing import Any
+
+from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, bert_names, kinds, no_layer, of_segment, read_sizes
 from weft_export.converters.fields import ACTIVATIONS
 from weft_export.converters.masked_lm_heads import BERT_HEAD, ROBERTA_HEAD, MaskedLmHead
@@ -30,6 +32,14 @@ _BERT_HEADS = ({**both("head.inner", "bert.pooler.dense"), **LABELS}, LABELS)
 _ROBERTA_HEADS = ({**both("head.inner", "classifier.dense"), **both("head.labels", "classifier.out_proj")}, LABELS)
 _ROBERTA_BODY = bert_names("roberta.", _TYPES, ROBERTA_FIRST)
 
+
+def colbert_sizes(hf: HfCheckpoint) -> Any:
+    """ColBERT as Stanford's own library saves it: BERT and a linear layer behind each of its places."""
+    from weft_export.converters.sentence import embedder_sizes  # noqa: PLC0415 - late: for embedders alone
+
+    return embedder_sizes(sizes(hf, tags=True), hf)
+
+
 BERT = kinds(
     "bert",
     ("BertForSequenceClassification", "BertForTokenClassification"),
@@ -38,6 +48,15 @@ BERT = kinds(
     _BERT_HEADS,
     (r"bert\.pooler\..*", r"cls\..*"),
     words=BERT_HEAD,
+)
+COLBERT = Converter(
+    model_type="bert",
+    architectures=("HF_ColBERT",),
+    family="text_embedder",
+    sizes=colbert_sizes,
+    names=lambda config: {**bert_names("bert.", _TYPES)(config), "dense.0.weight": "linear.weight"},
+    ignored=(r".*\.position_ids", r"bert\.pooler\..*", r"cls\..*"),
+    pools=False,
 )
 ROBERTA, XLM_ROBERTA, CAMEMBERT = (
     kinds(
@@ -249,4 +268,4 @@ MPNET = kinds(
     (r"mpnet\.pooler\..*",),
     words=ROBERTA_HEAD,
 )
-CONVERTERS = (*BERT, *ROBERTA, *XLM_ROBERTA, *CAMEMBERT, *DISTILBERT, *ELECTRA, *ALBERT, *MPNET)
+CONVERTERS = (*BERT, COLBERT, *ROBERTA, *XLM_ROBERTA, *CAMEMBERT, *DISTILBERT, *ELECTRA, *ALBERT, *MPNET)

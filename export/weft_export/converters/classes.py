@@ -34,7 +34,7 @@ _TAKEN_BY = {
     "label_text": r"CLIPModel|SiglipModel",
     "pairs": r".*ForSequenceClassification",
     "pooling": rf"SiglipTextModel|{_BODIES}",
-    "truncate": rf".*For(Sequence|Token)Classification|SiglipTextModel|(?!ViT|Dinov2)({_BODIES})",
+    "truncate": rf".*For(Sequence|Token)Classification|SiglipTextModel|HF_ColBERT|(?!ViT|Dinov2)({_BODIES})",
 }
 """Which classes take an option."""
 _LABELLED = "CLIPForImageClassification"

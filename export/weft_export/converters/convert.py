@@ -171,7 +171,7 @@ def check_options(converter: Converter, options: ExportOptions) -> None:
     """Raise CheckpointError for an option that is not for such checkpoints."""
     if options.labels and not converter.takes_labels:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
-    if options.pooling is not None and converter.family not in EMBEDDERS:
+    if options.pooling is not None and (converter.family not in EMBEDDERS or not converter.pools):
         raise CheckpointError(f"pooling is chosen for the body of an encoder, not for {converter.architectures[0]}")
     if options.max_tokens is not None and not TASKS[family_of(converter.family).task].has_text:
         raise CheckpointError(f"texts have a length, which {converter.architectures[0]} neither reads nor writes")

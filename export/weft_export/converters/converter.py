@@ -66,6 +66,7 @@ class Converter:
     bias: our name of the logits' bias, where banned tokens are written down. Empty: the family has none.
     nested: the object of config.json that says about writing what the top does not.
     fixed: what is so about writing, whatever generation_config.json says.
+    pools: of an embedder, whether how it pools may be chosen.
     follows_settings: whether its class in transformers writes by that file at all, or else by config.json.
     """
 
@@ -82,3 +83,4 @@ class Converter:
     nested: str = ""
     fixed: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}
     follows_settings: bool = True
+    pools: bool = True

@@ -13,6 +13,8 @@ from torch import Tensor
 from weft_export.checkpoints.formats import MODULES
 from weft_export.choices import POOLINGS, Pooling
 from weft_export.converters.converter import HfCheckpoint
+from weft_export.converters.keys import Table
+from weft_export.converters.late_interaction import is_late, lengths_of, read_late, stanford_width
 from weft_export.converters.lengths import bounded
 from weft_export.converters.pooling_file import pooling_in
 from weft_export.converters.prompts import check_pooled, read_prompts
@@ -21,6 +23,8 @@ from weft_export.converters.sentence_files import (
     EMBEDDER,
     NORMALIZE_KEYS,
     POOLING_KEYS,
+    TOKEN_DENSE_KEYS,
+    TOKEN_NORMALIZE_KEYS,
     modules_of,
     read_module,
     read_sentence_files,
@@ -34,6 +38,7 @@ from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.encoder_only import EncoderConfig
 from weft_export.families.sizes import WIDTH
 from weft_export.families.text_embedder import Dense, TextEmbedderConfig
+from weft_export.layers.pooling import NONE
 
 _TORCH = "torch."
 _ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
@@ -62,14 +67,22 @@ def embedder_sizes(body: EncoderConfig, hf: HfCheckpoint) -> TextEmbedderConfig:
     """
     ending = _ending_of(hf)
     kept = {field.name: getattr(body, field.name) for field in fields(EncoderConfig)}
-    kept["max_tokens"] = _bounded(body.max_tokens, hf)
-    return TextEmbedderConfig(**kept, **ending.sizes())
+    if ending.pooling != NONE:
+        kept["max_tokens"] = _bounded(body.max_tokens, hf)
+        return TextEmbedderConfig(**kept, **ending.sizes())
+    _check_late(hf)
+    late = read_late(hf)
+    lengths = lengths_of(hf, late, body.max_tokens)
+    kept["max_tokens"] = max(lengths.query, lengths.document)
+    return TextEmbedderConfig(**kept, **ending.sizes(), averages=late.averages)
 
 
 def decoder_embedder_sizes(body: DecoderOnlyConfig, hf: HfCheckpoint) -> DecoderEmbedderConfig:
     """Do the same for a decoder, whose words are only read. Raises as embedder_sizes."""
     ending = _ending_of(hf)
     words = replace(body.words, tied=True, bias=False, transform=None)
+    if ending.pooling == NONE:
+        raise CheckpointError("a vector for each token is read of encoders alone, and this is a decoder")
     body = replace(body, words=words, max_tokens=_bounded(body.max_tokens, hf))
     return DecoderEmbedderConfig(body=body, **ending.sizes())
 
@@ -99,8 +112,40 @@ def _apart(stored: StoredTensors, name: str) -> Source:
     return Source((), make)
 
 
+def _check_late(hf: HfCheckpoint) -> None:
+    """Hold the files of a model with a vector for each token to their tables."""
+    if (hf.directory / MODULES).exists():
+        read_sentence_files(hf, EMBEDDER)
+
+
+def _late_ending(hf: HfCheckpoint) -> _Ending:
+    directory = hf.directory
+    if not (directory / MODULES).exists():
+        return _Ending(NONE, normalized=True, dense=(Dense(stanford_width(hf), bias=False),))
+    modules = modules_of(directory)
+    kinds = [kind for kind, _ in modules]
+    layers = [kind for kind in kinds if kind == "Dense"]
+    expected = ["Transformer", *layers]
+    if kinds not in (expected, [*expected, "MultiVectorMask"], [*expected, "MultiVectorMask", "Normalize"]):
+        raise CheckpointError(
+            f"{directory / MODULES} lists {', '.join(kinds)}; of a model with a vector for each token a Transformer and"
+            " Dense are supported, then MultiVectorMask, then Normalize"
+        )
+    if modules[0][1] != directory:
+        raise CheckpointError(f"{directory / MODULES}: the Transformer is supported in the same directory alone")
+    if kinds[-1] == "Normalize" and (modules[-1][1] / "config.json").exists():
+        read_module(hf, modules[-1][1], TOKEN_NORMALIZE_KEYS)
+    folders = tuple(folder for kind, folder in modules if kind == "Dense")
+    dense = tuple(_dense(hf, folder, TOKEN_DENSE_KEYS) for folder in folders)
+    # PyLate's have neither a mask nor Normalize: encode() does both.
+    normalized = kinds == expected or kinds[-1] == "Normalize"
+    return _Ending(NONE, normalized=normalized, dense=dense, folders=folders)
+
+
 def _ending_of(hf: HfCheckpoint) -> _Ending:
     directory, chosen = hf.directory, hf.options.pooling
+    if chosen is None and is_late(directory, hf.fields.raw("architectures")):
+        return _late_ending(hf)
     said = truncated(directory)
     cut = None if said is None else min(said, WIDTH)
     if chosen is not None:
@@ -141,8 +186,8 @@ def _pooling(hf: HfCheckpoint, folder: Path) -> str:
     return POOLINGS[pooling].family
 
 
-def _dense(hf: HfCheckpoint, folder: Path) -> Dense:
-    config = read_module(hf, folder, DENSE_KEYS)
+def _dense(hf: HfCheckpoint, folder: Path, table: Table = DENSE_KEYS) -> Dense:
+    config = read_module(hf, folder, table)
     said = str(config.get("activation_function", f"{_TORCH}Tanh"))
     word = said.rpartition(".")[2]
     if word not in _ACTIVATIONS or not said.startswith(_TORCH):

@@ -20,6 +20,9 @@ from weft_export.errors import CheckpointError
 
 MODEL = "config_sentence_transformers.json"
 EMBEDDER, JUDGE = "SentenceTransformer", "CrossEncoder"
+PYLATE = "ColBERT"
+LATE = (PYLATE, "MultiVectorEncoder")
+"""The classes of models with a vector for each token: late_interaction.py."""
 # Of these files the first that is there counts.
 TRANSFORMERS = tuple(
     f"sentence_{name}_config.json"
@@ -29,6 +32,16 @@ _POOLED = "sentence_embedding"
 _MOST_MODULES = 16
 # Their classes are under this name. A class of somebody else is code, which is not run.
 _OWN = "sentence_transformers."
+_OF_PYLATE = "pylate.models.Dense.Dense"
+_OF_LATE = (
+    "query_prefix",
+    "document_prefix",
+    "query_length",
+    "document_length",
+    "do_query_expansion",
+    "attend_to_expansion_tokens",
+    "skiplist_words",
+)
 
 MODEL_KEYS: Table = {
     "model_type": USED,
@@ -61,6 +74,15 @@ TRANSFORMER_KEYS: Table = {
     "query_length": _BY_TASK,
     "document_length": _BY_TASK,
     "unpad_inputs": NEUTRAL,
+}
+# Of models with a vector for each token.
+_LATE_KEYS: Table = {**TRANSFORMER_KEYS, **dict.fromkeys(("query_length", "document_length", "query_expansion"), USED)}
+_LATE_MODEL_KEYS: Table = {
+    **MODEL_KEYS,
+    **dict.fromkeys(_OF_LATE, USED),
+    "truncate_dim": Only(),
+    "default_prompt_name": Only(),
+    "similarity_fn_name": Only(("MaxSim", "maxsim", "meanmaxsim")),
 }
 _PROCESSOR_KEYS: Table = {
     "model_max_length": USED,
@@ -98,6 +120,9 @@ DENSE_KEYS: Table = {
     "use_residual": Only((False,)),
 }
 NORMALIZE_KEYS: Table = {"module_input_name": Only((_POOLED,)), "module_output_name": Only((_POOLED,))}
+_OF_TOKENS: Table = dict.fromkeys(("module_input_name", "module_output_name"), Only(("token_embeddings",)))
+TOKEN_DENSE_KEYS: Table = {**DENSE_KEYS, **_OF_TOKENS}
+TOKEN_NORMALIZE_KEYS: Table = _OF_TOKENS
 # What a Transformer gives to the modules behind it, by what it is part of.
 _TASKS = {
     EMBEDDER: ("feature-extraction", "last_hidden_state", "token_embeddings"),
@@ -115,6 +140,15 @@ class SentenceFiles:
 
     longest: int | None
     activation: str | None
+
+
+def late_class(given: Mapping[str, Any]) -> str | None:
+    """Return the class of a model with a vector for each token, by the file MODEL; None for any other.
+
+    Before version 1.3 of PyLate its files did not say it.
+    """
+    said = given.get("model_type", PYLATE if _OF_LATE[0] in given else None)
+    return said if said in LATE else None
 
 
 def is_judge(directory: Path) -> bool:
@@ -142,7 +176,8 @@ def read_sentence_files(hf: HfCheckpoint, expected: str | None) -> SentenceFiles
     has_modules = (hf.directory / MODULES).exists()
     # Before version 5 no file said the class, and all directories with modules were embedders.
     model_type = given.get("model_type", EMBEDDER if has_modules else expected)
-    if expected is not None and model_type != expected:
+    is_late = has_modules and expected == EMBEDDER and late_class(given) is not None
+    if expected is not None and model_type != expected and not is_late:
         raise CheckpointError(
             f"{hf.directory / MODEL}: model_type is {model_type!r:.60}, and config.json is of a {expected}"
         )
@@ -150,8 +185,8 @@ def read_sentence_files(hf: HfCheckpoint, expected: str | None) -> SentenceFiles
     if expected is not None:
         check_task(transformer, expected)
     hf.fields.note(
-        *check_keys(MODEL, given, MODEL_KEYS),
-        *check_keys(transformer.place, transformer.given, TRANSFORMER_KEYS),
+        *check_keys(MODEL, given, _LATE_MODEL_KEYS if is_late else MODEL_KEYS),
+        *check_keys(transformer.place, transformer.given, _LATE_KEYS if is_late else TRANSFORMER_KEYS),
         *(note for module in listed_in(hf.directory) for note in check_keys(MODULES, module, MODULE_KEYS)),
     )
     activation = given.get("activation_fn")
@@ -195,7 +230,7 @@ def _module(path: Path, module: dict[str, Any]) -> tuple[str, Path]:
     # A folder of this directory, and nothing above or beside it.
     if place and (Path(place).name != place or place.startswith(".")):
         raise CheckpointError(f"{path} names the folder {place!r:.60}, which is not in the same directory")
-    if not kind.startswith(_OWN):
+    if not kind.startswith(_OWN) and kind != _OF_PYLATE:
         raise CheckpointError(f"{path} lists {kind!r:.80}, which is not of sentence-transformers: code is not run")
     return kind.rpartition(".")[2], path.parent / place
 

@@ -3,12 +3,14 @@
 from typing import Any
 
 from weft_export.converters.converter import HfCheckpoint
+from weft_export.converters.late_interaction import put_sides
 from weft_export.converters.lengths import truncation_side
 from weft_export.converters.pairs import separator_of, takes_pairs
 from weft_export.converters.prompts import OF_EMBEDDERS, read_prompts
 from weft_export.converters.sentence_files import with_lower_case
 from weft_export.converters.text.side import TextSide
 from weft_export.errors import CheckpointError
+from weft_export.layers.pooling import NONE
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
@@ -28,7 +30,10 @@ def put_source(
     judges = task == common_pb2.TASK_CLASSIFY_TEXT and takes_pairs(sizes, hf)  # it is a cross-encoder
     if task == common_pb2.TASK_EMBED_TEXT or judges:
         files[side.source_tokenizer] = with_lower_case(hf.directory, files[side.source_tokenizer])
-        read_prompts(hf.directory, () if judges else OF_EMBEDDERS).put(text)
+        if getattr(sizes, "pooling", None) == NONE:
+            put_sides(text, hf, sizes, side, files)
+        else:
+            read_prompts(hf.directory, () if judges else OF_EMBEDDERS).put(text)
     if row.fills_masks:
         if side.mask_id is None:
             raise CheckpointError("it fills masks, and its tokenizer has no mask_token that the model knows")

@@ -12,7 +12,18 @@ from weft_export.families.encoder_only import Body, EncoderConfig
 from weft_export.families.sizes import require_among
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
 from weft_export.layers.feed_forward import ACTIVATIONS
-from weft_export.layers.pooling import FIRST, LAST, MAX, MEAN, POOLINGS, max_of_real, mean_of_real, position_before_end
+from weft_export.layers.pooling import (
+    FIRST,
+    LAST,
+    MAX,
+    MEAN,
+    NONE,
+    POOLINGS,
+    max_of_real,
+    mean_of_real,
+    position_before_end,
+)
+from weft_proto.v1 import bundle_pb2
 
 
 @dataclass(frozen=True)
@@ -32,11 +43,13 @@ class TextEmbedderConfig(EncoderConfig):
     """A body and what makes one vector of it.
 
     pooling: of POOLINGS: the vector of the first or the last place, their mean, or the largest value of each dimension.
+        NONE: each place keeps its own ("ColBERT", Khattab and Zaharia 2020).
     dense: layers that the pooled vector goes through.
     normalized: vectors have the length 1.
     cut: only so many first numbers of them are kept, behind that; None for all.
     filled_with: texts are filled up with this token to max_tokens, and the last place is read, as in SigLIP. None: not.
     sees_filling: what they are filled up with is attended to.
+    averages: a score of two texts, of which each token has a vector, is a mean and not a sum.
     """
 
     pooling: str = MEAN
@@ -45,10 +58,13 @@ class TextEmbedderConfig(EncoderConfig):
     cut: int | None = None
     filled_with: int | None = None
     sees_filling: bool = True
+    averages: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_among("pooling", self.pooling, POOLINGS)
+        require_among("pooling", self.pooling, (*POOLINGS, NONE))
+        if self.pooling == NONE and self.cut is not None:
+            raise ValueError("cut is for one vector of a text, and pooling none makes several")
         if self.filled_with is not None and (self.pooling != LAST or not 0 <= self.filled_with < self.vocab_size):
             raise ValueError("filled_with is a token of the vocabulary, for pooling last")
 
@@ -56,6 +72,11 @@ class TextEmbedderConfig(EncoderConfig):
     def dimensions(self) -> int:
         """How many numbers a vector has."""
         return width_of(self, self.d_model)
+
+    @property
+    def tokens(self) -> bundle_pb2.TokenVectorSpec | None:
+        """What there is for each token of a text; None where the whole has one vector."""
+        return bundle_pb2.TokenVectorSpec(averages=self.averages) if self.pooling == NONE else None
 
 
 def width_of(config: Any, d_model: int) -> int:
@@ -77,7 +98,7 @@ class Embedder(Classifier):
         )
 
     def ended(self, x: Tensor) -> Tensor:
-        """Return vectors [batch, dimensions] of what was pooled, [batch, d_model]."""
+        """Return vectors [batch, dimensions] of what was pooled, [batch, d_model]; of all places with one more axis."""
         for linear, dense in zip(self.dense, self.config.dense, strict=True):
             x = linear(x)
             if dense.activation is not None:
@@ -105,10 +126,16 @@ class TextEmbedder(Embedder):
     def __init__(self, config: TextEmbedderConfig) -> None:
         super().__init__(config, config.d_model)
         self.body = Body(config)
-        self.attention_heads = (config.num_heads,) * config.num_layers
+        # What each of many vectors was read from is more than one row.
+        self.attention_heads = () if config.pooling == NONE else (config.num_heads,) * config.num_layers
 
     def forward(self, *source: Tensor) -> Tensor:
-        """Return vectors [batch, dimensions] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""
+        """Return vectors [batch, dimensions] for input_ids int64 [batch, seq], right-padded, and lengths [batch].
+
+        Where nothing is pooled they are [batch, seq, dimensions], of places behind lengths too.
+        """
+        if self.config.pooling == NONE:
+            return self.ended(self.body(*source))
         if self.config.filled_with is not None:
             return self.ended(self.body(*self._filled(*source))[:, -1])
         num_read = 1 if self.config.pooling == FIRST else None

@@ -85,7 +85,7 @@ def target_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 
 
 def values(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -> list[Tensor]:
-    """Return each source's probabilities [labels], of a tagger [seq, labels], or its vector [dimensions].
+    """Return each source's probabilities [labels], of a tagger [seq, labels], or its vector [dimensions], or vectors.
 
     Of a text with masks they are logits [masks, vocab]. All texts have the same number of masks.
     """
@@ -96,7 +96,7 @@ def values(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -> list[
         positions = [positions_of(source, checkpoint.text_spec.mask_id) for source in sources]
         inputs[MASK_POSITIONS] = torch.stack(positions)
     (out,) = run(role, inputs).values()
-    return [row[: len(source)] if task.labels_tokens else row for row, source in zip(out, sources, strict=True)]
+    return [row[: len(source)] if checkpoint.gives_rows else row for row, source in zip(out, sources, strict=True)]
 
 
 def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens: int) -> None:

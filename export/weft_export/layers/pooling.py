@@ -10,6 +10,8 @@ from weft_export.layers.explaining import noted
 
 FIRST, MEAN, LAST, MAX = POOLINGS = "first", "mean", "last", "max"
 """What configs call the ways to pool."""
+NONE = "none"
+"""Each place keeps its vector."""
 ATTENTION = "attention"
 """What a learned query reads, which is a layer of its own: see attention_pooling.py."""
 

@@ -268,11 +268,12 @@ def _vector_and_back(model: nn.Module, request: Request, generator: torch.Genera
     Two vectors of length 1 are then SHARPNESS (1 - cosine) nats apart, to second order.
     """
     with torch.enable_grad():
-        (vector,) = nn.functional.normalize(logits_of(model, request))
-        sampled = torch.randn(vector.shape, generator=generator)
-        if vector.requires_grad:
-            (SHARPNESS**0.5 * vector @ sampled).backward()
-    return 1
+        # Of many vectors each counts.
+        vectors = nn.functional.normalize(logits_of(model, request).flatten(0, -2), dim=-1)
+        sampled = torch.randn(vectors.shape, generator=generator)
+        if vectors.requires_grad:
+            (SHARPNESS**0.5 * (vectors * sampled).sum()).backward()
+    return len(vectors)
 
 
 def _values_and_back(model: nn.Module, request: Request, generator: torch.Generator) -> int:

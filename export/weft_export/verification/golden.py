@@ -15,10 +15,15 @@ from weft_export.families.writer import Writer
 from weft_export.graphs.answering import Row, Run, torch_run, values, write
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.views import scores_of
+from weft_export.verification.golden_error import golden_error, kept_numbers
 from weft_export.verification.golden_sight import pictured, row_behind, row_seen
 from weft_export.verification.tolerance import Tolerance, allowed
 from weft_export.verification.tolerances import num_passes, tolerance_of
-from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, MAX_MASKS, MAX_PROBABILITIES, ROUNDED
+from weft_proto.bundle_rules import (
+    MAX_MASKS,
+    MAX_PROBABILITIES,
+    ROUNDED,
+)
 from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -193,7 +198,7 @@ class GoldenRequest:
         _check_finite(vector)
         if not bool(vector.any()):
             raise CheckpointError("the vector of the golden request is zero: look for zeros in the model's weights")
-        self._values = vector.tolist()
+        self._values = kept_numbers(vector)
         return self._values
 
     def _greedy(self, checkpoint: Checkpoint, golden: bundle_pb2.Golden, parity_error: float) -> tuple[list[int], str]:
@@ -286,7 +291,7 @@ def check_golden(
             actual = actual.gather(-1, torch.tensor(golden.token_ids).view(len(actual), -1))
         if task.labels_moments:
             actual = actual.amax(dim=-1)
-        error, tolerance = _golden_error(golden, actual.float().flatten(), precision)
+        error, tolerance = golden_error(golden, actual.float().flatten(), precision)
         if not error <= tolerance:  # said this way round, NaN fails
             raise ExportError(f"the golden answer of the graphs differs by {error:.2g}; a server allows {tolerance:g}")
         return
@@ -314,18 +319,6 @@ def _matched(checkpoint: Checkpoint, golden: bundle_pb2.Golden, run: Run) -> Ten
     assert isinstance(checkpoint.model, Classifier)
     logits = checkpoint.model.scale * labels.float() @ picture.float() + checkpoint.model.bias
     return scores_of(logits, checkpoint.model.scoring)
-
-
-def _golden_error(
-    golden: bundle_pb2.Golden, actual: Tensor, precision: bundle_pb2.Precision.ValueType
-) -> tuple[float, float]:
-    """Return how far values are from the golden ones, and how far they may be."""
-    if not golden.embedding:
-        expected = torch.tensor(golden.scores or golden.probabilities)
-        error = (actual - expected).abs() / expected.abs().clamp(min=1)
-        return float(error.max()), GOLDEN_TOLERANCE[precision]
-    expected = torch.tensor(golden.embedding)
-    return float((actual - expected).norm() / expected.norm()), EMBEDDING_TOLERANCE[precision]
 
 
 def next_logits(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int]) -> Tensor:

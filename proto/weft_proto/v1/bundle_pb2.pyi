@@ -38,6 +38,8 @@ class _PoolingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pooling.Value
     """POOLING_MAX takes the largest value of each dimension."""
     POOLING_ATTENTION: _Pooling.ValueType  # 5
     """POOLING_ATTENTION takes what a learned query reads of all places."""
+    POOLING_NONE: _Pooling.ValueType  # 6
+    """POOLING_NONE makes no vector of them: each token keeps its own, and EmbeddingSpec.tokens is set."""
 
 class Pooling(_Pooling, metaclass=_PoolingEnumTypeWrapper):
     """Pooling is how the vectors of all places of an input become one."""
@@ -54,6 +56,8 @@ POOLING_MAX: Pooling.ValueType  # 4
 """POOLING_MAX takes the largest value of each dimension."""
 POOLING_ATTENTION: Pooling.ValueType  # 5
 """POOLING_ATTENTION takes what a learned query reads of all places."""
+POOLING_NONE: Pooling.ValueType  # 6
+"""POOLING_NONE makes no vector of them: each token keeps its own, and EmbeddingSpec.tokens is set."""
 Global___Pooling: _TypeAlias = Pooling  # noqa: Y015
 
 class _Precision:
@@ -199,7 +203,8 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     """
     GRAPH_ROLE_EMBEDDER: _GraphRole.ValueType  # 8
     """GRAPH_ROLE_EMBEDDER: inputs as those of an encoder of texts; output `embedding` float32 [batch, dimensions], pooled, and normalized
-    where EmbeddingSpec says so.
+    where EmbeddingSpec says so. With EmbeddingSpec.tokens it is float32 [batch, seq, dimensions]: the vector of each place, of ids
+    behind lengths too, which no place attends to. With weights there is one number more behind each vector: the place's weight.
     """
     GRAPH_ROLE_IMAGE_EMBEDDER: _GraphRole.ValueType  # 9
     """GRAPH_ROLE_IMAGE_EMBEDDER: the same, with the input of an encoder of pictures."""
@@ -304,7 +309,8 @@ the logits of more than `size` positions, or of one for each row.
 """
 GRAPH_ROLE_EMBEDDER: GraphRole.ValueType  # 8
 """GRAPH_ROLE_EMBEDDER: inputs as those of an encoder of texts; output `embedding` float32 [batch, dimensions], pooled, and normalized
-where EmbeddingSpec says so.
+where EmbeddingSpec says so. With EmbeddingSpec.tokens it is float32 [batch, seq, dimensions]: the vector of each place, of ids
+behind lengths too, which no place attends to. With weights there is one number more behind each vector: the place's weight.
 """
 GRAPH_ROLE_IMAGE_EMBEDDER: GraphRole.ValueType  # 9
 """GRAPH_ROLE_IMAGE_EMBEDDER: the same, with the input of an encoder of pictures."""
@@ -637,26 +643,66 @@ class EmbeddingSpec(_message.Message):
     DIMENSIONS_FIELD_NUMBER: _builtins.int
     POOLING_FIELD_NUMBER: _builtins.int
     NORMALIZED_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
     dimensions: _builtins.int
     """dimensions is how many numbers a vector has, 1 to 16,384."""
     pooling: Global___Pooling.ValueType
     """pooling is how the places of an input become one vector, for people."""
     normalized: _builtins.bool
     """normalized is whether vectors have the length 1. One that a request has cut is then brought to the length 1 again."""
+    @_builtins.property
+    def tokens(self) -> Global___TokenVectorSpec:
+        """tokens is set when a text has a vector for each token too, or instead ("ColBERT", Khattab and Zaharia 2020)."""
+
     def __init__(
         self,
         *,
         dimensions: _builtins.int = ...,
         pooling: Global___Pooling.ValueType = ...,
         normalized: _builtins.bool = ...,
+        tokens: Global___TokenVectorSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimensions", b"dimensions", "normalized", b"normalized", "pooling", b"pooling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimensions", b"dimensions", "normalized", b"normalized", "pooling", b"pooling", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EmbeddingSpec: _TypeAlias = EmbeddingSpec  # noqa: Y015
+
+@_typing.final
+class TokenVectorSpec(_message.Message):
+    """TokenVectorSpec describes what the graph gives for each token of a text: a vector of EmbeddingSpec.dimensions, and perhaps a weight."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHS_FIELD_NUMBER: _builtins.int
+    UNWEIGHTED_IDS_FIELD_NUMBER: _builtins.int
+    AVERAGES_FIELD_NUMBER: _builtins.int
+    weighs: _builtins.bool
+    """weighs is whether each token has a weight too, which is 0 or more ("BGE M3-Embedding", Chen et al. 2024). The first place, whose
+    token stands for no word, then holds the vector of the whole text. Unless pooling is POOLING_NONE this is so, and else it is not.
+    """
+    averages: _builtins.bool
+    """averages is whether the score of two texts is the mean over the tokens of the first one. Else it is the sum."""
+    @_builtins.property
+    def unweighted_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """unweighted_ids are tokens without a weight, such as [CLS]; at most 1,024, each at most 4,194,303."""
+
+    def __init__(
+        self,
+        *,
+        weighs: _builtins.bool = ...,
+        unweighted_ids: _abc.Iterable[_builtins.int] | None = ...,
+        averages: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["averages", b"averages", "unweighted_ids", b"unweighted_ids", "weighs", b"weighs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenVectorSpec: _TypeAlias = TokenVectorSpec  # noqa: Y015
 
 @_typing.final
 class MatchSpec(_message.Message):
@@ -1070,6 +1116,7 @@ class TextSpec(_message.Message):
     PROMPTS_FIELD_NUMBER: _builtins.int
     DEFAULT_PROMPT_NAME_FIELD_NUMBER: _builtins.int
     TRUNCATION_SIDE_FIELD_NUMBER: _builtins.int
+    SIDES_FIELD_NUMBER: _builtins.int
     IMAGE_ID_FIELD_NUMBER: _builtins.int
     source_tokenizer: _builtins.str
     """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source, prompt or question, special tokens included
@@ -1165,6 +1212,12 @@ class TextSpec(_message.Message):
         first of two. What is tokenized is the two as one string.
         """
 
+    @_builtins.property
+    def sides(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextSide]:
+        """sides say how texts with a prompt of a name are read besides (embed); at most 256, each name once, and one of prompts. With any,
+        a text without one of these prompts is refused.
+        """
+
     def __init__(
         self,
         *,
@@ -1190,11 +1243,12 @@ class TextSpec(_message.Message):
         prompts: _abc.Iterable[_common_pb2.Prompt] | None = ...,
         default_prompt_name: _builtins.str = ...,
         truncation_side: _common_pb2.TruncationSide.ValueType = ...,
+        sides: _abc.Iterable[Global___TextSide] | None = ...,
         image_id: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "mask_id", b"mask_id", "separator_id", b"separator_id", "start_id", b"start_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "default_prompt_name", b"default_prompt_name", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "prompts", b"prompts", "separator_id", b"separator_id", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size", "truncation_side", b"truncation_side"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "default_prompt_name", b"default_prompt_name", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "prompts", b"prompts", "separator_id", b"separator_id", "sides", b"sides", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size", "truncation_side", b"truncation_side"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forced_end_id: _TypeAlias = _typing.Literal["forced_end_id"]  # noqa: Y015
     _WhichOneofArgType__forced_end_id: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id"]  # noqa: Y015
@@ -1218,6 +1272,52 @@ class TextSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__start_id) -> _WhichOneofReturnType__start_id | None: ...
 
 Global___TextSpec: _TypeAlias = TextSpec  # noqa: Y015
+
+@_typing.final
+class TextSide(_message.Message):
+    """TextSide is how one kind of texts is read: queries, or documents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_NAME_FIELD_NUMBER: _builtins.int
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    FILL_TO_FIELD_NUMBER: _builtins.int
+    FILL_ID_FIELD_NUMBER: _builtins.int
+    SEES_FILLING_FIELD_NUMBER: _builtins.int
+    SKIPPED_IDS_FIELD_NUMBER: _builtins.int
+    prompt_name: _builtins.str
+    """prompt_name names the prompt of such texts; of at most 256 characters."""
+    max_tokens: _builtins.int
+    """max_tokens bounds such a text, the prompt included; from 1 to TextSpec.max_source_tokens, and at most 131,072."""
+    fill_to: _builtins.int
+    """fill_to is how many tokens such a text has at least: behind a shorter one stands fill_id, and each of these has a vector too. At most
+    max_tokens, and at most 131,072. 0: none is filled up.
+    """
+    fill_id: _builtins.int
+    """fill_id is the token that it is filled up with; at most 4,194,303."""
+    sees_filling: _builtins.bool
+    """sees_filling is whether tokens attend to what a text is filled up with."""
+    @_builtins.property
+    def skipped_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """skipped_ids are tokens that keep no vector; at most 1,024, each at most 4,194,303."""
+
+    def __init__(
+        self,
+        *,
+        prompt_name: _builtins.str = ...,
+        max_tokens: _builtins.int = ...,
+        fill_to: _builtins.int = ...,
+        fill_id: _builtins.int = ...,
+        sees_filling: _builtins.bool = ...,
+        skipped_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fill_id", b"fill_id", "fill_to", b"fill_to", "max_tokens", b"max_tokens", "prompt_name", b"prompt_name", "sees_filling", b"sees_filling", "skipped_ids", b"skipped_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TextSide: _TypeAlias = TextSide  # noqa: Y015
 
 @_typing.final
 class Language(_message.Message):
@@ -1796,8 +1896,9 @@ class Golden(_message.Message):
 
     @_builtins.property
     def embedding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """embedding is the vector of a model that embeds; at most 16,384 numbers, each from -1,000,000 to 1,000,000. The
-        difference to a server's vector may have this share of its length: 1e-3 (fp32), 2e-2 (fp16) or 1e-1 (bf16, rounded).
+        """embedding is the vector of a model that embeds; at most 16,384 numbers, each from -1,000,000 to 1,000,000. With
+        EmbeddingSpec.tokens it is what the graph gives for the first tokens, row-major, as many as find room. The difference
+        to a server's vector may have this share of its length: 1e-3 (fp32), 2e-2 (fp16) or 1e-1 (bf16, rounded).
         """
 
     @_builtins.property

@@ -186,6 +186,34 @@ FINISH_REASON_LENGTH: FinishReason.ValueType  # 3
 """FINISH_REASON_LENGTH: max_new_tokens were produced."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _VectorKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _VectorKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VectorKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VECTOR_KIND_UNSPECIFIED: _VectorKind.ValueType  # 0
+    """VECTOR_KIND_UNSPECIFIED is refused."""
+    VECTOR_KIND_WHOLE: _VectorKind.ValueType  # 1
+    """VECTOR_KIND_WHOLE is one vector of the whole input."""
+    VECTOR_KIND_TOKENS: _VectorKind.ValueType  # 2
+    """VECTOR_KIND_TOKENS is a vector for each token ("ColBERT", Khattab and Zaharia 2020)."""
+    VECTOR_KIND_WEIGHTS: _VectorKind.ValueType  # 3
+    """VECTOR_KIND_WEIGHTS is a weight for each token of the vocabulary, most of which are 0 ("BGE M3-Embedding", Chen et al. 2024)."""
+
+class VectorKind(_VectorKind, metaclass=_VectorKindEnumTypeWrapper):
+    """VectorKind is a kind of vectors that a model makes of a text."""
+
+VECTOR_KIND_UNSPECIFIED: VectorKind.ValueType  # 0
+"""VECTOR_KIND_UNSPECIFIED is refused."""
+VECTOR_KIND_WHOLE: VectorKind.ValueType  # 1
+"""VECTOR_KIND_WHOLE is one vector of the whole input."""
+VECTOR_KIND_TOKENS: VectorKind.ValueType  # 2
+"""VECTOR_KIND_TOKENS is a vector for each token ("ColBERT", Khattab and Zaharia 2020)."""
+VECTOR_KIND_WEIGHTS: VectorKind.ValueType  # 3
+"""VECTOR_KIND_WEIGHTS is a weight for each token of the vocabulary, most of which are 0 ("BGE M3-Embedding", Chen et al. 2024)."""
+Global___VectorKind: _TypeAlias = VectorKind  # noqa: Y015
+
 class _TruncationSide:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -1560,19 +1588,23 @@ class Prompt(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is what a request calls it; of a bundle at most 256 characters."""
     text: _builtins.str
     """text is the prompt itself; of a bundle at most 1,024 characters. Empty: none stands before the text."""
+    max_tokens: _builtins.int
+    """max_tokens bounds a text with this prompt, the prompt included. 0, as in a bundle: Limits.max_source_tokens does."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         text: _builtins.str = ...,
+        max_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_tokens", b"max_tokens", "name", b"name", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft_proto.v1 import common_pb2 as weft__proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dweft_proto/v1/embedding.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"n\n\nEmbedInput\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12&\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x00\x12\x1f\n\x05image\x18\x03 \x01(\x0b\x32\x0e.weft.v1.ImageH\x00\x42\x07\n\x05input\"\xe3\x01\n\x0c\x45mbedRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12#\n\x06inputs\x18\x02 \x03(\x0b\x32\x13.weft.v1.EmbedInput\x12\x17\n\ndimensions\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12!\n\x07\x65xplain\x18\x05 \x01(\x0b\x32\x10.weft.v1.Explain\x12\x18\n\x0bprompt_name\x18\x06 \x01(\tH\x01\x88\x01\x01\x42\r\n\x0b_dimensionsB\x0e\n\x0c_prompt_name\"1\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\x12\x14\n\x0cinput_tokens\x18\x02 \x01(\r\"\xdb\x01\n\rEmbedResponse\x12&\n\nembeddings\x18\x01 \x03(\x0b\x32\x12.weft.v1.Embedding\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.weft.v1.Usage\x12!\n\x07timings\x18\x03 \x01(\x0b\x32\x10.weft.v1.Timings\x12%\n\x05model\x18\x04 \x01(\x0b\x32\x16.weft.v1.ResolvedModel\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12%\n\talignment\x18\x06 \x01(\x0b\x32\x12.weft.v1.Alignment2J\n\x10\x45mbeddingService\x12\x36\n\x05\x45mbed\x12\x15.weft.v1.EmbedRequest\x1a\x16.weft.v1.EmbedResponseB\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dweft_proto/v1/embedding.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"n\n\nEmbedInput\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12&\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x00\x12\x1f\n\x05image\x18\x03 \x01(\x0b\x32\x0e.weft.v1.ImageH\x00\x42\x07\n\x05input\"\x87\x02\n\x0c\x45mbedRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12#\n\x06inputs\x18\x02 \x03(\x0b\x32\x13.weft.v1.EmbedInput\x12\x17\n\ndimensions\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12!\n\x07\x65xplain\x18\x05 \x01(\x0b\x32\x10.weft.v1.Explain\x12\x18\n\x0bprompt_name\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\"\n\x05kinds\x18\x07 \x03(\x0e\x32\x13.weft.v1.VectorKindB\r\n\x0b_dimensionsB\x0e\n\x0c_prompt_name\"\x82\x01\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\x12\x14\n\x0cinput_tokens\x18\x02 \x01(\r\x12\x15\n\rtoken_vectors\x18\x03 \x03(\x02\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12%\n\x07weights\x18\x05 \x03(\x0b\x32\x14.weft.v1.TokenWeight\"/\n\x0bTokenWeight\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0e\n\x06weight\x18\x02 \x01(\x02\"\xdb\x01\n\rEmbedResponse\x12&\n\nembeddings\x18\x01 \x03(\x0b\x32\x12.weft.v1.Embedding\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.weft.v1.Usage\x12!\n\x07timings\x18\x03 \x01(\x0b\x32\x10.weft.v1.Timings\x12%\n\x05model\x18\x04 \x01(\x0b\x32\x16.weft.v1.ResolvedModel\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12%\n\talignment\x18\x06 \x01(\x0b\x32\x12.weft.v1.Alignment2J\n\x10\x45mbeddingService\x12\x36\n\x05\x45mbed\x12\x15.weft.v1.EmbedRequest\x1a\x16.weft.v1.EmbedResponseB\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,11 +36,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EMBEDINPUT']._serialized_start=70
   _globals['_EMBEDINPUT']._serialized_end=180
   _globals['_EMBEDREQUEST']._serialized_start=183
-  _globals['_EMBEDREQUEST']._serialized_end=410
-  _globals['_EMBEDDING']._serialized_start=412
-  _globals['_EMBEDDING']._serialized_end=461
-  _globals['_EMBEDRESPONSE']._serialized_start=464
-  _globals['_EMBEDRESPONSE']._serialized_end=683
-  _globals['_EMBEDDINGSERVICE']._serialized_start=685
-  _globals['_EMBEDDINGSERVICE']._serialized_end=759
+  _globals['_EMBEDREQUEST']._serialized_end=446
+  _globals['_EMBEDDING']._serialized_start=449
+  _globals['_EMBEDDING']._serialized_end=579
+  _globals['_TOKENWEIGHT']._serialized_start=581
+  _globals['_TOKENWEIGHT']._serialized_end=628
+  _globals['_EMBEDRESPONSE']._serialized_start=631
+  _globals['_EMBEDRESPONSE']._serialized_end=850
+  _globals['_EMBEDDINGSERVICE']._serialized_start=852
+  _globals['_EMBEDDINGSERVICE']._serialized_end=926
 # @@protoc_insertion_point(module_scope)

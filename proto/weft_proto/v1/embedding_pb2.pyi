@@ -69,6 +69,7 @@ class EmbedRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
     PROMPT_NAME_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
     dimensions: _builtins.int
     """dimensions cuts each vector to its first numbers (Kusupati et al. 2022, Matryoshka), for models that were trained for it; vectors
     of a model with Model.normalized are then brought to the length 1 again. [1, Model.dimensions], default all.
@@ -88,7 +89,8 @@ class EmbedRequest(_message.Message):
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EmbedInput]:
         """inputs are what to embed, all of one kind; at least one, and at most Limits.max_inputs. An error of one names inputs[i], and
-        none is answered. The answer has Model.dimensions * 4 bytes for each: mind your own limit of a message, often 4 MiB.
+        none is answered. The answer has Model.dimensions * 4 bytes for each, or for each of its tokens: mind your own
+        limit of a message, often 4 MiB.
         """
 
     @_builtins.property
@@ -96,6 +98,10 @@ class EmbedRequest(_message.Message):
         """explain asks for the alignment of the one input; INVALID_ARGUMENT with several, and for a text with a model of TASK_MATCH. It costs one
         more pass over the input.
         """
+
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_common_pb2.VectorKind.ValueType]:
+        """kinds are those that the answer has, each one of Model.vector_kinds; at most 8. Default: the first of these."""
 
     def __init__(
         self,
@@ -106,10 +112,11 @@ class EmbedRequest(_message.Message):
         request_id: _builtins.str = ...,
         explain: _common_pb2.Explain | None = ...,
         prompt_name: _builtins.str | None = ...,
+        kinds: _abc.Iterable[_common_pb2.VectorKind.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_prompt_name", b"_prompt_name", "dimensions", b"dimensions", "explain", b"explain", "model", b"model", "prompt_name", b"prompt_name"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_prompt_name", b"_prompt_name", "dimensions", b"dimensions", "explain", b"explain", "inputs", b"inputs", "model", b"model", "prompt_name", b"prompt_name", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_prompt_name", b"_prompt_name", "dimensions", b"dimensions", "explain", b"explain", "inputs", b"inputs", "kinds", b"kinds", "model", b"model", "prompt_name", b"prompt_name", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dimensions: _TypeAlias = _typing.Literal["dimensions"]  # noqa: Y015
     _WhichOneofArgType__dimensions: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions"]  # noqa: Y015
@@ -124,31 +131,77 @@ Global___EmbedRequest: _TypeAlias = EmbedRequest  # noqa: Y015
 
 @_typing.final
 class Embedding(_message.Message):
-    """Embedding is the vector of one input."""
+    """Embedding is the vector of one input, or its vectors."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     VALUES_FIELD_NUMBER: _builtins.int
     INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    TOKEN_VECTORS_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
-    """input_tokens counts the input's tokens, or a picture's patches."""
+    """input_tokens counts the input's tokens, what it is filled up with included, or a picture's patches."""
     @_builtins.property
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """values are its numbers."""
+        """values are the numbers of its vector."""
+
+    @_builtins.property
+    def token_vectors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """token_vectors are the vectors of token_ids, one behind the other. An answer has at most 67,108,864 bytes of vectors; INVALID_ARGUMENT
+        (INPUT_TOO_LONG) where the inputs have more tokens.
+        """
+
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """token_ids are the tokens that have a vector, in the order of the text."""
+
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenWeight]:
+        """weights are the weights above 0 of the tokens of the text, each once, by ascending id: the largest that it has at any place."""
 
     def __init__(
         self,
         *,
         values: _abc.Iterable[_builtins.float] | None = ...,
         input_tokens: _builtins.int = ...,
+        token_vectors: _abc.Iterable[_builtins.float] | None = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        weights: _abc.Iterable[Global___TokenWeight] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_tokens", b"input_tokens", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_tokens", b"input_tokens", "token_ids", b"token_ids", "token_vectors", b"token_vectors", "values", b"values", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Embedding: _TypeAlias = Embedding  # noqa: Y015
+
+@_typing.final
+class TokenWeight(_message.Message):
+    """TokenWeight is the weight of a token of the vocabulary in a text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    token_id: _builtins.int
+    """token_id is the token."""
+    weight: _builtins.float
+    """weight is above 0."""
+    def __init__(
+        self,
+        *,
+        token_id: _builtins.int = ...,
+        weight: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token_id", b"token_id", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenWeight: _TypeAlias = TokenWeight  # noqa: Y015
 
 @_typing.final
 class EmbedResponse(_message.Message):

@@ -180,6 +180,7 @@ class Model(_message.Message):
     DEFAULT_PROMPT_NAME_FIELD_NUMBER: _builtins.int
     TRUNCATION_SIDE_FIELD_NUMBER: _builtins.int
     CALL_FORMAT_FIELD_NUMBER: _builtins.int
+    VECTOR_KINDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository."""
     version: _builtins.int
@@ -205,7 +206,7 @@ class Model(_message.Message):
     takes_pictures: _builtins.bool
     """takes_pictures is whether Message.parts may be pictures."""
     can_score: _builtins.bool
-    """can_score is whether ScoreService answers, and GenerateRequest.return_prompt_scores."""
+    """can_score is whether ScoreService answers, and GenerateRequest.return_prompt_scores of a model that generates."""
     takes_constraints: _builtins.bool
     """takes_constraints is whether Decoding.constraint is followed. The server needs its `constraints` extra for it, and the model a
     tokenizer whose decoding joins what each token adds.
@@ -297,6 +298,10 @@ class Model(_message.Message):
     def prompts(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Prompt]:
         """prompts are those that EmbedRequest.prompt_name and ClassifyRequest.prompt_name may name, with their texts."""
 
+    @_builtins.property
+    def vector_kinds(self) -> _containers.RepeatedScalarFieldContainer[_common_pb2.VectorKind.ValueType]:
+        """vector_kinds are those that EmbedRequest.kinds may name, the one of a request that names none first."""
+
     def __init__(
         self,
         *,
@@ -344,10 +349,11 @@ class Model(_message.Message):
         default_prompt_name: _builtins.str = ...,
         truncation_side: _common_pb2.TruncationSide.ValueType = ...,
         call_format: _builtins.str = ...,
+        vector_kinds: _abc.Iterable[_common_pb2.VectorKind.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "call_format", b"call_format", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "default_language", b"default_language", "default_prompt_name", b"default_prompt_name", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "mask_token", b"mask_token", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "prompts", b"prompts", "size_bytes", b"size_bytes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "takes_pictures", b"takes_pictures", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "times_words", b"times_words", "truncation_side", b"truncation_side", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "call_format", b"call_format", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "default_language", b"default_language", "default_prompt_name", b"default_prompt_name", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "mask_token", b"mask_token", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "prompts", b"prompts", "size_bytes", b"size_bytes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "takes_pictures", b"takes_pictures", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "times_words", b"times_words", "truncation_side", b"truncation_side", "vector_kinds", b"vector_kinds", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft_proto.v1 import common_pb2 as weft__proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19weft_proto/v1/score.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\xe1\x02\n\x0cScoreRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x00\x12\x1f\n\x05image\x18\x04 \x01(\x0b\x32\x0e.weft.v1.ImageH\x00\x12\x1f\n\x05\x61udio\x18\x0b \x01(\x0b\x32\x0e.weft.v1.AudioH\x00\x12\x17\n\x0fsource_language\x18\x05 \x01(\t\x12\x17\n\x0ftarget_language\x18\x06 \x01(\t\x12\x15\n\x0btarget_text\x18\x07 \x01(\tH\x01\x12\'\n\ntarget_ids\x18\x08 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x01\x12\x16\n\x0enum_top_tokens\x18\t \x01(\r\x12\x12\n\nrequest_id\x18\n \x01(\tB\x08\n\x06sourceB\x08\n\x06target\"\xff\x01\n\rScoreResponse\x12\r\n\x05total\x18\x01 \x01(\x01\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x17\n\x0ftoken_log_probs\x18\x03 \x03(\x02\x12\x0e\n\x06tokens\x18\x04 \x03(\t\x12&\n\ntop_tokens\x18\x05 \x03(\x0b\x32\x12.weft.v1.TopTokens\x12\x1d\n\x05usage\x18\x06 \x01(\x0b\x32\x0e.weft.v1.Usage\x12!\n\x07timings\x18\x07 \x01(\x0b\x32\x10.weft.v1.Timings\x12%\n\x05model\x18\x08 \x01(\x0b\x32\x16.weft.v1.ResolvedModel\x12\x12\n\nrequest_id\x18\t \x01(\t2F\n\x0cScoreService\x12\x36\n\x05Score\x12\x15.weft.v1.ScoreRequest\x1a\x16.weft.v1.ScoreResponseB\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19weft_proto/v1/score.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\xe1\x02\n\x0cScoreRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x00\x12\x1f\n\x05image\x18\x04 \x01(\x0b\x32\x0e.weft.v1.ImageH\x00\x12\x1f\n\x05\x61udio\x18\x0b \x01(\x0b\x32\x0e.weft.v1.AudioH\x00\x12\x17\n\x0fsource_language\x18\x05 \x01(\t\x12\x17\n\x0ftarget_language\x18\x06 \x01(\t\x12\x15\n\x0btarget_text\x18\x07 \x01(\tH\x01\x12\'\n\ntarget_ids\x18\x08 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x01\x12\x16\n\x0enum_top_tokens\x18\t \x01(\r\x12\x12\n\nrequest_id\x18\n \x01(\tB\x08\n\x06sourceB\x08\n\x06target\"\xd6\x02\n\rScoreResponse\x12\r\n\x05total\x18\x01 \x01(\x01\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x17\n\x0ftoken_log_probs\x18\x03 \x03(\x02\x12\x0e\n\x06tokens\x18\x04 \x03(\t\x12&\n\ntop_tokens\x18\x05 \x03(\x0b\x32\x12.weft.v1.TopTokens\x12\x1d\n\x05usage\x18\x06 \x01(\x0b\x32\x0e.weft.v1.Usage\x12!\n\x07timings\x18\x07 \x01(\x0b\x32\x10.weft.v1.Timings\x12%\n\x05model\x18\x08 \x01(\x0b\x32\x16.weft.v1.ResolvedModel\x12\x12\n\nrequest_id\x18\t \x01(\t\x12$\n\x07matches\x18\n \x03(\x0b\x32\x13.weft.v1.TokenMatch\x12\x18\n\x10target_token_ids\x18\x0b \x03(\r\x12\x15\n\rtarget_tokens\x18\x0c \x03(\t\"*\n\nTokenMatch\x12\r\n\x05place\x18\x01 \x01(\r\x12\r\n\x05score\x18\x02 \x01(\x02\x32\x46\n\x0cScoreService\x12\x36\n\x05Score\x12\x15.weft.v1.ScoreRequest\x1a\x16.weft.v1.ScoreResponseB\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,7 +36,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCOREREQUEST']._serialized_start=67
   _globals['_SCOREREQUEST']._serialized_end=420
   _globals['_SCORERESPONSE']._serialized_start=423
-  _globals['_SCORERESPONSE']._serialized_end=678
-  _globals['_SCORESERVICE']._serialized_start=680
-  _globals['_SCORESERVICE']._serialized_end=750
+  _globals['_SCORERESPONSE']._serialized_end=765
+  _globals['_TOKENMATCH']._serialized_start=767
+  _globals['_TOKENMATCH']._serialized_end=809
+  _globals['_SCORESERVICE']._serialized_start=811
+  _globals['_SCORESERVICE']._serialized_end=881
 # @@protoc_insertion_point(module_scope)

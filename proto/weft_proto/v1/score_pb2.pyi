@@ -21,7 +21,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ScoreRequest(_message.Message):
-    """ScoreRequest is a source and a target of it."""
+    """ScoreRequest is a source and a target of it; of a model that makes vectors, a query and a document. Such a model reads them with the
+    prompts `query` and `document`, where it has them, and takes texts and token ids.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -107,6 +109,9 @@ class ScoreResponse(_message.Message):
     """ScoreResponse is how probable the target is. Probabilities are under the model at temperature 1. They do not depend on what
     else the server has to do. They are those of Completion.token_log_probs but for rounding: a token that is read with all others
     takes another way through the model than one that is read alone.
+
+    Of a model that makes vectors, total is the sum of the scores of all matches, or their mean where the model is so (late interaction,
+    "ColBERT", Khattab and Zaharia 2020). token_ids and tokens are then those of the query that have a vector, and token_log_probs is empty.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -120,6 +125,9 @@ class ScoreResponse(_message.Message):
     TIMINGS_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    MATCHES_FIELD_NUMBER: _builtins.int
+    TARGET_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    TARGET_TOKENS_FIELD_NUMBER: _builtins.int
     total: _builtins.float
     """total is the sum of token_log_probs."""
     request_id: _builtins.str
@@ -152,6 +160,18 @@ class ScoreResponse(_message.Message):
     def model(self) -> _common_pb2.ResolvedModel:
         """model is the model that answered."""
 
+    @_builtins.property
+    def matches(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenMatch]:
+        """matches are what each token of the query met, parallel to token_ids; of a model that makes vectors."""
+
+    @_builtins.property
+    def target_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """target_token_ids are the document's tokens that have a vector; of a model that makes vectors."""
+
+    @_builtins.property
+    def target_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """target_tokens are text pieces to show, parallel to target_token_ids."""
+
     def __init__(
         self,
         *,
@@ -164,11 +184,40 @@ class ScoreResponse(_message.Message):
         timings: _common_pb2.Timings | None = ...,
         model: _common_pb2.ResolvedModel | None = ...,
         request_id: _builtins.str = ...,
+        matches: _abc.Iterable[Global___TokenMatch] | None = ...,
+        target_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        target_tokens: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "request_id", b"request_id", "timings", b"timings", "token_ids", b"token_ids", "token_log_probs", b"token_log_probs", "tokens", b"tokens", "top_tokens", b"top_tokens", "total", b"total", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["matches", b"matches", "model", b"model", "request_id", b"request_id", "target_token_ids", b"target_token_ids", "target_tokens", b"target_tokens", "timings", b"timings", "token_ids", b"token_ids", "token_log_probs", b"token_log_probs", "tokens", b"tokens", "top_tokens", b"top_tokens", "total", b"total", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScoreResponse: _TypeAlias = ScoreResponse  # noqa: Y015
+
+@_typing.final
+class TokenMatch(_message.Message):
+    """TokenMatch is the token of a document whose vector is nearest to that of a token of the query."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    place: _builtins.int
+    """place is that token's place in target_token_ids; of several that are equally near, the first."""
+    score: _builtins.float
+    """score is the product of both vectors."""
+    def __init__(
+        self,
+        *,
+        place: _builtins.int = ...,
+        score: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["place", b"place", "score", b"score"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenMatch: _TypeAlias = TokenMatch  # noqa: Y015

@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class ScoreServiceStub(object):
-    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score;
-    FAILED_PRECONDITION (CANNOT_SCORE) for another one that produces text.
+    """ScoreService tells how probable a model finds a given text, or how well two texts match. Its models are those that have
+    Model.can_score: some that produce text, and those that make a vector for each token. FAILED_PRECONDITION (CANNOT_SCORE) for another
+    one that produces text.
     """
 
     def __init__(self, channel):
@@ -44,8 +45,9 @@ class ScoreServiceStub(object):
 
 
 class ScoreServiceServicer(object):
-    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score;
-    FAILED_PRECONDITION (CANNOT_SCORE) for another one that produces text.
+    """ScoreService tells how probable a model finds a given text, or how well two texts match. Its models are those that have
+    Model.can_score: some that produce text, and those that make a vector for each token. FAILED_PRECONDITION (CANNOT_SCORE) for another
+    one that produces text.
     """
 
     def Score(self, request, context):
@@ -72,8 +74,9 @@ def add_ScoreServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ScoreService(object):
-    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score;
-    FAILED_PRECONDITION (CANNOT_SCORE) for another one that produces text.
+    """ScoreService tells how probable a model finds a given text, or how well two texts match. Its models are those that have
+    Model.can_score: some that produce text, and those that make a vector for each token. FAILED_PRECONDITION (CANNOT_SCORE) for another
+    one that produces text.
     """
 
     @staticmethod

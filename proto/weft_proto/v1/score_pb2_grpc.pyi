@@ -27,8 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ScoreServiceStub:
-    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score;
-    FAILED_PRECONDITION (CANNOT_SCORE) for another one that produces text.
+    """ScoreService tells how probable a model finds a given text, or how well two texts match. Its models are those that have
+    Model.can_score: some that produce text, and those that make a vector for each token. FAILED_PRECONDITION (CANNOT_SCORE) for another
+    one that produces text.
     """
 
     @_typing.overload
@@ -40,8 +41,9 @@ class ScoreServiceStub:
 
 @_typing.type_check_only
 class ScoreServiceAsyncStub(ScoreServiceStub):
-    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score;
-    FAILED_PRECONDITION (CANNOT_SCORE) for another one that produces text.
+    """ScoreService tells how probable a model finds a given text, or how well two texts match. Its models are those that have
+    Model.can_score: some that produce text, and those that make a vector for each token. FAILED_PRECONDITION (CANNOT_SCORE) for another
+    one that produces text.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -49,8 +51,9 @@ class ScoreServiceAsyncStub(ScoreServiceStub):
     """Score reads the target in one pass, without a decode loop."""
 
 class ScoreServiceServicer(metaclass=_abc_1.ABCMeta):
-    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score;
-    FAILED_PRECONDITION (CANNOT_SCORE) for another one that produces text.
+    """ScoreService tells how probable a model finds a given text, or how well two texts match. Its models are those that have
+    Model.can_score: some that produce text, and those that make a vector for each token. FAILED_PRECONDITION (CANNOT_SCORE) for another
+    one that produces text.
     """
 
     @_abc_1.abstractmethod

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from weft_proto.bundle_rules import LIMITS, MAX_MATCHED_LABELS
 from weft_proto.decoding import MAX_PHRASES, MAX_STOP_STRINGS, MAX_TOKENS
 from weft_proto.inference.methods import METHOD_AT
+from weft_proto.token_vectors import MAX_KINDS
 from weft_server.admission.message_fields import FieldLimit, check_fields, fields_of
 from weft_server.preprocessing.chat_functions import MAX_FUNCTIONS
 from weft_server.preprocessing.chat_template import MAX_MESSAGES, MAX_PARTS
@@ -33,6 +34,7 @@ FIELD_LIMITS = {
     "weft.v1.ClassifyRequest.labels": FieldLimit(MAX_MATCHED_LABELS, "INPUT_TOO_LONG"),
     "weft.v1.FillMaskRequest.targets": FieldLimit(MAX_TARGETS, "INPUT_TOO_LONG"),
     "weft.v1.EmbedRequest.inputs": FieldLimit(MAX_INPUTS, "INPUT_TOO_LONG"),
+    "weft.v1.EmbedRequest.kinds": FieldLimit(MAX_KINDS),
     "weft.v1.DetokenizeRequest.token_ids": FieldLimit(MAX_DETOKENIZED, "INPUT_TOO_LONG"),
     "weft.v1.TokenIds.ids": FieldLimit(_MAX_IDS, "INPUT_TOO_LONG"),
     "weft.v1.Messages.turns": FieldLimit(MAX_MESSAGES),

@@ -24,6 +24,7 @@ from weft_proto.sight import sees
 from weft_proto.sound import audio_fault, window_samples
 from weft_proto.tasks import TASKS, Task
 from weft_proto.tiling import tiling_fault
+from weft_proto.token_vectors import has_token_vectors, row_width, sides_fault, tokens_fault
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.state_tensors import verify_states
 from weft_server.errors import BundleError, require
@@ -261,6 +262,8 @@ def _verify_embedding(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
     spec = manifest.embedding
     require(not task.embeds or spec.dimensions, "embedding.dimensions is missing")
     require(not task.embeds or spec.pooling in _POOLINGS, f"embedding.pooling {spec.pooling} is unknown")
+    fault = tokens_fault(spec, task) or sides_fault(manifest.text, task, has_rows=has_token_vectors(manifest))
+    require(fault is None, str(fault))
 
 
 def _verify_matching(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
@@ -307,7 +310,10 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
         fits = 0 < len(golden.scores) <= num_labels_of(manifest.audio, window_samples(manifest.audio))
         require(fits, "golden.scores are missing, or more than a window has moments")
     elif task.embeds:
-        _verify_vector(golden.embedding, manifest.embedding)
+        if has_token_vectors(manifest):
+            _verify_rows(golden.embedding, manifest)
+        else:
+            _verify_vector(golden.embedding, manifest.embedding)
     else:
         _verify_distributions(manifest, task)
 
@@ -359,6 +365,16 @@ def _verify_matched(golden: bundle_pb2.Golden) -> None:
     require(count > 1, "golden has one label alone, which any model would give")
     require(len(values) == count, f"golden has {len(values)} probabilities for {count} labels")
     require(math.isclose(math.fsum(values), 1, abs_tol=1e-2), "golden.probabilities are no distribution")
+
+
+def _verify_rows(values: Sequence[float], manifest: bundle_pb2.BundleManifest) -> None:
+    width = row_width(manifest.embedding)
+    whole = values and len(values) % width == 0
+    require(whole, f"golden.embedding has {len(values)} numbers, which are no rows of {width}")
+    fits = len(values) // width <= manifest.text.max_source_tokens
+    require(fits, "golden.embedding is of more tokens than text.max_source_tokens")
+    for start in range(0, len(values), width):
+        _verify_vector(values[start : start + manifest.embedding.dimensions], manifest.embedding)
 
 
 def _verify_vector(values: Sequence[float], spec: bundle_pb2.EmbeddingSpec) -> None:

@@ -20,6 +20,7 @@ from weft_proto.paging import is_paged
 from weft_proto.questions import picture_places
 from weft_proto.sight import NUM_AXES, feature_width, offsets_positions
 from weft_proto.tasks import TASKS
+from weft_proto.token_vectors import has_token_vectors, row_width
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import BundleError, require
 
@@ -84,7 +85,7 @@ def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, 
         bundle_pb2.GRAPH_ROLE_CLASSIFIER: ("probabilities", (None, len(manifest.labels))),
         bundle_pb2.GRAPH_ROLE_MASKED_LM: ("logits", (None, None, manifest.text.source_vocab_size)),
         bundle_pb2.GRAPH_ROLE_CTC: ("log_probs", (None, None, len(manifest.labels))),
-        bundle_pb2.GRAPH_ROLE_EMBEDDER: ("embedding", (None, manifest.embedding.dimensions)),
+        bundle_pb2.GRAPH_ROLE_EMBEDDER: ("embedding", _vectors(manifest)),
         bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: ("embedding", (None, manifest.embedding.dimensions)),
     }
     if role == bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER:
@@ -147,6 +148,11 @@ def _width(manifest: bundle_pb2.BundleManifest) -> int:
         return feature_width(manifest)
     except ValueError as error:
         raise BundleError(str(error)) from error
+
+
+def _vectors(manifest: bundle_pb2.BundleManifest) -> tuple[int | None, ...]:
+    width = row_width(manifest.embedding)
+    return (None, None, width) if has_token_vectors(manifest) else (None, width)
 
 
 def _texts(batch: int | None = None) -> dict[str, Demand]:

@@ -49,7 +49,8 @@ class ClassifyLane:
 
         `longest` has the longest input of each kind, by the port that reads it.
 
-        `per_token` says that the graph gives values for each token, padding included. A tagger's does.
+        `per_token` says that the graph gives values for each token, padding included. A tagger's does, and that of a
+        model with a vector for each token.
 
         `best_only` says that of the labels of each moment the likeliest is an answer: its index and its
         log-probability, float32 [moments, 2]. There are fewer labels than a float32 counts exactly.
@@ -171,4 +172,4 @@ class ClassifyLane:
         if self._best_only:
             best = row.argmax(axis=-1)
             return np.stack([best.astype(np.float32), row[np.arange(len(row)), best]], axis=-1)
-        return row[: sequence.num_input_tokens] if self._per_token else row
+        return row[: sequence.source.num_given] if self._per_token else row

@@ -10,6 +10,7 @@ import structlog
 
 from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
+from weft_proto.token_vectors import has_token_vectors
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.graphs import attends_with_bias
 from weft_server.config import MEBIBYTE, flag_name
@@ -185,7 +186,7 @@ def _batching(
     def make(index: int) -> Lane:
         lane = kind(
             sessions[index % len(sessions)],
-            per_token=TASKS[manifest.task].labels_tokens,
+            per_token=TASKS[manifest.task].labels_tokens or has_token_vectors(manifest),
             best_only=TASKS[manifest.task].labels_moments,
             pad_id=manifest.text.pad_id,
             max_batch=config.max_batch,

@@ -17,6 +17,7 @@ from weft_proto.questions import picture_places
 from weft_proto.sight import feature_width, sees
 from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
+from weft_proto.token_vectors import has_token_vectors, row_width
 from weft_proto.v1 import bundle_pb2
 from weft_server.engine.paged.paged_runner import PagedPromptPiece
 from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
@@ -65,7 +66,7 @@ def verify_classifier(
 ) -> None:
     """Raise BundleError unless a graph without states takes the last id, the longest source, and two inputs at once."""
     task = TASKS[manifest.task]
-    width = manifest.embedding.dimensions or len(manifest.labels) or manifest.text.source_vocab_size
+    width = row_width(manifest.embedding) or len(manifest.labels) or manifest.text.source_vocab_size
     takes_image = takes_picture(manifest, role)
     for field, sources in _sources(manifest, longest_tried(manifest), takes_image=takes_image):
         bucket = max(source.bucket for source in sources)
@@ -74,7 +75,7 @@ def verify_classifier(
         if role == bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER:
             places = sources[0].num_tokens if manifest.image.tiling.max_pixels else picture_places(manifest.image)
             rows, width = (len(sources), places), feature_width(manifest)
-        if task.labels_tokens or task.fills_masks or task.labels_moments:
+        if task.labels_tokens or task.fills_masks or task.labels_moments or has_token_vectors(manifest):
             rows = len(sources), sources[0].num_masks if task.fills_masks else bucket
         with claims(manifest, field):
             (found,) = session.run(feeds).values()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from weft_proto.bundle_rules import MAX_MATCHED_LABELS, precision_name
 from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
+from weft_proto.token_vectors import has_token_vectors, side_of, vector_kinds
 from weft_proto.v1 import model_pb2
 from weft_server.requests.decoding_config import shown_default
 from weft_server.requests.embed import MAX_INPUTS
@@ -33,7 +34,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     if manifest.audio.HasField("translate_id") and "en" not in spoken:
         card.target_languages.append("en")
     card.can_explain = model.explainer is not None
-    card.can_score = model.scorer is not None
+    card.can_score = model.scorer is not None or has_token_vectors(manifest)
     card.tells_timestamps = manifest.audio.HasField("first_timestamp_id")
     card.times_words = TASKS[manifest.task].labels_moments
     card.default_language = manifest.audio.default_language
@@ -45,13 +46,17 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     if manifest.attention.HasField("default_layer"):
         card.default_attention_layer = manifest.attention.default_layer
     card.prefixes.extend(text.prefixes)
-    card.prompts.extend(text.prompts)
+    for each in text.prompts:
+        side = side_of(text, each.name)
+        card.prompts.add(name=each.name, text=each.text, max_tokens=side.max_tokens if side else 0)
     card.default_prompt_name, card.truncation_side = text.default_prompt_name, text.truncation_side
     card.takes_messages = model.reader.takes_messages
     card.takes_pictures = model.reader.takes_pictures
     card.call_format = model.reader.call_format
     card.takes_constraints = model.grammars.takes_constraints and not TASKS[manifest.task].takes_audio
     card.dimensions, card.normalized = manifest.embedding.dimensions, manifest.embedding.normalized
+    if manifest.HasField("embedding"):
+        card.vector_kinds.extend(vector_kinds(manifest.embedding))
     # A context is no second text to judge.
     card.takes_pairs = text.HasField("separator_id") and not TASKS[manifest.task].takes_context
     if text.HasField("mask_id") and text.source_tokenizer:

@@ -186,6 +186,16 @@ class ModelRegistry:
 
         return await self.take_named(call, selector, check)
 
+    async def take_scorer(self, call: RequestContext, selector: common_pb2.ModelSelector) -> Model:
+        """Do as `take` with the model that a selector names, which produces text, or a vector for each token."""
+
+        def check(entry: RegistryEntry) -> None:
+            if not TASKS[entry.task].writes_text and entry.task != common_pb2.TASK_EMBED_TEXT:
+                why = f"{entry.name!r} is for {TASKS[entry.task].name}, and produces no text"
+                raise InvalidRequest("model.name", why, "WRONG_INPUT_KIND")
+
+        return await self.take_named(call, selector, check)
+
     async def take_named(
         self, call: RequestContext, selector: common_pb2.ModelSelector, check: Callable[[RegistryEntry], object]
     ) -> Model:

@@ -8,6 +8,7 @@ from weft_server.api.message_schemas import reference
 from weft_server.openai_api import audio, chat, completions, embeddings, models_list, rerank, tokenize
 
 _TEXT, _INTEGER, _NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
+_VECTOR = {"anyOf": [{"type": "array", "items": _NUMBER}, _TEXT]}
 _OBJECT = {"type": "object"}
 _CREATED = {"type": "integer", "description": "Seconds since 1970."}
 _SECONDS = {"type": "number", "description": "In seconds."}
@@ -70,7 +71,13 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "EmbeddingList": _shape(
         **_ABOUT,
         object=_TEXT,
-        data=_list(_shape(object=_TEXT, index=_INTEGER, embedding={"anyOf": [_list(_NUMBER), _TEXT]})),
+        data=_list(
+            _shape(
+                "embedding", "token_embeddings", "token_ids", "token_weights",
+                object=_TEXT, index=_INTEGER, embedding=_VECTOR, token_embeddings=_list(_VECTOR),
+                token_ids=_list(_INTEGER), token_weights={"type": "object", "additionalProperties": _NUMBER},
+            )
+        ),
     ),
     "Transcription": _shape("logprobs", text=_TEXT, usage=_HEARD_USAGE, logprobs=_list(_shape(**_TOKEN))),
     "VerboseTranscription": _shape(

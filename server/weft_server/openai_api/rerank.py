@@ -1,4 +1,7 @@
-"""POST /v1/rerank and /v1/score: a cross-encoder judges pairs of texts. The shapes are Jina's, Cohere's and vLLM's."""
+"""POST /v1/rerank and /v1/score: a model judges pairs of texts. The shapes are Jina's, Cohere's and vLLM's.
+
+A cross-encoder reads both. Of a model with a vector for each token, their vectors are compared.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from weft_proto.v1 import classification_pb2, model_pb2
+from weft_proto.v1 import classification_pb2, common_pb2, model_pb2, score_pb2
 from weft_proto.v1.methods import METHODS
 from weft_server.api.aside import aside
 from weft_server.api.http_messages import HttpResponse
@@ -71,8 +74,8 @@ SCORE_FIELDS = RequestFields(
     (),
     IGNORED,
 )
-RERANK_PARAMS = {"text": "query", "text_pair": "documents"}
-SCORE_PARAMS = {"text": "text_1", "text_pair": "text_2"}
+RERANK_PARAMS = {"text": "query", "text_pair": "documents", "target_text": "documents"}
+SCORE_PARAMS = {"text": "text_1", "text_pair": "text_2", "target_text": "text_2"}
 
 
 async def rerank(http: ApiRequest) -> HttpResponse:
@@ -111,35 +114,46 @@ async def score(http: ApiRequest) -> HttpResponse:
 async def _judge(
     http: ApiRequest, model: str, first: Sequence[str], second: Sequence[str], params: Mapping[str, str]
 ) -> list[Any]:
-    """Return what a classifier says of each text of `second`, with the one of `first`, or each with its own."""
+    """Return what a model says of each text of `second`, with the one of `first`, or each with its own."""
     param = params["text_pair"]
     if not second:
         raise InvalidRequest(param, "must not be empty", "EMPTY_INPUT")
     if len(second) > MAX_PAIRS:
         raise InvalidRequest(param, f"must be at most {MAX_PAIRS} texts, not {len(second)}", "INPUT_TOO_LONG")
     selector = selector_of(model)
-    shared = classification_pb2.ClassifyRequest(model=selector, request_id=http.request_id)
-    if len(first) == 1:
-        shared.text = first[0]
-    check_shared(shared, len(second), param)
-    own = []
+    # Both are of one shape: a text, and another one beside it.
+    check_shared(
+        classification_pb2.ClassifyRequest(model=selector, text=first[0] if len(first) == 1 else ""), len(second), param
+    )
     for index, text_pair in enumerate(second):
         if not text_pair:
             raise InvalidRequest(f"{param}[{index}]", "must not be empty", "EMPTY_INPUT")
-        request = classification_pb2.ClassifyRequest(text_pair=text_pair)
-        if len(first) > 1:
-            request.text = first[index]
-        own.append(request)
     card = (await http.caller.unary(METHODS["GetModel"], model_pb2.GetModelRequest(model=selector))).model
-    if not card.takes_pairs or len(card.labels) != 1:
-        why = f"{selector.name!r} is no cross-encoder: such a model takes two texts, and has one label"
+    matches = common_pb2.VECTOR_KIND_TOKENS in card.vector_kinds
+    if not matches and (not card.takes_pairs or len(card.labels) != 1):
+        why = (
+            f"{selector.name!r} is no cross-encoder, which takes two texts and has one label, and makes no vector for"
+            " each token"
+        )
         raise InvalidRequest("model", why, "WRONG_INPUT_KIND")
+    kind: Any
+    kind, other, method = (
+        (score_pb2.ScoreRequest, "target_text", "Score")
+        if matches
+        else (classification_pb2.ClassifyRequest, "text_pair", "Classify")
+    )
+    shared = kind(model=selector, request_id=http.request_id)
+    if len(first) == 1:
+        shared.text = first[0]
+    own = [
+        kind(**{other: each}, **({"text": first[index]} if len(first) > 1 else {})) for index, each in enumerate(second)
+    ]
     lists = params.values() if len(first) > 1 else [param]
-    return await all_of(http, partial(http.caller.unary, METHODS["Classify"]), shared, own, params, lists)
+    return await all_of(http, partial(http.caller.unary, METHODS[method]), shared, own, params, lists)
 
 
 def _score(answer: Any) -> float:
-    score: float = answer.labels[0].score
+    score: float = answer.total if isinstance(answer, score_pb2.ScoreResponse) else answer.labels[0].score
     return score
 
 

@@ -21,8 +21,9 @@ from weft_server.preprocessing.images import PictureBounds, load_picture
 from weft_server.preprocessing.log_mel import spans_of
 from weft_server.preprocessing.picture_views import PictureViews
 from weft_server.preprocessing.pictured_prompt import PromptPicture, pictures_of
-from weft_server.preprocessing.prompts import Prompts
+from weft_server.preprocessing.prompts import Prompt, Prompts
 from weft_server.preprocessing.sentences import divided, sentences
+from weft_server.preprocessing.sides import filled
 from weft_server.preprocessing.tokenizer import known
 from weft_server.preprocessing.waveform import hearing_of
 from weft_server.source import AskedPixels, Ids, Pixels
@@ -85,24 +86,28 @@ class InputReader:
         assert self._text_tokenizer is not None, "this model takes no text. This is a bug."
         return self._text_tokenizer
 
-    def read_text(self, text: str, field: str, frame: Frame = _NO_FRAME, prompt: str | None = None) -> Ids:
+    def read_text(self, text: str, field: str, frame: Frame = _NO_FRAME, prompt: Prompt | None = None) -> Ids:
         """Return the token ids of a text behind a prompt, by default the model's own, those of `frame` around them.
 
         Raises InvalidRequest when it is not one that the model takes.
         """
+        prompt = prompt or self.prompts.default
         self._check_text(text, field)
-        prompted = self._prompted(text, prompt)
+        prompted = prompt.text + text
         if prompted != text:
             # What the prompt is made of says nothing about the text.
             self._check_part(known(self._tokenizer.encode_framed, text, field), field)
         ids = known(self._tokenizer.encode, prompted, field)
+        if prompt.side is not None:
+            ids = self._tokenizer.cut(ids, prompt.side.max_tokens)
         added = self._tokenizer.added(ids)
         self._check_tokens(added, field, len(frame.before) + len(frame.after))
         if self.takes_pairs and prompted == text:
             self._check_separator([each for each, is_added in zip(ids, added, strict=True) if not is_added], field)
-        return Ids(np.array([*frame.before, *ids, *frame.after], np.int64))
+        whole = [*frame.before, *ids, *frame.after]
+        return Ids(np.array(whole, np.int64)) if prompt.side is None else filled(whole, prompt.side, field)
 
-    def read_pair(self, text: str, other: str, prompt: str | None = None) -> Ids:
+    def read_pair(self, text: str, other: str, prompt: Prompt | None = None) -> Ids:
         """Return the token ids of two texts, as the tokenizer joins them.
 
         A prompt, by default the model's own, stands before the first.
@@ -112,7 +117,8 @@ class InputReader:
         for field, each in (("text", text), ("text_pair", other)):
             self._check_text(each, field)
             self._check_part(known(self._tokenizer.encode_framed, each, field), field)
-        ids = known(self._tokenizer.encode_pair, (self._prompted(text, prompt), other), "text_pair")
+        prompted = (prompt or self.prompts.default).text + text
+        ids = known(self._tokenizer.encode_pair, (prompted, other), "text_pair")
         if len(ids) > self.max_tokens:
             why = f"and text are {len(ids)} tokens together; the model takes {self.max_tokens} tokens"
             raise InvalidRequest("text_pair", why, "INPUT_TOO_LONG")
@@ -356,9 +362,6 @@ class InputReader:
                 raise InvalidRequest(field, why, "INPUT_TOO_LONG")
             raise self._too_long(field, f"{len(text)} characters")
         self._prefix_of(text, field)
-
-    def _prompted(self, text: str, prompt: str | None) -> str:
-        return (self.prompts.default if prompt is None else prompt) + text
 
     def _check_parts(self, parts: list[str], fits: Callable[[str], bool], field: str) -> None:
         if len(parts) > MAX_SENTENCES:

@@ -124,6 +124,15 @@ class Tokenizer:
         ids: list[int] = _one(partial(self._tokenizer.encode_batch_fast, add_special_tokens=False), text).ids
         return ids
 
+    def cut(self, ids: list[int], most: int) -> list[int]:
+        """Return ids that `encode` gave, cut as it would have cut them to `most`; all where it cuts none."""
+        if self._truncation is None or len(ids) <= most:
+            return ids
+        if self._truncation.direction == "right":
+            return [*ids[: max(0, most - len(self._after))], *self._after]
+        kept = max(0, most - len(self._before))
+        return [*self._before, *ids[len(ids) - kept :]]
+
     def encode_pair(self, pair: tuple[str, str]) -> list[int]:
         """Return token ids of two texts as the post-processor joins them, the longer one cut first.
 

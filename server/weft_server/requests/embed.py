@@ -5,26 +5,33 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from weft_server.errors import InvalidRequest
 from weft_server.requests.generate import input_of
+from weft_server.requests.token_vectors import check_room, cut
 from weft_server.sequence import Sequence, Times
+from weft_server.source import FilledIds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from collections.abc import Sequence as Many
 
+    import numpy as np
+
+    from weft_proto.v1 import bundle_pb2
     from weft_server.models.model import Model
     from weft_server.models.request_context import RequestContext
+    from weft_server.preprocessing.prompts import Prompt
     from weft_server.source import Source
 
 MAX_INPUTS = 256
-_TINY = np.finfo(np.float32).tiny
 
 
-async def embed(call: RequestContext, model: Model, inputs: Many[Any], prompt: str) -> list[Sequence]:
+async def embed(
+    call: RequestContext, model: Model, inputs: Many[Any], prompt: Prompt, *, only_whole: bool = False
+) -> list[Sequence]:
     """Return a sequence for each input, which has ended with its vector. The prompt stands before each text.
+
+    Of a model that gives a row for each token it has ended with all rows, or, `only_whole`, with the first.
 
     Raises:
         RequestError: an input was refused, or there is no room for all, or the deadline passed.
@@ -33,8 +40,15 @@ async def embed(call: RequestContext, model: Model, inputs: Many[Any], prompt: s
     if len(inputs) > most:
         raise InvalidRequest("inputs", f"must be 1..{most}, not {len(inputs)}", "INPUT_TOO_LONG")
 
+    spec = model.manifest.embedding
+
     async def read() -> list[Source]:
-        return [await _read(call, model, each, index, prompt) for index, each in enumerate(inputs)]
+        sources = [await _read(call, model, each, index, prompt) for index, each in enumerate(inputs)]
+        if spec.HasField("tokens"):
+            if only_whole:
+                return [FilledIds(source.array, len(source.array), 1) for source in sources]  # none is filled up
+            check_room(sources, spec)
+        return sources
 
     return await run_together(call, model, len(inputs), read)
 
@@ -73,7 +87,7 @@ async def run_together(
     return sequences
 
 
-async def _read(call: RequestContext, model: Model, each: Any, index: int, prompt: str) -> Source:
+async def _read(call: RequestContext, model: Model, each: Any, index: int, prompt: Prompt) -> Source:
     """Read one input: a worker's job for each, so that other requests get their turn between them."""
     try:
         read = input_of(model, each, each.WhichOneof("input"), model.languages.plain, prompt)
@@ -83,18 +97,12 @@ async def _read(call: RequestContext, model: Model, each: Any, index: int, promp
         raise InvalidRequest(place, error.message.removeprefix(error.field).lstrip(), error.reason) from error
 
 
-def vector_of(sequence: Sequence, dimensions: int, *, normalized: bool) -> np.ndarray:
-    """Return the first `dimensions` numbers of a vector, float32, of length 1 again where the model is `normalized`."""
+def vector_of(sequence: Sequence, spec: bundle_pb2.EmbeddingSpec, dimensions: int) -> np.ndarray:
+    """Return the first `dimensions` numbers of the vector of a whole input, float32, of length 1 again if it was so."""
     values = sequence.reply.values
-    if dimensions == len(values):
-        return values
-    cut = values[:dimensions]
-    if not normalized:
-        return cut
-    # In float64: the sum of squares is exact enough to be rounded once.
-    length = np.sqrt(np.square(cut, dtype=np.float64).sum())
-    scaled: np.ndarray = (cut / max(length, _TINY)).astype(np.float32)
-    return scaled
+    # Where tokens have weights, the first row is that vector.
+    whole = values[0, : spec.dimensions] if spec.HasField("tokens") else values
+    return cut(whole, dimensions, normalized=spec.normalized)
 
 
 def times_of(sequences: Iterable[Sequence]) -> Times:

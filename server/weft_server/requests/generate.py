@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from weft_proto.v1 import common_pb2
     from weft_server.models.model import Model
     from weft_server.models.request_context import RequestContext
+    from weft_server.preprocessing.prompts import Prompt
     from weft_server.preprocessing.wanted import Wanted
     from weft_server.sampling.candidates import TopLogprobs
     from weft_server.source import Source
@@ -96,7 +97,7 @@ class Completed:
         )
 
 
-def input_of(model: Model, request: Any, kind: str, frame: Frame, prompt: str | None = None) -> Read:
+def input_of(model: Model, request: Any, kind: str, frame: Frame, prompt: Prompt | None = None) -> Read:
     """Return the input of a request, or a function that reads it. `kind` is its field.
 
     Only a text gets the ids around it that `frame` has, and a prompt before it, by default the model's own. Who sends

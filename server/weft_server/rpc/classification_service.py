@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weft_server.models.model import Model
     from weft_server.models.registry import ModelRegistry
     from weft_server.models.request_context import RequestContext
+    from weft_server.preprocessing.prompts import Prompt
     from weft_server.requests.generate import Read
 
 DEFAULT_TOP_K = 5
@@ -72,7 +73,7 @@ async def answer_tag(models: ModelRegistry, call: RequestContext, request: class
     return answer
 
 
-def _pair_of(model: Model, request: classification_pb2.ClassifyRequest, kind: str, prompt: str) -> Read | None:
+def _pair_of(model: Model, request: classification_pb2.ClassifyRequest, kind: str, prompt: Prompt) -> Read | None:
     """Return what reads two texts, or None where there is one input."""
     if not request.text_pair:
         return None

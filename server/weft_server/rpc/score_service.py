@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.tasks import TASKS
+from weft_proto.token_vectors import has_token_vectors
 from weft_proto.v1 import common_pb2, score_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.requests.generate import finishing, input_of
 from weft_server.requests.score import score, target_of
 from weft_server.rpc.languages import frame_of
+from weft_server.rpc.late_interaction import match_texts
 from weft_server.rpc.responses import about, add_tops, written
 from weft_server.sequence import FinishReason
 
@@ -22,8 +24,13 @@ if TYPE_CHECKING:
 
 
 async def answer_score(models: ModelRegistry, call: RequestContext, request: score_pb2.ScoreRequest) -> Any:
-    """Answer with the log-probability of each token of the target."""
-    model = await models.take_writer(call, request.model)
+    """Answer with the log-probability of each token of the target, or with how well two texts match."""
+    model = await models.take_scorer(call, request.model)
+    if has_token_vectors(model.manifest):
+        return await match_texts(call, model, request)
+    if not TASKS[model.manifest.task].writes_text:
+        why = f"{model.name!r} makes one vector of a text, and scores nothing"
+        raise InvalidRequest("model.name", why, "WRONG_INPUT_KIND")
     kind = _source_kind(model, request)
     frame = frame_of(model, request)
     if request.num_top_tokens > MAX_TOP_TOKENS:

@@ -27,6 +27,7 @@ from weft_export.verification.golden import GoldenRequest
 from weft_proto.v1 import bundle_pb2, common_pb2, embedding_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.inputs import InputReader
+from weft_server.preprocessing.prompts import Prompt
 from weft_server.preprocessing.tokenizer import Tokenizer, truncation_of
 
 st = Late("sentence_transformers")
@@ -130,7 +131,7 @@ def test_a_cross_encoder_scores_as_it_predicts(judge, tmp_path):
     path.write_bytes(checkpoint.files[checkpoint.text.source_tokenizer])
     manifest = bundle_pb2.BundleManifest(task=checkpoint.task, text=checkpoint.text)
     reader = InputReader(manifest, Tokenizer(path, truncation_of(checkpoint.text)), **LIMITS)
-    read = [reader.read_pair(*pair) for pair in PAIRS] + [reader.read_pair(*PAIRS[0], prompt="")]
+    read = [reader.read_pair(*pair) for pair in PAIRS] + [reader.read_pair(*PAIRS[0], prompt=Prompt(""))]
     expected = [*theirs.predict(PAIRS), *theirs.predict(PAIRS[:1], prompt="")]
     for source, score in zip(read, expected, strict=True):
         lengths = torch.tensor([source.num_tokens], dtype=torch.int32)

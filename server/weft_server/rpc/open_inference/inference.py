@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_proto.inference.open_inference_pb2 import ModelInferRequest, ModelInferResponse
+from weft_proto.token_vectors import vector_kinds
 from weft_proto.v1 import common_pb2
 from weft_server.calls.concurrent_calls import asked_together
 from weft_server.errors import InvalidRequest, RequestError
@@ -63,6 +64,12 @@ async def infer(
         lambda entry: signature_of(entry.name, entry.task),
     )
     signature = signature_of(model.name, model.manifest.task)
+    if (
+        model.manifest.HasField("embedding")
+        and vector_kinds(model.manifest.embedding)[0] != common_pb2.VECTOR_KIND_WHOLE
+    ):
+        why = f"{model.name!r} makes vectors of tokens, whose number differs: call weft.v1.EmbeddingService/Embed"
+        raise InvalidRequest("model.name", why, "WRONG_INPUT_KIND")
     outputs = _wanted(request, signature)
     elements = elements_of(signature, inputs)
     shared = shared_of(request, signature)
