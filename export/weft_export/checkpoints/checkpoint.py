@@ -178,7 +178,8 @@ class Checkpoint:
         """What answers to held-out requests may be scored by; none for values, which are no answer of several."""
         if self.has_several_right:
             return ("label_f1",)
-        return () if self._scoring == IDENTITY or self.gives_rows else DEMANDS[self.task].metrics
+        has_token_vectors = TASKS[self.task].embeds and self.gives_rows
+        return () if self._scoring == IDENTITY or has_token_vectors else DEMANDS[self.task].metrics
 
     @property
     def gives_rows(self) -> bool:

@@ -1,5 +1,5 @@
 // Shows answers: texts with their tokens, labels, spans, vectors, scores.
-import { attend, chatColumns, chip, heat, pictureColumns, soundColumns, tokenColumns } from "./attention.js";
+import { attend, chatColumns, chip, heat, on, pictureColumns, soundColumns, tokenColumns } from "./attention.js";
 import { make, percent, shown } from "./dom.js";
 import { T } from "./texts.js";
 import { treeOf } from "./tree.js";
@@ -179,6 +179,12 @@ function* fillings(answer, columns, { text }) {
 const dot = (one, other) => one.reduce((sum, each, number) => sum + each * other[number], 0);
 
 function* cosines(answer, columns, { inputs }) {
+  const byToken = (answer.embeddings ?? []).filter(({ values }) => !values);
+  if (byToken.length) {
+    for (const { tokenVectors = [], tokenIds = [] } of byToken) yield make("p", { className: "said" }, T.answer.byToken(tokenIds.length, tokenVectors.length / tokenIds.length));
+    yield hint(T.answer.byTokenHelp);
+    return;
+  }
   const vectors = (answer.embeddings ?? []).map(({ values }) => values), names = inputs.slice(0, MOST_COSINES).map(({ text }, number) => text ?? `${T.fields.image} ${number + 1}`);
   const lengths = vectors.map((each) => Math.sqrt(dot(each, each)) || 1);
   yield make("p", { className: "quiet" }, `${vectors.length} × ${vectors[0]?.length ?? 0} ${T.answer.dimensions}`);
@@ -193,7 +199,21 @@ function* cosines(answer, columns, { inputs }) {
   yield* ofRows(answer, columns, T.answer.said);
 }
 
-function* scored({ total = 0, tokens = [], tokenLogProbs = [], topTokens = [] }) {
+// Each token of a query, and which one of the document it met: that lights up.
+function* matched({ total = 0, tokens, matches, targetTokens }) {
+  const targets = targetTokens.slice(0, MOST_CHIPS).map((token) => make("span", { className: "chip" }, shown(token)));
+  yield make("p", { className: "said", id: "said" }, `${T.answer.matched}: ${total.toFixed(3)}`);
+  yield part(T.answer.matches, hint(T.answer.matchesHelp), rest(tokens, MOST_CHIPS), make("div", { className: "chips labelled" }, tokens.slice(0, MOST_CHIPS).map((token, number) => {
+    const { place = 0, score = 0 } = matches[number], made = chip(token);
+    made.append(make("small", {}, `${shown(targetTokens[place])} ${score.toFixed(2)}`));
+    on(made, () => heat(targets, targets.map((_, other) => Number(other === place))), () => heat(targets, null));
+    return made;
+  })), rest(targetTokens, MOST_CHIPS), make("div", { className: "chips source" }, targets));
+}
+
+function* scored(answer) {
+  if (answer.matches) return yield* matched(answer);
+  const { total = 0, tokens = [], tokenLogProbs = [], topTokens = [] } = answer;
   yield make("p", { className: "said", id: "said" }, `${T.answer.total}: ${(total > -0.0005 ? 0 : total).toFixed(3)}`);
   yield hint(`${T.answer.perplexity}: ${Math.exp(-total / (tokens.length || 1)).toFixed(3)}`);
   yield part(T.answer.probabilities, hint(T.answer.shade), rest(tokens, MOST_CHIPS), ...tokenShades({ tokenLogProbs, topTokens }, tokens.slice(0, MOST_CHIPS).map((token) => chip(token))));

@@ -33,7 +33,7 @@ export function settingsOf(verb, model, table, again) {
   const parts = [];
   if (explains(verb, model)) parts.push(explainPart(model, again));
   if (verb.writes) parts.push(scoresPart(), decodingPart(verb, model, table));
-  if (verb.name === "score") parts.push(topsPart());
+  if (verb.name === "score" && !model.vectorKinds) parts.push(topsPart());
   const controls = parts.flatMap((part) => part.controls ?? []);
   grid.append(...parts.flatMap((part) => part.elements));
   box.append(grid);

@@ -69,6 +69,8 @@ export const T = {
     walkPicture: "What it saw. Arrow keys go over it.", walkSound: "What it heard. Arrow keys go over it.",
     probabilities: "Probabilities", shade: "The line below a token: green where it was sure, amber where not. Click one for what else might have come.", more: "What might have come in place of",
     others: "Other answers", score: "Score", tokens: "Tokens", cosines: "Cosines", cosinesHelp: "1: the same direction. 0: none in common.",
+    byToken: (tokens, dimensions) => `${tokens} tokens × ${dimensions} numbers each`, byTokenHelp: "Score tells how well a query matches a document by these.",
+    matched: "How well they match", matches: "Matches", matchesHelp: "Point at a token of the query: the one of the document that it met lights up.",
     total: "Log-probability of the whole", perplexity: "Perplexity", numTokens: (number) => `${number} tokens`, rest: (number) => `And ${number.toLocaleString("en")} more, which this page does not draw.`, noSpan: "no answer", noWave: "This browser cannot draw the recording.",
     ends: { FINISH_REASON_STOP: "came to its end", FINISH_REASON_LENGTH: "cut at the most tokens", FINISH_REASON_STOP_STRING: "ended by a stop text" },
     timings: { queue: "waited", prefill: "read", decode: "wrote" }, tokensIn: "tokens in", tokensOut: "out", cached: "of them cached", version: "version",
