@@ -16,7 +16,7 @@ from process import ServerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 EXAMPLES = Path(__file__).parents[2] / "export" / "checkpoints"
-TINY = ("tiny-embed", "tiny-extract", "tiny-masks", "tiny-generate", "tiny-match")
+TINY = ("tiny-embed", "tiny-colbert", "tiny-extract", "tiny-masks", "tiny-generate", "tiny-match")
 SCENE = EXAMPLES / "scenes/examples/a-large-red-cross-above-a-small-yellow-circle.png"
 SHAPES = EXAMPLES / "scenes-answers/examples/green-square-purple-triangle.png"
 SOUND = EXAMPLES / "commands/examples/eighty-eight-fifty-five.wav"
@@ -42,6 +42,8 @@ TASKS = [
     ("tiny-masks", "fill", None, {"text": "the [UNKNOWN] house"}, None),
     ("tiny-embed", "embed", None, {}, None),
     ("tiny-match", "embed", None, {}, None),
+    ("tiny-colbert", "embed", None, {}, None),
+    ("tiny-colbert", "score", None, {}, None),
 ]
 
 
@@ -107,6 +109,23 @@ def test_a_text_s_attention_lights_up_both_ways(server, page):
     page.click(on=f"{wrote}:nth-child(3)")
     (first, *others) = page.texts(".alternatives th")
     assert ("pan", 4) == (first, len(others))
+
+
+def test_what_a_token_of_a_query_met_lights_up(server, page):
+    """Each has the token of the document and their product below it, and the sum of these is how well they match."""
+    opened(page, server, "tiny-colbert", "score")
+    ran(page)
+    lit = "[...document.querySelectorAll('.answer .source .chip.lit')].map((each) => each.textContent)"
+    chips = page.see(
+        what="[...document.querySelectorAll('.answer .labelled .chip')].map((each) => each.lastChild.textContent)"
+    )
+    total = float(page.text("#said").rpartition(" ")[2])
+
+    assert [] == page.see(what=lit)
+    assert pytest.approx(total, abs=0.005 * len(chips)) == sum(float(each.rpartition(" ")[2]) for each in chips)
+    page.see(what="document.querySelector('.answer .labelled .chip').focus()")
+    assert [chips[0].rpartition(" ")[0]] == page.see(what=lit)
+    judged(page, server)
 
 
 def test_what_else_might_stand_in_a_scored_answer_is_told(server, page):
