@@ -208,7 +208,8 @@ function* matched({ total = 0, tokens, matches, targetTokens }) {
     made.append(make("small", {}, `${shown(targetTokens[place])} ${score.toFixed(2)}`));
     on(made, () => heat(targets, targets.map((_, other) => Number(other === place))), () => heat(targets, null));
     return made;
-  })), rest(targetTokens, MOST_CHIPS), make("div", { className: "chips source" }, targets));
+  })));
+  yield part(T.fields.document, rest(targetTokens, MOST_CHIPS), make("div", { className: "chips source" }, targets));
 }
 
 function* scored(answer) {

@@ -18,7 +18,7 @@ export const T = {
   },
   fields: {
     text: "Text", image: "Picture", audio: "Recording", sourceLanguage: "From", targetLanguage: "To", language: "Spoken language", question: "Question",
-    context: "Context", labels: "Labels of your own", inputs: "Texts", images: "Pictures", targetText: "Its answer", turns: "Message", textPair: "Second text",
+    context: "Context", labels: "Labels of your own", inputs: "Texts", images: "Pictures", targetText: "Its answer", turns: "Message", query: "Query", document: "Document", textPair: "Second text",
     toEnglish: "Translate to English", timestamps: "Tell moments", topK: "How many", splitSentences: "Sentence by sentence", labelText: "Each label stands in",
   },
   help: {
