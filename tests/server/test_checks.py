@@ -43,7 +43,7 @@ def taken():
 @pytest.mark.parametrize("check", [(), ("--check",)])
 def test_everything_is_said_at_once(tmp_path, taken, check):
     """A number out of range, an empty repository, a port that is taken and a device that other settings do not fit."""
-    flags = [tmp_path, "--slots", "0", "--port", taken, "--device=cuda", "--prefix-cache-mb=1"]
+    flags = [tmp_path, "--slots", "0", "--port", taken, "--device=cuda"]
     ended = serve(*check, *flags, WEFT_HTTP_PORT="x", WEFT_LANES="3")
 
     assert (1, "") == (ended.returncode, ended.stdout)
@@ -52,7 +52,6 @@ def test_everything_is_said_at_once(tmp_path, taken, check):
         "--http-port (WEFT_HTTP_PORT)",
         "--lanes (WEFT_LANES)",
         "--port (WEFT_PORT)",
-        "--prefix-cache-mb (WEFT_PREFIX_CACHE_MB)",
         "--repository (WEFT_REPOSITORY)",
         "--slots (WEFT_SLOTS)",
     ] == sorted(re.fullmatch(r"weft serve: (--\S+ \(\w+\)): .+", line)[1] for line in lines)

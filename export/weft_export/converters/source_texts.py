@@ -3,7 +3,6 @@
 from typing import Any
 
 from weft_export.converters.converter import HfCheckpoint
-from weft_export.converters.late_interaction import put_sides
 from weft_export.converters.lengths import truncation_side
 from weft_export.converters.pairs import separator_of, takes_pairs
 from weft_export.converters.prompts import OF_EMBEDDERS, read_prompts
@@ -31,6 +30,8 @@ def put_source(
     if task == common_pb2.TASK_EMBED_TEXT or judges:
         files[side.source_tokenizer] = with_lower_case(hf.directory, files[side.source_tokenizer])
         if getattr(sizes, "pooling", None) == NONE:
+            from weft_export.converters.late_interaction import put_sides  # noqa: PLC0415 - late: for ColBERTs alone
+
             put_sides(text, hf, sizes, side, files)
         else:
             read_prompts(hf.directory, () if judges else OF_EMBEDDERS).put(text)
