@@ -155,7 +155,8 @@ async def answers_of(directory, asked, order, *, crowd, adapters=(None,)):
         answer = [reply.token_ids, reply.log_probs if request.wants_scores else None]
         rows = len(reply.token_ids)
         if request.decoding is None:
-            rows = len(np.atleast_2d(reply.values))
+            # What a vector was read from is one row, also where tokens have vectors beside it.
+            rows = 1 if model.manifest.HasField("embedding") else len(np.atleast_2d(reply.values))
             answer.append(reply.values.tobytes())
         if request.explain is not None:
             reading = model.explainer.resolve(request.explain)

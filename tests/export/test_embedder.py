@@ -8,7 +8,7 @@ from tiny_embed import embedder_config, tiny_embed, tiny_match
 from tiny_parts import randomised
 
 from weft_export.bundle import manifest_of
-from weft_export.families.text_embedder import Dense, TextEmbedder
+from weft_export.families.text_embedder import Dense, TextEmbedder, TokenWeights
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.layers.pooling import POOLINGS
@@ -84,6 +84,13 @@ def test_bits_do_not_depend_on_the_batch(pooling, tmp_path):
         ({"dense": (Dense(0),)}, "d_out must be"),
         ({"normalized": 1}, "true or false"),
         ({"cut": 0}, "cut must be"),
+        ({"weighs": TokenWeights((0,)), "pooling": "mean"}, "weighs is for pooling first"),
+        ({"weighs": TokenWeights((0,)), "pooling": "first", "cut": 4}, "weighs is for pooling first"),
+        ({"weighs": TokenWeights((0,)), "pooling": "first", "dense": (Dense(4),)}, "weighs is for pooling first"),
+        ({"weighs": TokenWeights((0,)), "pooling": "first", "normalized": False}, "weighs is for pooling first"),
+        ({"weighs": TokenWeights((0, 10**5)), "pooling": "first"}, "unweighted are tokens of the vocabulary"),
+        ({"weighs": TokenWeights((-1,)), "pooling": "first"}, r"unweighted\[0\] must be a whole number in \[0, "),
+        ({"weighs": TokenWeights(()), "pooling": "first"}, "unweighted must have between 1 and 12 numbers"),
     ],
 )
 def test_what_cannot_be_is_refused(change, complaint):

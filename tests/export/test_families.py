@@ -284,7 +284,9 @@ def test_logits_have_the_shape_of_the_task(name):
         rows = (11,) if checkpoint.gives_rows else (2,) if task.fills_masks else (45,) if task.labels_moments else ()
         width = config.vocab_size if task.fills_masks else len(checkpoint.labels)
         if task.embeds:
-            width = BATCH if task.matches else config.dimensions
+            # Behind the vector of a token may be its weight.
+            weighs = getattr(config, "weighs", None) is not None
+            width = BATCH if task.matches else config.dimensions + weighs
         assert (BATCH, *rows, width) == checkpoint.model(*source).shape
 
 

@@ -63,7 +63,7 @@ def test_the_manual_states_every_bound():
     stated = {name: int(limit) for names, limit in rows for name in re.findall(r"`(\w+)`", names)}
 
     assert LIMITS == stated
-    assert f"| how many `widths`, `convolution_widths`, `depths` | {MAX_STAGES} |" in section
+    assert f"| how many `widths`, `convolution_widths`, `depths`, `unweighted` | {MAX_STAGES} |" in section
     section = " ".join(section.split())
     assert f"at most {MAX_TABLE_NUMBERS} numbers" in section
     assert f"at most {MAX_READ_BYTES} bytes" in section

@@ -10,7 +10,7 @@ from weft_export.families.clip import Clip, ClipConfig
 from weft_export.families.clip_vision import ClipEmbedder, ClipEmbedderConfig
 from weft_export.families.decoder_embedder import DecoderEmbedder, DecoderEmbedderConfig
 from weft_export.families.decoder_only import DecoderOnlyConfig
-from weft_export.families.text_embedder import Dense, TextEmbedder, TextEmbedderConfig
+from weft_export.families.text_embedder import Dense, TextEmbedder, TextEmbedderConfig, TokenWeights
 from weft_export.families.vit import VitEmbedder, VitEmbedderConfig
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.positions import Rope
@@ -50,6 +50,12 @@ def tiny_colbert() -> Checkpoint:
     text.sides.add(prompt_name="document", max_tokens=MAX_TOKENS, skipped_ids=[6, 8])
     model = randomised(TextEmbedder(config))
     return replace(tiny, description="A random ColBERT for tests.", model=model, text=text)
+
+
+def tiny_m3() -> Checkpoint:
+    """Return an embedder that gives each word a vector and a weight too, but for some."""
+    config = embedder_config(pooling="first", averages=True, weighs=TokenWeights((0, 1, 2, 3)))
+    return replace(tiny_embed(), description="A random BGE-M3 for tests.", model=randomised(TextEmbedder(config)))
 
 
 def tiny_embed_decoder() -> Checkpoint:
@@ -121,6 +127,7 @@ def tiny_match() -> Checkpoint:
 EMBED = {
     "tiny-embed": tiny_embed,
     "tiny-colbert": tiny_colbert,
+    "tiny-m3": tiny_m3,
     "tiny-embed-decoder": tiny_embed_decoder,
     "tiny-embed-image": tiny_embed_image,
     "tiny-embed-vit": tiny_embed_vit,

@@ -32,13 +32,14 @@ from weft_export.converters.sentence_files import (
 )
 from weft_export.converters.sources import Names, Source
 from weft_export.converters.tensors import StoredTensors
+from weft_export.converters.token_weights import VECTORS, token_names, token_weights, weighs_tokens
 from weft_export.errors import CheckpointError
 from weft_export.families.decoder_embedder import DecoderEmbedderConfig
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.encoder_only import EncoderConfig
 from weft_export.families.sizes import WIDTH
 from weft_export.families.text_embedder import Dense, TextEmbedderConfig
-from weft_export.layers.pooling import NONE
+from weft_export.layers.pooling import FIRST, NONE
 
 _TORCH = "torch."
 _ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
@@ -69,7 +70,16 @@ def embedder_sizes(body: EncoderConfig, hf: HfCheckpoint) -> TextEmbedderConfig:
     kept = {field.name: getattr(body, field.name) for field in fields(EncoderConfig)}
     if ending.pooling != NONE:
         kept["max_tokens"] = _bounded(body.max_tokens, hf)
-        return TextEmbedderConfig(**kept, **ending.sizes())
+        # Who chooses a pooling wants one vector of a text.
+        if hf.options.pooling is not None or not weighs_tokens(hf.directory):
+            return TextEmbedderConfig(**kept, **ending.sizes())
+        if ending != _Ending(FIRST, normalized=True):
+            raise CheckpointError(
+                f"{hf.directory / MODULES}: beside {VECTORS} the first token is pooled and then normalized, and nothing"
+                " else is done; --pooling makes one vector of a text alone"
+            )
+        weighs = token_weights(hf, body.vocab_size)
+        return TextEmbedderConfig(**kept, **ending.sizes(), averages=True, weighs=weighs)
     _check_late(hf)
     late = read_late(hf)
     lengths = lengths_of(hf, late, body.max_tokens)
@@ -93,9 +103,11 @@ def _bounded(max_tokens: int, hf: HfCheckpoint) -> int:
     return bounded(max_tokens, read_sentence_files(hf, expected).longest, hf)
 
 
-def dense_names(_: object, hf: HfCheckpoint) -> Names:
-    """Return the sources of the dense layers, which lie in folders of their own."""
+def dense_names(config: Any, hf: HfCheckpoint) -> Names:
+    """Return the sources of the dense layers, which lie in folders or files of their own."""
     names: dict[str, Source | str] = {}
+    if getattr(config, "weighs", None) is not None:
+        names |= token_names(hf.directory, config.d_model)
     for index, folder in enumerate(_ending_of(hf).folders):
         stored = StoredTensors(folder)
         for part in stored.entries:

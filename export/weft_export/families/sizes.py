@@ -32,7 +32,7 @@ LAYER_FIELDS = (
 )
 """Those that say how many modules are built."""
 # Ids, of which the first is 0.
-_TOKENS = ("separator_id", "filled_with")
+_TOKENS = ("separator_id", "filled_with", "unweighted")
 LIMITS = {
     **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), VOCABULARY),
     **dict.fromkeys(
@@ -219,7 +219,7 @@ def require_among(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _require_whole(name: str, value: object, limit: int) -> None:
-    least = 0 if name in _TOKENS else 1
+    least = 0 if name.partition("[")[0] in _TOKENS else 1
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= limit:
         raise ValueError(f"model.{name} must be a whole number in [{least}, {limit}], not {value!r}")
 

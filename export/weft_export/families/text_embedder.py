@@ -38,6 +38,16 @@ class Dense:
         require_among("dense.activation", self.activation or "tanh", tuple(ACTIVATIONS))
 
 
+@dataclass(frozen=True)
+class TokenWeights:
+    """Each token has a vector and a weight, beside the vector of the text ("BGE M3-Embedding", Chen et al. 2024).
+
+    unweighted: tokens that have no weight.
+    """
+
+    unweighted: tuple[int, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextEmbedderConfig(EncoderConfig):
     """A body and what makes one vector of it.
@@ -50,6 +60,7 @@ class TextEmbedderConfig(EncoderConfig):
     filled_with: texts are filled up with this token to max_tokens, and the last place is read, as in SigLIP. None: not.
     sees_filling: what they are filled up with is attended to.
     averages: a score of two texts, of which each token has a vector, is a mean and not a sum.
+    weighs: for pooling first: what each other token has besides. None: nothing.
     """
 
     pooling: str = MEAN
@@ -59,6 +70,7 @@ class TextEmbedderConfig(EncoderConfig):
     filled_with: int | None = None
     sees_filling: bool = True
     averages: bool = False
+    weighs: TokenWeights | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,6 +79,11 @@ class TextEmbedderConfig(EncoderConfig):
             raise ValueError("cut is for one vector of a text, and pooling none makes several")
         if self.filled_with is not None and (self.pooling != LAST or not 0 <= self.filled_with < self.vocab_size):
             raise ValueError("filled_with is a token of the vocabulary, for pooling last")
+        if self.weighs is not None:
+            if self.pooling != FIRST or self.dense or self.cut is not None or not self.normalized:
+                raise ValueError("weighs is for pooling first, normalized, without dense and cut")
+            if max(self.weighs.unweighted) >= self.vocab_size:
+                raise ValueError("weighs.unweighted are tokens of the vocabulary")
 
     @property
     def dimensions(self) -> int:
@@ -76,6 +93,10 @@ class TextEmbedderConfig(EncoderConfig):
     @property
     def tokens(self) -> bundle_pb2.TokenVectorSpec | None:
         """What there is for each token of a text; None where the whole has one vector."""
+        if self.weighs is not None:
+            return bundle_pb2.TokenVectorSpec(
+                weighs=True, unweighted_ids=self.weighs.unweighted, averages=self.averages
+            )
         return bundle_pb2.TokenVectorSpec(averages=self.averages) if self.pooling == NONE else None
 
 
@@ -128,12 +149,18 @@ class TextEmbedder(Embedder):
         self.body = Body(config)
         # What each of many vectors was read from is more than one row.
         self.attention_heads = () if config.pooling == NONE else (config.num_heads,) * config.num_layers
+        if config.weighs is not None:
+            # One product for both: that of a single column may be summed in another order for one row than for many.
+            self.of_tokens = nn.Linear(config.d_model, config.d_model + 1)
 
     def forward(self, *source: Tensor) -> Tensor:
         """Return vectors [batch, dimensions] for input_ids int64 [batch, seq], right-padded, and lengths [batch].
 
-        Where nothing is pooled they are [batch, seq, dimensions], of places behind lengths too.
+        Where nothing is pooled they are [batch, seq, dimensions], of places behind lengths too. Where tokens have
+        weights they are [batch, seq, dimensions + 1]: the vector of the text, then one of each token; last its weight.
         """
+        if self.config.weighs is not None:
+            return self._weighed(self.body(*source))
         if self.config.pooling == NONE:
             return self.ended(self.body(*source))
         if self.config.filled_with is not None:
@@ -148,6 +175,13 @@ class TextEmbedder(Embedder):
             input_ids, seen = self._filled(input_ids, torch.full((1,), input_ids.shape[1]))
         flow = pick_flow(self.body.encoder.attentions(self.body.embed(input_ids), seen), layer, head)
         return over_source(self.read(flow)[:, : source[0].shape[1]])
+
+    def _weighed(self, x: Tensor) -> Tensor:
+        """Return vectors and weights [batch, seq, d_model + 1] of what the body gave, [batch, seq, d_model]."""
+        of_tokens = self.of_tokens(x).float()
+        vectors = functional.normalize(of_tokens[:, 1:, :-1], dim=-1)
+        rows = torch.cat((self.ended(x[:, :1]), vectors), dim=1)
+        return torch.cat((rows, functional.relu(of_tokens[..., -1:])), dim=-1)
 
     def _filled(self, input_ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return texts of max_tokens, and how much of each is seen; None for all."""
