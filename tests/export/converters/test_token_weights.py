@@ -27,11 +27,15 @@ WORDS = (
 )
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 PIECES = [*SPECIAL, "▁", *(f"▁{word}" for word in WORDS)]
-IDS = {piece: index for index, piece in enumerate(PIECES)}
 UNWEIGHTED = [0, 1, 2, 3]
 WIDTH = 32
-# With a word twice, one that is unknown, and texts of several lengths.
-TEXTS = ("the house and the garden", "maria", "where lives maria behind the ?? small house", "we eat bread")
+# With words at several places, one that is unknown, and texts of several lengths.
+TEXTS = (
+    "the house and the garden",
+    "maria",
+    "where lives maria behind the ?? small house",
+    "we eat maria lives maria eat we maria",
+)
 TOLERANCE = 1e-5
 WHOLE, TOKENS, WEIGHTS = (getattr(common_pb2, f"VECTOR_KIND_{kind}") for kind in ("WHOLE", "TOKENS", "WEIGHTS"))
 
