@@ -19,11 +19,7 @@ from weft_export.verification.golden_error import golden_error, kept_numbers
 from weft_export.verification.golden_sight import pictured, row_behind, row_seen
 from weft_export.verification.tolerance import Tolerance, allowed
 from weft_export.verification.tolerances import num_passes, tolerance_of
-from weft_proto.bundle_rules import (
-    MAX_MASKS,
-    MAX_PROBABILITIES,
-    ROUNDED,
-)
+from weft_proto.bundle_rules import MAX_MASKS, MAX_PROBABILITIES, ROUNDED
 from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
