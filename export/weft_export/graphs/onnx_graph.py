@@ -11,6 +11,7 @@ import onnx
 import onnx_ir
 import torch
 
+from weft_export.graphs import decompositions
 from weft_export.graphs.graphs import Graph
 from weft_export.graphs.simplifying import simplify
 from weft_export.graphs.weight_files import WeightFiles
@@ -41,7 +42,7 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
         made = score_graph(encoder[0] if encoder else None, decoder, graph.states, _POSITION)
         onnx.save(made, directory / graph.file_name)
         return
-    with _quiet(), _uncollected():
+    with _quiet(), _uncollected(), decompositions.where_they_stand():
         program = torch.onnx.export(
             graph.module.eval(),
             tuple(port.example for port in graph.inputs),
