@@ -98,6 +98,12 @@ def test_what_is_unknown_is_traced_again(monkeypatch, tmp_path, function):
     assert again
 
 
+def test_a_twin_that_a_release_lacks_is_traced_again(monkeypatch, tmp_path):
+    """An operator that is kept, and that torch.onnx.export cannot convert, is decomposed by torch."""
+    monkeypatch.setattr(decompositions, "_KNOWN", decompositions._KNOWN | {torch.ops.aten.rsub.Scalar})
+    run(UNKNOWN["an operator that is made of others"], tmp_path, (3, 5), (4, 7))
+
+
 def test_outside_torch_is_as_it_was():
     """An export leaves nothing changed behind."""
     before = ExportedProgram.run_decompositions
