@@ -62,14 +62,15 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("function", KNOWN.values(), ids=KNOWN)
-def test_what_is_known_is_not_traced_again(monkeypatch, tmp_path, function):
-    """Each rewrite has torch's values, at one row, at others than were traced, and at none."""
+def test_what_is_known_is_not_traced_again(monkeypatch, caplog, tmp_path, function):
+    """Each rewrite has torch's values, at one row, at others than were traced, and at none. torch warns of none."""
 
     def traced_again(*_):
         raise AssertionError("it was traced again")
 
     monkeypatch.setattr(ExportedProgram, "run_decompositions", traced_again)
     run(function, tmp_path, (3, 5), (1, 1), (4, 7), (0, 2))
+    assert [] == [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
 
 
 def loop(x):

@@ -118,7 +118,7 @@ def _view(node: Node, shape: _Shape) -> None:
     if not source.meta["val"].is_contiguous():
         with node.graph.inserting_before(node):
             copy = node.graph.call_function(_ATEN.clone.default, (source,), {"memory_format": torch.contiguous_format})
-        copy.meta["val"] = source.meta["val"]
+        copy.meta = node.meta | {"val": source.meta["val"]}
         source = copy
     node.target, node.args = _ATEN.view.default, (source, shape)
 
@@ -136,7 +136,7 @@ def _size(node: Node, axis: int, size: int | torch.SymInt, sizes: _Sizes) -> int
     if str(size) not in sizes:
         with node.graph.inserting_before(node):
             made = node.graph.call_function(_ATEN.sym_size.int, (node.args[0], axis))
-        made.meta["val"] = size
+        made.meta = node.meta | {"val": size}
         sizes[str(size)] = made
     return sizes[str(size)]
 
