@@ -1,11 +1,13 @@
 """Gemma 3 and PaliGemma of others: pixels, prompts, logits and tokens are those of transformers, or it is refused."""
 
+import json
 import warnings
 
 import numpy as np
 import pytest
 import torch
 from hf_models import LOGITS, NUM_LONG, converted, furthest, greedy
+from safetensors.torch import load_file, save_file
 from sight_kinds import NEW_TOKENS, as_messages, chat_of, pictures, served, their_inputs
 from stretch_kinds import GEMMA3, PALIGEMMA, STRETCHES, TOKENS, made_stretches
 from test_sight import rows_of
@@ -193,3 +195,40 @@ def test_devices_blocks_and_mixed_runs_are_refused(kind, tmp_path):
     for options in ({"mixed_runs": True}, {"precision": "fp16", "paged": True}):
         with pytest.raises(ExportError):
             as_asked(checkpoint, ExportOptions(**options))
+
+
+def weights_of(directory):
+    """Our sizes, and the sums of our weights by name."""
+    model = converted(directory).model
+    return model.config, {name: float(each.sum()) for name, each in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("kind", STRETCHES, ids=lambda kind: kind.name)
+def test_files_as_they_were_released_are_the_same(kind, tmp_path):
+    """There the tower's names have a prefix more, and pixels, windows and rotations stand by other names."""
+    made_stretches(kind, 3, tmp_path)
+    expected = weights_of(tmp_path)
+    path = tmp_path / "model.safetensors"
+    nested = {
+        name.replace("vision_tower.", "vision_tower.vision_model."): each for name, each in load_file(path).items()
+    }
+    save_file(nested, path)
+    processor = json.loads((tmp_path / PROCESSOR).read_text())
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor.pop("image_processor")))
+    (tmp_path / PROCESSOR).write_text(json.dumps(processor))
+    config = json.loads((tmp_path / CONFIG).read_text())
+    text, rope = config["text_config"], config["text_config"].pop("rope_parameters")
+    del text["use_bidirectional_attention"]
+    if kind is GEMMA3:
+        text["rope_theta"] = rope["full_attention"]["rope_theta"]
+        text["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+        for each in ("model_specific_special_tokens", "extra_special_tokens"):
+            settings.pop(each, None)
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | TOKENS))
+    else:
+        text["rope_theta"] = rope["rope_theta"]
+        config["vision_config"] |= {"num_image_tokens": 256, "projector_hidden_act": "gelu_fast"}
+        config |= {"ignore_index": -100, "_vocab_size": 257152}
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+    assert expected == weights_of(tmp_path)
