@@ -59,6 +59,7 @@ _DEIT = _Kind(3, _square(256), crop_size=224, crops=True)
 _BEIT = _Kind(3, _square(224), crop_size=224)
 _CONVNEXT = _Kind(3, {"shortest_edge": 384}, square=False)
 _CLIP = _Kind(3, {"shortest_edge": 224}, square=False, crop_size=224, crops=True, mean=_CLIP_MEAN, std=_CLIP_STD)
+_GEMMA3 = _Kind(2, _square(224), square=True)
 _SIGLIP = _Kind(3, _square(224), square=False)
 _BLIP = _Kind(3, _square(384), mean=_CLIP_MEAN, std=_CLIP_STD)
 _ONEVISION = _Kind(3, _square(384), square=False, mean=_CLIP_MEAN, std=_CLIP_STD, tiles="grids")
@@ -77,6 +78,7 @@ KINDS = {
     "DeiT": _DEIT,
     "Beit": _BEIT,
     "ConvNext": _CONVNEXT,
+    "Gemma3": _GEMMA3,
     "CLIP": _CLIP,
     "Bit": _CLIP,
     "Blip": _BLIP,
@@ -100,6 +102,8 @@ KIND_OF_MODEL = {
     "dinov2": _CLIP,
     "idefics3": _IDEFICS3,
     "smolvlm": _IDEFICS3,
+    "gemma3": _GEMMA3,
+    "paligemma": _SIGLIP,
     "llava": _CLIP,
     "llava_onevision": _ONEVISION,
     "qwen2_5_vl": _QWEN,

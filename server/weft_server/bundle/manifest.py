@@ -26,6 +26,7 @@ from weft_proto.tasks import TASKS, Task
 from weft_proto.tiling import tiling_fault
 from weft_proto.token_vectors import has_token_vectors, row_width, sides_fault, tokens_fault
 from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.bundle.bidirectional import verify_bidirectional
 from weft_server.bundle.state_tensors import verify_states
 from weft_server.errors import BundleError, require
 
@@ -54,6 +55,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     _verify_tokenizers(manifest.text, files)
 
     _verify_sight(manifest, seeing=seeing)
+    verify_bidirectional(manifest, seeing=seeing)
     if task.takes_image:
         _verify_image(manifest.image, task)
         if task.takes_question:
