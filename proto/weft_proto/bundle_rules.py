@@ -282,6 +282,14 @@ LIMITS = {
         "word_delimiter": Limit(MAX_LABEL_CHARS),
         "space": Limit(MAX_LABEL_CHARS),
         "min_samples": Limit(4_800),
+        "word_start": Limit(16),
+    },
+    "MelSpec": {
+        "num_mels": Limit(256, least=8),
+        "fft_size": Limit(4096, least=32),
+        "window_size": Limit(4096, least=32),
+        "hop_size": Limit(4096, least=1),
+        "preemphasis": Limit(1),
     },
     "SpokenLanguage": {"tag": Limit(_TAG), "token_id": Limit(_VOCAB - 1)},
     "Golden": {

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from tiny_answers import ANSWERING
 from tiny_bert import tiny_bert, tiny_tags
-from tiny_ctc import tiny_ctc
+from tiny_ctc import tiny_conformer, tiny_ctc
 from tiny_decoder import tiny_decoder
 from tiny_embed import EMBED
 from tiny_extract import tiny_extract
@@ -288,6 +288,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-caption": tiny_caption,
     "tiny-speech": tiny_speech,
     "tiny-ctc": tiny_ctc,
+    "tiny-conformer": tiny_conformer,
     **ANSWERING,
     "tiny-image": tiny_image,
     "tiny-text": tiny_text,

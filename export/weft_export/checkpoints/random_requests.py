@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_proto.ctc import num_frames_of
 from weft_proto.questions import picture_places
 from weft_proto.sound import spoken_ids, window_samples
 from weft_proto.tasks import TASKS
@@ -75,7 +76,12 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
         longest = min(window_samples(checkpoint.audio), MAX_HEARD_S * checkpoint.audio.sample_rate)
         least = checkpoint.audio.ctc.min_samples
         sizes = torch.randint(least, longest + 1, (num_requests - 2,), generator=generator).tolist()
-        return [RandomRequest((torch.randn(1, size, generator=generator),)) for size in (longest, least, *sizes)]
+        heard = checkpoint.audio.ctc.mel
+        shapes = [
+            (num_frames_of(heard, size), heard.num_mels) if checkpoint.audio.ctc.HasField("mel") else (size,)
+            for size in (longest, least, *sizes)
+        ]
+        return [RandomRequest((torch.randn(1, *shape, generator=generator),)) for shape in shapes]
     if (audio := checkpoint.audio) is not None:
         window = (1, audio.num_mels, audio.num_frames)
         sounds = [torch.randn(window, generator=generator) for _ in range(num_requests)]

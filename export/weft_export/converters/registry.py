@@ -70,6 +70,7 @@ MODULE_OF = {
     "whisper": "whisper",
     "wav2vec2": "wav2vec2",
     "hubert": "wav2vec2",
+    "parakeet_ctc": "parakeet",
     "blip": "blip",
     "idefics3": "idefics3",
     "smolvlm": "idefics3",

@@ -39,6 +39,7 @@ _TABLE = {
     "git": ("git", "Git", "GitConfig", common_pb2.TASK_ANSWER),
     "speech": ("speech", "Speech", "SpeechConfig", common_pb2.TASK_TRANSCRIBE),
     "ctc": ("ctc", "Ctc", "CtcConfig", common_pb2.TASK_TRANSCRIBE_CTC),
+    "conformer_ctc": ("conformer_ctc", "ConformerCtc", "ConformerCtcConfig", common_pb2.TASK_TRANSCRIBE_CTC),
     "text_classifier": ("text_classifier", "TextClassifier", "TextClassifierConfig", common_pb2.TASK_CLASSIFY_TEXT),
     "vit": ("vit", "Vit", "VitConfig", common_pb2.TASK_CLASSIFY_IMAGE),
     "swin": ("swin", "Swin", "SwinConfig", common_pb2.TASK_CLASSIFY_IMAGE),

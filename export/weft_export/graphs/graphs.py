@@ -38,6 +38,7 @@ from weft_proto.bundle_rules import (
     SCORED_PORTS,
     TARGET_WEIGHTS,
 )
+from weft_proto.ctc import num_frames_of
 from weft_proto.paging import PAGED_PORTS
 from weft_proto.questions import begins_filled, picture_places
 from weft_proto.sight import NUM_AXES
@@ -206,7 +207,12 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
         return _pixels(checkpoint, batch)
     if checkpoint.audio is not None and checkpoint.audio.HasField("ctc"):
         # Long enough for several labels.
-        waveform = torch.zeros(batch, checkpoint.audio.ctc.min_samples + _SEQ * checkpoint.audio.hop_size)
+        num_samples = checkpoint.audio.ctc.min_samples + _SEQ * checkpoint.audio.hop_size
+        if checkpoint.audio.ctc.HasField("mel"):
+            mel = checkpoint.audio.ctc.mel
+            frames = torch.zeros(batch, num_frames_of(mel, num_samples), mel.num_mels)
+            return (Input("input_features", frames, {**rows, 1: "frames"}),)
+        waveform = torch.zeros(batch, num_samples)
         return (Input("waveform", waveform, {**rows, 1: "samples"}),)
     if checkpoint.audio is not None:
         features = torch.zeros(batch, checkpoint.audio.num_mels, checkpoint.audio.num_frames)

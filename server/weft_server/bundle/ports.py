@@ -120,6 +120,9 @@ def _adapters(graph: bundle_pb2.Graph, manifest: bundle_pb2.BundleManifest) -> d
 def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> dict[str, Demand]:
     if TASKS[manifest.task].takes_image:
         return _pictures(manifest, batch)
+    if manifest.audio.ctc.HasField("mel"):
+        frames = (batch, None, manifest.audio.ctc.mel.num_mels)
+        return {"input_features": Demand(bundle_pb2.DATA_TYPE_FLOAT32, frames)}
     if TASKS[manifest.task].labels_moments:
         return {"waveform": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (batch, None))}
     if TASKS[manifest.task].takes_audio:

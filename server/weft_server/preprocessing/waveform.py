@@ -10,7 +10,8 @@ from weft_proto.ctc import VARIANCE_FLOOR, num_labels_of
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.audio_file import FIELD
 from weft_server.preprocessing.log_mel import LogMel
-from weft_server.source import Waveform
+from weft_server.preprocessing.mel_frames import MelFrames
+from weft_server.source import Frames, Waveform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +25,7 @@ class Waveforms:
 
     def __init__(self, spec: bundle_pb2.AudioSpec) -> None:
         self._spec = spec
+        self._mel = MelFrames(spec) if spec.ctc.HasField("mel") else None
 
     def source(self, samples: NDArray[np.float32], span: Span) -> Waveform:
         """Return the window of a recording. Raises InvalidRequest when it is too short for a label."""
@@ -37,7 +39,9 @@ class Waveforms:
         heard = samples[span.start : span.end]
         if spec.ctc.normalized:
             heard = (heard - heard.mean()) / np.sqrt(heard.var() + np.float32(VARIANCE_FLOOR))
-        seconds = (each / spec.sample_rate for each in (spec.hop_size, *span, len(samples)))
+        seconds = [each / spec.sample_rate for each in (spec.hop_size, *span, len(samples))]
+        if self._mel is not None:
+            return Frames(self._mel.energies(heard), num_labels, *seconds)
         return Waveform(heard, num_labels, *seconds)
 
 

@@ -37,6 +37,7 @@ NOT_IN_BF16 = {
     "tiny-bottlenecks",
     "tiny-speech",
     "tiny-ctc",
+    "tiny-conformer",
 }
 # They keep states beside attention, which is for CPU. The export says so.
 NOT_IN_HALF = {"tiny-hybrid", "tiny-state-space"}
