@@ -276,6 +276,7 @@ LIMITS = {
         "timestamp_samples": Limit(192_000),
         "max_first_timestamp": Limit(6000),
         "default_language": Limit(_TAG),
+        "min_samples": Limit(4_800),
     },
     "CtcSpec": {
         "blank_id": Limit(MAX_LABELS - 1),

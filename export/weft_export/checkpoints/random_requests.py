@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_proto.ctc import num_frames_of
+from weft_proto.ctc import least_samples, num_frames_of, num_labels_of
 from weft_proto.questions import picture_places
 from weft_proto.sound import spoken_ids, window_samples
 from weft_proto.tasks import TASKS
@@ -72,16 +72,11 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
             RandomRequest((values,), [*_start(text, index), *asked[index]], memory_length=memory_length)
             for index, values in enumerate(pixels)
         ]
-    if checkpoint.audio is not None and checkpoint.audio.HasField("ctc"):
+    if checkpoint.audio is not None and (checkpoint.audio.HasField("ctc") or checkpoint.audio.min_samples):
         longest = min(window_samples(checkpoint.audio), MAX_HEARD_S * checkpoint.audio.sample_rate)
-        least = checkpoint.audio.ctc.min_samples
+        least = least_samples(checkpoint.audio)
         sizes = torch.randint(least, longest + 1, (num_requests - 2,), generator=generator).tolist()
-        heard = checkpoint.audio.ctc.mel
-        shapes = [
-            (num_frames_of(heard, size), heard.num_mels) if checkpoint.audio.ctc.HasField("mel") else (size,)
-            for size in (longest, least, *sizes)
-        ]
-        return [RandomRequest((torch.randn(1, *shape, generator=generator),)) for shape in shapes]
+        return [_heard(checkpoint, size, generator) for size in (longest, least, *sizes)]
     if (audio := checkpoint.audio) is not None:
         window = (1, audio.num_mels, audio.num_frames)
         sounds = [torch.randn(window, generator=generator) for _ in range(num_requests)]
@@ -108,6 +103,20 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
         )
         for index, length in enumerate(lengths)
     ]
+
+
+def _heard(checkpoint: Checkpoint, num_samples: int, generator: torch.Generator) -> RandomRequest:
+    """Return what a model reads of so many samples, which it hears as they are, or has a label for each moment of."""
+    audio = checkpoint.audio
+    assert audio is not None
+    if audio.ctc.HasField("mel"):
+        mel = audio.ctc.mel
+        return RandomRequest((torch.randn(1, num_frames_of(mel, num_samples), mel.num_mels, generator=generator),))
+    source = (torch.randn(1, num_samples, generator=generator),)
+    if audio.HasField("ctc"):
+        return RandomRequest(source)
+    start = [*_start(checkpoint.text_spec, 0), *_spoken(audio)]
+    return RandomRequest(source, start, memory_length=num_labels_of(audio, num_samples))
 
 
 def random_pictures(image: bundle_pb2.ImageSpec, count: int, generator: torch.Generator) -> Tensor:

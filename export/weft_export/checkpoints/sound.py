@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from weft_export.errors import CheckpointError
-from weft_proto.ctc import LEAST_DEVIATION, LEAST_ENERGY, VARIANCE_FLOOR, num_frames_of, num_labels_of
+from weft_proto.ctc import LEAST_DEVIATION, LEAST_ENERGY, VARIANCE_FLOOR, least_samples, num_frames_of, num_labels_of
 from weft_proto.sound import MAX_AUDIO_BYTES, mel_triangles, window_samples
 from weft_proto.v1 import bundle_pb2
 
@@ -17,7 +17,7 @@ _LOUDEST = 32768
 
 
 def read_recording(what: str, data: bytes, spec: bundle_pb2.AudioSpec) -> Tensor:
-    """Return the log-mel energies [num_mels, num_frames] of a recording of one window, or what CtcSpec says of it.
+    """Return the log-mel energies [num_mels, num_frames] of a recording of one window, or what a model reads else.
 
     Raises:
         CheckpointError: it begins with `what`, and says that it is too large or too long, or no such WAV.
@@ -35,10 +35,10 @@ def read_recording(what: str, data: bytes, spec: bundle_pb2.AudioSpec) -> Tensor
     samples = torch.frombuffer(bytearray(pcm), dtype=torch.int16).float() / _LOUDEST if pcm else torch.zeros(0)
     if not 0 < len(samples) <= window_samples(spec):
         raise CheckpointError(f"{what} has {len(samples)} samples; a window has {window_samples(spec)}")
-    if not spec.HasField("ctc"):
+    if not spec.HasField("ctc") and not spec.min_samples:
         return log_mel(samples, spec)
     if num_labels_of(spec, len(samples)) == 0:
-        raise CheckpointError(f"{what} has {len(samples)} samples; a label is made of {spec.ctc.min_samples}")
+        raise CheckpointError(f"{what} has {len(samples)} samples; the model needs {least_samples(spec)}")
     return mel_frames(samples, spec) if spec.ctc.HasField("mel") else waveform(samples, spec)
 
 

@@ -23,13 +23,13 @@ _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTMo
 _SEEING = r"Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL"
 _TAKEN_BY = {
     "precision fp16": rf"(?!{_MIXTURES}|{_HYBRIDS}).*",
-    "precision bf16": rf"(?!Whisper|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}).*",
+    "precision bf16": rf"(?!Whisper|Moonshine|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}).*",
     "mixed_runs": rf"(?!{_HYBRIDS})({_DECODERS})",
     "paged": rf"(?!Bloom|{_HYBRIDS})({_DECODERS})",
-    "adapters": rf"(?!{_CTC}|{_HYBRIDS}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel|{_SEEING}).*",
+    "adapters": rf"(?!{_CTC}|Moonshine|{_HYBRIDS}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel|{_SEEING}).*",
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}|{_CTC}).*",
-    "max_source_tokens": rf"MarianMTModel|(?!Whisper|Blip|{_SEEING}).*ForConditionalGeneration",
+    "max_source_tokens": rf"MarianMTModel|(?!Whisper|Moonshine|Blip|{_SEEING}).*ForConditionalGeneration",
     "max_pixels": r"Qwen2VL.*|Qwen2_5_VL.*",
     "label_text": r"CLIPModel|SiglipModel",
     "pairs": r".*ForSequenceClassification",
@@ -41,7 +41,7 @@ _LABELLED = "CLIPForImageClassification"
 """What a CLIPModel is for all other options where its labels are chosen."""
 PICTURE, _RECORDING = "a picture (PNG, JPEG or WebP)", "a recording (WAV)"
 _FILES = {
-    rf"Whisper.*|{_CTC}": _RECORDING,
+    rf"Whisper.*|Moonshine.*|{_CTC}": _RECORDING,
     rf"Blip.*|VisionEncoderDecoder.*|CLIPModel|SiglipModel|{_OF_PICTURES}": PICTURE,
 }
 """Which classes answer to a file, and what is in it."""

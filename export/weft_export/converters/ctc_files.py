@@ -11,6 +11,7 @@ from weft_export.converters.text.settings import CLEANS, CONFIG, OPTION_KEYS, To
 from weft_export.errors import CheckpointError
 from weft_export.families.conformer_ctc import ConformerCtcConfig
 from weft_export.families.ctc import CtcConfig
+from weft_export.families.waveform_speech import WaveformSpeechConfig
 from weft_proto.bundle_rules import LIMITS, MAX_LABELS
 from weft_proto.v1 import bundle_pb2
 
@@ -52,6 +53,23 @@ def sample_rate_of(hf: HfCheckpoint) -> int:
     if type(rate) is not int or not least <= rate <= most:
         raise CheckpointError(f"{place}: sampling_rate is {rate!r:.40}, not in [{least:.0f}, {most:.0f}]")
     return rate
+
+
+def read_waveform_keys(hf: HfCheckpoint) -> None:
+    """Refuse a model that hears samples as they are, where its files say that they are normalised."""
+    place, given = _processor(hf)
+    check_keys(place, given, {**WAVEFORM_KEYS, "do_normalize": Only((False,))})
+
+
+def waveform_audio(hf: HfCheckpoint, sizes: WaveformSpeechConfig) -> bundle_pb2.AudioSpec:
+    """Return how recordings become samples that a model reads as they are."""
+    return bundle_pb2.AudioSpec(
+        sample_rate=sample_rate_of(hf),
+        hop_size=sizes.hop_size,
+        num_frames=sizes.num_frames,
+        num_positions=sizes.num_frames,
+        min_samples=sizes.min_samples,
+    )
 
 
 def read_ctc(hf: HfCheckpoint, sizes: CtcConfig | ConformerCtcConfig) -> tuple[bundle_pb2.AudioSpec, tuple[str, ...]]:

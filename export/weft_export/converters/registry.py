@@ -68,6 +68,7 @@ MODULE_OF = {
     "umt5": "t5",
     "vision-encoder-decoder": "vision_encoder_decoder",
     "whisper": "whisper",
+    "moonshine": "moonshine",
     "wav2vec2": "wav2vec2",
     "hubert": "wav2vec2",
     "parakeet_ctc": "parakeet",

@@ -38,6 +38,12 @@ _TABLE = {
     "answerer": ("captioner", "Answerer", "CaptionerConfig", common_pb2.TASK_ANSWER),
     "git": ("git", "Git", "GitConfig", common_pb2.TASK_ANSWER),
     "speech": ("speech", "Speech", "SpeechConfig", common_pb2.TASK_TRANSCRIBE),
+    "waveform_speech": (
+        "waveform_speech",
+        "WaveformSpeech",
+        "WaveformSpeechConfig",
+        common_pb2.TASK_TRANSCRIBE,
+    ),
     "ctc": ("ctc", "Ctc", "CtcConfig", common_pb2.TASK_TRANSCRIBE_CTC),
     "conformer_ctc": ("conformer_ctc", "ConformerCtc", "ConformerCtcConfig", common_pb2.TASK_TRANSCRIBE_CTC),
     "text_classifier": ("text_classifier", "TextClassifier", "TextClassifierConfig", common_pb2.TASK_CLASSIFY_TEXT),

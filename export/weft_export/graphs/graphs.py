@@ -38,7 +38,7 @@ from weft_proto.bundle_rules import (
     SCORED_PORTS,
     TARGET_WEIGHTS,
 )
-from weft_proto.ctc import num_frames_of
+from weft_proto.ctc import least_samples, num_frames_of
 from weft_proto.paging import PAGED_PORTS
 from weft_proto.questions import begins_filled, picture_places
 from weft_proto.sight import NUM_AXES
@@ -205,9 +205,9 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     rows = _ROWS if batch > 1 else {}
     if TASKS[checkpoint.task].takes_image and checkpoint.image is not None:
         return _pixels(checkpoint, batch)
-    if checkpoint.audio is not None and checkpoint.audio.HasField("ctc"):
+    if checkpoint.audio is not None and (checkpoint.audio.HasField("ctc") or checkpoint.audio.min_samples):
         # Long enough for several labels.
-        num_samples = checkpoint.audio.ctc.min_samples + _SEQ * checkpoint.audio.hop_size
+        num_samples = least_samples(checkpoint.audio) + _SEQ * checkpoint.audio.hop_size
         if checkpoint.audio.ctc.HasField("mel"):
             mel = checkpoint.audio.ctc.mel
             frames = torch.zeros(batch, num_frames_of(mel, num_samples), mel.num_mels)

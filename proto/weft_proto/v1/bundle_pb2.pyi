@@ -1678,14 +1678,15 @@ class AudioSpec(_message.Message):
     DEFAULT_TIMESTAMPS_FIELD_NUMBER: _builtins.int
     DEFAULT_WITHOUT_TASK_FIELD_NUMBER: _builtins.int
     CTC_FIELD_NUMBER: _builtins.int
+    MIN_SAMPLES_FIELD_NUMBER: _builtins.int
     sample_rate: _builtins.int
     """sample_rate is in Hz, from 4,000 to 48,000."""
     num_mels: _builtins.int
-    """num_mels is how many energies a frame has, from 8 to 256. 0 with ctc."""
+    """num_mels is how many energies a frame has, from 8 to 256. 0 with ctc or min_samples."""
     fft_size: _builtins.int
-    """fft_size is in samples, even, from 32 to 4,096. 0 with ctc."""
+    """fft_size is in samples, even, from 32 to 4,096. 0 with ctc or min_samples."""
     hop_size: _builtins.int
-    """hop_size is the distance of frames in samples, at most fft_size without ctc, and at most 4,096."""
+    """hop_size is the distance of frames in samples, at most fft_size if there is one, and at most 4,096."""
     num_frames: _builtins.int
     """num_frames is how many frames a window has, from 8 to 6,000, a multiple of num_positions."""
     num_positions: _builtins.int
@@ -1717,6 +1718,11 @@ class AudioSpec(_message.Message):
     default_without_task: _builtins.bool
     """default_without_task is whether an answer has neither transcribe_id nor translate_id where a request names no language and does
     not say whether it is to be in English; not with default_language or default_to_english.
+    """
+    min_samples: _builtins.int
+    """min_samples is for a model that reads the samples themselves and writes: how many the first place of the memory is made of, at
+    most a tenth of sample_rate, and at most 4,800. Each hop_size more make another one. num_mels and fft_size are 0 then, no silence
+    is filled in, num_positions is num_frames, and first_timestamp_id is unset. 0: it reads log-mel energies, or has ctc.
     """
     @_builtins.property
     def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpokenLanguage]:
@@ -1750,10 +1756,11 @@ class AudioSpec(_message.Message):
         default_timestamps: _builtins.bool = ...,
         default_without_task: _builtins.bool = ...,
         ctc: Global___CtcSpec | None = ...,
+        min_samples: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "ctc", b"ctc", "first_timestamp_id", b"first_timestamp_id", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "ctc", b"ctc", "default_language", b"default_language", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "default_without_task", b"default_without_task", "fft_size", b"fft_size", "first_timestamp_id", b"first_timestamp_id", "hop_size", b"hop_size", "languages", b"languages", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "num_frames", b"num_frames", "num_mels", b"num_mels", "num_positions", b"num_positions", "sample_rate", b"sample_rate", "timestamp_samples", b"timestamp_samples", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "ctc", b"ctc", "default_language", b"default_language", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "default_without_task", b"default_without_task", "fft_size", b"fft_size", "first_timestamp_id", b"first_timestamp_id", "hop_size", b"hop_size", "languages", b"languages", "max_first_timestamp", b"max_first_timestamp", "min_samples", b"min_samples", "no_timestamps_id", b"no_timestamps_id", "num_frames", b"num_frames", "num_mels", b"num_mels", "num_positions", b"num_positions", "sample_rate", b"sample_rate", "timestamp_samples", b"timestamp_samples", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_timestamp_id: _TypeAlias = _typing.Literal["first_timestamp_id"]  # noqa: Y015
     _WhichOneofArgType__first_timestamp_id: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id"]  # noqa: Y015

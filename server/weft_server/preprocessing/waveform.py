@@ -1,4 +1,4 @@
-"""Samples of a recording as a model hears them that has a label for each moment, as a bundle's CtcSpec says."""
+"""Samples of a recording as a model hears them that reads them as they are, or has a label for each moment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_proto.ctc import VARIANCE_FLOOR, num_labels_of
+from weft_proto.ctc import VARIANCE_FLOOR, least_samples, num_labels_of
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.audio_file import FIELD
 from weft_server.preprocessing.log_mel import LogMel
@@ -32,9 +32,7 @@ class Waveforms:
         spec = self._spec
         num_labels = num_labels_of(spec, span.end - span.start)
         if not num_labels:
-            why = (
-                f"has {span.end - span.start} samples at {spec.sample_rate} Hz; the model needs {spec.ctc.min_samples}"
-            )
+            why = f"has {span.end - span.start} samples at {spec.sample_rate} Hz; the model needs {least_samples(spec)}"
             raise InvalidRequest(FIELD, why, "AUDIO_TOO_SHORT")
         heard = samples[span.start : span.end]
         if spec.ctc.normalized:
@@ -47,4 +45,4 @@ class Waveforms:
 
 def hearing_of(spec: bundle_pb2.AudioSpec) -> LogMel | Waveforms:
     """Return what makes sources of samples."""
-    return Waveforms(spec) if spec.HasField("ctc") else LogMel(spec)
+    return Waveforms(spec) if spec.HasField("ctc") or spec.min_samples else LogMel(spec)

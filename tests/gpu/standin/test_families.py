@@ -38,6 +38,7 @@ NOT_IN_BF16 = {
     "tiny-speech",
     "tiny-ctc",
     "tiny-conformer",
+    "tiny-waveform",
 }
 # They keep states beside attention, which is for CPU. The export says so.
 NOT_IN_HALF = {"tiny-hybrid", "tiny-state-space"}
