@@ -83,7 +83,9 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
         start = [*_start(text, 0), *_spoken(audio)]
         return [RandomRequest((each,), list(start), memory_length=audio.num_positions) for each in sounds]
     text = checkpoint.text_spec
-    longest = min(text.max_source_tokens, MAX_SOURCE) or min(max(1, text.max_total_tokens // 2), MAX_PROMPT)
+    # Of an encoder that reads in blocks, so long a source has several.
+    most = max(MAX_SOURCE, 2 * getattr(checkpoint.model, "blocks_of", 0) + 1)
+    longest = min(text.max_source_tokens, most) or min(max(1, text.max_total_tokens // 2), MAX_PROMPT)
     lengths = _lengths(longest, num_requests, generator)
     sources = [ids(text.source_vocab_size, length) for length in lengths]
     if not text.HasField("start_id") and not text.max_source_tokens:

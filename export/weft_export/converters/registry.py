@@ -63,6 +63,7 @@ MODULE_OF = {
     "mbart": "bart",
     "m2m_100": "bart",
     "pegasus": "bart",
+    "led": "led",
     "t5": "t5",
     "mt5": "t5",
     "umt5": "t5",

@@ -94,6 +94,11 @@ class WaveformSpeech(SequenceToSequence):
         decoder = Decoder(words, longest, config.num_decoder_layers, *sizes, rotation=config.rotation)
         self._write_with(decoder, config.num_positions)
 
+    @property
+    def unadapted(self) -> str | None:
+        """See Writer."""
+        return "models that hear samples as they are"
+
     def encode(self, *source: Tensor) -> tuple[Tensor, Tensor]:
         """Encode (waveform [batch, samples],)."""
         (waveform,) = source

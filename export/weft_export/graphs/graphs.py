@@ -217,9 +217,11 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     if checkpoint.audio is not None:
         features = torch.zeros(batch, checkpoint.audio.num_mels, checkpoint.audio.num_frames)
         return (Input("input_features", features, rows),)
+    # Of several blocks: a graph that was traced with one would have one.
+    seq = _SEQ + 2 * getattr(checkpoint.model, "blocks_of", 0)
     text = (
-        Input("input_ids", torch.zeros(batch, _SEQ, dtype=torch.int64), {**rows, 1: "seq"}),
-        Input("lengths", torch.full((batch,), _SEQ, dtype=torch.int32), rows),
+        Input("input_ids", torch.zeros(batch, seq, dtype=torch.int64), {**rows, 1: "seq"}),
+        Input("lengths", torch.full((batch,), seq, dtype=torch.int32), rows),
     )
     if not TASKS[checkpoint.task].fills_masks:
         return text

@@ -30,6 +30,7 @@ from seq2seq_kinds import SEQ2SEQ
 from sight_kinds import SEEING, SPLITTING, TILING
 from test_captioners import their_logits, with_processor
 from test_ctc import KINDS as CTC
+from test_led import LED
 from test_moonshine import MOONSHINE
 from test_parakeet import ARCHITECTURE as PARAKEET
 from test_pictures import made_with_processor
@@ -86,6 +87,7 @@ def test_every_kind_that_is_converted_has_a_row():
         REGISTERS,
         WHISPER,
         MOONSHINE,
+        LED,
     )
     converted = {name for converter in all_converters() for name in converter.architectures}
     hearing = {architecture for architecture, _ in CTC.values()} | {PARAKEET}

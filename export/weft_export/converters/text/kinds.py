@@ -77,6 +77,7 @@ _USUAL = {
     "granite": AS_IT_IS,
     "granitemoe": AS_IT_IS,
     "jais2": "GPT2Tokenizer",
+    "led": "LEDTokenizer",
     "llava": AS_IT_IS,
     "m2m_100": M2M_100,
     "marian": MARIAN,
