@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from weft_export.converters.registry import MODULE_OF, nearest_to
+from weft_export.converters.registry import MODULE_OF, hint_for
 from weft_export.errors import CheckpointError
 from weft_export.options import ExportOptions, flag_of, too_long
 from weft_proto.paging import MAX_HEAD_DIM
@@ -58,6 +58,7 @@ _PLACES = {
     "clip_text_model": (_TEXT_PLACES, 77, 0),
     "modernbert": (_TEXT_PLACES, 8192, 0),
     "nomic_bert": (_TEXT_PLACES, 2048, 0),
+    "gte": (_TEXT_PLACES, 8192, 0),
     "opt": (_TEXT_PLACES, 2048, 0),
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet"), (_TEXT_PLACES, 512, 2)),
     **dict.fromkeys(("bert", "distilbert", "electra", "albert", "deberta-v2"), (_TEXT_PLACES, 512, 0)),
@@ -76,8 +77,8 @@ def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bo
     embeds: whether a class that writes or fills masks is to be an embedder.
     """
     model_type, named = config.get("model_type"), config.get("architectures")
-    if isinstance(model_type, str) and model_type not in MODULE_OF and (nearest := nearest_to(model_type)):
-        raise CheckpointError(f"the model_type {model_type!r:.80} is not supported; the nearest is {nearest!r}")
+    if isinstance(model_type, str) and model_type not in MODULE_OF and (hint := hint_for(model_type)):
+        raise CheckpointError(f"the model_type {model_type!r:.80} is not supported; {hint}")
     if not isinstance(named, list) or not named or not isinstance(named[0], str):
         return
     name = named[0]

@@ -76,6 +76,7 @@ _USUAL = {
     "gptj": "GPT2Tokenizer",
     "granite": AS_IT_IS,
     "granitemoe": AS_IT_IS,
+    "gte": "XLMRobertaTokenizer",
     "jais2": "GPT2Tokenizer",
     "led": "LEDTokenizer",
     "llava": AS_IT_IS,
