@@ -250,6 +250,8 @@ def as_asked(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
             raise ExportError("adapters are not for models that match, or whose prompts hold pictures")
         if TASKS[asked.task].labels_moments:
             raise ExportError("adapters are not for models that label the moments of a recording")
+        if why := getattr(asked.model, "unadapted", None):
+            raise ExportError(f"adapters are not for {why}")
         if _keeps_states(asked):
             raise ExportError("adapters are not for models that keep states beside attention")
         from weft_export.graphs.adapting import adapter_spec  # noqa: PLC0415 - late: for bundles that take adapters

@@ -276,12 +276,21 @@ LIMITS = {
         "timestamp_samples": Limit(192_000),
         "max_first_timestamp": Limit(6000),
         "default_language": Limit(_TAG),
+        "min_samples": Limit(4_800),
     },
     "CtcSpec": {
         "blank_id": Limit(MAX_LABELS - 1),
         "word_delimiter": Limit(MAX_LABEL_CHARS),
         "space": Limit(MAX_LABEL_CHARS),
         "min_samples": Limit(4_800),
+        "word_start": Limit(16),
+    },
+    "MelSpec": {
+        "num_mels": Limit(256, least=8),
+        "fft_size": Limit(4096, least=32),
+        "window_size": Limit(4096, least=32),
+        "hop_size": Limit(4096, least=1),
+        "preemphasis": Limit(1),
     },
     "SpokenLanguage": {"tag": Limit(_TAG), "token_id": Limit(_VOCAB - 1)},
     "Golden": {

@@ -2,6 +2,7 @@
 
 import math
 
+from weft_proto.ctc import least_fault
 from weft_proto.languages import LanguageError, Languages, known_tag
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -90,6 +91,8 @@ def audio_fault(spec: bundle_pb2.AudioSpec, text: bundle_pb2.TextSpec) -> str | 
 
 def size_fault(spec: bundle_pb2.AudioSpec) -> str | None:
     """Say what is wrong with the sizes of an AudioSpec, or None."""
+    if spec.min_samples:
+        return _waveform_fault(spec)
     if spec.fft_size < _FEWEST_SAMPLES or spec.fft_size % 2:
         return f"fft_size is {spec.fft_size}, not an even number of at least {_FEWEST_SAMPLES}"
     if not 0 < spec.hop_size <= spec.fft_size:
@@ -97,6 +100,15 @@ def size_fault(spec: bundle_pb2.AudioSpec) -> str | None:
     if not spec.num_positions or spec.num_frames % spec.num_positions:
         return f"num_frames is {spec.num_frames}, no multiple of num_positions, {spec.num_positions}"
     return None
+
+
+def _waveform_fault(spec: bundle_pb2.AudioSpec) -> str | None:
+    """Say what is wrong with the sizes of a model that reads samples and writes, or None."""
+    if spec.num_mels or spec.fft_size or spec.HasField("first_timestamp_id"):
+        return "it has num_mels, fft_size or first_timestamp_id beside min_samples"
+    if not spec.hop_size or not spec.num_frames or spec.num_positions != spec.num_frames:
+        return "with min_samples, hop_size and num_frames are needed, and num_positions is num_frames"
+    return least_fault(spec)
 
 
 def _timestamp_faults(spec: bundle_pb2.AudioSpec, text: bundle_pb2.TextSpec) -> dict[str, bool]:

@@ -355,6 +355,18 @@ class Waveform(Sound):
         return {"waveform": np.stack([source.array for source in sources])}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Frames(Waveform):
+    """Log-mel energies of a window, float32 [frames, mels], as a bundle's MelSpec says."""
+
+    port: ClassVar[str] = "input_features"
+
+    @staticmethod
+    def feeds(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:  # noqa: ARG004 - no padding
+        """Energies float32 [inputs, frames, mels]."""
+        return {"input_features": np.stack([source.array for source in sources])}
+
+
 def feeds_of(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:
     """Return what a graph reads of inputs that share a run, padded to `width` where their kind is padded."""
     return sources[0].feeds(sources, width, pad_id)

@@ -19,9 +19,11 @@ import weft
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 WEFT = [sys.executable, "-m", "weft_command", "up"]
-# What a hub has of a model. The reader of checkpoints wants the first four.
+# What a hub has of a model. The reader of checkpoints wants the first six.
 HUB = {"config.json": b"{}", "model.safetensors": b"none", "tokenizer.json": b"{}"}
-HUB |= {"1_Pooling/config.json": b"{}", "1_Pooling/deep/config.json": b"{}"}
+HUB |= {"1_Pooling/config.json": b"{}"}
+HUB |= {"colbert_linear.pt": b"", "sparse_linear.pt": b""}
+HUB |= {"1_Pooling/deep/config.json": b"{}", "1_Pooling/colbert_linear.pt": b"", "optimizer.pt": b""}
 HUB |= {"modeling.py": b"1 / 0", "pytorch_model.bin": b"", "onnx/config.json": b"{}"}
 
 
@@ -110,7 +112,10 @@ def up_from(endpoint, home, name):
 
 
 def test_a_model_of_the_hub_is_downloaded_without_code(tmp_path):
-    """Weights, sizes, tokenizers and modules are taken; code, pickles and folders for others are not asked for."""
+    """Weights, sizes, tokenizers and modules are taken; code, pickles and folders for others are not asked for.
+
+    Of pickles, the two of a BGE-M3 are.
+    """
     Hub.asked.clear()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
         threading.Thread(target=hub.serve_forever, daemon=True).start()
@@ -120,8 +125,10 @@ def test_a_model_of_the_hub_is_downloaded_without_code(tmp_path):
     assert (1, True) == (code, told.startswith("weft up: ")), told
     (snapshot,) = tmp_path.glob("hub/models--org--tiny/snapshots/*")
     taken = {str(path.relative_to(snapshot)) for path in snapshot.rglob("*") if not path.is_dir()}
-    assert {"config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json"} == taken
-    assert [] == [path for path in Hub.asked if path.endswith((".py", ".bin")) or "onnx" in path or "deep" in path]
+    of_m3 = {"colbert_linear.pt", "sparse_linear.pt"}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json", *of_m3} == taken
+    unwanted = (".py", ".bin", "optimizer.pt")
+    assert [] == [path for path in Hub.asked if path.endswith(unwanted) or "onnx" in path or "deep" in path]
 
 
 def test_a_model_of_the_hub_without_safetensors_is_refused_by_its_name(tmp_path, monkeypatch):
@@ -133,6 +140,7 @@ def test_a_model_of_the_hub_without_safetensors_is_refused_by_its_name(tmp_path,
         hub.shutdown()
 
     assert (1, True) == (code, told.startswith("weft up: org/tiny has no weights in safetensors")), told
+    assert "`hf download org/tiny --local-dir tiny` fetches it into the folder tiny: give that" in told
 
 
 def test_without_a_network_a_hub_name_is_refused_in_one_line(tmp_path):

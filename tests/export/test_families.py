@@ -15,6 +15,8 @@ from weft_export.families.registry import FAMILIES
 from weft_export.families.writer import KV_CACHE, RECURRENT, Writer
 from weft_export.graphs.views import candidates
 from weft_export.layers.run import Run
+from weft_proto.ctc import num_frames_of, num_labels_of
+from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
 
 BATCH = 3
@@ -34,8 +36,12 @@ def a_source(checkpoint):
     if image is not None:
         positions = image.num_class_tokens + image.grid_rows * image.grid_columns
         return (torch.randn(BATCH, image.channels, image.height, image.width),), lengths_of(*[positions] * BATCH)
+    if TASKS[checkpoint.task].labels_moments and (mel := checkpoint.audio.ctc.mel).num_mels:
+        return (torch.randn(BATCH, num_frames_of(mel, 900), mel.num_mels),), lengths_of(*[900] * BATCH)
     if TASKS[checkpoint.task].labels_moments:
         return (torch.randn(BATCH, 900),), lengths_of(*[900] * BATCH)
+    if checkpoint.audio is not None and checkpoint.audio.min_samples:
+        return (torch.randn(BATCH, 1800),), lengths_of(*[num_labels_of(checkpoint.audio, 1800)] * BATCH)
     if (audio := checkpoint.audio) is not None:
         return (torch.randn(BATCH, audio.num_mels, audio.num_frames),), lengths_of(*[audio.num_positions] * BATCH)
     ids, lengths = torch.randint(4, text.source_vocab_size, (BATCH, 11)), lengths_of(4, 11, 1)
@@ -235,6 +241,8 @@ def explained(checkpoint, layer, head, length=9):
     model, image, text = checkpoint.model, checkpoint.image, checkpoint.text
     if image is not None and TASKS[checkpoint.task].takes_image:
         source = (torch.randn(1, image.channels, image.height, image.width),)
+    elif checkpoint.audio is not None and checkpoint.audio.min_samples:
+        source = (torch.randn(1, window_samples(checkpoint.audio)),)
     elif checkpoint.audio is not None:
         source = (torch.randn(1, checkpoint.audio.num_mels, checkpoint.audio.num_frames),)
     else:
@@ -262,6 +270,8 @@ def test_explanations_are_distributions_over_the_source(name):
     columns = image.grid_rows * image.grid_columns if TASKS[checkpoint.task].takes_image else 9
     if checkpoint.audio is not None:
         columns = checkpoint.audio.num_positions
+        if checkpoint.audio.min_samples:
+            columns = num_labels_of(checkpoint.audio, window_samples(checkpoint.audio))
     heads = checkpoint.model.attention_heads
     default = -1 if checkpoint.attention_layer is None else checkpoint.attention_layer
 
@@ -309,7 +319,9 @@ def test_logits_have_the_shape_of_the_task(name):
         # Of two towers, each of the pictures is held to each of the texts.
         source = tuple(tensor for tower in checkpoint.towers for tensor in a_source(tower)[0])
         task, config = TASKS[checkpoint.task], checkpoint.model.config
-        rows = (11,) if checkpoint.gives_rows else (2,) if task.fills_masks else (45,) if task.labels_moments else ()
+        rows = (11,) if checkpoint.gives_rows else (2,) if task.fills_masks else ()
+        if task.labels_moments:
+            rows = (num_labels_of(checkpoint.audio, 900),)
         width = config.vocab_size if task.fills_masks else len(checkpoint.labels)
         if task.embeds:
             # Behind the vector of a token may be its weight.

@@ -109,6 +109,16 @@ def test_a_file_is_named_likewise(name, said, tmp_path):
     assert f"{tmp_path / name} {said}" == str(refused.value)[: len(f"{tmp_path / name} {said}")]
 
 
+def test_a_name_of_the_hub_gets_the_command_that_fetches_it(tmp_path, monkeypatch):
+    """Where no such path is here. `weft up` says how it fetches what has no safetensors by the same words."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError) as refused:
+        check_format(Path("BAAI/bge-m3"))
+
+    assert "`hf download BAAI/bge-m3 --local-dir bge-m3` fetches it" in str(refused.value)
+    assert "`weft up BAAI/bge-m3` fetches and serves it" in str(refused.value)
+
+
 def adapter(home, **said):
     """Return what is said of a folder with an adapter of this config."""
     home.mkdir()

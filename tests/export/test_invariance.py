@@ -81,7 +81,10 @@ def check_rows(session, manifest):
         cells = (3, 5) if manifest.image.tiling.max_pixels else ()
         shape = (ROWS, *cells, manifest.image.channels, manifest.image.height, manifest.image.width)
         feeds = {"pixel_values": RNG.standard_normal(shape).astype(np.float32)}
-    elif TASKS[manifest.task].labels_moments:
+    elif manifest.audio.ctc.HasField("mel"):
+        shape = (ROWS, 37, manifest.audio.ctc.mel.num_mels)
+        feeds = {"input_features": RNG.standard_normal(shape).astype(np.float32)}
+    elif TASKS[manifest.task].labels_moments or manifest.audio.min_samples:
         feeds = {"waveform": RNG.standard_normal((ROWS, 1500)).astype(np.float32)}
     elif manifest.HasField("audio"):
         shape = (ROWS, manifest.audio.num_mels, manifest.audio.num_frames)

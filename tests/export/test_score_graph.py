@@ -64,6 +64,8 @@ def drawn(manifest):
     if manifest.HasField("image"):
         shape = (ROWS, manifest.image.channels, manifest.image.height, manifest.image.width)
         feeds["pixel_values"] = RNG.standard_normal(shape).astype(np.float32)
+    elif manifest.audio.min_samples:
+        feeds["waveform"] = RNG.standard_normal((ROWS, 1500)).astype(np.float32)
     elif manifest.HasField("audio"):
         shape = (ROWS, manifest.audio.num_mels, manifest.audio.num_frames)
         feeds["input_features"] = RNG.standard_normal(shape).astype(np.float32)

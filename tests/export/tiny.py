@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from tiny_answers import ANSWERING
 from tiny_bert import tiny_bert, tiny_tags
-from tiny_ctc import tiny_ctc
+from tiny_ctc import tiny_conformer, tiny_ctc
 from tiny_decoder import tiny_decoder
 from tiny_embed import EMBED
 from tiny_extract import tiny_extract
@@ -42,7 +42,10 @@ from weft_export.families.rnn_classifier import RnnClassifier, RnnClassifierConf
 from weft_export.families.speech import Speech, SpeechConfig
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
 from weft_export.families.vit import Vit, VitConfig
+from weft_export.families.waveform_speech import WaveformSpeech, WaveformSpeechConfig
 from weft_export.layers.embeddings import EmbeddingStyle
+from weft_export.layers.positions import Rope
+from weft_export.layers.style import Style
 from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2
 
@@ -175,6 +178,39 @@ def tiny_speech() -> Checkpoint:
     )
 
 
+def tiny_waveform() -> Checkpoint:
+    """Return a transcriber that hears half a second at 10 kHz as samples."""
+    target = len(TARGET_WORDS) + 4
+    # Of a head of 16 numbers, 12 are turned.
+    rotation = Rope((*(10000.0 ** (-pair / 6) for pair in range(6)), 0.0, 0.0))
+    config = WaveformSpeechConfig(
+        target_vocab_size=target,
+        max_target_tokens=24,
+        num_frames=13,
+        d_model=32,
+        num_heads=2,
+        d_encoder_ff=48,
+        num_encoder_layers=1,
+        d_decoder_ff=48,
+        num_decoder_layers=2,
+        rotation=rotation,
+        style=Style(gated=True, activation="silu"),
+        words=EmbeddingStyle(),
+    )
+    sizes = {"hop_size": config.hop_size, "min_samples": config.min_samples}
+    audio = bundle_pb2.AudioSpec(sample_rate=10_000, num_frames=13, num_positions=13, **sizes)
+    tone = torch.sin(torch.arange(3000) / 3) * torch.sin(torch.arange(3000) / 300)
+    return replace(
+        tiny_speech(),
+        family="waveform_speech",
+        description="A random transcriber of samples for tests.",
+        model=randomised(WaveformSpeech(config), 3.0),
+        golden=bundle_pb2.Golden(audio_path="golden.wav"),
+        audio=audio,
+        files={"target.json": word_tokenizer(TARGET_WORDS, ends=False), "golden.wav": wav_of(tone, 10_000)},
+    )
+
+
 def tiny_image() -> Checkpoint:
     """Return a classifier of 8 x 8 grey pictures into ten digits."""
     config = VitConfig(
@@ -287,7 +323,9 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-translate": tiny_translate,
     "tiny-caption": tiny_caption,
     "tiny-speech": tiny_speech,
+    "tiny-waveform": tiny_waveform,
     "tiny-ctc": tiny_ctc,
+    "tiny-conformer": tiny_conformer,
     **ANSWERING,
     "tiny-image": tiny_image,
     "tiny-text": tiny_text,

@@ -121,7 +121,7 @@ BENCH = {
 }  # fmt: skip
 EXPORT = {
     "checkpoints/adapter_folder.py _HUB_NAME": ("fullmatch", run("a"), run("a/"), run("a", "a/", "!")),
-    "up/hub.py _NAME": ("fullmatch", run("a"), run("a/"), run("a", "a/", "!")),
+    "checkpoints/formats.py HUB_NAME": ("fullmatch", run("a"), run("a/"), run("a", "a/", "!")),
     "up/kept.py '[^a-z0-9._-]+'": ("sub", run("!"), run("!a")),
     r"wrapping/picture_options.py '(\\d{1,6})(?:x(\\d{1,6}))?'": ("fullmatch", run("1"), run("1x")),
     "converters/classes.py _BODY_OF": ("fullmatch", run("For"), run("ForMaskedLM", end="!")),

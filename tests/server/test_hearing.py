@@ -33,6 +33,25 @@ def test_a_word_lasts_from_its_first_label_to_its_last(first):
     assert [("aa", first, first + 80), ("b", first + 120, first + 140)] == found
 
 
+def pieces(*said):
+    """The text, and (text, first sample, last sample) of each word, of a window whose labels are pieces of words."""
+    audio, labels = bundle_pb2.AudioSpec(), ["<pad>", *dict.fromkeys(said)]
+    audio.CopyFrom(AUDIO)
+    audio.ctc.word_delimiter, audio.ctc.word_start = "", "_"
+    sound = Waveforms(audio).source(np.zeros(20 * len(said), np.float32), Span(0, 20 * len(said)))
+    values = np.array([(labels.index(label), -0.5) for label in said], np.float32)
+    sequence = SimpleNamespace(source=sound, reply=SimpleNamespace(values=values))
+    heard = read_off(sequence, bundle_pb2.BundleManifest(audio=audio, labels=labels))
+    return heard.text, [(word.text, round(4000 * word.start_s), round(4000 * word.end_s)) for word in heard.words]
+
+
+def test_a_piece_that_begins_a_word_ends_the_one_before():
+    """The first word needs no such piece, and a mark alone is of no word."""
+    assert ("ab c", [("ab", 0, 60), ("c", 80, 120)]) == pieces("_a", "b", "b", "<pad>", "_c", "_c")
+    assert ("a bc", [("a", 0, 20), ("bc", 40, 80)]) == pieces("a", "_", "b", "c")
+    assert ("", []) == pieces("<pad>", "_")
+
+
 def test_no_word_lasts_beyond_its_window():
     """The last moment has fewer samples than the others."""
     assert [("a", 0, 20), ("b", 40, 50)] == words(["a", "|", "b"], 50)

@@ -56,6 +56,14 @@ _NOMIC: Renamings = (
     (r"norm1", "post_attention_layernorm"),
     (r"norm2", "post_mlp_layernorm"),
 )
+# So are they here, and a gate and what it lets through.
+_GTE: Renamings = (
+    (r"encoder\.layer\.", "layers."),
+    (r"attention\.o_proj", "self_attn.o_proj"),
+    (r"attn_ln", "post_attention_layernorm"),
+    (r"mlp_ln", "post_mlp_layernorm"),
+    (r"lm_head\.norm", "lm_head.layer_norm"),
+)
 # Of every kind: what old files call the two parts of a LayerNorm.
 _LEGACY: Renamings = ((r"LayerNorm\.gamma", "LayerNorm.weight"), (r"LayerNorm\.beta", "LayerNorm.bias"))
 _GPT2 = r"(.*\.)?h\.\d+\.(attn|crossattention|mlp)\.(c_attn|q_attn|c_proj|c_fc)\.weight"
@@ -69,6 +77,7 @@ KINDS: Mapping[str, ModelKind] = {
     # It has a ViT or a DeiT, and a GPT-2 or TrOCR, whose names are those of their files.
     "vision-encoder-decoder": ModelKind(_VIT, scope="encoder.", conv1d=_GPT2),
     "nomic_bert": ModelKind(_NOMIC),
+    "gte": ModelKind(_GTE),
     "gpt2": ModelKind(conv1d=_GPT2),
     "gpt_neox": ModelKind(((r"^embed_out\.", "lm_head."),)),
 }

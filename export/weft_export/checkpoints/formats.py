@@ -1,6 +1,7 @@
 """What a path holds that is no checkpoint, known by its files, and the next command. Quick: no torch, no weights."""
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,10 @@ from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import CONFIG_FILE, MANIFEST_FILE, VERSION
 
 ADAPTER_CONFIG = "adapter_config.json"
+TOKEN_VECTORS, TOKEN_WEIGHTS = "colbert_linear.pt", "sparse_linear.pt"
+"""What FlagEmbedding saves beside the body of a BGE-M3."""
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+"""ORG/NAME of a model on Hugging Face's hub."""
 _GGUF = ".gguf"
 GGUF_MAGIC = b"GGUF"
 _INNER = [f"{folder}/{name}" for name in (CONFIG_FILE, ADAPTER_CONFIG) for folder in ("*", "snapshots/*")]
@@ -39,6 +44,11 @@ def check_format(path: Path) -> None:
     if path.is_file():
         _check_file(path)
         return
+    if not path.exists() and HUB_NAME.fullmatch(str(path)):
+        raise CheckpointError(
+            f"{path} does not exist. If it is a model of the hub, {fetching(str(path))}. `weft up {path}`"
+            " fetches and serves it, if its weights are safetensors"
+        )
     check_directory(path)
     try:
         names = frozenset(each.name for each in path.iterdir())
@@ -92,6 +102,12 @@ MODULES = "modules.json"
 """The file of sentence-transformers that says what stands behind a body."""
 QUANTISED = ("quantization_config", "compression_config")
 """Keys of config.json that say how weights are quantised: the usual one, and an older one."""
+
+
+def fetching(name: str) -> str:
+    """Return how a model of the hub is fetched by hand, pickles and all, and what is given then."""
+    folder = name.rpartition("/")[2]
+    return f"`hf download {name} --local-dir {folder}` fetches it into the folder {folder}: give that"
 
 
 def is_gguf(path: Path) -> bool:

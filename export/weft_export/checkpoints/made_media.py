@@ -8,6 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from weft_export.checkpoints.sound import wav_of
+from weft_proto.ctc import least_samples
 from weft_proto.sound import window_samples
 from weft_proto.v1 import bundle_pb2
 
@@ -36,9 +37,9 @@ def made_picture(image: bundle_pb2.ImageSpec, number: int = 0) -> bytes:
 
 
 def made_sound(audio: bundle_pb2.AudioSpec, number: int = 0) -> bytes:
-    """Return a WAV of at most half a window, another for each number below NUM_SOUNDS."""
+    """Return a WAV of at most half a window, another for each number below NUM_SOUNDS; but long enough to be heard."""
     make, share = _SOUNDS[number]
-    num_samples = max(1, int(share * window_samples(audio)))
+    num_samples = max(1, least_samples(audio), int(share * window_samples(audio)))
     generator = torch.Generator().manual_seed(number)
     return wav_of(make(num_samples, audio.sample_rate, generator), audio.sample_rate)
 

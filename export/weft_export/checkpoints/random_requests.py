@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_proto.ctc import least_samples, num_frames_of, num_labels_of
 from weft_proto.questions import picture_places
 from weft_proto.sound import spoken_ids, window_samples
 from weft_proto.tasks import TASKS
@@ -71,18 +72,20 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
             RandomRequest((values,), [*_start(text, index), *asked[index]], memory_length=memory_length)
             for index, values in enumerate(pixels)
         ]
-    if checkpoint.audio is not None and checkpoint.audio.HasField("ctc"):
+    if checkpoint.audio is not None and (checkpoint.audio.HasField("ctc") or checkpoint.audio.min_samples):
         longest = min(window_samples(checkpoint.audio), MAX_HEARD_S * checkpoint.audio.sample_rate)
-        least = checkpoint.audio.ctc.min_samples
+        least = least_samples(checkpoint.audio)
         sizes = torch.randint(least, longest + 1, (num_requests - 2,), generator=generator).tolist()
-        return [RandomRequest((torch.randn(1, size, generator=generator),)) for size in (longest, least, *sizes)]
+        return [_heard(checkpoint, size, generator) for size in (longest, least, *sizes)]
     if (audio := checkpoint.audio) is not None:
         window = (1, audio.num_mels, audio.num_frames)
         sounds = [torch.randn(window, generator=generator) for _ in range(num_requests)]
         start = [*_start(text, 0), *_spoken(audio)]
         return [RandomRequest((each,), list(start), memory_length=audio.num_positions) for each in sounds]
     text = checkpoint.text_spec
-    longest = min(text.max_source_tokens, MAX_SOURCE) or min(max(1, text.max_total_tokens // 2), MAX_PROMPT)
+    # Of an encoder that reads in blocks, so long a source has several.
+    most = max(MAX_SOURCE, 2 * getattr(checkpoint.model, "blocks_of", 0) + 1)
+    longest = min(text.max_source_tokens, most) or min(max(1, text.max_total_tokens // 2), MAX_PROMPT)
     lengths = _lengths(longest, num_requests, generator)
     sources = [ids(text.source_vocab_size, length) for length in lengths]
     if not text.HasField("start_id") and not text.max_source_tokens:
@@ -102,6 +105,20 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
         )
         for index, length in enumerate(lengths)
     ]
+
+
+def _heard(checkpoint: Checkpoint, num_samples: int, generator: torch.Generator) -> RandomRequest:
+    """Return what a model reads of so many samples, which it hears as they are, or has a label for each moment of."""
+    audio = checkpoint.audio
+    assert audio is not None
+    if audio.ctc.HasField("mel"):
+        mel = audio.ctc.mel
+        return RandomRequest((torch.randn(1, num_frames_of(mel, num_samples), mel.num_mels, generator=generator),))
+    source = (torch.randn(1, num_samples, generator=generator),)
+    if audio.HasField("ctc"):
+        return RandomRequest(source)
+    start = [*_start(checkpoint.text_spec, 0), *_spoken(audio)]
+    return RandomRequest(source, start, memory_length=num_labels_of(audio, num_samples))
 
 
 def random_pictures(image: bundle_pb2.ImageSpec, count: int, generator: torch.Generator) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from weft_export.errors import CheckpointError
-from weft_proto.ctc import VARIANCE_FLOOR, num_labels_of
+from weft_proto.ctc import LEAST_DEVIATION, LEAST_ENERGY, VARIANCE_FLOOR, least_samples, num_frames_of, num_labels_of
 from weft_proto.sound import MAX_AUDIO_BYTES, mel_triangles, window_samples
 from weft_proto.v1 import bundle_pb2
 
@@ -17,7 +17,7 @@ _LOUDEST = 32768
 
 
 def read_recording(what: str, data: bytes, spec: bundle_pb2.AudioSpec) -> Tensor:
-    """Return the log-mel energies [num_mels, num_frames] of a recording of one window, or its samples as CtcSpec says.
+    """Return the log-mel energies [num_mels, num_frames] of a recording of one window, or what a model reads else.
 
     Raises:
         CheckpointError: it begins with `what`, and says that it is too large or too long, or no such WAV.
@@ -35,11 +35,26 @@ def read_recording(what: str, data: bytes, spec: bundle_pb2.AudioSpec) -> Tensor
     samples = torch.frombuffer(bytearray(pcm), dtype=torch.int16).float() / _LOUDEST if pcm else torch.zeros(0)
     if not 0 < len(samples) <= window_samples(spec):
         raise CheckpointError(f"{what} has {len(samples)} samples; a window has {window_samples(spec)}")
-    if not spec.HasField("ctc"):
+    if not spec.HasField("ctc") and not spec.min_samples:
         return log_mel(samples, spec)
     if num_labels_of(spec, len(samples)) == 0:
-        raise CheckpointError(f"{what} has {len(samples)} samples; a label is made of {spec.ctc.min_samples}")
-    return waveform(samples, spec)
+        raise CheckpointError(f"{what} has {len(samples)} samples; the model needs {least_samples(spec)}")
+    return mel_frames(samples, spec) if spec.ctc.HasField("mel") else waveform(samples, spec)
+
+
+def mel_frames(samples: Tensor, spec: bundle_pb2.AudioSpec) -> Tensor:
+    """Return energies float32 [frames, num_mels] of samples of one window, as MelSpec says."""
+    mel = spec.ctc.mel
+    sound = samples.double()
+    sound = torch.cat((sound[:1], sound[1:] - mel.preemphasis * sound[:-1]))
+    hann = torch.hann_window(mel.window_size, periodic=False, dtype=torch.float64)
+    sizes = (mel.fft_size, mel.hop_size, mel.window_size)
+    spectrum = torch.stft(sound, *sizes, window=hann, return_complex=True, pad_mode="constant")
+    powers = spectrum[:, : num_frames_of(mel, len(samples))].abs() ** 2
+    logs = (_triangles(spec.sample_rate, mel.num_mels, mel.fft_size) @ powers + LEAST_ENERGY).log().t()
+    logs = logs - logs.mean(dim=0)
+    deviation = (logs.square().sum(dim=0) / max(1, len(logs) - 1)).sqrt()
+    return (logs / (deviation + LEAST_DEVIATION)).float()
 
 
 def log_mel(samples: Tensor, spec: bundle_pb2.AudioSpec) -> Tensor:

@@ -226,7 +226,8 @@ def check_audio(
         return
     if audio is None or text is None:
         raise ValueError("'audio' is missing")
-    for field in ("num_mels", "num_frames", "num_positions"):
+    sizes = ("hop_size", "min_samples") if hasattr(config, "min_samples") else ("num_mels",)
+    for field in (*sizes, "num_frames", "num_positions"):
         _require_equal(f"audio.{field}", getattr(audio, field), f"model.{field}", getattr(config, field))
     check_spec("audio", audio)
     fault = audio_fault(audio, text)

@@ -95,13 +95,18 @@ def _only_their_own(hf: HfCheckpoint, residual: str, *, norm: bool) -> None:
     hf.fields.skip("extra_pos_embeddings", "force_bos_token_to_be_generated")
 
 
-def names_with(positions: Callable[[BartConfig, str, int, str], Names]) -> Callable[[BartConfig], Names]:
-    """Return what makes the table of names; positions gives the rows for the places of a side."""
+def names_with(
+    positions: Callable[[BartConfig, str, int, str], Names], body: str = "model"
+) -> Callable[[BartConfig], Names]:
+    """Return what makes the table of names; positions gives the rows for the places of a side.
+
+    body: what names of theirs begin with.
+    """
 
     def names(config: BartConfig) -> Names:
         return {
-            **_words("words", "encoder", "decoder"),
-            **_words("decoder.embedding", "decoder", "encoder", *(("lm_head.weight",) if config.words.tied else ())),
+            **_words(body, "words", "encoder", "decoder"),
+            **_words(body, "decoder.embedding", "decoder", "encoder", *(["lm_head.weight"] * config.words.tied)),
             **positions(config, "words.positions.weight", config.max_source_tokens, "encoder"),
             **positions(config, "decoder.embedding.positions.weight", config.max_target_tokens, "decoder"),
             "decoder.embedding.projection.weight": "lm_head.weight",
@@ -110,20 +115,20 @@ def names_with(positions: Callable[[BartConfig, str, int, str], Names]) -> Calla
                 "final_logits_bias",
                 optional=("final_logits_bias",),
             ),
-            **layer_names(_layer("attention", "self_attn"), "encoder.layers.{}.", "model.encoder.layers.{}."),
-            **decoder_names("decoder.layers.{}.", "model.decoder.layers.{}."),
-            **both("encoder.norm", "model.encoder.layer_norm"),
-            **both("decoder.norm", "model.decoder.layer_norm"),
+            **layer_names(_layer("attention", "self_attn"), "encoder.layers.{}.", f"{body}.encoder.layers.{{}}."),
+            **decoder_names("decoder.layers.{}.", f"{body}.decoder.layers.{{}}."),
+            **both("encoder.norm", f"{body}.encoder.layer_norm"),
+            **both("decoder.norm", f"{body}.decoder.layer_norm"),
         }
 
     return names
 
 
-def _words(ours: str, side: str, other: str, *more: str) -> Names:
+def _words(body: str, ours: str, side: str, other: str, *more: str) -> Names:
     """Tied tables are saved under one of these names, or under several. more: other names of this side's."""
-    own, others = (f"model.{each}.embed_tokens.weight" for each in (side, other))
-    tokens = tied("model.shared.weight", own, *more, instead=(others, "lm_head.weight"))
-    return {f"{ours}.tokens.weight": tokens, **both(f"{ours}.norm", f"model.{side}.layernorm_embedding")}
+    own, others = (f"{body}.{each}.embed_tokens.weight" for each in (side, other))
+    tokens = tied(f"{body}.shared.weight", own, *more, instead=(others, "lm_head.weight"))
+    return {f"{ours}.tokens.weight": tokens, **both(f"{ours}.norm", f"{body}.{side}.layernorm_embedding")}
 
 
 def decoder_names(ours: str, theirs: str) -> Names:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from weft_export.converters.registry import MODULE_OF, nearest_to
+from weft_export.converters.registry import MODULE_OF, hint_for
 from weft_export.errors import CheckpointError
 from weft_export.options import ExportOptions, flag_of, too_long
 from weft_proto.paging import MAX_HEAD_DIM
@@ -24,13 +24,13 @@ _BOTH_WAYS = r"Gemma3ForConditional|PaliGemma"
 _SEEING = rf"Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL|Qwen3VL|{_BOTH_WAYS}"
 _TAKEN_BY = {
     "precision fp16": rf"(?!{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
-    "precision bf16": rf"(?!Whisper|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
+    "precision bf16": rf"(?!Whisper|Moonshine|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
     "mixed_runs": rf"(?!{_HYBRIDS})({_DECODERS})",
     "paged": rf"(?!Bloom|{_HYBRIDS})({_DECODERS})",
-    "adapters": rf"(?!{_CTC}|{_HYBRIDS}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel|{_SEEING}).*",
+    "adapters": rf"(?!{_CTC}|Moonshine|LED|{_HYBRIDS}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel|{_SEEING}).*",
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}|{_CTC}).*",
-    "max_source_tokens": rf"MarianMTModel|(?!Whisper|Blip|{_SEEING}).*ForConditionalGeneration",
+    "max_source_tokens": rf"MarianMTModel|(?!Whisper|Moonshine|Blip|{_SEEING}).*ForConditionalGeneration",
     "max_pixels": r"Qwen2VL.*|Qwen2_5_VL.*|Qwen3VL.*",
     "label_text": r"CLIPModel|SiglipModel",
     "pairs": r".*ForSequenceClassification",
@@ -42,7 +42,7 @@ _LABELLED = "CLIPForImageClassification"
 """What a CLIPModel is for all other options where its labels are chosen."""
 PICTURE, _RECORDING = "a picture (PNG, JPEG or WebP)", "a recording (WAV)"
 _FILES = {
-    rf"Whisper.*|{_CTC}": _RECORDING,
+    rf"Whisper.*|Moonshine.*|{_CTC}": _RECORDING,
     rf"Blip.*|VisionEncoderDecoder.*|CLIPModel|SiglipModel|{_OF_PICTURES}": PICTURE,
 }
 """Which classes answer to a file, and what is in it."""
@@ -59,6 +59,7 @@ _PLACES = {
     "clip_text_model": (_TEXT_PLACES, 77, 0),
     "modernbert": (_TEXT_PLACES, 8192, 0),
     "nomic_bert": (_TEXT_PLACES, 2048, 0),
+    "gte": (_TEXT_PLACES, 8192, 0),
     "opt": (_TEXT_PLACES, 2048, 0),
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet"), (_TEXT_PLACES, 512, 2)),
     **dict.fromkeys(("bert", "distilbert", "electra", "albert", "deberta-v2"), (_TEXT_PLACES, 512, 0)),
@@ -77,8 +78,8 @@ def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bo
     embeds: whether a class that writes or fills masks is to be an embedder.
     """
     model_type, named = config.get("model_type"), config.get("architectures")
-    if isinstance(model_type, str) and model_type not in MODULE_OF and (nearest := nearest_to(model_type)):
-        raise CheckpointError(f"the model_type {model_type!r:.80} is not supported; the nearest is {nearest!r}")
+    if isinstance(model_type, str) and model_type not in MODULE_OF and (hint := hint_for(model_type)):
+        raise CheckpointError(f"the model_type {model_type!r:.80} is not supported; {hint}")
     if not isinstance(named, list) or not named or not isinstance(named[0], str):
         return
     name = named[0]

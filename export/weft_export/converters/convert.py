@@ -17,7 +17,7 @@ from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
 from weft_export.converters.generation import Generation, fixed_generation, read_generation
 from weft_export.converters.preprocessing import checkpoint_of
-from weft_export.converters.registry import MODULE_OF, all_converters, converters_of, nearest_to
+from weft_export.converters.registry import MODULE_OF, all_converters, converters_of, hint_for
 from weft_export.converters.tensors import NamedTensors, StoredTensors
 from weft_export.converters.text.json_file import read_object
 from weft_export.errors import CheckpointError
@@ -140,8 +140,9 @@ def converter_of(config: dict[str, Any], *, has_labels: bool = False, embeds: bo
     if of_type:
         classes = dict.fromkeys(name for each in of_type for name in each.architectures)
         raise CheckpointError(f"{named[0]} is not supported; of {model_type}, {', '.join(classes)} are")
-    nearest = nearest_to(model_type) or next(iter(_alike(named)), "")
-    hint = f"the nearest is {nearest!r}" if nearest else f"supported are {', '.join(sorted(MODULE_OF))}"
+    nearest = next(iter(_alike(named)), "")
+    hint = hint_for(model_type) or (f"the nearest is {nearest!r}" if nearest else "")
+    hint = hint or f"supported are {', '.join(sorted(MODULE_OF))}"
     raise CheckpointError(f"the model_type {model_type!r} is not supported; {hint}")
 
 

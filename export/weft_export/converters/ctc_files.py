@@ -4,11 +4,14 @@ from typing import Any
 
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.keys import NEUTRAL, USED, Only, Table, check_keys
+from weft_export.converters.piece_files import read_pieces
 from weft_export.converters.processor_keys import read_processor
 from weft_export.converters.text.json_file import read_ids
 from weft_export.converters.text.settings import CLEANS, CONFIG, OPTION_KEYS, TokenizerSettings, read_settings
 from weft_export.errors import CheckpointError
+from weft_export.families.conformer_ctc import ConformerCtcConfig
 from weft_export.families.ctc import CtcConfig
+from weft_export.families.waveform_speech import WaveformSpeechConfig
 from weft_proto.bundle_rules import LIMITS, MAX_LABELS
 from weft_proto.v1 import bundle_pb2
 
@@ -52,12 +55,31 @@ def sample_rate_of(hf: HfCheckpoint) -> int:
     return rate
 
 
-def read_ctc(hf: HfCheckpoint, sizes: CtcConfig) -> tuple[bundle_pb2.AudioSpec, tuple[str, ...]]:
+def read_waveform_keys(hf: HfCheckpoint) -> None:
+    """Refuse a model that hears samples as they are, where its files say that they are normalised."""
+    place, given = _processor(hf)
+    check_keys(place, given, {**WAVEFORM_KEYS, "do_normalize": Only((False,))})
+
+
+def waveform_audio(hf: HfCheckpoint, sizes: WaveformSpeechConfig) -> bundle_pb2.AudioSpec:
+    """Return how recordings become samples that a model reads as they are."""
+    return bundle_pb2.AudioSpec(
+        sample_rate=sample_rate_of(hf),
+        hop_size=sizes.hop_size,
+        num_frames=sizes.num_frames,
+        num_positions=sizes.num_frames,
+        min_samples=sizes.min_samples,
+    )
+
+
+def read_ctc(hf: HfCheckpoint, sizes: CtcConfig | ConformerCtcConfig) -> tuple[bundle_pb2.AudioSpec, tuple[str, ...]]:
     """Return how recordings become text, and what the labels say.
 
     Raises:
         CheckpointError: a file is missing, or says what cannot be done. The field is named.
     """
+    if isinstance(sizes, ConformerCtcConfig):
+        return read_pieces(hf, sizes)
     settings = read_settings(hf.directory, None)
     hf.fields.note(*check_keys(CONFIG, settings.options, CTC_KEYS))
     if settings.flag(CLEANS, default=False):

@@ -67,6 +67,12 @@ class HeadLayout:
 
         return Source(names, make)
 
+    def plain(self, name: str) -> Source:
+        """Return one projection of as many heads, which are not turned."""
+        if self.size == self.stored:
+            return Source((name,))
+        return Source((name,), lambda tensor: self._placed(tensor, self.order, self.num_heads))
+
     def output(self, name: str, *, transposed: bool = False) -> Source:
         """Return the projection of what was attended to, whose columns are values. transposed: they are rows."""
         if self.size == self.stored and not transposed:

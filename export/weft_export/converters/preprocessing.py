@@ -40,6 +40,10 @@ def checkpoint_of(
 
         audio, labels = read_ctc(hf, sizes)
         read |= _heard(audio, files)
+    elif row.takes_audio and hasattr(sizes, "min_samples"):
+        from weft_export.converters.ctc_files import waveform_audio  # noqa: PLC0415 - late: for models that hear samples
+
+        read |= _heard(waveform_audio(hf, sizes), files)
     elif row.takes_audio:
         from weft_export.converters.audio_processor import read_audio_spec  # noqa: PLC0415 - late: for models that hear
 

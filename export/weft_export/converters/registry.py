@@ -63,13 +63,16 @@ MODULE_OF = {
     "mbart": "bart",
     "m2m_100": "bart",
     "pegasus": "bart",
+    "led": "led",
     "t5": "t5",
     "mt5": "t5",
     "umt5": "t5",
     "vision-encoder-decoder": "vision_encoder_decoder",
     "whisper": "whisper",
+    "moonshine": "moonshine",
     "wav2vec2": "wav2vec2",
     "hubert": "wav2vec2",
+    "parakeet_ctc": "parakeet",
     "blip": "blip",
     "idefics3": "idefics3",
     "smolvlm": "idefics3",
@@ -106,6 +109,19 @@ MODULE_OF = {
     "modernbert": "modernbert",
     "deberta-v2": "deberta",
     "nomic_bert": "nomic",
+    "gte": "gte",
+}
+
+
+# Why a model_type is not read that somebody may well have, and what to take instead.
+_REASONS = {
+    "new": "its class NewModel is code of its authors, which is never run; transformers has it as GteModel: take a"
+    " directory of that, whose model_type is 'gte'",
+    "nvembed": "its class NVEmbedModel is code of its authors, which is never run",
+    **dict.fromkeys(
+        ("parakeet_rnnt", "parakeet_tdt"),
+        "it is a transducer, which nobody has done yet; a Parakeet with CTC is read: 'parakeet_ctc'",
+    ),
 }
 
 
@@ -121,6 +137,12 @@ def all_converters() -> Iterator[Converter]:
     """Yield all. This imports every module."""
     for model_type in MODULE_OF:
         yield from converters_of(model_type)
+
+
+def hint_for(model_type: str) -> str:
+    """Return why a model_type is not read, or which is and is nearest to it; nothing if none is near."""
+    nearest = nearest_to(model_type)
+    return _REASONS.get(model_type) or (f"the nearest is {nearest!r}" if nearest else "")
 
 
 def nearest_to(model_type: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft_export.checkpoints.formats import MODULES
+from weft_export.checkpoints.formats import MODULES, TOKEN_VECTORS
 from weft_export.choices import POOLINGS, Pooling
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.keys import Table
@@ -32,7 +32,7 @@ from weft_export.converters.sentence_files import (
 )
 from weft_export.converters.sources import Names, Source
 from weft_export.converters.tensors import StoredTensors
-from weft_export.converters.token_weights import VECTORS, token_names, token_weights, weighs_tokens
+from weft_export.converters.token_weights import token_names, token_weights, weighs_tokens
 from weft_export.errors import CheckpointError
 from weft_export.families.decoder_embedder import DecoderEmbedderConfig
 from weft_export.families.decoder_only import DecoderOnlyConfig
@@ -75,8 +75,8 @@ def embedder_sizes(body: EncoderConfig, hf: HfCheckpoint) -> TextEmbedderConfig:
             return TextEmbedderConfig(**kept, **ending.sizes())
         if ending != _Ending(FIRST, normalized=True):
             raise CheckpointError(
-                f"{hf.directory / MODULES}: beside {VECTORS} the first token is pooled and then normalized, and nothing"
-                " else is done; --pooling makes one vector of a text alone"
+                f"{hf.directory / MODULES}: beside {TOKEN_VECTORS} the first token is pooled and then normalized, and"
+                " nothing else is done; --pooling makes one vector of a text alone"
             )
         weighs = token_weights(hf, body.vocab_size)
         return TextEmbedderConfig(**kept, **ending.sizes(), averages=True, weighs=weighs)

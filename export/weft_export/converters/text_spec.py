@@ -109,7 +109,7 @@ def _text_of(
     text.target_languages.extend(targets)
     # A model of several languages is told the one to write by this token, so each of them has its own.
     # Behind what a Whisper's answers begin with, generate() forces none.
-    forced = None if row.takes_audio else generation.forced_id
+    forced = None if row.takes_audio and not hasattr(sizes, "min_samples") else generation.forced_id
     if forced is not None and not any(each.target_prefix for each in languages):
         text.prefix_ids.append(forced)
     text.max_new_tokens -= Languages(text).longest_prefix
@@ -143,6 +143,7 @@ def _new_tokens(hf: HfCheckpoint, text: bundle_pb2.TextSpec, audio: bundle_pb2.A
     a generator count the prompt, so they are left out. Of a Whisper max_length counts new tokens alone, and min_length
     all that answers begin with.
     """
+    audio = None if audio is not None and audio.min_samples else audio
     generation = hf.generation
     most, least = generation.max_new_tokens, generation.min_new_tokens
     if text.HasField("start_id"):

@@ -9,6 +9,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from weft_export.checkpoints.formats import TOKEN_VECTORS, TOKEN_WEIGHTS
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.pickles import read_pickle
 from weft_export.converters.sources import Names, Source
@@ -16,13 +17,12 @@ from weft_export.converters.text.side import read_text_side
 from weft_export.errors import CheckpointError
 from weft_export.families.text_embedder import TokenWeights
 
-VECTORS, WEIGHTS = "colbert_linear.pt", "sparse_linear.pt"
 _PARTS = ("weight", "bias")
 
 
 def weighs_tokens(directory: Path) -> bool:
     """Whether a directory has both layers. FlagEmbedding makes no use of one alone."""
-    return all((directory / name).exists() for name in (VECTORS, WEIGHTS))
+    return all((directory / name).exists() for name in (TOKEN_VECTORS, TOKEN_WEIGHTS))
 
 
 def token_weights(hf: HfCheckpoint, vocab_size: int) -> TokenWeights:
@@ -40,7 +40,7 @@ def token_names(directory: Path, width: int) -> Names:
     Raises:
         CheckpointError: a file is no linear layer of that width.
     """
-    vectors, weights = _layer(directory / VECTORS, width, width), _layer(directory / WEIGHTS, 1, width)
+    vectors, weights = _layer(directory / TOKEN_VECTORS, width, width), _layer(directory / TOKEN_WEIGHTS, 1, width)
     return {f"of_tokens.{part}": _joined(vectors[part], weights[part]) for part in _PARTS}
 
 

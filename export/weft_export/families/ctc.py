@@ -70,10 +70,15 @@ class CtcConfig:
     @property
     def min_samples(self) -> int:
         """How many samples a label is made of, positions and attention aside. Of fewer there is none."""
-        samples = 1
-        for kernel, stride in zip(reversed(self.convolution_kernels), reversed(self.convolution_strides), strict=True):
-            samples = (samples - 1) * stride + kernel
-        return samples
+        return samples_of_one(self.convolution_kernels, self.convolution_strides)
+
+
+def samples_of_one(kernels: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Return how many samples one output of convolutions over a sound is made of, positions and attention aside."""
+    samples = 1
+    for kernel, stride in zip(reversed(kernels), reversed(strides), strict=True):
+        samples = (samples - 1) * stride + kernel
+    return samples
 
 
 class Ctc(Classifier):

@@ -81,6 +81,8 @@ class Writer(nn.Module):
     """
     sees: bool = False
     """Whether its prompts may hold pictures. Its config has `sight`, and a run features."""
+    blocks_of: int = 0
+    """How many tokens of a source an encoder reads together that reads it in blocks. 0: it does not."""
     offsets_positions: bool = False
     """Whether a run is told position offsets: a place of a picture has three positions."""
     bidirectional: bundle_pb2.Bidirectional.ValueType = bundle_pb2.BIDIRECTIONAL_UNSPECIFIED
@@ -92,6 +94,11 @@ class Writer(nn.Module):
     """
     summarises: bool = False
     """Whether explain has a summary of all layers. Without one, the checkpoint names the layer that explains."""
+
+    @property
+    def unadapted(self) -> str | None:
+        """Why it takes no adapters. None: it does."""
+        return None
 
     @property
     def unpaged(self) -> str | None:

@@ -105,8 +105,13 @@ def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens:
     """Go through each row's tokens, then write on greedily, until an end token or max_new_tokens more.
 
     The last of max_new_tokens is the forced end, if the model has one. At each step all rows are at the same position.
-    A row that has ended is fed padding.
+    A row that has ended is fed padding. Recordings of other lengths, which are not padded, are read one after another.
     """
+    for group in _alike(rows):
+        _write(run, checkpoint, group, max_new_tokens)
+
+
+def _write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens: int) -> None:
     text = checkpoint.text_spec
     states = states_of(checkpoint.model, bundle_pb2.PRECISION_FP32)
     begun = picture_places(checkpoint.image) if checkpoint.image is not None and begins_filled(states) else 0
@@ -149,6 +154,15 @@ def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens:
                 if position + 1 == len(row.tokens) and not ended:
                     is_last = len(produced) + 1 == max_new_tokens and text.HasField("forced_end_id")
                     row.tokens.append(text.forced_end_id if is_last else best)
+
+
+def _alike(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows whose sources may share a run: samples of one length, or all others."""
+    groups: dict[int, list[Row]] = {}
+    for row in rows:
+        has_samples = row.source is not None and row.source.dim() == 1 and row.source.is_floating_point()
+        groups.setdefault(row.source.numel() if has_samples and row.source is not None else 0, []).append(row)
+    return list(groups.values())
 
 
 class _Stretches:
@@ -233,7 +247,7 @@ def _admit(
         length = min(encoded.shape[axis], values[state.past].shape[axis])
         values[state.past].narrow(axis, 0, length).copy_(encoded.narrow(axis, 0, length))
         if state.kind == bundle_pb2.STATE_KIND_MEMORY:
-            real = [length if source.dim() > 1 else len(source) for source in sources]
+            real = [length if source.is_floating_point() else len(source) for source in sources]
             lengths = torch.tensor(real, dtype=torch.int32)
     return values, lengths
 

@@ -38,6 +38,7 @@ from weft_proto.bundle_rules import (
     SCORED_PORTS,
     TARGET_WEIGHTS,
 )
+from weft_proto.ctc import least_samples, num_frames_of
 from weft_proto.paging import PAGED_PORTS
 from weft_proto.questions import begins_filled, picture_places
 from weft_proto.sight import NUM_AXES
@@ -204,16 +205,23 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     rows = _ROWS if batch > 1 else {}
     if TASKS[checkpoint.task].takes_image and checkpoint.image is not None:
         return _pixels(checkpoint, batch)
-    if checkpoint.audio is not None and checkpoint.audio.HasField("ctc"):
+    if checkpoint.audio is not None and (checkpoint.audio.HasField("ctc") or checkpoint.audio.min_samples):
         # Long enough for several labels.
-        waveform = torch.zeros(batch, checkpoint.audio.ctc.min_samples + _SEQ * checkpoint.audio.hop_size)
+        num_samples = least_samples(checkpoint.audio) + _SEQ * checkpoint.audio.hop_size
+        if checkpoint.audio.ctc.HasField("mel"):
+            mel = checkpoint.audio.ctc.mel
+            frames = torch.zeros(batch, num_frames_of(mel, num_samples), mel.num_mels)
+            return (Input("input_features", frames, {**rows, 1: "frames"}),)
+        waveform = torch.zeros(batch, num_samples)
         return (Input("waveform", waveform, {**rows, 1: "samples"}),)
     if checkpoint.audio is not None:
         features = torch.zeros(batch, checkpoint.audio.num_mels, checkpoint.audio.num_frames)
         return (Input("input_features", features, rows),)
+    # Of several blocks: a graph that was traced with one would have one.
+    seq = _SEQ + 2 * getattr(checkpoint.model, "blocks_of", 0)
     text = (
-        Input("input_ids", torch.zeros(batch, _SEQ, dtype=torch.int64), {**rows, 1: "seq"}),
-        Input("lengths", torch.full((batch,), _SEQ, dtype=torch.int32), rows),
+        Input("input_ids", torch.zeros(batch, seq, dtype=torch.int64), {**rows, 1: "seq"}),
+        Input("lengths", torch.full((batch,), seq, dtype=torch.int32), rows),
     )
     if not TASKS[checkpoint.task].fills_masks:
         return text

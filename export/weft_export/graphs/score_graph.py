@@ -67,6 +67,7 @@ class _Making:
         self.steps = ids.type.tensor_type.shape.dim[1].dim_value == 1
         self.inputs = [helper.make_tensor_value_info(ids.name, INT64, ["batch", "seq"])]
         self.memory_lengths = "memory_lengths"
+        self.samples = False
         if encoder is not None:
             self.fed = _FED
             self._read(encoder.graph)
@@ -174,6 +175,7 @@ class _Making:
         own = {port.name: port.name for port in graph.input}
         self.nodes += self._renamed(list(graph.node), _ENCODER, own)
         self.memory_lengths = "lengths" if "lengths" in own else "memory_lengths"
+        self.samples = "waveform" in own
 
     def _lengths(self) -> None:
         """Make what a run of a decoder is told besides, of answers that begin in empty caches."""
@@ -182,7 +184,12 @@ class _Making:
         self._add("Shape", [self.fed], "width", start=1, end=2)
         self._add("Cast", ["width"], "total", to=INT32)
         memories = [state for state in self.states if state.kind == bundle_pb2.STATE_KIND_MEMORY]
-        if memories and self.memory_lengths == "memory_lengths":  # of a picture, all places are real
+        if memories and self.samples:  # each row has as many places as the others, by how many samples there are
+            encoded = _ENCODER + memories[0].encoder_output
+            self._add("Shape", [encoded], "num_places", start=2, end=3)
+            self._add("Cast", ["num_places"], "places_of_each", to=INT32)
+            self._add("Expand", ["places_of_each", "num_rows"], self.memory_lengths)
+        elif memories and self.memory_lengths == "memory_lengths":  # of a picture, all places are real
             self.nodes.append(_filled("num_rows", self.memory_lengths, memories[0].shape[memories[0].length_axis]))
 
     def _whole(self) -> str:

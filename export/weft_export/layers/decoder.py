@@ -11,6 +11,7 @@ from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.cross_attention import CrossAttention
 from weft_export.layers.embeddings import TokenEmbedding
 from weft_export.layers.pooling import last_position
+from weft_export.layers.positions import Rope, rope_tables
 from weft_export.layers.run import Run
 from weft_export.layers.score_bias import RelativeBias
 from weft_export.layers.style import DEFAULT_STYLE, Style, StyledLayer
@@ -37,13 +38,19 @@ class DecoderLayer(StyledLayer):
         self.feed_forward = style.feed_forward(d_model, d_ff)
 
     def forward(
-        self, x: Tensor, causal: Tensor, memory: KeyValue, memory_mask: Tensor, bias: Tensor | None = None
+        self,
+        x: Tensor,
+        causal: Tensor,
+        memory: KeyValue,
+        memory_mask: Tensor,
+        bias: Tensor | None = None,
+        rotary: KeyValue | None = None,
     ) -> Tensor:
         """Map the whole target x [batch, target, d_model] to the same shape, teacher-forced.
 
-        bias [1, h, target, target] is added to the self-attention's scores.
+        bias [1, h, target, target] is added to the self-attention's scores. rotary: as in SelfAttention.
         """
-        x = self._attend_to_self(x, causal, bias)
+        x = self._attend_to_self(x, causal, bias, rotary)
         out = self.cross_attention(self.before(self.cross_attention_norm, x), memory, memory_mask)
         return self.fed(self.feed_forward_norm, self.feed_forward, x, self.after(self.cross_attention_norm, x, out))
 
@@ -54,13 +61,14 @@ class DecoderLayer(StyledLayer):
         run: Run,
         memory: KeyValue,
         bias: Tensor | None,
+        rotary: KeyValue | None = None,
     ) -> tuple[Tensor, KeyValue, KeyValue]:
         """Map the next positions x [batch, seq, d_model]; returns them, the present cache and the memory.
 
         bias [batch, h, seq, capacity] is added to the self-attention's scores.
         """
         given = self.before(self.self_attention_norm, x)
-        out, present = self.self_attention.step(given, past, run, bias=bias)
+        out, present = self.self_attention.step(given, past, run, rotary, bias)
         x = self.after(self.self_attention_norm, x, out)
         given = self.before(self.cross_attention_norm, x)
         out, memory = self.cross_attention.step(given, memory, run.lengths_of_memory)
@@ -68,23 +76,34 @@ class DecoderLayer(StyledLayer):
         return self.fed(self.feed_forward_norm, self.feed_forward, x, attended), present, memory
 
     def weights(
-        self, x: Tensor, causal: Tensor, memory: KeyValue, memory_mask: Tensor, bias: Tensor | None = None
+        self,
+        x: Tensor,
+        causal: Tensor,
+        memory: KeyValue,
+        memory_mask: Tensor,
+        bias: Tensor | None = None,
+        rotary: KeyValue | None = None,
     ) -> Tensor:
         """Return the cross-attention weights [batch, h, target, source] that forward uses."""
-        x = self._attend_to_self(x, causal, bias)
+        x = self._attend_to_self(x, causal, bias, rotary)
         return self.cross_attention.weights(self.before(self.cross_attention_norm, x), memory, memory_mask)
 
-    def self_weights(self, x: Tensor, causal: Tensor, bias: Tensor | None = None) -> Tensor:
+    def self_weights(
+        self, x: Tensor, causal: Tensor, bias: Tensor | None = None, rotary: KeyValue | None = None
+    ) -> Tensor:
         """Return the self-attention weights [batch, h, target, target] that forward uses."""
-        return self.self_attention.weights(self.before(self.self_attention_norm, x), causal, bias=bias)
+        return self.self_attention.weights(self.before(self.self_attention_norm, x), causal, rotary, bias)
 
-    def _attend_to_self(self, x: Tensor, causal: Tensor, bias: Tensor | None) -> Tensor:
-        out = self.self_attention(self.before(self.self_attention_norm, x), causal, bias=bias)
+    def _attend_to_self(self, x: Tensor, causal: Tensor, bias: Tensor | None, rotary: KeyValue | None) -> Tensor:
+        out = self.self_attention(self.before(self.self_attention_norm, x), causal, rotary, bias)
         return self.after(self.self_attention_norm, x, out)
 
 
 class Decoder(nn.Module):
     """N decoder layers over target tokens. A last norm follows pre-norm layers. The embedding gives the logits too."""
+
+    cos: Tensor
+    sin: Tensor
 
     def __init__(
         self,
@@ -98,8 +117,13 @@ class Decoder(nn.Module):
         style: Style = DEFAULT_STYLE,
         relative_bias: RelativeBias | None = None,
         d_memory: int | None = None,
+        rotation: Rope | None = None,
     ) -> None:
-        """Make the layers; d_memory is the width of what the encoder gives, d_model unless given."""
+        """Make the layers.
+
+        d_memory: the width of what the encoder gives, d_model unless given.
+        rotation: how self-attention turns heads. None: not at all.
+        """
         super().__init__()
         sizes = (d_model, num_heads, d_ff, dropout)
         self.embedding = embedding
@@ -108,7 +132,18 @@ class Decoder(nn.Module):
         self.norm = style.last_norm(d_model)
         self.dropout = nn.Dropout(dropout)
         self.relative_bias = relative_bias
+        self.turns = rotation is not None
+        if rotation is not None:
+            # A graph is traced with more tokens than the shortest model takes.
+            cos, sin = rope_tables(-(-max_tokens // 8) * 8, rotation)
+            self.register_buffer("cos", cos, persistent=False)
+            self.register_buffer("sin", sin, persistent=False)
         self.cache_shape = (num_heads, max_tokens, style.head_dim or d_model // num_heads)
+
+    @property
+    def rotary(self) -> KeyValue | None:
+        """The tables by which heads are turned."""
+        return (self.cos, self.sin) if self.turns else None
 
     def cross_attention_cache(self, encoded: Tensor) -> list[KeyValue]:
         """Project encoded [batch, source, d_model] to each layer's memory of a step."""
@@ -123,7 +158,7 @@ class Decoder(nn.Module):
         causal, biases = self._whole(target_ids)
         x = self.dropout(self.embedding(target_ids))
         for layer, memory, bias in zip(self.layers, memories, biases, strict=True):
-            x = layer(x, causal, memory, memory_mask, bias)
+            x = layer(x, causal, memory, memory_mask, bias, self.rotary)
         return self.embedding.logits(self.norm(x))
 
     def step(
@@ -138,7 +173,7 @@ class Decoder(nn.Module):
         )
         presents, kept = [], []
         for layer, past, memory, bias in zip(self.layers, caches, memories, biases, strict=True):
-            x, present, same = layer.step(x, past, run, memory, bias)
+            x, present, same = layer.step(x, past, run, memory, bias, self.rotary)
             presents.append(present)
             kept.append(same)
         return self.embedding.logits(self.norm(last_position(x, run.lengths))), presents, kept
@@ -161,9 +196,9 @@ class Decoder(nn.Module):
         weights, self_weights = [], []
         for layer, memory, bias in zip(self.layers, memories, biases, strict=True):
             if of_self:
-                self_weights.append(layer.self_weights(x, causal, bias))
-            weights.append(layer.weights(x, causal, memory, memory_mask, bias))
-            x = layer(x, causal, memory, memory_mask, bias)
+                self_weights.append(layer.self_weights(x, causal, bias, self.rotary))
+            weights.append(layer.weights(x, causal, memory, memory_mask, bias, self.rotary))
+            x = layer(x, causal, memory, memory_mask, bias, self.rotary)
         return weights, self_weights
 
     def _whole(self, target_ids: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:

@@ -193,7 +193,7 @@ def _ids(checkpoint: Checkpoint, name: str, words: str, vocab_size: int) -> list
 
 
 def _batch_of(source: Tensor) -> tuple[Tensor, ...]:
-    """Make a batch of one of pixels [C, H, W], or of ids [seq], which have a length beside them."""
-    if source.dim() > 1:
+    """Make a batch of one of pixels, energies or samples, or of ids [seq], which have a length beside them."""
+    if source.is_floating_point():
         return (source[None],)
     return source[None], torch.tensor([len(source)], dtype=torch.int32)

@@ -1,14 +1,13 @@
 """A checkpoint from the Hugging Face hub: downloaded once, and only what is read of it."""
 
-import re
 from pathlib import Path
 
-from weft_export.checkpoints.formats import is_gguf
+from weft_export.checkpoints.formats import HUB_NAME, TOKEN_VECTORS, TOKEN_WEIGHTS, fetching, is_gguf
 from weft_export.errors import CheckpointError
 
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-# Weights, sizes, tokenizers and templates. Nothing that is code, and no pickle, which may run code.
-WANTED = ("*.json", "*.safetensors", "*.model", "*.spm", "*.txt", "*.jinja")
+# Weights, sizes, tokenizers and templates. Nothing that is code, and of pickles, which may run code, these two alone:
+# a BGE-M3 without them would be another model, and its authors have them in no other form.
+WANTED = ("*.json", "*.safetensors", "*.model", "*.spm", "*.txt", "*.jinja", TOKEN_VECTORS, TOKEN_WEIGHTS)
 # What lies in folders is for other programs, but for those of sentence-transformers' modules, such as 1_Pooling.
 _UNWANTED = ("[!0-9]*/*", "*/*/*")
 
@@ -16,7 +15,7 @@ _UNWANTED = ("[!0-9]*/*", "*/*/*")
 def is_on_hub(checkpoint: str) -> bool:
     """Whether this is no file here, and may be ORG/NAME."""
     path = Path(checkpoint)
-    return not (path.exists() or is_gguf(path)) and _NAME.fullmatch(checkpoint) is not None
+    return not (path.exists() or is_gguf(path)) and HUB_NAME.fullmatch(checkpoint) is not None
 
 
 def download(name: str) -> Path:
@@ -50,6 +49,6 @@ def download(name: str) -> Path:
     if not any(path.glob("*.safetensors")):
         raise CheckpointError(
             f"{name} has no weights in safetensors, and no others are downloaded. If it has pytorch_model.bin,"
-            " download it yourself, and give the path of the folder; if it has GGUF files, give the path of one of them"
+            f" {fetching(name)}. If it has GGUF files, download one and give its path"
         )
     return path

@@ -88,12 +88,16 @@ def _check_encoder(
     states: list[bundle_pb2.StateTensor],
     requests: list[RandomRequest],
 ) -> Encoded:
-    outputs = run_padded(graph, session, requests)
+    if graph.inputs[0].name == "waveform":
+        # Recordings of other lengths never share a run.
+        rows = [[output[0] for output in run_padded(graph, session, [request])] for request in requests]
+    else:
+        rows = [list(row) for row in zip(*run_padded(graph, session, requests), strict=True)]
     written = [state for state in states if state.encoder_output]
     encoded: Encoded = []
-    for row, request in enumerate(requests):
+    for outputs, request in zip(rows, requests, strict=True):
         expected = [tensor[0] for tensor in graph.module(*request.source)]
-        actual = [head(output[row], s, request.memory_length) for output, s in zip(outputs, written, strict=True)]
+        actual = [head(output, s, request.memory_length) for output, s in zip(outputs, written, strict=True)]
         for name, tensor, array in zip(graph.outputs, expected, actual, strict=True):
             tolerance.compare(f"{graph.file_name} output {name}", tensor, array)
         encoded.append((expected, actual))

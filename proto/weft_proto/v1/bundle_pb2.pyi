@@ -1718,14 +1718,15 @@ class AudioSpec(_message.Message):
     DEFAULT_TIMESTAMPS_FIELD_NUMBER: _builtins.int
     DEFAULT_WITHOUT_TASK_FIELD_NUMBER: _builtins.int
     CTC_FIELD_NUMBER: _builtins.int
+    MIN_SAMPLES_FIELD_NUMBER: _builtins.int
     sample_rate: _builtins.int
     """sample_rate is in Hz, from 4,000 to 48,000."""
     num_mels: _builtins.int
-    """num_mels is how many energies a frame has, from 8 to 256. 0 with ctc."""
+    """num_mels is how many energies a frame has, from 8 to 256. 0 with ctc or min_samples."""
     fft_size: _builtins.int
-    """fft_size is in samples, even, from 32 to 4,096. 0 with ctc."""
+    """fft_size is in samples, even, from 32 to 4,096. 0 with ctc or min_samples."""
     hop_size: _builtins.int
-    """hop_size is the distance of frames in samples, at most fft_size without ctc, and at most 4,096."""
+    """hop_size is the distance of frames in samples, at most fft_size if there is one, and at most 4,096."""
     num_frames: _builtins.int
     """num_frames is how many frames a window has, from 8 to 6,000, a multiple of num_positions."""
     num_positions: _builtins.int
@@ -1758,14 +1759,19 @@ class AudioSpec(_message.Message):
     """default_without_task is whether an answer has neither transcribe_id nor translate_id where a request names no language and does
     not say whether it is to be in English; not with default_language or default_to_english.
     """
+    min_samples: _builtins.int
+    """min_samples is for a model that reads the samples themselves and writes: how many the first place of the memory is made of, at
+    most a tenth of sample_rate, and at most 4,800. Each hop_size more make another one. num_mels and fft_size are 0 then, no silence
+    is filled in, num_positions is num_frames, and first_timestamp_id is unset. 0: it reads log-mel energies, or has ctc.
+    """
     @_builtins.property
     def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpokenLanguage]:
         """languages are those that can be spoken, if a model knows several; at most 1,024."""
 
     @_builtins.property
     def ctc(self) -> Global___CtcSpec:
-        """ctc says how a label for each moment becomes text; set for TASK_TRANSCRIBE_CTC alone. A model reads the samples themselves then:
-        num_mels and fft_size are 0, no silence is filled in, and none of the fields from languages on is set. hop_size is the distance
+        """ctc says how a label for each moment becomes text; set for TASK_TRANSCRIBE_CTC alone. A model reads the samples themselves then, or what
+        CtcSpec.mel makes of them: num_mels and fft_size are 0, no silence is filled in, and none of the fields from languages on is set. hop_size is the distance
         of labels in samples, and num_positions is num_frames.
         """
 
@@ -1790,10 +1796,11 @@ class AudioSpec(_message.Message):
         default_timestamps: _builtins.bool = ...,
         default_without_task: _builtins.bool = ...,
         ctc: Global___CtcSpec | None = ...,
+        min_samples: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "ctc", b"ctc", "first_timestamp_id", b"first_timestamp_id", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "ctc", b"ctc", "default_language", b"default_language", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "default_without_task", b"default_without_task", "fft_size", b"fft_size", "first_timestamp_id", b"first_timestamp_id", "hop_size", b"hop_size", "languages", b"languages", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "num_frames", b"num_frames", "num_mels", b"num_mels", "num_positions", b"num_positions", "sample_rate", b"sample_rate", "timestamp_samples", b"timestamp_samples", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "ctc", b"ctc", "default_language", b"default_language", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "default_without_task", b"default_without_task", "fft_size", b"fft_size", "first_timestamp_id", b"first_timestamp_id", "hop_size", b"hop_size", "languages", b"languages", "max_first_timestamp", b"max_first_timestamp", "min_samples", b"min_samples", "no_timestamps_id", b"no_timestamps_id", "num_frames", b"num_frames", "num_mels", b"num_mels", "num_positions", b"num_positions", "sample_rate", b"sample_rate", "timestamp_samples", b"timestamp_samples", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_timestamp_id: _TypeAlias = _typing.Literal["first_timestamp_id"]  # noqa: Y015
     _WhichOneofArgType__first_timestamp_id: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id"]  # noqa: Y015
@@ -1834,6 +1841,8 @@ class CtcSpec(_message.Message):
     LOWER_CASE_FIELD_NUMBER: _builtins.int
     NORMALIZED_FIELD_NUMBER: _builtins.int
     MIN_SAMPLES_FIELD_NUMBER: _builtins.int
+    WORD_START_FIELD_NUMBER: _builtins.int
+    MEL_FIELD_NUMBER: _builtins.int
     blank_id: _builtins.int
     """blank_id is the label of no sound; below the number of labels, at most 65,535."""
     word_delimiter: _builtins.str
@@ -1846,8 +1855,17 @@ class CtcSpec(_message.Message):
     """normalized is whether samples of a window are brought to a mean of 0 and a variance of 1, by the root of the variance plus 1e-7."""
     min_samples: _builtins.int
     """min_samples is how many samples the first label is made of; each hop_size more make another one. At least 1, at most a tenth
-    of sample_rate, and at most 4,800.
+    of sample_rate, and at most 4,800. With mel at least its hop_size, of which hop_size of the AudioSpec is a multiple.
     """
+    word_start: _builtins.str
+    """word_start is what a label begins with that begins a word, such as that of SentencePiece, where no label stands between words;
+    at most 16 characters. Each of it is a blank in a text, but nothing in the first label.
+    Only without word_delimiter and with a space of one blank.
+    """
+    @_builtins.property
+    def mel(self) -> Global___MelSpec:
+        """mel says how samples become what a model reads that does not read them as they are; only without normalized."""
+
     def __init__(
         self,
         *,
@@ -1857,14 +1875,62 @@ class CtcSpec(_message.Message):
         lower_case: _builtins.bool = ...,
         normalized: _builtins.bool = ...,
         min_samples: _builtins.int = ...,
+        word_start: _builtins.str = ...,
+        mel: Global___MelSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mel", b"mel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blank_id", b"blank_id", "lower_case", b"lower_case", "min_samples", b"min_samples", "normalized", b"normalized", "space", b"space", "word_delimiter", b"word_delimiter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blank_id", b"blank_id", "lower_case", b"lower_case", "mel", b"mel", "min_samples", b"min_samples", "normalized", b"normalized", "space", b"space", "word_delimiter", b"word_delimiter", "word_start", b"word_start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CtcSpec: _TypeAlias = CtcSpec  # noqa: Y015
+
+@_typing.final
+class MelSpec(_message.Message):
+    """MelSpec says how samples become log-mel energies, [frames, num_mels], one window by itself:
+      1. From each sample but the first, preemphasis times the one before is taken away.
+      2. Silence of half a fft_size is put before and behind. Frames of fft_size samples begin each hop_size: as many as hop_size
+         goes into the samples.
+      3. A frame is multiplied by a Hann window of window_size in its middle, and becomes powers by a Fourier transform.
+      4. Powers are summed by mel triangles as AudioSpec has them, and 2^-24 is added before the natural logarithm.
+      5. Each of the num_mels has a mean of 0 and a deviation of 1 over the frames: by the sum of squares over one frame less, and
+         1e-5 added to the deviation.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_MELS_FIELD_NUMBER: _builtins.int
+    FFT_SIZE_FIELD_NUMBER: _builtins.int
+    WINDOW_SIZE_FIELD_NUMBER: _builtins.int
+    HOP_SIZE_FIELD_NUMBER: _builtins.int
+    PREEMPHASIS_FIELD_NUMBER: _builtins.int
+    num_mels: _builtins.int
+    """num_mels is how many energies a frame has, from 8 to 256."""
+    fft_size: _builtins.int
+    """fft_size is in samples, even, from 32 to 4,096."""
+    window_size: _builtins.int
+    """window_size is in samples, from 32 to 4,096, and at most fft_size."""
+    hop_size: _builtins.int
+    """hop_size is the distance of frames in samples, from 1 to 4,096, and at most window_size."""
+    preemphasis: _builtins.float
+    """preemphasis is from 0 to 1."""
+    def __init__(
+        self,
+        *,
+        num_mels: _builtins.int = ...,
+        fft_size: _builtins.int = ...,
+        window_size: _builtins.int = ...,
+        hop_size: _builtins.int = ...,
+        preemphasis: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fft_size", b"fft_size", "hop_size", b"hop_size", "num_mels", b"num_mels", "preemphasis", b"preemphasis", "window_size", b"window_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MelSpec: _TypeAlias = MelSpec  # noqa: Y015
 
 @_typing.final
 class SpokenLanguage(_message.Message):

@@ -123,7 +123,10 @@ def _adapters(graph: bundle_pb2.Graph, manifest: bundle_pb2.BundleManifest) -> d
 def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> dict[str, Demand]:
     if TASKS[manifest.task].takes_image:
         return _pictures(manifest, batch)
-    if TASKS[manifest.task].labels_moments:
+    if manifest.audio.ctc.HasField("mel"):
+        frames = (batch, None, manifest.audio.ctc.mel.num_mels)
+        return {"input_features": Demand(bundle_pb2.DATA_TYPE_FLOAT32, frames)}
+    if TASKS[manifest.task].labels_moments or manifest.audio.min_samples:
         return {"waveform": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (batch, None))}
     if TASKS[manifest.task].takes_audio:
         window = (batch, manifest.audio.num_mels, manifest.audio.num_frames)
@@ -176,7 +179,7 @@ def _explain(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
     inputs["layer"] = inputs["head"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1,))
     rows = None if task.writes_text or task.labels_tokens or task.fills_masks else 1
     source = manifest.image.grid_rows * manifest.image.grid_columns if task.takes_image else None
-    if task.takes_audio:
+    if task.takes_audio and not manifest.audio.min_samples:
         source = manifest.audio.num_positions
     outputs = {
         "weights": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows, source)),

@@ -138,7 +138,8 @@ def runs_of(sequences: Iterable[Sequence], shapes: RunShapes = EXACT) -> list[li
     A sequence joins the run before it where the padding costs less than another run.
     """
     runs: list[list[Sequence]] = []
-    for sequence in sorted(sequences, key=lambda sequence: sequence.num_input_tokens):
+    # Of recordings that have equally many places, those of one length stand beside each other.
+    for sequence in sorted(sequences, key=lambda each: (each.num_input_tokens, len(each.source.array))):
         if runs and _joins(sequence, runs[-1], shapes):
             runs[-1].append(sequence)
         else:
@@ -151,10 +152,14 @@ def _joins(sequence: Sequence, run: list[Sequence], shapes: RunShapes) -> bool:
 
     There are two cases in which it should, unless the run is full:
 
+    What is not padded goes with its like alone.
+
     1. They are as long as it, padded: it costs nothing.
     2. Padding them to its length costs no more than another run, and lengths may share a run. On a device they always
        may: there, bits depend on the batch anyway.
     """
+    if isinstance(sequence.source, Whole) and sequence.source.alike != run[-1].source.alike:
+        return False
     width = shapes.width(sequence.source)
     padding = len(run) * (width - shapes.width(run[-1].source))
     is_full = len(run) >= shapes.limit(sequence.source)

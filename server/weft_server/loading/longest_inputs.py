@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_proto.ctc import least_samples
 from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
 from weft_proto.tiling import most_places
@@ -41,10 +42,10 @@ def longest_source(
         pixels = np.zeros((image.channels, image.height, image.width), np.float32)
         question = (token_id,) * longest if TASKS[manifest.task].takes_question else ()
         return AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
-    if TASKS[manifest.task].labels_moments:
+    if TASKS[manifest.task].labels_moments or audio.min_samples:
         size = window_samples(audio)
         if most is not None:
-            size = min(size, audio.ctc.min_samples + (most - 1) * audio.hop_size)
+            size = min(size, least_samples(audio) + (most - 1) * audio.hop_size)
         return Waveforms(audio).source(np.zeros(size, np.float32), Span(0, size))
     if TASKS[manifest.task].takes_audio:
         return sound_of(np.zeros((audio.num_mels, audio.num_frames), np.float32), audio)

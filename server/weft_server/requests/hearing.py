@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from weft_server.preprocessing.wanted import Wanted
     from weft_server.sequence import Sequence
 
+_BLANK = " "
+
 
 class Spoken(NamedTuple):
     """A label that is left of those that say the same: its index, and its moments, of which the likeliest is told."""
@@ -86,9 +88,16 @@ def read_off(sequence: Sequence, manifest: bundle_pb2.BundleManifest) -> Heard:
     assert isinstance(sound, Waveform), "only a waveform has labels for its moments. This is a bug."
     blank = labels[ctc.blank_id]
     spoken = [each for each in _merged(sequence.reply.values, labels) if labels[each.label] != blank]
-    said = [ctc.space if labels[each.label] == ctc.word_delimiter else labels[each.label] for each in spoken]
+    if ctc.word_start:
+        # As SentencePiece has it, a text does not begin with a blank.
+        said = [
+            labels[each.label].replace(ctc.word_start, _BLANK if index else "") for index, each in enumerate(spoken)
+        ]
+        words = list(_begun_words(spoken, said, sound))
+    else:
+        said = [ctc.space if labels[each.label] == ctc.word_delimiter else labels[each.label] for each in spoken]
+        words = list(_words(spoken, said, ctc.space, sound))
     text = "".join(said).strip()
-    words = list(_words(spoken, said, ctc.space, sound))
     return Heard(sequence, sound, text.lower() if ctc.lower_case else text, spoken, words)
 
 
@@ -108,10 +117,27 @@ def _words(spoken: Iterable[Spoken], said: Iterable[str], space: str, sound: Wav
     for is_space, group in groupby(zip(spoken, said, strict=True), key=lambda each: each[1] == space):
         if is_space:
             continue
-        of_word = list(group)
-        start, end = of_word[0][0].start, of_word[-1][0].end
-        yield HeardWord(
-            "".join(text for _, text in of_word),
-            sound.start_s + start * sound.position_s,
-            min(sound.start_s + end * sound.position_s, sound.end_s),
-        )
+        yield _word(list(group), sound)
+
+
+def _begun_words(spoken: Iterable[Spoken], said: Iterable[str], sound: Waveform) -> Iterator[HeardWord]:
+    """Yield words of which the first label begins with a blank, or is the first of all."""
+    of_word: list[tuple[Spoken, str]] = []
+    for label, text in zip(spoken, said, strict=True):
+        if text.startswith(_BLANK) and of_word:
+            yield _word(of_word, sound)
+            of_word = []
+        # A blank alone is no part of a word yet.
+        if text.strip():
+            of_word.append((label, text))
+    if of_word:
+        yield _word(of_word, sound)
+
+
+def _word(of_word: Many[tuple[Spoken, str]], sound: Waveform) -> HeardWord:
+    start, end = of_word[0][0].start, of_word[-1][0].end
+    return HeardWord(
+        "".join(text for _, text in of_word).strip(),
+        sound.start_s + start * sound.position_s,
+        min(sound.start_s + end * sound.position_s, sound.end_s),
+    )

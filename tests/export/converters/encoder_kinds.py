@@ -104,6 +104,18 @@ def nomic_bert(rng):
     }
 
 
+def gte(rng):
+    """Draw a GTE, with a vector for the first segment or without one."""
+    heads = rng.choice([2, 3])
+    return bert(rng) | {
+        "num_attention_heads": heads,
+        "hidden_size": heads * rng.choice([8, 16]),
+        "hidden_act": rng.choice(["silu", "gelu"]),
+        "type_vocab_size": rng.choice([0, 1]),
+        "rope_parameters": {"rope_type": "default", "rope_theta": rng.choice([160000.0, 50.0])},
+    }
+
+
 def deberta(rng):
     """Draw a DeBERTa of version 2 or 3, with longer texts than offsets that have a vector."""
     sizes = bert(rng)
@@ -154,10 +166,11 @@ _STEMS = [
     ("ModernBert", modernbert),
     ("DebertaV2", deberta),
     ("NomicBert", nomic_bert),
+    ("Gte", gte),
 ]
 CLASSIFIERS = [Kind(stem.lower(), f"{stem}ForSequenceClassification", draw) for stem, draw in _STEMS]
 TAGGERS = [Kind(f"{stem.lower()}-tags", f"{stem}ForTokenClassification", draw) for stem, draw in _STEMS]
-EXTRACTORS = [Kind(f"{stem.lower()}-spans", f"{stem}ForQuestionAnswering", spans(draw)) for stem, draw in _STEMS[:-1]]
+EXTRACTORS = [Kind(f"{stem.lower()}-spans", f"{stem}ForQuestionAnswering", spans(draw)) for stem, draw in _STEMS[:-2]]
 FILLERS = [Kind(f"{stem.lower()}-masks", f"{stem}ForMaskedLM", words(draw)) for stem, draw in _STEMS]
 EMBEDDERS = [
     *(Kind(f"{stem.lower()}-body", f"{stem}Model", draw) for stem, draw in _STEMS),

@@ -165,6 +165,7 @@ BY_PLACES = {
     "roberta",
     "modernbert",
     "nomicbert",
+    "gte",
     "deberta-v2",
     "marian",
     "whisper",

@@ -40,8 +40,8 @@ QUICK = (
 # Bundles take no adapters of these, or none of their attention.
 DEBERTA = ("debertav2", "debertav2-tags", "debertav2-spans", "debertav2-masks", "debertav2-body", "debertav2-words")
 APART = ("swin", "swin v2", "convnext", *DEBERTA)
-# The products of the first are convolutions. Three of NomicBERT's are one in its files: see its own test.
-WITHOUT = ("resnet", *(name for name in KINDS if name.startswith("nomicbert")))
+# The products of the first are convolutions. Several of NomicBERT's and GTE's are one in their files: see their test.
+WITHOUT = ("resnet", *(name for name in KINDS if name.startswith(("nomicbert", "gte"))))
 
 
 def check_names(model, directory):
@@ -114,14 +114,22 @@ def test_a_product_that_is_added_the_wrong_way_round_is_found(name, tmp_path, mo
         read_back(case, tmp_path / "model", tmp_path / "adapter", tmp_path / "merged")
 
 
-def test_three_modules_of_one_stored_matrix_take_no_adapter(tmp_path):
-    """Those of NomicBERT's queries, keys and values are refused by name; its other products are adapted."""
-    case = case_of(KINDS["nomicbert"], tmp_path / "model", 0)
-    adapted(case.model, tmp_path / "queries", target_modules=["q_proj"])
-    with pytest.raises(CheckpointError, match=r"self_attn\.q_proj"):
-        read_back(case, tmp_path / "model", tmp_path / "queries", tmp_path / "refused")
-    case = case_of(KINDS["nomicbert"], tmp_path / "model", 0)
-    targets = ["o_proj", "up_proj", "gate_proj", "down_proj"]
+STORED_AS_ONE = {
+    "nomicbert": (["q_proj"], ["o_proj", "up_proj", "gate_proj", "down_proj"]),
+    "gte": (["q_proj", "up_proj"], ["o_proj", "down_proj"]),
+}
+
+
+@pytest.mark.parametrize("name", STORED_AS_ONE)
+def test_modules_of_one_stored_matrix_take_no_adapter(name, tmp_path):
+    """Those of queries, keys and values are refused by name, and of GTE the gated ones; others are adapted."""
+    refused, targets = STORED_AS_ONE[name]
+    case = case_of(KINDS[name], tmp_path / "model", 0)
+    for each in refused:
+        adapted(case.model, tmp_path / each, target_modules=[each])
+        with pytest.raises(CheckpointError, match=rf"\.{each}"):
+            read_back(case, tmp_path / "model", tmp_path / each, tmp_path / f"{each}-refused")
+        case = case_of(KINDS[name], tmp_path / "model", 0)
     theirs = adapted(case.model, tmp_path / "adapter", target_modules=targets)
     with torch.inference_mode():
         actual = read_back(case, tmp_path / "model", tmp_path / "adapter", tmp_path / "merged")

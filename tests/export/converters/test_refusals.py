@@ -51,6 +51,7 @@ def refused(directory, complaint):
 @pytest.mark.parametrize(
     ("kind", "fields", "complaint"),
     [
+        ("llama", {"model_type": "new"}, "'new' is not supported; its class NewModel is code of its authors"),
         ("llama", {"model_type": "lama"}, "'lama' is not supported; the nearest is 'llama'"),
         ("llama", {"model_type": "xq9", "architectures": None}, "is not supported; supported are .*llama"),
         ("llama", {"architectures": ["LlamaForTokenClassification"]}, "of llama, LlamaForCausalLM, LlamaModel are"),

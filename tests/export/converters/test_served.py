@@ -31,6 +31,9 @@ from sight_kinds import SEEING, SPLITTING, TILING
 from stretch_kinds import STRETCHES
 from test_captioners import their_logits, with_processor
 from test_ctc import KINDS as CTC
+from test_led import LED
+from test_moonshine import MOONSHINE
+from test_parakeet import ARCHITECTURE as PARAKEET
 from test_pictures import made_with_processor
 from test_whisper import WHISPER
 
@@ -85,9 +88,11 @@ def test_every_kind_that_is_converted_has_a_row():
         DINOV2,
         REGISTERS,
         WHISPER,
+        MOONSHINE,
+        LED,
     )
     converted = {name for converter in all_converters() for name in converter.architectures}
-    hearing = {architecture for architecture, _ in CTC.values()}
+    hearing = {architecture for architecture, _ in CTC.values()} | {PARAKEET}
     assert converted == {kind.architecture for kind in kinds} | hearing | OTHER_NAMES | COLBERT
 
 

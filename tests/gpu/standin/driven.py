@@ -31,7 +31,7 @@ def drawn(manifest, rng, *, takes_image=None):
             pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
             question = rng.integers(4, text.source_vocab_size, length).tolist() if task.takes_question else ()
             yield AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, tuple(question))
-        elif task.takes_audio and audio.HasField("ctc"):
+        elif task.takes_audio and (audio.HasField("ctc") or audio.min_samples):
             samples = rng.normal(0, 1, window_samples(audio)).astype(np.float32)
             yield Waveforms(audio).source(samples, Span(0, len(samples)))
         elif task.takes_audio:

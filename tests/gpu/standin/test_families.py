@@ -37,6 +37,8 @@ NOT_IN_BF16 = {
     "tiny-bottlenecks",
     "tiny-speech",
     "tiny-ctc",
+    "tiny-conformer",
+    "tiny-waveform",
 }
 # They keep states beside attention, or read prompts in both directions, which is for CPU. The export says so.
 NOT_IN_HALF = {"tiny-hybrid", "tiny-state-space", "tiny-gemma3", "tiny-paligemma"}
