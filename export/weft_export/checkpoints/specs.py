@@ -13,7 +13,6 @@ from weft_proto.bundle_rules import (
     MAX_IMAGE_SIDE,
     MAX_TEMPLATE_BYTES,
     label_text_fault,
-    resizing_fault,
 )
 from weft_proto.chat.faults import NoTemplate
 from weft_proto.chat.prompt import PromptTemplate
@@ -21,6 +20,7 @@ from weft_proto.ctc import ctc_fault
 from weft_proto.languages import check_languages
 from weft_proto.prompts import prompts_fault
 from weft_proto.questions import picture_places, question_fault
+from weft_proto.resizing import resizing_fault
 from weft_proto.sight import stretch_fault
 from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS

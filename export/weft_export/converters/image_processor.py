@@ -16,7 +16,8 @@ from typing import Any
 from weft_export.converters.keys import NEUTRAL, USED, Only, Table, among, is_set
 from weft_export.converters.processor_keys import FILE, IMAGE_KEYS
 from weft_export.errors import CheckpointError
-from weft_proto.bundle_rules import LIMITS, MAX_IMAGE_SIDE, resizing_fault
+from weft_proto.bundle_rules import LIMITS, MAX_IMAGE_SIDE
+from weft_proto.resizing import resizing_fault
 from weft_proto.v1 import bundle_pb2
 
 # By Pillow's numbers, which is what the file has.

@@ -13,13 +13,13 @@ from weft_proto.bundle_rules import (
     is_good_enough,
     label_text_fault,
     only_asked,
-    resizing_fault,
 )
 from weft_proto.ctc import ctc_fault, num_labels_of
 from weft_proto.languages import check_languages
 from weft_proto.paging import is_paged
 from weft_proto.prompts import prompts_fault
 from weft_proto.questions import begins_filled, picture_places, question_fault
+from weft_proto.resizing import resizing_fault
 from weft_proto.sight import sees
 from weft_proto.sound import audio_fault, window_samples
 from weft_proto.tasks import TASKS, Task
