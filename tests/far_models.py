@@ -20,7 +20,8 @@ async def answers_of(directory, device, monkeypatch, count=40):
         sequences = []
         for index in range(count):
             # Of a model that matches, texts and pictures take turns.
-            if model.manifest.HasField("image") and not (index % 2 and model.manifest.HasField("matching")):
+            # Prompts that may hold pictures are asked without.
+            if TASKS[model.manifest.task].takes_image and not (index % 2 and model.manifest.HasField("matching")):
                 pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
                 most = text.max_source_tokens if TASKS[model.manifest.task].takes_question else 0
                 question = tuple(rng.integers(0, text.source_vocab_size, index % (most + 1)).tolist())

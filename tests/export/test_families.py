@@ -250,7 +250,7 @@ def explained(checkpoint, layer, head, length=9):
         source = (ids, lengths_of(length), *positions_for(checkpoint, 1))
     if checkpoint.sees:
         ids[:, 2:6] = text.source_vocab_size
-        source = (*source, model.placed(ids, torch.randn(1, 4, model.config.d_model)))
+        source = (*source, model.placed(ids, torch.randn(1, 4, model.feature_width)))
     if isinstance(model, Writer) and model.offsets_positions:
         source = (*source, model.offsets(ids, torch.zeros(1, 2, 2))[:, :-1])
     chosen = (torch.tensor([layer]), torch.tensor([head]))

@@ -13,6 +13,7 @@ from weft_export.families.idefics3 import Idefics3, Idefics3Config, ShuffledSigh
 from weft_export.families.llava import Llava, LlavaConfig, SightConfig
 from weft_export.families.llava_onevision import LlavaOnevision, LlavaOnevisionConfig, TileSightConfig
 from weft_export.families.paligemma import PaliGemma, PaliGemmaConfig, PatchSightConfig
+from weft_export.families.qwen3_vl import DeepSightConfig, Qwen3Vl, Qwen3VlConfig
 from weft_export.families.qwen_vl import CellSightConfig, QwenVl, QwenVlConfig
 from weft_export.families.siglip import SiglipSizes
 from weft_export.layers.embeddings import EmbeddingStyle
@@ -196,6 +197,21 @@ def tiny_cells() -> Checkpoint:
         model=randomised(QwenVl(QwenVlConfig(**own))),
         text=text,
         image=image,
+    )
+
+
+def tiny_deep() -> Checkpoint:
+    """Return the same, of which the decoder reads two layers of the encoder, and pairs turn one by one."""
+    cells = tiny_cells()
+    own = {field.name: getattr(cells.model.config, field.name) for field in fields(QwenVlConfig)}
+    sight = {field.name: getattr(own["sight"], field.name) for field in fields(CellSightConfig)}
+    sight |= {"gated": False, "rms_norm": False, "windows": (), "activation": "gelu_tanh"}
+    own["sight"] = DeepSightConfig(**sight, position_side=5, deep_layers=(1, 3))
+    return replace(
+        cells,
+        family="qwen3_vl",
+        description="A random generator that reads cells at several layers, for tests.",
+        model=randomised(Qwen3Vl(Qwen3VlConfig(**own | {"interleaved": True}))),
     )
 
 

@@ -130,7 +130,7 @@ def asked():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny-cells", "tiny-cells-int8"])
+@pytest.mark.parametrize("name", ["tiny-cells", "tiny-cells-int8", "tiny-deep", "tiny-deep-int8"])
 def test_an_answer_is_its_own_in_any_company(name, tiny_bundle):
     """Pictures of every shape and a text at once, with the prefix cache or without: the same as one by one."""
 

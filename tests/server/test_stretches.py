@@ -40,7 +40,7 @@ def test_a_prompt_with_stretches_has_the_same_answer_in_any_company(name, tiny_r
 
     expected = run(repository, name, alone)
     assert len(CHATS) == len({tuple(tokens) for tokens, _ in expected})
-    assert [*expected, *expected] == run(repository, name, together, slots=3, prefill_budget=8)
+    assert [*expected, *expected] == run(repository, name, together, slots=6, lanes=2, prefill_budget=8)
 
 
 @pytest.mark.parametrize("name", NAMES)

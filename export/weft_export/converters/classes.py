@@ -21,7 +21,7 @@ _HYBRIDS = r"Lfm2|GraniteMoeHybrid"
 _CTC = r".*ForCTC"
 _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2(WithRegisters)?Model"
 _BOTH_WAYS = r"Gemma3ForConditional|PaliGemma"
-_SEEING = rf"Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL|{_BOTH_WAYS}"
+_SEEING = rf"Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL|Qwen3VL|{_BOTH_WAYS}"
 _TAKEN_BY = {
     "precision fp16": rf"(?!{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
     "precision bf16": rf"(?!Whisper|Moonshine|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
@@ -31,7 +31,7 @@ _TAKEN_BY = {
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}|{_CTC}).*",
     "max_source_tokens": rf"MarianMTModel|(?!Whisper|Moonshine|Blip|{_SEEING}).*ForConditionalGeneration",
-    "max_pixels": r"Qwen2VL.*|Qwen2_5_VL.*",
+    "max_pixels": r"Qwen2VL.*|Qwen2_5_VL.*|Qwen3VL.*",
     "label_text": r"CLIPModel|SiglipModel",
     "pairs": r".*ForSequenceClassification",
     "pooling": rf"SiglipTextModel|{_BODIES}",

@@ -178,7 +178,7 @@ def check_options(converter: Converter, options: ExportOptions) -> None:
         raise CheckpointError(f"texts have a length, which {converter.architectures[0]} neither reads nor writes")
     if options.max_source_tokens is not None and not TASKS[family_of(converter.family).task].takes_language:
         raise CheckpointError(f"sources have a length for translators, not for {converter.architectures[0]}")
-    if options.max_pixels is not None and converter.family != "qwen_vl":
+    if options.max_pixels is not None and converter.family not in {"qwen_vl", "qwen3_vl"}:
         raise CheckpointError(f"pixels are bounded for pictures of any size, not for {converter.architectures[0]}")
     if options.truncate and not TASKS[family_of(converter.family).task].may_cut:
         named = converter.architectures[0]

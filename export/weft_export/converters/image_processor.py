@@ -109,6 +109,7 @@ KIND_OF_MODEL = {
     "llava_onevision": _ONEVISION,
     "qwen2_5_vl": _QWEN,
     "qwen2_vl": _QWEN,
+    "qwen3_vl": _QWEN,
     "resnet": _CONVNEXT,
     "siglip": _SIGLIP,
     "siglip_vision_model": _SIGLIP,

@@ -78,6 +78,7 @@ _TABLES = {
     "smolvlm": SPLIT_KEYS,
     "qwen2_vl": CELL_KEYS,
     "qwen2_5_vl": CELL_KEYS,
+    "qwen3_vl": CELL_KEYS,
 }
 
 IMAGE_KEYS: Table = {

@@ -1,5 +1,6 @@
 """Qwen2-VL (Wang et al. 2024) and Qwen2.5-VL (Bai et al. 2025): an encoder of cells before Qwen2's decoder."""
 
+from collections.abc import Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from typing import Any
@@ -45,9 +46,15 @@ def sizes(hf: HfCheckpoint) -> QwenVlConfig:
     decoder = _decoder(with_room(hf, text, image, "qwen2"), text)
     return QwenVlConfig(
         **{field.name: getattr(decoder, field.name) for field in fields_of(DecoderOnlyConfig)},
-        sections=_sections(text, decoder.head_dim),
+        sections=sections_of(text, decoder.head_dim),
         sight=_sight(hf, vision, decoder.d_model, image),
     )
+
+
+def rope_of(text: Fields) -> Fields:
+    """Return the object that says how a decoder turns."""
+    parameters, scaling = text.part("rope_parameters"), text.part("rope_scaling")
+    return parameters if "rope_type" in parameters or "rope_theta" in parameters else scaling
 
 
 def _decoder(hf: HfCheckpoint, text: Fields) -> DecoderOnlyConfig:
@@ -59,46 +66,58 @@ def _decoder(hf: HfCheckpoint, text: Fields) -> DecoderOnlyConfig:
     return replace(config, words=replace(config.words, tied=tied))
 
 
-def _sections(text: Fields, head_dim: int) -> tuple[int, ...]:
-    """Return how many pairs of a head turn by each of a token's positions."""
-    parameters, scaling = text.part("rope_parameters"), text.part("rope_scaling")
-    given = parameters if "rope_type" in parameters or "rope_theta" in parameters else scaling
-    sections = given.list("mrope_section", _SECTIONS)
+def sections_of(text: Fields, head_dim: int, usual: Sequence[int] = _SECTIONS) -> tuple[int, ...]:
+    """Return how many pairs of a head turn by each of a token's positions.
+
+    usual: what they are where config.json does not say it.
+    """
+    given = rope_of(text)
+    sections = given.list("mrope_section", [*usual])
     if not all(type(each) is int and each > 0 for each in sections) or sum(sections) != head_dim // 2:
         raise given.wrong("mrope_section", f"must be whole numbers whose sum is {head_dim // 2}, half of a head")
     return tuple(sections)
+
+
+def cell_sizes(
+    hf: HfCheckpoint, vision: Fields, image: bundle_pb2.ImageSpec, *, patch_size: int = 14, depth: int = 32
+) -> dict[str, Any]:
+    """Return what encoders of cells have in common, by the names of CellSightConfig.
+
+    patch_size, depth: what they are where config.json does not say it.
+    """
+    vision.only("temporal_patch_size", 2)
+    rotation = vision.part("rope_parameters")
+    rotation.only("rope_type", "axial")
+    side, cell = vision.sides("patch_size", patch_size), vision.whole("spatial_merge_size", 2)
+    place, given = read_processor(hf, "image_processor")
+    theirs = given.get("patch_size", 14), given.get("merge_size", 2)
+    if (side[0], side[0], cell) != (side[1], *theirs):
+        made = f"{place} has patch_size {theirs[0]} and merge_size {theirs[1]}"
+        raise CheckpointError(f"config.json: patches of {side[0]} x {side[1]}, {cell} down and across; and {made}")
+    return {
+        "channels": image.channels,
+        "patch_size": side[0],
+        "cell": cell,
+        "max_places": most_places(image),
+        "num_heads": vision.whole("num_heads", 16),
+        "num_layers": vision.whole("depth", depth),
+        "rope_theta": rotation.positive("rope_theta", 10000.0),
+    }
 
 
 def _sight(hf: HfCheckpoint, vision: Fields, d_out: int, image: bundle_pb2.ImageSpec) -> CellSightConfig:
     is_second = hf.fields.word("model_type") == _SECOND
     # The first two stand in older files, and are not read. How fast a video is does not matter to a picture.
     vision.skip("in_chans", "spatial_patch_size", "tokens_per_second", "out_hidden_size" if not is_second else "")
-    vision.only("temporal_patch_size", 2)
-    rotation = vision.part("rope_parameters")
-    rotation.only("rope_type", "axial")
-    side, cell = vision.sides("patch_size", 14), vision.whole("spatial_merge_size", 2)
-    place, given = read_processor(hf, "image_processor")
-    theirs = given.get("patch_size", 14), given.get("merge_size", 2)
-    if (side[0], side[0], cell) != (side[1], *theirs):
-        made = f"{place} has patch_size {theirs[0]} and merge_size {theirs[1]}"
-        raise CheckpointError(f"config.json: patches of {side[0]} x {side[1]}, {cell} down and across; and {made}")
-    usual: dict[str, Any] = {
-        "channels": image.channels,
-        "patch_size": side[0],
-        "cell": cell,
-        "max_places": most_places(image),
-        "num_heads": vision.whole("num_heads", 16),
-        "num_layers": vision.whole("depth", 32),
-        "activation": vision.among("hidden_act", ACTIVATIONS, "silu" if is_second else "quick_gelu"),
-        "rope_theta": rotation.positive("rope_theta", 10000.0),
-    }
+    usual = cell_sizes(hf, vision, image)
+    usual["activation"] = vision.among("hidden_act", ACTIVATIONS, "silu" if is_second else "quick_gelu")
     if not is_second:
         width = vision.whole("embed_dim", 1280)
-        _check_width(vision, "hidden_size", 3584, d_out)
+        check_width(vision, "hidden_size", 3584, d_out)
         return CellSightConfig(**usual, d_model=width, d_ff=int(width * vision.number("mlp_ratio", 4)))
-    _check_width(vision, "out_hidden_size", 3584, d_out)
+    check_width(vision, "out_hidden_size", 3584, d_out)
     full = vision.list("fullatt_block_indexes", [7, 15, 23, 31])
-    window = vision.whole("window_size", 112) // cell // side[0]
+    window = vision.whole("window_size", 112) // usual["cell"] // usual["patch_size"]
     if window < 1 or not all(type(each) is int and 0 <= each < usual["num_layers"] for each in full):
         raise vision.wrong("fullatt_block_indexes", "must be of layers, and window_size at least that of a place")
     return CellSightConfig(
@@ -111,7 +130,8 @@ def _sight(hf: HfCheckpoint, vision: Fields, d_out: int, image: bundle_pb2.Image
     )
 
 
-def _check_width(vision: Fields, name: str, usual: int, d_model: int) -> None:
+def check_width(vision: Fields, name: str, usual: int, d_model: int) -> None:
+    """Raise CheckpointError unless what is made of a place of a picture is as wide as a word."""
     if vision.whole(name, usual) != d_model:
         raise vision.wrong(name, f"must be {d_model}, that of the decoder's words")
 

@@ -82,6 +82,7 @@ MODULE_OF = {
     "llava_onevision": "llava_onevision",
     "qwen2_vl": "qwen_vl",
     "qwen2_5_vl": "qwen_vl",
+    "qwen3_vl": "qwen3_vl",
     "vit": "vit",
     "deit": "vit",
     "beit": "beit",

@@ -194,20 +194,34 @@ class CausalTransformer(Writer):
         """
         return None
 
+    def added_of(self, run: Run) -> Sequence[Tensor | None]:  # noqa: ARG002 - most add nothing
+        """Return what is added behind each layer of a run, [batch, seq, d_model]. None: nothing."""
+        return (None,) * len(self.layers)
+
+    def added_behind(self, ids: Tensor, *beside: Tensor) -> Sequence[Tensor | None]:  # noqa: ARG002 - same
+        """Return the same of what embed_behind reads."""
+        return (None,) * len(self.layers)
+
     def rotary_behind(self, ids: Tensor, *beside: Tensor) -> Sequence[KeyValue | None]:  # noqa: ARG002 - same
         """Return the same of what embed_behind reads."""
         return self.rotary
 
     def through(
-        self, x: Tensor, rotary: Sequence[KeyValue | None] | None = None, together: Tensor | None = None
+        self,
+        x: Tensor,
+        rotary: Sequence[KeyValue | None] | None = None,
+        together: Tensor | None = None,
+        added: Sequence[Tensor | None] | None = None,
     ) -> Tensor:
         """Return what logits are made of, for what all layers read: both are [batch, seq, d_model].
 
         rotary: what turns queries and keys, as `rotary`, which it is unless it is given. together: as of `together`.
+        added: what is added behind each layer. None: nothing.
         """
         x = self.dropout(x)
-        for layer, seen in zip(self.layers, self._whole(x.shape[1], rotary, together), strict=True):
-            x = layer(x, *seen)
+        added = added or (None,) * len(self.layers)
+        for layer, seen, more in zip(self.layers, self._whole(x.shape[1], rotary, together), added, strict=True):
+            x = _with(layer(x, *seen), more)
         normed: Tensor = self.norm(x)
         return normed
 
@@ -229,9 +243,11 @@ class CausalTransformer(Writer):
         x = self.embed_run(run)
         biases = self._biases_of(run)
         presents = []
-        parts = zip(self.layers, self.by_layer(states), self.rotary_of(run), biases, strict=True)
-        for layer, past, rotary, bias in parts:
+        added = self.added_of(run)
+        parts = zip(self.layers, self.by_layer(states), self.rotary_of(run), biases, added, strict=True)
+        for layer, past, rotary, bias, more in parts:
             x, present = layer.step(x, past, run, rotary, bias)
+            x = _with(x, more)
             presents.append(present)
         picked = (last_positions if run.verifies else last_position)(x, run.lengths)
         return self.logits(self.norm(picked)), list(flat(presents))
@@ -293,11 +309,11 @@ class CausalTransformer(Writer):
         x = self.embed_behind(ids, *beside)
         layers = []
         whole = self._whole(ids.shape[1], self.rotary_behind(ids, *beside), self.together(ids, prompt.shape[1]))
-        for block, seen in zip(self.layers, whole, strict=True):
+        for block, seen, more in zip(self.layers, whole, self.added_behind(ids, *beside), strict=True):
             if block.attends:
                 weights = block.weights(x, *seen)
                 layers.append(pick_head(weights[0, :, last:, : last + 1], head))
-            x = block(x, *seen)
+            x = _with(block(x, *seen), more)
         return over_source(pick_layer(layers, layer))
 
     def _whole(
@@ -338,3 +354,7 @@ class CausalTransformer(Writer):
         if self.score_bias is None:
             return None
         return self.score_bias.at(run.past_lengths.long()[:, None] + torch.arange(run.input_ids.shape[1]))
+
+
+def _with(x: Tensor, more: Tensor | None) -> Tensor:
+    return x if more is None else x + more.to(x.dtype)

@@ -3,11 +3,12 @@
 In the prompt, what it makes of a picture stands where words' vectors would: no other part of the decoder knows of it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.layers.run import Run
@@ -45,7 +46,7 @@ class PicturedDecoder(DecoderOnly):
 
     def placed(self, ids: Tensor, features: Tensor | None) -> Tensor:
         """See Writer. A prompt may be cut within its last picture."""
-        placed = torch.zeros(*ids.shape, self.config.d_model)
+        placed = torch.zeros(*ids.shape, self.feature_width)
         if features is None:
             return placed
         is_seen = ids == self.config.vocab_size
@@ -67,7 +68,20 @@ class PicturedDecoder(DecoderOnly):
         behind = features.new_zeros(1, ids.shape[1] - features.shape[1], features.shape[2])
         return self._read(ids, None, torch.cat((features, behind), dim=1))
 
+    def added_of(self, run: Run) -> Sequence[Tensor | None]:
+        """See CausalTransformer."""
+        assert run.features is not None, "a run without features. This is a bug."
+        return self._added(run.input_ids, run.features)
+
+    def added_behind(self, ids: Tensor, *beside: Tensor) -> Sequence[Tensor | None]:
+        """See CausalTransformer."""
+        return self._added(ids, nn.functional.pad(beside[0], (0, 0, 0, ids.shape[1] - beside[0].shape[1])))
+
+    def _added(self, ids: Tensor, features: Tensor) -> Sequence[Tensor | None]:  # noqa: ARG002 - most add nothing
+        """Return what is added behind each layer: of places of a picture, some of what is seen there."""
+        return (None,) * len(self.layers)
+
     def _read(self, ids: Tensor, past_lengths: Tensor | None, features: Tensor) -> Tensor:
         size = self.config.vocab_size
         words = self.embed(ids.clamp(max=size - 1), past_lengths)
-        return torch.where((ids == size)[..., None], features.to(words.dtype), words)
+        return torch.where((ids == size)[..., None], features[..., : words.shape[-1]].to(words.dtype), words)

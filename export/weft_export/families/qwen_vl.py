@@ -18,7 +18,7 @@ from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.cells import Windows, patches_of, places_of_patches
 from weft_export.layers.encoder import EncoderLayer
 from weft_export.layers.feed_forward import ACTIVATIONS
-from weft_export.layers.positions import Rope, rope_tables, turned_at
+from weft_export.layers.positions import Rope, interleaved_at, rope_tables, turned_at
 from weft_export.layers.run import Run
 from weft_export.layers.style import Style
 from weft_proto.sight import NUM_AXES
@@ -84,10 +84,11 @@ class CellSightConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class QwenVlConfig(PicturedDecoderConfig):
-    """A decoder, and what sees pictures for it. sections: see turned_at."""
+    """A decoder, and what sees pictures for it. sections: see turned_at. interleaved: see interleaved_at."""
 
     sight: CellSightConfig
     sections: tuple[int, ...]
+    interleaved: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,6 +96,8 @@ class QwenVlConfig(PicturedDecoderConfig):
             raise ValueError("a decoder whose places have three positions has one rotation, in all layers")
         if min(self.sections, default=-1) < 0 or sum(self.sections) != self.head_dim // 2:
             raise ValueError(f"model.sections has {sum(self.sections)} pairs; a head has {self.head_dim // 2}")
+        if self.interleaved and len(self.sections) != NUM_AXES:
+            raise ValueError(f"model.sections has {len(self.sections)} numbers; interleaved ones are {NUM_AXES}")
 
 
 class CellTower(nn.Module):
@@ -157,10 +160,11 @@ class QwenVl(PicturedDecoder):
     offsets_positions = True
 
     config: QwenVlConfig
+    tower_class: type[Any] = CellTower
 
     def __init__(self, config: QwenVlConfig) -> None:
         super().__init__(config)
-        self.tower = CellTower(config.sight, config.d_model)
+        self.tower = self.tower_class(config.sight, config.d_model)
 
     def see(self, pixel_values: Tensor) -> Tensor:
         """See Writer. Of one picture, or of several of one size."""
@@ -194,7 +198,8 @@ class QwenVl(PicturedDecoder):
         features = self.placed(target_ids, self.shown(*source) if source else None)
         places = torch.arange(target_ids.shape[1])[:, None]
         rotary = self._turned(places + self.offsets(target_ids, *source)[:, :-1])
-        return self.logits(self.through(self._read(target_ids, None, features), rotary))
+        read, added = self._read(target_ids, None, features), self._added(target_ids, features)
+        return self.logits(self.through(read, rotary, added=added))
 
     def rotary_of(self, run: Run) -> Sequence[KeyValue]:
         """See CausalTransformer."""
@@ -208,5 +213,6 @@ class QwenVl(PicturedDecoder):
         return self._turned(torch.cat((given, behind[None, :, None].expand(-1, -1, NUM_AXES)), dim=1))
 
     def _turned(self, positions: Tensor) -> Sequence[KeyValue]:
-        tables = turned_at(self._tables(0), positions, self.config.sections)
+        turned = interleaved_at if self.config.interleaved else turned_at
+        tables = turned(self._tables(0), positions, self.config.sections)
         return (tables,) * len(self.layers)

@@ -71,6 +71,7 @@ _TABLE = {
     "llava": ("llava", "Llava", "LlavaConfig", common_pb2.TASK_GENERATE),
     "llava_onevision": ("llava_onevision", "LlavaOnevision", "LlavaOnevisionConfig", common_pb2.TASK_GENERATE),
     "qwen_vl": ("qwen_vl", "QwenVl", "QwenVlConfig", common_pb2.TASK_GENERATE),
+    "qwen3_vl": ("qwen3_vl", "Qwen3Vl", "Qwen3VlConfig", common_pb2.TASK_GENERATE),
     "gpt": ("gpt", "Gpt", "GptConfig", common_pb2.TASK_GENERATE),
     "bert": ("bert", "Bert", "BertConfig", common_pb2.TASK_CLASSIFY_TEXT),
     "encoder_only": ("encoder_only", "EncoderOnly", "EncoderOnlyConfig", common_pb2.TASK_CLASSIFY_TEXT),

@@ -106,6 +106,12 @@ class Writer(nn.Module):
         return "only models that go on from a prompt keep keys and values in blocks"
 
     @property
+    def feature_width(self) -> int:
+        """How many numbers a place of a picture has in a prompt, of a model that sees."""
+        width: int = self.config.d_model
+        return width
+
+    @property
     def cached_attentions(self) -> Sequence[nn.Module]:
         """The attention behind each pair of states that are keys and values, in order: of each KV_CACHE, or of none.
 

@@ -251,7 +251,7 @@ def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.Stat
     if view.has_memory:
         inputs.append(Input("memory_lengths", torch.ones(_BATCH, dtype=torch.int32), _ROWS))
     if model.sees:
-        inputs.append(Input(FEATURES, torch.zeros(_BATCH, seq, model.config.d_model), axes))
+        inputs.append(Input(FEATURES, torch.zeros(_BATCH, seq, model.feature_width), axes))
     if model.offsets_positions:
         inputs.append(Input(POSITION_OFFSETS, _no_offsets(_BATCH, seq), axes))
     inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
@@ -269,7 +269,7 @@ def _bidirectional(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb
         Input("past_lengths", one, {}),
         Input("lengths", one + _SEQ, {}),
         Input("total_length", torch.tensor([checkpoint.text_spec.max_total_tokens], dtype=torch.int32), {}),
-        Input(FEATURES, torch.zeros(1, _SEQ, model.config.d_model), axes),
+        Input(FEATURES, torch.zeros(1, _SEQ, model.feature_width), axes),
     ]
     inputs += [Input(state.past, zeros_of(state, 1), {}) for state in states]
     outputs = (*CANDIDATE_PORTS, *(state.present for state in states))
@@ -320,7 +320,7 @@ def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateT
 def _explain(checkpoint: Checkpoint, model: Writer | Classifier) -> Graph:
     inputs = [*_source(checkpoint, 1)]
     if isinstance(model, Writer) and model.sees:
-        inputs.append(Input(FEATURES, torch.zeros(1, _SEQ, model.config.d_model), {1: "seq"}))
+        inputs.append(Input(FEATURES, torch.zeros(1, _SEQ, model.feature_width), {1: "seq"}))
     if isinstance(model, Writer) and model.offsets_positions:
         inputs.append(Input(POSITION_OFFSETS, _no_offsets(1, _SEQ), {1: "seq"}))
     if isinstance(model, Writer):

@@ -67,6 +67,27 @@ def turned_at(tables: tuple[Tensor, Tensor], positions: Tensor, sections: tuple[
     return turned(tables[0]), turned(tables[1])
 
 
+def interleaved_at(
+    tables: tuple[Tensor, Tensor], positions: Tensor, sections: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """Return the same where neighbouring pairs turn by different positions ("Qwen3-VL", Bai et al. 2025).
+
+    sections: how many pairs turn by each position. Pair p turns by position p % axes as long as these have not all come
+        for it, and by the first otherwise.
+    """
+    pair = torch.arange(tables[0].shape[-1])
+    count = positions.shape[-1]
+
+    def turned(table: Tensor) -> Tensor:
+        found = table[positions[..., 0]]
+        for axis in range(1, count):
+            is_its = (pair % count == axis) & (pair < count * sections[axis])
+            found = torch.where(is_its, table[positions[..., axis]], found)
+        return found
+
+    return turned(tables[0]), turned(tables[1])
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate each pair (x_i, x_{i + head_dim/2}) of x [batch, heads, seq, head_dim] by its position's angle.
 

@@ -1,4 +1,4 @@
-"""The table of kinds that read pictures at a size near their own: Qwen2-VL and Qwen2.5-VL, with their processor."""
+"""The table of kinds that read pictures at a size near their own, with their processors: Qwen2-VL to Qwen3-VL."""
 
 import random
 
@@ -78,7 +78,31 @@ def second(rng, width):
     }
 
 
-def seeing(vision):
+def third_text(rng):
+    """Draw the decoder of a Qwen3-VL, whose neighbouring pairs turn by different positions."""
+    given, half = text(rng), 8 * rng.choice([1, 2])
+    sections = [half - 4, 2, 2] if half == 8 else rng.choice([[6, 5, 5], [10, 4, 2]])
+    rope = given["rope_parameters"] | {"mrope_section": sections, "mrope_interleaved": True}
+    for name in ("use_sliding_window", "sliding_window", "max_window_layers"):
+        del given[name]
+    return given | {"head_dim": 2 * half, "rope_parameters": rope, "num_hidden_layers": 3}
+
+
+def third(rng, width):
+    """Draw the encoder of a Qwen3-VL, which is read at one to three layers."""
+    heads = rng.choice([2, 3])
+    return {
+        "hidden_size": heads * rng.choice([8, 12]),
+        "out_hidden_size": width,
+        "num_heads": heads,
+        "depth": 3,
+        "intermediate_size": rng.choice([17, 40]),
+        "num_position_embeddings": rng.choice([9, 25]),
+        "deepstack_visual_indexes": rng.choice([[1], [0, 2], [0, 1, 2]]),
+    }
+
+
+def seeing(vision, text=text):
     """Return what draws a config, given what draws its encoder."""
 
     def draw(rng):
@@ -101,10 +125,20 @@ def seeing(vision):
 CELLS = [
     Kind("qwen2-vl", "Qwen2VLForConditionalGeneration", seeing(first), 1.5),
     Kind("qwen2.5-vl", "Qwen2_5_VLForConditionalGeneration", seeing(second), 1.5),
+    Kind("qwen3-vl", "Qwen3VLForConditionalGeneration", seeing(third, third_text), 1.5),
 ]
 
 
 class Qwen2VLProcessor(transformers.Qwen2VLProcessor):
+    """Theirs without a processor of videos, which needs torchvision."""
+
+    def check_argument_for_proper_class(self, name, value):
+        """Let there be none."""
+        if name != "video_processor":
+            super().check_argument_for_proper_class(name, value)
+
+
+class Qwen3VLProcessor(transformers.Qwen3VLProcessor):
     """Theirs without a processor of videos, which needs torchvision."""
 
     def check_argument_for_proper_class(self, name, value):
@@ -119,7 +153,8 @@ def processor_of(config, rng, template=TEMPLATE):
     place = (PATCH * vision.spatial_merge_size) ** 2
     size = {"shortest_edge": rng.choice([1, 3, 4]) * place, "longest_edge": rng.choice([16, 24]) * place}
     images = transformers.Qwen2VLImageProcessorPil(size=size, patch_size=PATCH, merge_size=vision.spatial_merge_size)
-    processor = Qwen2VLProcessor(images, tokenizer_of_sight(*TOKENS), None, chat_template=template)
+    made = Qwen3VLProcessor if config.model_type == "qwen3_vl" else Qwen2VLProcessor
+    processor = made(images, tokenizer_of_sight(*TOKENS), None, chat_template=template)
     processor.get_attributes = lambda: ["image_processor", "tokenizer"]
     return processor
 
