@@ -30,11 +30,9 @@ EXPORTER := $(sort $(shell find export/weft_export -name '*.py') $(wildcard prot
 
 REAL := build/real
 
-# pip says hundreds of lines of every install that works. They go to its log; its warnings and errors are shown.
+# pip says hundreds of lines of every install that works. They go to its log; its warnings and errors are shown. It would
+# compile 18,700 files, of which we import a third: who imports one compiles it.
 INSTALL := $(PY) -m pip --disable-pip-version-check --no-input --quiet --log $(VENV)/pip.log install --progress-bar off --no-compile
-# pip compiles on one core what it installs: 18,700 files. As with pip, a file that does not compile is no error. The models
-# of transformers take four fifths of that time, and we import few: they are compiled when somebody does.
-COMPILE := $(PY) -m compileall -qq -j 0 -x /transformers/models/ $(VENV)/lib
 
 # Since 1.29 ONNX Runtime reports to its maker by default. The server and the parity run say no; this is for tests that load it.
 export ORT_DISABLE_TELEMETRY := 1
@@ -61,7 +59,6 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) -c constraints.txt torch hatchling editables
 	@$(INSTALL) -c constraints.txt --no-build-isolation -e ".[server,constraints,otel,train,plot,dev]"
-	@env -u PYTHONDONTWRITEBYTECODE $(COMPILE) || true
 	@touch $@
 
 # Two at a time, each a process of its own; make shows the words of each when it is done, so somebody has to speak before.

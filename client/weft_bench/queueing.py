@@ -12,8 +12,9 @@ Woo (1975). Beyond as many requests as there are slots they wait, in order, and 
 """
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import fmean
 
 
@@ -42,7 +43,7 @@ class Prediction:
     @property
     def slots(self) -> int:
         """As many requests were in the server at most when it was measured."""
-        return round(self.levels[-1].in_flight)
+        return len(levels_of(self.levels))
 
     @property
     def is_stable(self) -> bool:
@@ -59,7 +60,7 @@ class Prediction:
         """p(0) to p(slots), and last the share of time with more in it."""
         weights = [1.0]
         for number in range(1, self.slots + 1):
-            weights.append(weights[-1] * self.rate / self._at(number).per_s)
+            weights.append(weights[-1] * self.rate / levels_of(self.levels)[number - 1].per_s)
         ratio = self.rate / self.levels[-1].per_s
         weights.append(weights[-1] * ratio / (1 - ratio))
         total = sum(weights)
@@ -75,8 +76,8 @@ class Prediction:
 
     def within(self, seconds: float, *, first: bool) -> float:
         """Return the share of requests whose first message, or else whole answer, takes at most so many seconds."""
-        times = [self._times(number + 1, first=first) for number in range(self.slots)]
-        in_time = [sum(each <= seconds for each in those) / len(those) for those in times]
+        times = [(level.firsts_s if first else ()) or level.wholes_s for level in levels_of(self.levels)]
+        in_time = [bisect_right(those, seconds) / len(those) for those in times]
         found = sum(share * part for share, part in zip(self.shares, in_time, strict=False))
         # Who finds no free slot waits for one before.
         waiting = self.shares[self.slots] + self.shares[-1]
@@ -103,23 +104,30 @@ class Prediction:
                 return max(1, number)
         return None
 
-    def _at(self, number: int) -> Level:
-        """What was measured with so many in the server; between two numbers on a straight line."""
-        above = next(index for index, level in enumerate(self.levels) if level.in_flight >= number)
-        high = self.levels[above]
-        if high.in_flight == number:
-            return high
-        low = self.levels[above - 1]
-        part = (number - low.in_flight) / (high.in_flight - low.in_flight)
 
-        def between(one: float, other: float) -> float:
-            return one + part * (other - one)
+@lru_cache(maxsize=1)  # of one machine all predictions are made
+def levels_of(measured: tuple[Level, ...]) -> tuple[Level, ...]:
+    """Return what is seen with 1, 2, 3 ... in the server; between two numbers that were measured on a straight line.
 
-        firsts, wholes = (
-            tuple(map(between, *both)) for both in ((low.firsts_s, high.firsts_s), (low.wholes_s, high.wholes_s))
-        )
-        return Level(number, between(low.per_s, high.per_s), firsts, wholes)
+    With more than were measured it is as with the most of them.
+    """
+    return tuple(_at(measured, number + 1) for number in range(round(measured[-1].in_flight)))
 
-    def _times(self, number: int, *, first: bool) -> tuple[float, ...]:
-        level = self._at(number)
-        return (level.firsts_s if first else ()) or level.wholes_s
+
+def _at(measured: tuple[Level, ...], number: int) -> Level:
+    above = next((index for index, level in enumerate(measured) if level.in_flight >= number), None)
+    if above is None:
+        return measured[-1]
+    high = measured[above]
+    if high.in_flight == number:
+        return high
+    low = measured[above - 1]
+    part = (number - low.in_flight) / (high.in_flight - low.in_flight)
+
+    def between(one: float, other: float) -> float:
+        return one + part * (other - one)
+
+    firsts, wholes = (
+        tuple(map(between, *both)) for both in ((low.firsts_s, high.firsts_s), (low.wholes_s, high.wholes_s))
+    )
+    return Level(number, between(low.per_s, high.per_s), firsts, wholes)

@@ -81,6 +81,7 @@ def estimate(
     """Estimate a bundle of a checkpoint, and a server with so many slots; its weights may lie on meta.
 
     With mixed_runs, the server holds the decoder's weights twice: of a model that generates, they are all there are.
+    So it does of a model that reads stretches of prompts in both directions.
     """
     number = sum(parameter.numel() for parameter in checkpoint.model.parameters())
     weights = number * _BYTES[FLOAT_TYPE[precision]]
@@ -88,13 +89,14 @@ def estimate(
         weights -= _saved_bytes(checkpoint.model, precision)
     weights += sum(table.nbytes for table in checkpoint.model.buffers())
     files = sum(map(len, checkpoint.files.values()))
+    twice = mixed_runs or bool(getattr(checkpoint.model, "bidirectional", False))
     slot = _slot_bytes(checkpoint.model, precision)
     full_slot = _slot_bytes(checkpoint.model, bundle_pb2.PRECISION_FP32)
     return Estimate(
         num_parameters=number,
         bundle_bytes=weights + files,
         slot_bytes=slot,
-        server_bytes=_SERVER_BYTES + (2 if mixed_runs else 1) * weights + num_slots * slot,
+        server_bytes=_SERVER_BYTES + (2 if twice else 1) * weights + num_slots * slot,
         peak_bytes=int(_BASE_BYTES + 4 * number * _PEAK[precision] + _PARITY_SLOTS * full_slot),
         seconds=seconds_of(checkpoint.model, precision, files),
     )

@@ -15,6 +15,7 @@ _MASKED_LM = bundle_pb2.GRAPH_ROLE_MASKED_LM
 _CTC = bundle_pb2.GRAPH_ROLE_CTC
 _SCORE = bundle_pb2.GRAPH_ROLE_SCORE
 _IMAGE_ENCODER = bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER
+_BIDIRECTIONAL = bundle_pb2.GRAPH_ROLE_BIDIRECTIONAL
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ TASKS = {
         "caption", frozenset({_ENCODER, _DECODER}), may_have=frozenset({_SCORE}), takes_image=True
     ),
     common_pb2.TASK_GENERATE: Task(
-        "generate", frozenset({_DECODER}), may_have=frozenset({_MIXED, _SCORE, _IMAGE_ENCODER})
+        "generate", frozenset({_DECODER}), may_have=frozenset({_MIXED, _SCORE, _IMAGE_ENCODER, _BIDIRECTIONAL})
     ),
     common_pb2.TASK_CLASSIFY_TEXT: Task("classify_text", frozenset({_CLASSIFIER})),
     common_pb2.TASK_CLASSIFY_IMAGE: Task("classify_image", frozenset({_CLASSIFIER}), takes_image=True),

@@ -102,6 +102,11 @@ class Source(ABC):
         return NOTHING
 
     @property
+    def picture_places(self) -> list[tuple[int, int]]:
+        """Where each stretch of a picture's places begins, and where it ends."""
+        return []
+
+    @property
     def offset_behind(self) -> int:
         """What is added to the place of a token behind it, for each of its positions."""
         return 0

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from weft_bench.queueing import Level, Prediction
+from weft_bench.queueing import Level, Prediction, levels_of
 
 
 def linear(slots, per_s, first_s=0.01):
@@ -69,7 +69,16 @@ def test_between_two_measures_lies_a_line():
     """Three at once were not measured: they have the middle of two and four."""
     levels = (Level(1, 10.0, (0.1,), (0.2,)), Level(2, 20.0, (0.2,), (0.4,)), Level(4, 30.0, (0.4,), (0.8,)))
 
-    assert Level(3, 25.0, pytest.approx((0.3,)), pytest.approx((0.6,))) == Prediction(levels, 5.0)._at(3)
+    assert Level(3, 25.0, pytest.approx((0.3,)), pytest.approx((0.6,))) == levels_of(levels)[2]
+
+
+def test_more_than_were_measured_are_as_the_most_of_them():
+    """Where 5.7 were in the server on average, six are possible."""
+    levels = (Level(1, 10.0, (0.1,), (0.2,)), Level(5.7, 30.0, (0.4,), (0.8,)))
+
+    assert 6 == Prediction(levels, 5.0).slots
+    assert [30.0, (0.8,)] == [levels_of(levels)[5].per_s, levels_of(levels)[5].wholes_s]
+    assert 0.99 < Prediction(levels, 5.0).within(0.8, first=False) < 1
 
 
 def test_a_time_is_one_of_those_that_were_seen():

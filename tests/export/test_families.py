@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 import torch
@@ -99,6 +100,29 @@ def test_cached_decoding_equals_full_recomputation(name):
     assert capacity - begun + 1 == tokens.shape[1]
 
 
+def read_in_stretches(model, rows, features, states):
+    """Read each row alone into its states, its stretches in both directions, and return the logits behind each."""
+    found = []
+    for index, row in enumerate(rows):
+        stretches = model.stretches(row, len(row))
+        ends = sorted({0, len(row), *(place for stretch in stretches for place in stretch)})
+        for start, stop in pairwise(ends):
+            run = Run(
+                torch.tensor([row[start:stop]]),
+                lengths_of(start),
+                lengths_of(stop - start),
+                lengths_of(len(row)),
+                None,
+                features=features[index : index + 1, start:stop],
+                bidirectional=(start, stop) in stretches,
+            )
+            logits, presents = model.step(run, [state[index : index + 1] for state in states])
+            for state, present in zip(states, presents, strict=True):
+                state[index : index + 1] = present
+        found.append(logits[0])
+    return found
+
+
 def assert_generation_equals_recomputation(model, capacity, vocab_size):
     """Prefill three ragged prompts at once, decode to the last position, and compare each step."""
     torch.manual_seed(0)
@@ -132,10 +156,14 @@ def assert_generation_equals_recomputation(model, capacity, vocab_size):
 
     run = Run(padded, lengths_of(0, 0, 0), lengths_of(5, 9, 16), lengths_of(capacity), None)
     beside = {"features": features(padded, sources), "position_offsets": offsets(padded.tolist())}
-    logits, states = model.step(dataclasses.replace(run, **beside), states)
+    given = [len(row) for row in rows]
+    if model.bidirectional:
+        logits = read_in_stretches(model, rows, beside["features"], states)
+    else:
+        logits, states = model.step(dataclasses.replace(run, **beside), states)
     while len(rows[2]) < capacity:
-        for row, row_logits, source in zip(rows, logits, sources, strict=True):
-            full = model.decode(torch.tensor([row]), *source)[0, -1]
+        for row, row_logits, source, num_given in zip(rows, logits, sources, given, strict=True):
+            full = model.decode_behind(num_given, torch.tensor([row]), *source)[0, -1]
             torch.testing.assert_close(row_logits, full, atol=1e-4, rtol=1e-4)
             assert int(full.argmax()) == int(row_logits.argmax())
             row.append(int(full.argmax()))

@@ -172,9 +172,7 @@ def test_a_golden_answer_takes_two_passes(name, monkeypatch):
     """Behind its first token, an answer is drafted over caches and computed once: not once for each token."""
     checkpoint = CHECKPOINTS[name]()
     one_by_one = GoldenRequest(checkpoint, FP32)
-    monkeypatch.setattr(
-        one_by_one, "_ahead", lambda source, tokens, _: GoldenRequest._ahead(one_by_one, source, tokens, 1)
-    )
+    monkeypatch.setattr(one_by_one, "_ahead", lambda *given: GoldenRequest._ahead(one_by_one, *given[:-1], 1))
     expected = one_by_one.answer()
     passes = []
     real = golden_module.next_logits

@@ -23,7 +23,7 @@ from weft_export.wrapping.directory import find_model, read_beside
 from weft_export.wrapping.onnx_file import read_onnx
 from weft_export.wrapping.onnx_model import OnnxModel
 from weft_export.wrapping.wrap import vector_of
-from weft_proto.bundle_rules import resized_size, resizing_fault
+from weft_proto.resizing import resized_size, resizing_fault
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.preprocessing.images import load_picture
 

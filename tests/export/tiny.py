@@ -27,7 +27,7 @@ from tiny_parts import (
     word_tokenizer,
 )
 from tiny_recurrent import RECURRENT
-from tiny_sight import tiny_cells, tiny_llava, tiny_split, tiny_tiles
+from tiny_sight import tiny_cells, tiny_gemma3, tiny_llava, tiny_paligemma, tiny_split, tiny_tiles
 from tiny_t5 import tiny_post_norm, tiny_t5
 from tiny_vision import VISION
 
@@ -339,6 +339,8 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-tiles": tiny_tiles,
     "tiny-split": tiny_split,
     "tiny-cells": tiny_cells,
+    "tiny-gemma3": tiny_gemma3,
+    "tiny-paligemma": tiny_paligemma,
     "tiny-bert": tiny_bert,
     "tiny-tags": tiny_tags,
     "tiny-extract": tiny_extract,
@@ -365,6 +367,7 @@ INT8 = [
     "tiny-embed",
     "tiny-git",
     "tiny-cells",
+    "tiny-gemma3",
 ]
 """Of CHECKPOINTS, those that are exported at int8 too, under the name with -int8: each kind of product is in one."""
 

@@ -6,10 +6,13 @@ from tiny_parts import byte_tokenizer, image_spec, picture, randomised
 from tokenizers import AddedToken, Tokenizer, processors
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.families.bidirectional import BidirectionalDecoder
 from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
+from weft_export.families.gemma3 import Gemma3, Gemma3Config, PooledSightConfig
 from weft_export.families.idefics3 import Idefics3, Idefics3Config, ShuffledSightConfig
 from weft_export.families.llava import Llava, LlavaConfig, SightConfig
 from weft_export.families.llava_onevision import LlavaOnevision, LlavaOnevisionConfig, TileSightConfig
+from weft_export.families.paligemma import PaliGemma, PaliGemmaConfig, PatchSightConfig
 from weft_export.families.qwen_vl import CellSightConfig, QwenVl, QwenVlConfig
 from weft_export.families.siglip import SiglipSizes
 from weft_export.layers.embeddings import EmbeddingStyle
@@ -191,6 +194,42 @@ def tiny_cells() -> Checkpoint:
         family="qwen_vl",
         description="A random generator that reads cells, for tests.",
         model=randomised(QwenVl(QwenVlConfig(**own))),
+        text=text,
+        image=image,
+    )
+
+
+def tiny_gemma3() -> Checkpoint:
+    """Return the same with pictures of 24 x 24 in 3 x 3 places that see each other; one layer has a window."""
+    tower = SiglipSizes(
+        channels=3, image_height=24, image_width=24, patch_size=4, d_model=24, num_heads=2, d_ff=40, num_layers=2
+    )
+    plain = tiny_llava()
+    own = {field.name: getattr(plain.model.config, field.name) for field in fields(DecoderOnlyConfig)}
+    own |= {"windows": (6, ALL), "sight": PooledSightConfig(tower=tower, cell=2)}
+    return _both_ways(plain, "gemma3", Gemma3(Gemma3Config(**own)), image_spec(3, 24, 24, 8))
+
+
+def tiny_paligemma() -> Checkpoint:
+    """Return the same with prompts that are read in both directions, and pictures of 16 x 16 in 4 x 4 places."""
+    sight = PatchSightConfig(
+        channels=3, image_height=16, image_width=16, patch_size=4, d_model=24, num_heads=2, d_ff=40, num_layers=2
+    )
+    plain = tiny_llava()
+    own = {field.name: getattr(plain.model.config, field.name) for field in fields(DecoderOnlyConfig)}
+    own |= {"windows": (6, ALL), "sight": sight}
+    return _both_ways(plain, "paligemma", PaliGemma(PaliGemmaConfig(**own)), image_spec(3, 16, 16, 4))
+
+
+def _both_ways(plain: Checkpoint, family: str, model: BidirectionalDecoder, image: bundle_pb2.ImageSpec) -> Checkpoint:
+    text = bundle_pb2.TextSpec()
+    text.CopyFrom(plain.text)
+    text.bidirectional = model.bidirectional
+    return replace(
+        plain,
+        family=family,
+        description="A random generator that reads stretches of prompts in both directions, for tests.",
+        model=randomised(model),
         text=text,
         image=image,
     )

@@ -4,6 +4,8 @@ import pytest
 
 from drafts import (
     CACHE_STATE,
+    DECODER_IN,
+    DECODER_OUT,
     IMAGE_IN,
     TARGET,
     TARGET_IN,
@@ -55,6 +57,19 @@ def celled(directory):
     return _with_explain(draft, given | offsets | TARGET_IN, "rows", "seq", default_layer=1)
 
 
+def both_ways(directory):
+    """The first with a graph that reads the places of a picture in both directions."""
+    draft = seeing(directory)
+    state = {CACHE_STATE.past: ("f", [1, *CACHE_STATE.shape])}
+    inputs = {name: (kind, [1, *shape[1:]]) for name, (kind, shape) in (DECODER_IN | FEATURES_IN).items()}
+    outputs = DECODER_OUT | {CACHE_STATE.present: ("f", [1, *CACHE_STATE.shape])}
+    draft.graph(pb.GRAPH_ROLE_BIDIRECTIONAL, "bidirectional.onnx", inputs | state, outputs)
+    draft.manifest.text.bidirectional = pb.BIDIRECTIONAL_PICTURES
+    return draft
+
+
+OF_CELLS = "i = m.image; i.grid_rows = i.grid_columns = 1; i.tiling.max_pixels = i.tiling.min_pixels = 64"
+LONG = "m.text.bidirectional = 2; m.text.max_total_tokens = 8194"
 FAULTS = [
     (seeing, "m.ClearField('image')", "image is for tasks that take one"),
     (seeing, "m.text.ClearField('image_id')", "text.image_id is for bundles with an IMAGE_ENCODER graph"),
@@ -85,6 +100,17 @@ FAULTS = [
     (celled, "m.graphs[1].inputs[0].shape[4] = '9'", "'pixel_values' has shape"),
     (celled, "m.graphs[2].inputs[3].shape[0] = '2'", "'position_offsets' has shape ['2', 'seq', '3']"),
     (celled, "m.image.ClearField('tiling')", "'position_offsets' that its role does not know"),
+    (both_ways, "m.text.bidirectional = 0", "text.bidirectional is for bundles with a BIDIRECTIONAL graph"),
+    (both_ways, "m.text.bidirectional = 7", "text.bidirectional 7 is unknown"),
+    (both_ways, "del m.graphs[2]", "text.bidirectional is for bundles with a BIDIRECTIONAL graph"),
+    (both_ways, "m.precision = 2", "a BIDIRECTIONAL graph is not for fp16 and bf16"),
+    (both_ways, "m.states[0].kind = 3", "a BIDIRECTIONAL graph is for models whose states are all of kind KV_CACHE"),
+    (both_ways, OF_CELLS, "a BIDIRECTIONAL graph is not for pictures of any size"),
+    (both_ways, LONG, "text.bidirectional has stretches of up to 8,193 places; at most 8,192 are allowed"),
+    (both_ways, "del m.graphs[2].inputs[4]", "bidirectional.onnx has no input 'features'"),
+    (both_ways, "m.graphs[2].inputs.add(name='reads_all', data_type=3, shape='1')", "that its role does not know"),
+    (both_ways, "m.graphs[2].outputs[0].shape[1] = '3'", "topk_logits and topk_ids are not of one fixed width"),
+    (generate, "m.text.bidirectional = 1", "text.bidirectional is for bundles with a BIDIRECTIONAL graph"),
     (seeing, "m.image.tiling.max_tiles = 2", "image.tiling.grids are missing"),
     (seeing, "m.image.tiling.max_tiles = 257", "image.tiling.max_tiles is 257"),
     (classify_image, "m.image.tiling.max_tiles = 2", "image.tiling is for generate"),
@@ -101,7 +127,7 @@ def test_a_bundle_that_sees_and_contradicts_itself_is_refused(tmp_path, make, ch
     assert text in refused(draft.write())
 
 
-@pytest.mark.parametrize("make", [seeing, explaining, celled])
+@pytest.mark.parametrize("make", [seeing, explaining, celled, both_ways])
 def test_the_draft_itself_is_a_bundle(tmp_path, make):
     """So each fault above is the only one."""
     assert load_bundle(make(tmp_path / "tiny" / "1").write()).manifest.text.HasField("image_id")

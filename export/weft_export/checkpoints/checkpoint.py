@@ -12,6 +12,7 @@ from weft_export.checkpoints.files import check_name
 from weft_export.checkpoints.specs import (
     DEMANDS,
     check_audio,
+    check_bidirectional,
     check_image,
     check_labels,
     check_matching,
@@ -78,6 +79,8 @@ class Checkpoint:
                 check_text(self.task, config, self.text)
                 check_image(self.task, config, self.image)
                 check_sight(self.text, config.sight if self.sees else None)
+                if isinstance(self.model, Writer):
+                    check_bidirectional(self.text_spec, self.image, self.model.bidirectional)
                 check_audio(self.task, config, self.audio, self.text)
             check_question(self.task, self.text, self.image, getattr(self.model, "states", ()))
             check_labels(self.task, config, self.labels)

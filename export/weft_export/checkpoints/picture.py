@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from weft_export.errors import CheckpointError
-from weft_proto.bundle_rules import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, PICTURE_FORMATS, resized_size
+from weft_proto.bundle_rules import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, PICTURE_FORMATS
+from weft_proto.resizing import resized_size
 from weft_proto.v1 import bundle_pb2
 
 _RESAMPLE = {

@@ -13,7 +13,6 @@ from weft_proto.bundle_rules import (
     MAX_IMAGE_SIDE,
     MAX_TEMPLATE_BYTES,
     label_text_fault,
-    resizing_fault,
 )
 from weft_proto.chat.faults import NoTemplate
 from weft_proto.chat.prompt import PromptTemplate
@@ -21,6 +20,8 @@ from weft_proto.ctc import ctc_fault
 from weft_proto.languages import check_languages
 from weft_proto.prompts import prompts_fault
 from weft_proto.questions import picture_places, question_fault
+from weft_proto.resizing import resizing_fault
+from weft_proto.sight import stretch_fault
 from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS
 from weft_proto.tiling import most_places, tiling_fault
@@ -184,6 +185,17 @@ def check_sight(text: bundle_pb2.TextSpec | None, sight: Any) -> None:
     _require(named == (sight is not None), "text.image_id is for models whose prompts hold pictures, and needed there")
     fits = text is None or text.image_id < max(1, text.source_vocab_size)
     _require(fits, "text.image_id is outside text.source_vocab_size")
+
+
+def check_bidirectional(
+    text: bundle_pb2.TextSpec,
+    image: bundle_pb2.ImageSpec | None,
+    bidirectional: bundle_pb2.Bidirectional.ValueType,
+) -> None:
+    """Raise ValueError unless text says which stretches a model reads in both directions, and none is too long."""
+    _require_equal("text.bidirectional", text.bidirectional, "the model's", bidirectional)
+    fault = stretch_fault(bundle_pb2.BundleManifest(text=text, image=image))
+    _require(fault is None, str(fault))
 
 
 def check_question(

@@ -20,10 +20,11 @@ _MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe"
 _HYBRIDS = r"Lfm2|GraniteMoeHybrid"
 _CTC = r".*ForCTC"
 _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2(WithRegisters)?Model"
-_SEEING = r"Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL"
+_BOTH_WAYS = r"Gemma3ForConditional|PaliGemma"
+_SEEING = rf"Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL|{_BOTH_WAYS}"
 _TAKEN_BY = {
-    "precision fp16": rf"(?!{_MIXTURES}|{_HYBRIDS}).*",
-    "precision bf16": rf"(?!Whisper|Moonshine|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}).*",
+    "precision fp16": rf"(?!{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
+    "precision bf16": rf"(?!Whisper|Moonshine|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
     "mixed_runs": rf"(?!{_HYBRIDS})({_DECODERS})",
     "paged": rf"(?!Bloom|{_HYBRIDS})({_DECODERS})",
     "adapters": rf"(?!{_CTC}|Moonshine|LED|{_HYBRIDS}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel|{_SEEING}).*",

@@ -1,6 +1,7 @@
 """Gemma 1, 2 and 3 (Gemma Team 2024, 2024, 2025): gains stored as what they are above 1, and scaled embeddings."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from weft_export.converters.converter import HfCheckpoint
@@ -98,7 +99,6 @@ def _names(config: DecoderOnlyConfig) -> Names:
 
 def _style(hf: HfCheckpoint) -> Style:
     fields = hf.fields
-    fields.only("use_bidirectional_attention", False)
     return Style(
         rms_norm=True,
         norm_eps=fields.number("rms_norm_eps", 1e-6),
@@ -124,11 +124,29 @@ def _words(hf: HfCheckpoint, *, softcap: float | None = None) -> EmbeddingStyle:
     return read_words(hf, tied=True, scale=scale, softcap=softcap)
 
 
-GEMMA = replace(LLAMA, model_type="gemma", architectures=("GemmaForCausalLM",), sizes=sizes, names=names)
+def _of_texts(sizes: Callable[[HfCheckpoint], DecoderOnlyConfig]) -> Callable[[HfCheckpoint], DecoderOnlyConfig]:
+    """Return what reads the sizes of a decoder of texts, which is read in one direction."""
+
+    def checked(hf: HfCheckpoint) -> DecoderOnlyConfig:
+        hf.fields.only("use_bidirectional_attention", False)
+        return sizes(hf)
+
+    return checked
+
+
+GEMMA = replace(LLAMA, model_type="gemma", architectures=("GemmaForCausalLM",), sizes=_of_texts(sizes), names=names)
 GEMMA2 = replace(
-    GEMMA, model_type="gemma2", architectures=("Gemma2ForCausalLM",), sizes=capped_sizes, names=sandwich_names
+    GEMMA,
+    model_type="gemma2",
+    architectures=("Gemma2ForCausalLM",),
+    sizes=_of_texts(capped_sizes),
+    names=sandwich_names,
 )
 GEMMA3 = replace(
-    GEMMA, model_type="gemma3_text", architectures=("Gemma3ForCausalLM",), sizes=normed_sizes, names=sandwich_names
+    GEMMA,
+    model_type="gemma3_text",
+    architectures=("Gemma3ForCausalLM",),
+    sizes=_of_texts(normed_sizes),
+    names=sandwich_names,
 )
 CONVERTERS = (GEMMA, GEMMA2, GEMMA3)

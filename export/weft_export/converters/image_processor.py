@@ -16,7 +16,8 @@ from typing import Any
 from weft_export.converters.keys import NEUTRAL, USED, Only, Table, among, is_set
 from weft_export.converters.processor_keys import FILE, IMAGE_KEYS
 from weft_export.errors import CheckpointError
-from weft_proto.bundle_rules import LIMITS, MAX_IMAGE_SIDE, resizing_fault
+from weft_proto.bundle_rules import LIMITS, MAX_IMAGE_SIDE
+from weft_proto.resizing import resizing_fault
 from weft_proto.v1 import bundle_pb2
 
 # By Pillow's numbers, which is what the file has.
@@ -59,6 +60,7 @@ _DEIT = _Kind(3, _square(256), crop_size=224, crops=True)
 _BEIT = _Kind(3, _square(224), crop_size=224)
 _CONVNEXT = _Kind(3, {"shortest_edge": 384}, square=False)
 _CLIP = _Kind(3, {"shortest_edge": 224}, square=False, crop_size=224, crops=True, mean=_CLIP_MEAN, std=_CLIP_STD)
+_GEMMA3 = _Kind(2, _square(224), square=True)
 _SIGLIP = _Kind(3, _square(224), square=False)
 _BLIP = _Kind(3, _square(384), mean=_CLIP_MEAN, std=_CLIP_STD)
 _ONEVISION = _Kind(3, _square(384), square=False, mean=_CLIP_MEAN, std=_CLIP_STD, tiles="grids")
@@ -77,6 +79,7 @@ KINDS = {
     "DeiT": _DEIT,
     "Beit": _BEIT,
     "ConvNext": _CONVNEXT,
+    "Gemma3": _GEMMA3,
     "CLIP": _CLIP,
     "Bit": _CLIP,
     "Blip": _BLIP,
@@ -100,6 +103,8 @@ KIND_OF_MODEL = {
     "dinov2": _CLIP,
     "idefics3": _IDEFICS3,
     "smolvlm": _IDEFICS3,
+    "gemma3": _GEMMA3,
+    "paligemma": _SIGLIP,
     "llava": _CLIP,
     "llava_onevision": _ONEVISION,
     "qwen2_5_vl": _QWEN,

@@ -66,7 +66,12 @@ CELL_KEYS: Table = {
 }
 """Of one that reads pictures at a size near their own."""
 
+STRETCH_KEYS: Table = {**PROCESSOR_KEYS, "image_seq_length": USED}
+"""Of one whose pictures stand in a prompt in a way of its own: see picture_prompts."""
+
 _TABLES = {
+    "gemma3": STRETCH_KEYS,
+    "paligemma": STRETCH_KEYS,
     "llava": SIGHT_KEYS,
     "llava_onevision": TILE_KEYS,
     "idefics3": SPLIT_KEYS,
@@ -102,6 +107,10 @@ IMAGE_KEYS: Table = {
     "image_seq_length": NEUTRAL,
     "input_data_format": NEUTRAL,
     "pad_size": NEUTRAL,
+    # What do_pan_and_scan would do. That it is true is refused.
+    "pan_and_scan_max_num_crops": NEUTRAL,
+    "pan_and_scan_min_crop_size": NEUTRAL,
+    "pan_and_scan_min_ratio_to_activate": NEUTRAL,
     "processor_class": NEUTRAL,
     "reduce_labels": NEUTRAL,
     "return_tensors": NEUTRAL,

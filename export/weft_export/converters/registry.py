@@ -76,6 +76,8 @@ MODULE_OF = {
     "blip": "blip",
     "idefics3": "idefics3",
     "smolvlm": "idefics3",
+    "gemma3": "gemma3",
+    "paligemma": "paligemma",
     "llava": "llava",
     "llava_onevision": "llava_onevision",
     "qwen2_vl": "qwen_vl",

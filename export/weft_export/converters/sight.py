@@ -17,6 +17,8 @@ from weft_proto.v1 import bundle_pb2
 
 # Of the configs and processors of transformers.
 _IMAGE_IDS = {
+    "gemma3": 262144,
+    "paligemma": 256000,
     "llava": 32000,
     "llava_onevision": 151646,
     "idefics3": 128257,
@@ -24,15 +26,27 @@ _IMAGE_IDS = {
     "qwen2_vl": 151655,
     "qwen2_5_vl": 151655,
 }
-_IMAGE_TOKENS = {"qwen2_vl": "<|image_pad|>", "qwen2_5_vl": "<|image_pad|>"}
+_IMAGE_TOKENS = {
+    "gemma3": "<image_soft_token>",
+    "qwen2_vl": "<|image_pad|>",
+    "qwen2_5_vl": "<|image_pad|>",
+}
 _IMAGE_TOKEN = "<image>"  # noqa: S105 - of all others
+_NAMED_BY_TOKENIZER = ("gemma3", "paligemma")
 # Of Idefics3Processor.
 _SPLIT_PLACES = 169
 _ASPECT_RATIO = "anyres_max_9"
 _GRIDS = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
 _CLIP_MEAN = [0.48145466, 0.4578275, 0.40821073]
 # Positions of decoders, where nothing says how many there are.
-LONGEST = {"llama": 2048, "mistral": 131072, "qwen2": 32768}
+LONGEST = {
+    "llama": 2048,
+    "mistral": 131072,
+    "qwen2": 32768,
+    "gemma": 8192,
+    "gemma2": 8192,
+    "gemma3_text": 131072,
+}
 # A bound of the tokens that texts around a tile are.
 _WORDS_OF_TILE = 4
 _TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -61,6 +75,10 @@ def put_image_id(
     field = "image_token_id" if index is None else "image_token_index"
     text.image_id = fields.whole(field, _IMAGE_IDS[fields.word("model_type")])
     token = given.get("image_token") or _IMAGE_TOKENS.get(fields.word("model_type"), _IMAGE_TOKEN)
+    if fields.word("model_type") in _NAMED_BY_TOKENIZER:
+        from weft_export.converters.picture_prompts import named_token  # noqa: PLC0415 - late: for these models
+
+        token = named_token(hf, "image_token", str(token))
     tokenizer = tokenizer_of(text.source_tokenizer, files[text.source_tokenizer])
     known = tokenizer.token_to_id(str(token))
     if known != text.image_id:

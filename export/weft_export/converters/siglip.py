@@ -62,9 +62,9 @@ def tower_names(prefix: str = _VISION) -> dict[str, Source | str]:
     }
 
 
-def encoder_names() -> dict[str, Source | str]:
+def encoder_names(prefix: str = _VISION) -> dict[str, Source | str]:
     """Return the sources of all but what is behind the encoder."""
-    return {**tower_names(), **both("encoder.norm", f"{_VISION}post_layernorm")}
+    return {**tower_names(prefix), **both("encoder.norm", f"{prefix}post_layernorm")}
 
 
 def names(_: SiglipVisionConfig) -> Names:

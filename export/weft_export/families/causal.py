@@ -11,6 +11,7 @@ from weft_export.layers.attention import SelfAttention, causal_mask
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
 from weft_export.layers.pooling import last_position, last_positions
+from weft_export.layers.reach import UNSEEN
 from weft_export.layers.run import PackedRun, Run
 from weft_export.layers.score_bias import ScoreBias
 from weft_export.layers.style import Style, StyledLayer
@@ -118,6 +119,8 @@ class CausalTransformer(Writer):
     mixes = True
     verifies = True
     scores = True
+    near_together = False
+    """Whether places that see each other do so within a layer's window alone."""
 
     def __init__(
         self,
@@ -184,18 +187,31 @@ class CausalTransformer(Writer):
         """Return what turns queries and keys of a run in each layer, as `rotary`."""
         return self.rotary
 
+    def together(self, ids: Tensor, num_given: int) -> Tensor | None:  # noqa: ARG002 - most see what came before alone
+        """Return which places of ids [batch, seq] see each other whatever their order, bool [batch, 1, seq, seq].
+
+        num_given: how many of them are a prompt.
+        """
+        return None
+
     def rotary_behind(self, ids: Tensor, *beside: Tensor) -> Sequence[KeyValue | None]:  # noqa: ARG002 - same
         """Return the same of what embed_behind reads."""
         return self.rotary
 
-    def through(self, x: Tensor, rotary: Sequence[KeyValue | None] | None = None, mask: Tensor | None = None) -> Tensor:
+    def through(
+        self,
+        x: Tensor,
+        rotary: Sequence[KeyValue | None] | None = None,
+        together: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
         """Return what logits are made of, for what all layers read: both are [batch, seq, d_model].
 
-        rotary: what turns queries and keys, as `rotary`, which it is unless it is given.
+        rotary: what turns queries and keys, as `rotary`, which it is unless it is given. together: as of `together`.
         mask: bool, broadcast to [batch, h, seq, seq]: which keys each query sees in every layer. None: those before it.
         """
         x = self.dropout(x)
-        for layer, seen in zip(self.layers, self._whole(x.shape[1], rotary, mask), strict=True):
+        for layer, seen in zip(self.layers, self._whole(x.shape[1], rotary, together, mask), strict=True):
             x = layer(x, *seen)
         normed: Tensor = self.norm(x)
         return normed
@@ -217,9 +233,10 @@ class CausalTransformer(Writer):
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """See Writer."""
         x = self.embed_run(run)
-        bias = self._bias_of(run)
+        biases = self._biases_of(run)
         presents = []
-        for layer, past, rotary in zip(self.layers, self.by_layer(states), self.rotary_of(run), strict=True):
+        parts = zip(self.layers, self.by_layer(states), self.rotary_of(run), biases, strict=True)
+        for layer, past, rotary, bias in parts:
             x, present = layer.step(x, past, run, rotary, bias)
             presents.append(present)
         picked = (last_positions if run.verifies else last_position)(x, run.lengths)
@@ -281,7 +298,8 @@ class CausalTransformer(Writer):
         last = prompt.shape[1] - 1
         x = self.embed_behind(ids, *beside)
         layers = []
-        for block, seen in zip(self.layers, self._whole(ids.shape[1], self.rotary_behind(ids, *beside)), strict=True):
+        whole = self._whole(ids.shape[1], self.rotary_behind(ids, *beside), self.together(ids, prompt.shape[1]))
+        for block, seen in zip(self.layers, whole, strict=True):
             if block.attends:
                 weights = block.weights(x, *seen)
                 layers.append(pick_head(weights[0, :, last:, : last + 1], head))
@@ -289,13 +307,45 @@ class CausalTransformer(Writer):
         return over_source(pick_layer(layers, layer))
 
     def _whole(
-        self, seq: int, rotary: Sequence[KeyValue | None] | None = None, mask: Tensor | None = None
+        self,
+        seq: int,
+        rotary: Sequence[KeyValue | None] | None = None,
+        together: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> list[tuple[Tensor, KeyValue | None, Tensor | None]]:
         """Return what each layer needs besides x to map a whole sequence: the mask, the rotation and the bias."""
-        masks = {window: causal_mask(seq, window) if mask is None else mask for window in dict.fromkeys(self.windows)}
+        masks = {
+            window: self._seen(seq, window, together) if mask is None else mask
+            for window in dict.fromkeys(self.windows)
+        }
         bias = None if self.score_bias is None else self.score_bias(seq)
         turned = self.rotary if rotary is None else rotary
         return [(masks[window], tables, bias) for window, tables in zip(self.windows, turned, strict=True)]
+
+    def _seen(self, seq: int, window: int | None, together: Tensor | None) -> Tensor:
+        """Return which places each place sees, bool [1 or batch, 1, seq, seq]."""
+        seen = causal_mask(seq, window)
+        if together is None:
+            return seen
+        if window is not None and self.near_together:
+            index = torch.arange(seq)
+            together = together & (index > index[:, None] - window)
+        return seen | together
+
+    def _biases_of(self, run: Run) -> Sequence[Tensor | None]:
+        """Return what is added to the scores of each layer."""
+        if not run.bidirectional or not self.near_together:
+            return (self._bias_of(run),) * len(self.layers)
+        near = {window: self._near(run, window) for window in dict.fromkeys(self.windows)}
+        return [near[window] for window in self.windows]
+
+    def _near(self, run: Run, window: int | None) -> Tensor | None:
+        """Return what keeps a run that reads both ways from what is beyond a window, [batch, 1, seq, capacity]."""
+        if window is None:
+            return None
+        places = run.past_lengths.long()[:, None] + torch.arange(run.input_ids.shape[1])
+        is_far = torch.arange(self.states[0].shape[1]) <= places[..., None] - window
+        return torch.where(is_far, UNSEEN, 0.0)[:, None]
 
     def _bias_of(self, run: Run) -> Tensor | None:
         if self.score_bias is None:

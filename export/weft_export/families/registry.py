@@ -66,6 +66,8 @@ _TABLE = {
     "decoder_only": ("decoder_only", "DecoderOnly", "DecoderOnlyConfig", common_pb2.TASK_GENERATE),
     "hybrid": ("hybrid", "Hybrid", "HybridConfig", common_pb2.TASK_GENERATE),
     "idefics3": ("idefics3", "Idefics3", "Idefics3Config", common_pb2.TASK_GENERATE),
+    "gemma3": ("gemma3", "Gemma3", "Gemma3Config", common_pb2.TASK_GENERATE),
+    "paligemma": ("paligemma", "PaliGemma", "PaliGemmaConfig", common_pb2.TASK_GENERATE),
     "llava": ("llava", "Llava", "LlavaConfig", common_pb2.TASK_GENERATE),
     "llava_onevision": ("llava_onevision", "LlavaOnevision", "LlavaOnevisionConfig", common_pb2.TASK_GENERATE),
     "qwen_vl": ("qwen_vl", "QwenVl", "QwenVlConfig", common_pb2.TASK_GENERATE),

@@ -85,6 +85,8 @@ class Writer(nn.Module):
     """How many tokens of a source an encoder reads together that reads it in blocks. 0: it does not."""
     offsets_positions: bool = False
     """Whether a run is told position offsets: a place of a picture has three positions."""
+    bidirectional: bundle_pb2.Bidirectional.ValueType = bundle_pb2.BIDIRECTIONAL_UNSPECIFIED
+    """Which stretches of its prompts are read in both directions, of a model that sees."""
     explains_target: bool = False
     """Whether explain also says what was attended to among target_ids: of a family that answers questions.
 
@@ -167,6 +169,17 @@ class Writer(nn.Module):
     def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:
         """Return logits [batch, target, vocab] of the whole target, teacher-forced and without states."""
         raise NotImplementedError
+
+    def decode_behind(self, num_given: int, target_ids: Tensor, *source: Tensor) -> Tensor:  # noqa: ARG002 - most need not
+        """Return the same of a prompt of num_given tokens with an answer behind it."""
+        return self.decode(target_ids, *source)
+
+    def stretches(self, tokens: list[int], num_given: int) -> list[tuple[int, int]]:  # noqa: ARG002 - most have none
+        """Return where each stretch begins and ends that is read in both directions, in their order.
+
+        tokens: those of a prompt, num_given, and of an answer.
+        """
+        return []
 
     def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
         """Return what each produced token attended to, for a batch of one; layer and head are int64 [1].

@@ -1,6 +1,6 @@
 """Answers of a bundle's graphs to many requests at once: in torch, or wherever else the same graphs run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,8 @@ class Row:
     """What a model that sees gave for the pictures of the prompt; see Writer.placed."""
     offsets: Tensor | None = None
     """Of the given tokens, and of those behind them; see Writer.offsets."""
+    num_given: int | None = None
+    """How many of the tokens are the start or the prompt. None: all that are there before more are written."""
 
 
 def row_of(checkpoint: Checkpoint, example: "Example") -> Row:
@@ -117,6 +119,7 @@ def _write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens
     values, memory_lengths = _admit(run, states, rows, min(begun + longest, text.max_total_tokens))
     given = [len(row.tokens) for row in rows]
     sight = _features_of(checkpoint, rows)
+    stretches = _Stretches(checkpoint, states, rows, sight)
     ones = torch.ones(len(rows), dtype=torch.int32)
     for position in range(text.max_total_tokens - begun):
         open_rows = [position < len(row.tokens) for row in rows]
@@ -140,7 +143,10 @@ def _write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens
             inputs[POSITION_OFFSETS] = torch.stack(offsets)
         out = run(bundle_pb2.GRAPH_ROLE_DECODER, {**inputs, **values})
         values |= {state.past: out[state.present] for state in states if state.present}
-        for row, num_given, is_open, best in zip(rows, given, open_rows, out["topk_ids"][:, 0].tolist(), strict=True):
+        bests = out["topk_ids"][:, 0].tolist()
+        for index, best in stretches.read(run, position, values):
+            bests[index] = best
+        for row, num_given, is_open, best in zip(rows, given, open_rows, bests, strict=True):
             if is_open:
                 row.guesses.append(best)
                 produced = row.tokens[num_given:]
@@ -157,6 +163,53 @@ def _alike(rows: Sequence[Row]) -> list[list[Row]]:
         has_samples = row.source is not None and row.source.dim() == 1 and row.source.is_floating_point()
         groups.setdefault(row.source.numel() if has_samples and row.source is not None else 0, []).append(row)
     return list(groups.values())
+
+
+class _Stretches:
+    """Those of the rows' prompts that a model reads in both directions."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        states: Sequence[bundle_pb2.StateTensor],
+        rows: Sequence[Row],
+        sight: Tensor | None,
+    ) -> None:
+        """`sight` is what a model that sees reads at each place of each row."""
+        self._states, self._rows, self._sight = states, rows, sight
+        self._capacity = torch.tensor([checkpoint.text_spec.max_total_tokens], dtype=torch.int32)
+        # Where each begins, by where it ends.
+        self._starts: list[dict[int, int]] = []
+        assert isinstance(checkpoint.model, Writer)
+        for row in rows:
+            num_given = len(row.tokens) if row.num_given is None else row.num_given
+            found = checkpoint.model.stretches(row.tokens, num_given)
+            self._starts.append({stop: start for start, stop in found})
+
+    def read(self, run: Run, position: int, values: Mapping[str, Tensor]) -> Iterator[tuple[int, int]]:
+        """Read those that end with a position anew, over what a decoder has made of them token by token.
+
+        values: the states of all rows, into which it is written.
+        Yields which row has one there, and the best token behind it.
+        """
+        for index, (row, starts) in enumerate(zip(self._rows, self._starts, strict=True)):
+            if position + 1 not in starts:
+                continue
+            assert self._sight is not None, "a stretch of a model that sees nothing. This is a bug."
+            places = slice(starts[position + 1], position + 1)
+            ids = torch.tensor([row.tokens[places]])
+            inputs = {
+                "input_ids": ids,
+                "past_lengths": torch.tensor([places.start], dtype=torch.int32),
+                "lengths": torch.tensor([ids.shape[1]], dtype=torch.int32),
+                "total_length": self._capacity,
+                FEATURES: self._sight[index : index + 1, places],
+            }
+            lone = {state.past: values[state.past][index : index + 1] for state in self._states}
+            told = run(bundle_pb2.GRAPH_ROLE_BIDIRECTIONAL, inputs | lone)
+            for state in self._states:
+                lone[state.past][...] = told[state.present]
+            yield index, int(told["topk_ids"][0, 0])
 
 
 def _features_of(checkpoint: Checkpoint, rows: Sequence[Row]) -> Tensor | None:

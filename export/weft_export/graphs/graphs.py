@@ -163,7 +163,7 @@ def graphs_of(
         # On a device a condition would wait for the host, and CUDA's captured graphs know none.
         if runs_on_cpu and not _steps(model) and not checkpoint.paged:
             decoders = [replace(graph, deferred=DEFERRED_PORTS) for graph in decoders]
-        graphs += decoders
+        graphs += [*decoders, *_bidirectional(checkpoint, model, states)]
     if checkpoint.explained_heads:
         graphs.append(_explain(checkpoint, model))
     if scores and isinstance(model, Writer) and model.scores:
@@ -257,6 +257,24 @@ def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.Stat
     inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
     outputs = (*CANDIDATE_PORTS, *(state.present for state in states if state.present))
     return Graph(bundle_pb2.GRAPH_ROLE_DECODER, "decoder.onnx", view, tuple(inputs), outputs, states=tuple(states))
+
+
+def _bidirectional(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor]) -> list[Graph]:
+    """Return the graph that reads stretches of prompts in both directions, of a model that has such."""
+    if not model.bidirectional:
+        return []
+    one, axes = torch.zeros(1, dtype=torch.int32), {1: "seq"}
+    inputs = [
+        Input("input_ids", torch.zeros(1, _SEQ, dtype=torch.int64), axes),
+        Input("past_lengths", one, {}),
+        Input("lengths", one + _SEQ, {}),
+        Input("total_length", torch.tensor([checkpoint.text_spec.max_total_tokens], dtype=torch.int32), {}),
+        Input(FEATURES, torch.zeros(1, _SEQ, model.config.d_model), axes),
+    ]
+    inputs += [Input(state.past, zeros_of(state, 1), {}) for state in states]
+    outputs = (*CANDIDATE_PORTS, *(state.present for state in states))
+    role, view = bundle_pb2.GRAPH_ROLE_BIDIRECTIONAL, DecoderView(model, bidirectional=True)
+    return [Graph(role, "bidirectional.onnx", view, tuple(inputs), outputs, states=tuple(states))]
 
 
 def _no_offsets(batch: int, seq: int) -> Tensor:

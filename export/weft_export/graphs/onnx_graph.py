@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 import onnx_ir
 import torch
+from torch.onnx import OnnxExporterError, ONNXProgram
 
 from weft_export.graphs.graphs import Graph
 from weft_export.graphs.simplifying import simplify
@@ -41,19 +42,7 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
         made = score_graph(encoder[0] if encoder else None, decoder, graph.states, _POSITION)
         onnx.save(made, directory / graph.file_name)
         return
-    with _quiet(), _uncollected():
-        program = torch.onnx.export(
-            graph.module.eval(),
-            tuple(port.example for port in graph.inputs),
-            input_names=[port.name for port in graph.inputs],
-            output_names=list(graph.outputs),
-            dynamic_shapes=(tuple(port.axes for port in graph.inputs),),
-            opset_version=OPSET,
-            dynamo=True,
-            optimize=False,
-            verbose=False,
-        )
-    assert program is not None
+    program = _exported(graph)
     if any(port.name == ADAPTER_PORTS[0] for port in graph.inputs):
         from weft_export.graphs.adapting import expand  # noqa: PLC0415 - late: for graphs that take adapters
 
@@ -74,6 +63,34 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
         model = onnx.load(path, load_external_data=False)
         defer(model.graph, graph.deferred)
         onnx.save(model, path)
+
+
+def _exported(graph: Graph) -> ONNXProgram:
+    from weft_export.graphs import decompositions  # noqa: PLC0415 - late: for graphs that are traced
+
+    with _quiet(), _uncollected():
+        try:
+            with decompositions.where_they_stand():
+                return _traced(graph)
+        except OnnxExporterError:
+            # Another release of torch may have no twin of an operator that is kept.
+            return _traced(graph)
+
+
+def _traced(graph: Graph) -> ONNXProgram:
+    program = torch.onnx.export(
+        graph.module.eval(),
+        tuple(port.example for port in graph.inputs),
+        input_names=[port.name for port in graph.inputs],
+        output_names=list(graph.outputs),
+        dynamic_shapes=(tuple(port.axes for port in graph.inputs),),
+        opset_version=OPSET,
+        dynamo=True,
+        optimize=False,
+        verbose=False,
+    )
+    assert program is not None
+    return program
 
 
 def _name_rows(model: onnx_ir.Model) -> None:

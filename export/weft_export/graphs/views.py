@@ -31,12 +31,16 @@ class EncoderView(nn.Module):
 
 
 class DecoderView(nn.Module):
-    """One run of a decoder over its states. With `verifies`, it may be asked for several positions of a row."""
+    """One run of a decoder over its states. With `verifies`, it may be asked for several positions of a row.
 
-    def __init__(self, model: Writer, *, verifies: bool) -> None:
+    bidirectional: each token sees all others of the run.
+    """
+
+    def __init__(self, model: Writer, *, verifies: bool = False, bidirectional: bool = False) -> None:
         super().__init__()
         self.model = model
         self.verifies = verifies
+        self.bidirectional = bidirectional
         self.has_memory = any(state.kind == MEMORY for state in model.states)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -50,9 +54,20 @@ class DecoderView(nn.Module):
         features = states.pop(0) if self.model.sees else None
         offsets = states.pop(0) if self.model.offsets_positions else None
         with watching() as inner:
-            run = Run(input_ids, past_lengths, lengths, total_length, memory_lengths, self.verifies, features, offsets)
+            run = Run(
+                input_ids,
+                past_lengths,
+                lengths,
+                total_length,
+                memory_lengths,
+                self.verifies,
+                features,
+                offsets,
+                self.bidirectional,
+            )
             logits, presents = self.model.step(run, states)
-        inside = inner if torch.onnx.is_in_onnx_export() else ()
+        # A graph that scores is made of the one that reads in one direction.
+        inside = inner if torch.onnx.is_in_onnx_export() and not self.bidirectional else ()
         return (*candidates(logits, self.model.max_candidates), *presents, *inside)
 
 

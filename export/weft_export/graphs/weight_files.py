@@ -11,7 +11,11 @@ from onnx_ir import external_data
 
 from weft_proto.v1 import bundle_pb2
 
-REPEATING = (bundle_pb2.GRAPH_ROLE_MIXED, bundle_pb2.GRAPH_ROLE_EXPLAIN)
+REPEATING = (
+    bundle_pb2.GRAPH_ROLE_MIXED,
+    bundle_pb2.GRAPH_ROLE_BIDIRECTIONAL,
+    bundle_pb2.GRAPH_ROLE_EXPLAIN,
+)
 """The roles of graphs that compute with the weights of others once more."""
 # Smaller ones stand in the .onnx file itself: onnx_ir's own bound when it writes weights into a file.
 _INLINE_BYTES = 256

@@ -309,9 +309,11 @@ class SelfAttention(nn.Module):
             num_heads=self.num_heads,
             num_kv_heads=self.num_kv_heads,
             rotary=rotary,
-            window=self.window,
+            # The operator has no window without causality: who reads both ways gives a bias.
+            window=None if run.bidirectional else self.window,
             scale=self.scale,
             bias=bias,
             softcap=self.softcap,
             rounding=self.rounding,
+            bidirectional=run.bidirectional,
         )

@@ -85,6 +85,7 @@ def append_and_attend(
     bias: Tensor | None = None,
     softcap: float | None = None,
     rounding: CacheRounding | None = None,
+    bidirectional: bool = False,
 ) -> tuple[Tensor, KeyValue]:
     """Write this run's keys and values into the cache, then attend causally to all that lies there.
 
@@ -97,6 +98,7 @@ def append_and_attend(
     scale, softcap: as in attend.
     bias: [batch, heads, seq, at least capacity], of each token towards every place of the cache.
     rounding: past and present then hold its levels, int8.
+    bidirectional: each token attends to those of this run that stand behind it too. There is no window then.
 
     Returns [batch, seq, heads * head_dim] and the present cache.
     """
@@ -105,6 +107,8 @@ def append_and_attend(
         attributes["do_rotary"] = int(rotary is not None)
         if window is not None:
             attributes["local_window_size"] = window
+        if bidirectional:
+            attributes["causal"] = 0
         if softcap is not None:
             attributes["softcap"] = softcap
         out_width = qkv.shape[2] * num_heads // (num_heads + 2 * num_kv_heads)
@@ -125,7 +129,9 @@ def append_and_attend(
     present_keys[rows, :, positions] = key.transpose(1, 2).to(past_keys.dtype)
     present_values[rows, :, positions] = value.transpose(1, 2).to(past_values.dtype)
     index = torch.arange(past_keys.shape[2])
-    mask = index <= positions[:, None, :, None]
+    # That of each row's last token, where all see it.
+    seen = positions[:, -1:] if bidirectional else positions
+    mask = index <= seen[:, None, :, None]
     if window is not None:
         mask = mask & (index > positions[:, None, :, None] - window)
     present = (present_keys, present_values)

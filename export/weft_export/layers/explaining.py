@@ -65,7 +65,8 @@ def rollout(layers: Sequence[Tensor]) -> Tensor:
     "Quantifying Attention Flow in Transformers" (Abnar and Zuidema 2020), section 3. Half of what a position is comes
     through its residual connection.
     """
-    identity = torch.eye(layers[0].shape[-1])
+    index = torch.arange(layers[0].shape[-1])
+    identity = (index[:, None] == index).float()
     flow = identity
     for weights in layers:
         flow = (weights.float() + identity) / 2 @ flow

@@ -9,8 +9,8 @@ from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.positions import Rope, rope_tables
 
 ALL = 0
-# Beside any other score its exponential is 0.
-_UNSEEN = -1e4
+UNSEEN = -1e4
+"""Beside any other score its exponential is 0."""
 
 
 class Reach(nn.Module):
@@ -40,4 +40,4 @@ class Reach(nn.Module):
         if window == ALL:
             return None
         place = torch.arange(seq)
-        return torch.where((place - place[:, None]).abs() > window, _UNSEEN, 0.0)[None, None]
+        return torch.where((place - place[:, None]).abs() > window, UNSEEN, 0.0)[None, None]

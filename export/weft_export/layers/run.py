@@ -19,6 +19,7 @@ class Run:
     features: float32 [batch, seq, width], what is read at the places of pictures. None: the model sees none.
     position_offsets: int64 [batch, seq, 3], what is added to a token's place for each of its positions. None: its place
         is the only one.
+    bidirectional: whether each token sees those behind it too, as far as the run goes.
     """
 
     input_ids: Tensor
@@ -29,6 +30,7 @@ class Run:
     verifies: bool = False
     features: Tensor | None = None
     position_offsets: Tensor | None = None
+    bidirectional: bool = False
 
     @property
     def positions(self) -> Tensor:

@@ -130,7 +130,8 @@ def _through(written: Tensor, kept: Tensor, writes: Tensor, reads: Tensor, state
     """
     # What is left at each token of what each one before it wrote: all that is kept between. It is multiplied up token
     # by token: quotients of products from the first token on would lose digits, and divide by 0.
-    itself = torch.eye(BLOCK, dtype=kept.dtype)
+    index = torch.arange(BLOCK)
+    itself = (index[:, None] == index).to(kept.dtype)
     rows = [itself[:1].expand(*kept.shape[:-2], 1, BLOCK)]
     for token in range(1, BLOCK):
         rows.append(rows[-1] * kept[..., token : token + 1, :] + itself[token : token + 1])

@@ -46,8 +46,12 @@ class DecodeParity:
         requests: list[RandomRequest],
         *,
         reads_prefix: bool = False,
+        both_ways: tuple[Graph, Any] | None = None,
     ) -> None:
-        """With `reads_prefix`, what is given behind the start token is read in chunks, as a prompt is."""
+        """With `reads_prefix`, what is given behind the start token is read in chunks, as a prompt is.
+
+        both_ways: the graph that reads stretches of prompts in both directions, and a session of it.
+        """
         self.tolerance = tolerance
         self.own = Tolerance(OWN_TOLERANCE)
         self.reference = graph.module
@@ -55,6 +59,7 @@ class DecodeParity:
         # One that reads several tokens of a row has a name for how many.
         self.steps = 1 not in next(port.axes for port in graph.inputs if port.name == "input_ids")
         self.session = session
+        self.both_ways = both_ways
         self.states = states
         self.requests = requests
         example = next(port.example for port in graph.inputs if port.name == "total_length")
@@ -118,13 +123,15 @@ class DecodeParity:
     def close(self) -> None:
         """Let go of the session and of all states, which are large; only check_greedy may follow."""
         del self.session
+        self.both_ways = None
         self.tensors.clear()
         self.arrays.clear()
 
     def check_greedy(self, model: nn.Module) -> None:
         """Hold every step's logits and token to a full recomputation in torch, without any cache."""
         for request, logits in zip(self.requests, self.logits, strict=True):
-            expected = next_logits(model, request.source, request.tokens[:-1])[request.num_given - 1 :]
+            tokens, num_given = request.tokens[:-1], request.num_given
+            expected = next_logits(model, request.source, tokens, num_given)[num_given - 1 :]
             for row, array in zip(expected, logits, strict=True):
                 self.tolerance.compare_logits("decoder.onnx against full recomputation: logits", row, array)
             produced = torch.tensor(request.tokens[request.num_given :])
@@ -166,11 +173,20 @@ class DecodeParity:
         # The last of what is given is fed by the first decode step.
         writes = any(state.encoder_output for state in self.states)
         longest = 1 if self.steps or (writes and not self.reads_prefix) else self.longest_piece(request)
+        stretches = dict(self.model.stretches(request.tokens, request.num_given))
         while request.past < request.num_given - 1:
-            self._run(slot, slot + 1, min(longest, self.capacity - self.begun(request) - request.past))
+            if stop := stretches.get(request.past):
+                self._run(slot, slot + 1, stop - request.past, self.both_ways)
+                continue
+            begins = min((start for start in stretches if start > request.past), default=self.capacity)
+            room = min(self.capacity - self.begun(request), begins) - request.past
+            self._run(slot, slot + 1, min(longest, room))
 
-    def _run(self, first: int, stop: int, seq: int) -> None:
-        """Run slots first to stop on their next tokens, at most seq each, and compare everything."""
+    def _run(self, first: int, stop: int, seq: int, both_ways: tuple[Graph, Any] | None = None) -> None:
+        """Run slots first to stop on their next tokens, at most seq each, and compare everything.
+
+        both_ways: what they are run with, if it is not the decoder. All that follow are fed seq tokens then.
+        """
         requests = self.requests[first:stop]
         fed = [request.tokens[request.past : request.past + seq] for request in requests]
         inputs = {
@@ -185,10 +201,13 @@ class DecodeParity:
             inputs[FEATURES] = torch.cat([self._features(request, seq) for request in requests])
         if POSITION_OFFSETS in self.inputs:
             inputs[POSITION_OFFSETS] = torch.cat([self._offsets(request, seq) for request in requests])
-        expected = self.reference(*inputs.values(), *(tensor[first:stop] for tensor in self.tensors))
-        feeds = {name: tensor.numpy() for name, tensor in inputs.items()} | self.asking
+        reference, session, asking = self.reference, self.session, self.asking
+        if both_ways is not None:
+            reference, session, asking = both_ways[0].module, both_ways[1], {}
+        expected = reference(*inputs.values(), *(tensor[first:stop] for tensor in self.tensors))
+        feeds = {name: tensor.numpy() for name, tensor in inputs.items()} | asking
         feeds |= {state.past: array[first:stop] for state, array in zip(self.states, self.arrays, strict=True)}
-        actual = run_in_place(self.session, feeds, self.states)
+        actual = run_in_place(session, feeds, self.states)
         for state, array in zip(self.states, self.arrays, strict=True):
             if state.kind == bundle_pb2.STATE_KIND_RECURRENT:
                 array[first:stop] = actual[state.present]

@@ -236,7 +236,7 @@ class GoldenRequest:
             if len(produced) == len(steps):
                 # Many texts are asked for their first token alone.
                 count = 1 if not produced else most - len(produced)
-                steps += self._ahead(source_in, given + produced, count)
+                steps += self._ahead(source_in, given, produced, count)
             step = steps[len(produced)]
             margin = clear_margin(step.spread, self.precision, parity_error * step.scale)
             if not step.distance > margin:
@@ -248,19 +248,20 @@ class GoldenRequest:
         return produced, ""
 
     @torch.inference_mode()
-    def _ahead(self, source: tuple[Tensor, ...], tokens: list[int], count: int) -> list[_Step]:
+    def _ahead(self, source: tuple[Tensor, ...], given: list[int], produced: list[int], count: int) -> list[_Step]:
         """Return the next steps, at most count: drafted over caches, and computed from scratch in one pass.
 
         A step is right after the tokens of the steps before it. So the last is the first that the draft took otherwise.
         """
-        row = row_behind(self.checkpoint, source, list(tokens))
+        tokens = given + produced
+        row = replace(row_behind(self.checkpoint, source, list(tokens)), num_given=len(given))
         if count > 1:
             graphs = graphs_of(self.checkpoint, bundle_pb2.PRECISION_FP32)
             write(torch_run(graphs), self.checkpoint, [row], count)
         else:
             row.tokens.append(-1)  # of one step, nothing is drafted
         steps: list[_Step] = []
-        logits = next_logits(self.checkpoint.model, source, row.tokens[:-1])[len(tokens) - 1 :]
+        logits = next_logits(self.checkpoint.model, source, row.tokens[:-1], len(given))[len(tokens) - 1 :]
         for drafted, step_logits in zip(row.tokens[len(tokens) :], logits, strict=True):
             steps.append(_step(step_logits, self._tolerance))
             if steps[-1].best[0] != drafted:
@@ -317,10 +318,15 @@ def _matched(checkpoint: Checkpoint, golden: bundle_pb2.Golden, run: Run) -> Ten
     return scores_of(logits, checkpoint.model.scoring)
 
 
-def next_logits(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int]) -> Tensor:
-    """Return logits [seq, vocab] after each of the tokens, start or prompt included, computed from scratch."""
+def next_logits(
+    model: nn.Module, source: tuple[Tensor, ...], tokens: list[int], num_given: int | None = None
+) -> Tensor:
+    """Return logits [seq, vocab] after each of the tokens, computed from scratch.
+
+    num_given: how many of them are the start or the prompt. None: all.
+    """
     assert isinstance(model, Writer)
-    return model.decode(torch.tensor([tokens]), *source)[0]
+    return model.decode_behind(len(tokens) if num_given is None else num_given, torch.tensor([tokens]), *source)[0]
 
 
 def _step(logits: Tensor, tolerance: Tolerance) -> _Step:

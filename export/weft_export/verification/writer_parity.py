@@ -42,7 +42,11 @@ def check_writer(
         _check_sight(tolerance, graphs[role], opened(role), checkpoint)
     role = bundle_pb2.GRAPH_ROLE_DECODER
     reads_prefix = TASKS[checkpoint.task].takes_question
-    run = DecodeParity(tolerance, graphs[role], opened(role), states, requests, reads_prefix=reads_prefix)
+    other = bundle_pb2.GRAPH_ROLE_BIDIRECTIONAL
+    both_ways = (graphs[other], opened(other)) if other in graphs else None
+    run = DecodeParity(
+        tolerance, graphs[role], opened(role), states, requests, reads_prefix=reads_prefix, both_ways=both_ways
+    )
     num_steps = run.check(encoded)
     if is_paged_session(run.session):
         from weft_export.verification.packed_parity import check_packs  # noqa: PLC0415 - late: for such bundles alone

@@ -8,7 +8,8 @@ from pathlib import Path
 from weft_export.converters.image_processor import read_image_spec
 from weft_export.converters.text.json_file import read_object
 from weft_export.errors import ExportError
-from weft_proto.bundle_rules import MAX_IMAGE_SIDE, resizing_fault
+from weft_proto.bundle_rules import MAX_IMAGE_SIDE
+from weft_proto.resizing import resizing_fault
 from weft_proto.v1 import bundle_pb2
 
 _WHITE = 255

@@ -222,6 +222,11 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     """GRAPH_ROLE_CTC: input `waveform` float32 [batch, samples], none of which is padding; output `log_probs` float32 [batch, frames,
     labels], where frames is as CtcSpec says.
     """
+    GRAPH_ROLE_BIDIRECTIONAL: _GraphRole.ValueType  # 13
+    """GRAPH_ROLE_BIDIRECTIONAL reads one stretch of a prompt whose places see each other, or what of it has not been read; there where
+    text.bidirectional is set. Ports are the DECODER's of batch 1, without `reads_all`. `lengths` is [1] and seq: no token is padding.
+    Each place sees what stands before the stretch, as in the DECODER, and all places of it.
+    """
 
 class GraphRole(_GraphRole, metaclass=_GraphRoleEnumTypeWrapper):
     """GraphRole is what a graph computes. Port names and shapes are fixed by the role; [] holds symbolic or fixed sizes.
@@ -328,6 +333,11 @@ GRAPH_ROLE_CTC: GraphRole.ValueType  # 12
 """GRAPH_ROLE_CTC: input `waveform` float32 [batch, samples], none of which is padding; output `log_probs` float32 [batch, frames,
 labels], where frames is as CtcSpec says.
 """
+GRAPH_ROLE_BIDIRECTIONAL: GraphRole.ValueType  # 13
+"""GRAPH_ROLE_BIDIRECTIONAL reads one stretch of a prompt whose places see each other, or what of it has not been read; there where
+text.bidirectional is set. Ports are the DECODER's of batch 1, without `reads_all`. `lengths` is [1] and seq: no token is padding.
+Each place sees what stands before the stretch, as in the DECODER, and all places of it.
+"""
 Global___GraphRole: _TypeAlias = GraphRole  # noqa: Y015
 
 class _DataType:
@@ -415,6 +425,30 @@ Past and present are the same memory; a run writes in place. For TASK_GENERATE a
 of a bundle are of this kind or none, and all have blocks of as many tokens. Such a bundle has no MIXED graph, no adapters.
 """
 Global___StateKind: _TypeAlias = StateKind  # noqa: Y015
+
+class _Bidirectional:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _BidirectionalEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Bidirectional.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    BIDIRECTIONAL_UNSPECIFIED: _Bidirectional.ValueType  # 0
+    """BIDIRECTIONAL_UNSPECIFIED: none. Each place sees what stands before it."""
+    BIDIRECTIONAL_PICTURES: _Bidirectional.ValueType  # 1
+    """BIDIRECTIONAL_PICTURES: the places of each picture ("Gemma 3", Gemma Team 2025)."""
+    BIDIRECTIONAL_PROMPT: _Bidirectional.ValueType  # 2
+    """BIDIRECTIONAL_PROMPT: all of it ("PaliGemma", Beyer et al. 2024). The answer is read as usual."""
+
+class Bidirectional(_Bidirectional, metaclass=_BidirectionalEnumTypeWrapper):
+    """Bidirectional is which stretches of a prompt are read in both directions."""
+
+BIDIRECTIONAL_UNSPECIFIED: Bidirectional.ValueType  # 0
+"""BIDIRECTIONAL_UNSPECIFIED: none. Each place sees what stands before it."""
+BIDIRECTIONAL_PICTURES: Bidirectional.ValueType  # 1
+"""BIDIRECTIONAL_PICTURES: the places of each picture ("Gemma 3", Gemma Team 2025)."""
+BIDIRECTIONAL_PROMPT: Bidirectional.ValueType  # 2
+"""BIDIRECTIONAL_PROMPT: all of it ("PaliGemma", Beyer et al. 2024). The answer is read as usual."""
+Global___Bidirectional: _TypeAlias = Bidirectional  # noqa: Y015
 
 class _Resample:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -1118,6 +1152,7 @@ class TextSpec(_message.Message):
     TRUNCATION_SIDE_FIELD_NUMBER: _builtins.int
     SIDES_FIELD_NUMBER: _builtins.int
     IMAGE_ID_FIELD_NUMBER: _builtins.int
+    BIDIRECTIONAL_FIELD_NUMBER: _builtins.int
     source_tokenizer: _builtins.str
     """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source, prompt or question, special tokens included
     by its post-processor. Empty when the input has no text. At most 255 characters.
@@ -1171,6 +1206,10 @@ class TextSpec(_message.Message):
     image_id: _builtins.int
     """image_id is the token of the source tokenizer that a chat's template writes for a picture (generate); set where there is an
     IMAGE_ENCODER. It stands there once, and the picture takes the places that the encoder gives it. At most 4,194,303.
+    """
+    bidirectional: Global___Bidirectional.ValueType
+    """bidirectional says which places of a prompt see those behind them too (generate); for bundles with an IMAGE_ENCODER, and set
+    where there is a BIDIRECTIONAL graph. Such a stretch is read in one run, and has at most 8,192 places.
     """
     @_builtins.property
     def end_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -1245,10 +1284,11 @@ class TextSpec(_message.Message):
         truncation_side: _common_pb2.TruncationSide.ValueType = ...,
         sides: _abc.Iterable[Global___TextSide] | None = ...,
         image_id: _builtins.int | None = ...,
+        bidirectional: Global___Bidirectional.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "mask_id", b"mask_id", "separator_id", b"separator_id", "start_id", b"start_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "default_prompt_name", b"default_prompt_name", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "prompts", b"prompts", "separator_id", b"separator_id", "sides", b"sides", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size", "truncation_side", b"truncation_side"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "bidirectional", b"bidirectional", "chat", b"chat", "default_prompt_name", b"default_prompt_name", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "prompts", b"prompts", "separator_id", b"separator_id", "sides", b"sides", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size", "truncation_side", b"truncation_side"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forced_end_id: _TypeAlias = _typing.Literal["forced_end_id"]  # noqa: Y015
     _WhichOneofArgType__forced_end_id: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id"]  # noqa: Y015

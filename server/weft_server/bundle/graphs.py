@@ -22,6 +22,11 @@ from weft_server.errors import BundleError, require
 # ONNX Runtime can be told by an environment variable to take session options from this metadata entry.
 REFUSED_METADATA = {"ort_config"}
 
+_DECODERS = {
+    bundle_pb2.GRAPH_ROLE_DECODER,
+    bundle_pb2.GRAPH_ROLE_MIXED,
+    bundle_pb2.GRAPH_ROLE_BIDIRECTIONAL,
+}
 # Which input of GroupQueryAttention is added to its scores.
 _BIAS = 10
 _NUMBER = re.compile(r"[0-9]{1,15}")
@@ -143,7 +148,7 @@ def _vocabularies(role: int, manifest: bundle_pb2.BundleManifest) -> dict[str, l
     fields = {"input_ids": source, "prompt_ids": source, "target_ids": target}
     if role == bundle_pb2.GRAPH_ROLE_SCORE and TASKS[manifest.task].takes_prompt:
         fields["input_ids"] = source + target
-    if role in {bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED}:
+    if role in _DECODERS:
         # A prompt and its answer go in by the same port.
         fields["input_ids"] = source + target if TASKS[manifest.task].takes_prompt else target
     return fields

@@ -13,19 +13,20 @@ from weft_proto.bundle_rules import (
     is_good_enough,
     label_text_fault,
     only_asked,
-    resizing_fault,
 )
 from weft_proto.ctc import ctc_fault, num_labels_of
 from weft_proto.languages import check_languages
 from weft_proto.paging import is_paged
 from weft_proto.prompts import prompts_fault
 from weft_proto.questions import begins_filled, picture_places, question_fault
+from weft_proto.resizing import resizing_fault
 from weft_proto.sight import sees
 from weft_proto.sound import audio_fault, window_samples
 from weft_proto.tasks import TASKS, Task
 from weft_proto.tiling import tiling_fault
 from weft_proto.token_vectors import has_token_vectors, row_width, sides_fault, tokens_fault
 from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.bundle.bidirectional import verify_bidirectional
 from weft_server.bundle.state_tensors import verify_states
 from weft_server.errors import BundleError, require
 
@@ -54,6 +55,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     _verify_tokenizers(manifest.text, files)
 
     _verify_sight(manifest, seeing=seeing)
+    verify_bidirectional(manifest, seeing=seeing)
     if task.takes_image:
         _verify_image(manifest.image, task)
         if task.takes_question:

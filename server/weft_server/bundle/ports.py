@@ -1,6 +1,6 @@
 """What a graph's role demands of its ports, as bundle.proto states it at GraphRole."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from weft_proto.bundle_rules import (
@@ -25,6 +25,7 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.errors import BundleError, require
 
 _OPTIONAL = {READS_ALL, TARGET_WEIGHTS}
+_BIDIRECTIONAL = bundle_pb2.GRAPH_ROLE_BIDIRECTIONAL
 _DECODERS = {bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED}
 
 
@@ -42,8 +43,8 @@ def verify_ports(manifest: bundle_pb2.BundleManifest) -> None:
         _verify(graph, "input", graph.inputs, inputs | _adapters(graph, manifest))
         _verify(graph, "output", graph.outputs, outputs)
     decoders = [graph for graph in manifest.graphs if graph.role in _DECODERS]
-    widths = {_candidates(graph) for graph in decoders}
-    require(len(widths) <= 1, "the MIXED graph has another number of candidates than the DECODER")
+    widths = {_candidates(graph) for graph in manifest.graphs if graph.role in {*_DECODERS, _BIDIRECTIONAL}}
+    require(len(widths) <= 1, "the MIXED or BIDIRECTIONAL graph has another number of candidates than the DECODER")
     asking = {any(port.name == READS_ALL for port in graph.inputs) for graph in decoders}
     require(len(asking) <= 1, f"of the DECODER and the MIXED graph, only one has an input {READS_ALL!r}")
 
@@ -98,7 +99,9 @@ def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, 
         return source, {name: Demand(bundle_pb2.DATA_TYPE_FLOAT32, shape)}
     if role == bundle_pb2.GRAPH_ROLE_ENCODER:
         return source, {s.encoder_output: _stacked(s, grows=True) for s in manifest.states if s.encoder_output}
-    return _mixed(manifest) if role == bundle_pb2.GRAPH_ROLE_MIXED else _decoder(manifest)
+    decoders: dict[int, Callable[[bundle_pb2.BundleManifest], tuple[dict[str, Demand], dict[str, Demand]]]]
+    decoders = {bundle_pb2.GRAPH_ROLE_MIXED: _mixed, _BIDIRECTIONAL: _bidirectional}
+    return decoders.get(role, _decoder)(manifest)
 
 
 def _adapters(graph: bundle_pb2.Graph, manifest: bundle_pb2.BundleManifest) -> dict[str, Demand]:
@@ -236,6 +239,12 @@ def _decoder(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
         inputs | {state.past: _stacked(state) for state in manifest.states},
         outputs | {state.present: _stacked(state) for state in manifest.states if state.present},
     )
+
+
+def _bidirectional(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:
+    inputs, outputs = _decoder(manifest)
+    del inputs[READS_ALL]
+    return inputs, outputs
 
 
 def _mixed(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:

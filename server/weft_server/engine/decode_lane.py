@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from weft_server.engine.prefix_reader import PrefixReader
     from weft_server.engine.slots import Slots
     from weft_server.engine.speculation import Speculation
+    from weft_server.engine.stretch_runner import StretchRunner
+    from weft_server.sampling.candidates import Candidates
     from weft_server.sequence import Delivery, Outcome, Sequence
     from weft_server.source import Beside
     from weft_server.telemetry.model_metrics import ModelMetrics
@@ -41,11 +43,15 @@ PATIENCE = 6
 
 
 class PromptPiece(NamedTuple):
-    """The next tokens of the prompt in prefill, whether it ends with them, and what is read beside them."""
+    """The next tokens of the prompt in prefill, whether it ends with them, and what is read beside them.
+
+    sees_itself: it is a stretch whose places see each other.
+    """
 
     token_ids: np.ndarray
     ends: bool
     beside: Beside
+    sees_itself: bool = False
 
 
 class DecodeLane:
@@ -62,6 +68,7 @@ class DecodeLane:
         metrics: ModelMetrics,
         prefix_reader: PrefixReader | None = None,
         speculation: Speculation | None = None,
+        stretches: StretchRunner | None = None,
     ) -> None:
         self.slots = slots
         # Sequences to drop before the next step, with their outcome. Any thread appends.
@@ -77,6 +84,8 @@ class DecodeLane:
         self.prefix_reader = prefix_reader
         # None: no row drafts anything.
         self.speculation = speculation
+        # None: prompts are read in one direction.
+        self.stretches = stretches
         # Steps since the last admission.
         self._num_held_off = 0
 
@@ -272,7 +281,7 @@ class DecodeLane:
         left, reads_once = max(self._allowance(), PREFILL_BUCKETS[0]), self._reads_once()
         while left >= PREFILL_BUCKETS[0] and self._has_prompt(take, left):
             piece = self._next_piece(left)
-            padded, candidates = self.runner.prefill(self.slots.num_running, piece.token_ids, piece.beside)
+            padded, candidates = self._read(self.slots.num_running, piece)
             self._note_read(padded, piece)
             if piece.ends:
                 self.rows.end_prompt()
@@ -280,6 +289,13 @@ class DecodeLane:
             if reads_once:
                 break
             left -= padded + RUN_COST
+
+    def _read(self, slot: int, piece: PromptPiece) -> tuple[int, Candidates]:
+        """Do a run for a piece. Returns the number of tokens computed, and candidates behind its last token."""
+        if not piece.sees_itself:
+            return self.runner.prefill(slot, piece.token_ids, piece.beside)
+        assert self.stretches is not None, "a stretch, and nothing to read it with. This is a bug."
+        return len(piece.token_ids), self.stretches.read(slot, piece.token_ids, piece.beside)
 
     def _has_prompt(self, take: Take, budget: int) -> bool:
         """Whether there is a prompt to read: the one begun, or one that waits."""
@@ -291,15 +307,21 @@ class DecodeLane:
         return self.rows.prompt is not None
 
     def _next_piece(self, left: int) -> PromptPiece:
-        """Return the next tokens of the prompt: `left` of them, or a little more."""
+        """Return the next tokens of the prompt: `left` of them, or a little more; or a whole stretch."""
         prompt = self.rows.prompt
         assert prompt is not None, "a piece of no prompt. This is a bug."
-        done = int(self.slots.past_lengths[self.slots.num_running])
-        stop = min(done + self.runner.chunk(left, done), prompt.num_input_tokens)
+        done, length = int(self.slots.past_lengths[self.slots.num_running]), prompt.num_input_tokens
+        stretch = self.stretches.next_of(prompt.source, done) if self.stretches else None
+        if stretch and stretch[0] <= done:
+            start, stop = stretch
+            assert start == done, "a stretch is read in pieces. This is a bug."
+            source = prompt.source
+            return PromptPiece(source.piece(done, stop), stop == length, source.beside(done, stop), sees_itself=True)
+        stop = min(done + self.runner.chunk(left, done), stretch[0] if stretch else length)
         if self.prefix_reader and (longest := self.prefix_reader.longest_run(self.slots.num_running)) is not None:
             stop = min(stop, done + longest)
         source = prompt.source
-        return PromptPiece(source.piece(done, stop), stop == prompt.num_input_tokens, source.beside(done, stop))
+        return PromptPiece(source.piece(done, stop), stop == length, source.beside(done, stop))
 
     def _decode(self, piece: PromptPiece | None) -> None:
         """Give every row a token. A piece of a prompt, if there is one, is read in the same run.

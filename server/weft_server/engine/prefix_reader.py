@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2
     from weft_server.engine.prefix_index import Trail
     from weft_server.engine.slots import Slots
+    from weft_server.engine.stretch_runner import StretchRunner
     from weft_server.runtime.states import HostStates
     from weft_server.sequence import Sequence
+    from weft_server.source import Source
     from weft_server.telemetry.model_metrics import ModelMetrics
 
 # Tokens of a prompt that are kept together.
@@ -36,12 +38,21 @@ def prefix_cache_of(manifest: bundle_pb2.BundleManifest, num_bytes: int, metrics
 class PrefixReader:
     """One lane's way to the cache that it shares. It follows the one prompt that the lane reads."""
 
-    def __init__(self, cache: PrefixCache, states: HostStates, slots: Slots, metrics: ModelMetrics) -> None:
+    def __init__(
+        self,
+        cache: PrefixCache,
+        states: HostStates,
+        slots: Slots,
+        metrics: ModelMetrics,
+        stretches: StretchRunner | None = None,
+    ) -> None:
+        """`stretches` says which parts of a prompt are read in one run each, if there are such."""
         self._cache = cache
         self._prefix_store = cache.prefix_store
         self._states = states
         self._slots = slots
         self._metrics = metrics
+        self._stretches = stretches
         self._passes = any(state.recurrent for state in states.states)
         # Of the prompt in prefill.
         self._trail: Trail | None = None
@@ -57,7 +68,7 @@ class PrefixReader:
         ids = source.array
         contents = [source.content(start, start + size) for start in range(0, len(ids) - size + 1, size)]
         self._trail = trail = self._cache.follow(contents, sequence.cache_key)
-        usable = trail.entries[: (len(ids) - 1) // size]
+        usable = trail.entries[: self._num_usable(source, len(trail.entries), size)]
         num_cached = size * len(usable)
         try:
             self._prefix_store.give([entry.places[0] for entry in usable], self._states, slot, 0, num_cached)
@@ -67,6 +78,18 @@ class PrefixReader:
         # One that is no longer than a piece is never found, so it is not looked for.
         if len(ids) > size:
             self._count(sequence, num_cached)
+
+    def _num_usable(self, source: Source, num_found: int, size: int) -> int:
+        """Return how many of the pieces that were found are of use: the last token is to be read.
+
+        They do not end within a stretch: that is read as a whole.
+        """
+        count = min(num_found, (len(source.array) - 1) // size)
+        while self._stretches and (stretch := self._stretches.next_of(source, count * size)):
+            if stretch[0] >= count * size:
+                break
+            count = stretch[0] // size
+        return count
 
     def longest_run(self, slot: int) -> int | None:
         """Return how many tokens a run may read of the prompt in prefill: up to the end of a piece that is to be kept.

@@ -24,9 +24,10 @@ from weft_server.engine.run_shapes import DEVICE_RUN_COST, EXACT, RunShapes
 from weft_server.engine.score_lane import ScoreLane
 from weft_server.engine.slots import Slots
 from weft_server.engine.speculation import Speculation
+from weft_server.engine.stretch_runner import StretchRunner
 from weft_server.errors import BundleError
 from weft_server.loading.exact_drafts import exact_drafts
-from weft_server.loading.limit_checks import verify_classifier, verify_decoder, verify_scorer
+from weft_server.loading.limit_checks import verify_classifier, verify_decoder, verify_scorer, verify_stretches
 from weft_server.loading.lone_rows import keep_lone_decodes, keep_lone_rows
 from weft_server.loading.longest_inputs import longest_source, takes_picture
 from weft_server.process.failpoints import POINTS
@@ -217,6 +218,8 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     # 2. Each lane has one slot: beside its row there is none for a prompt.
     may_mix = graphs.device.in_place and config.slots > num_lanes
     mixed = graphs.open(bundle_pb2.GRAPH_ROLE_MIXED) if may_mix else None
+    # So is this one: unpacked, its runs would take longer, and of some models they read all prompts.
+    both_ways = graphs.open(bundle_pb2.GRAPH_ROLE_BIDIRECTIONAL)
     cache = _prefix_cache(graphs, config, metrics)
     max_prefix = longest_prefix(manifest)
     is_biased = not graphs.device.in_place and graphs.attend_with_bias(bundle_pb2.GRAPH_ROLE_DECODER)
@@ -242,6 +245,7 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
             is_biased=is_biased,
             max_drafts=max_drafts,
         )
+        stretches = StretchRunner(manifest, both_ways, slots, runner) if both_ways else None
         lane = DecodeLane(
             slots,
             runner,
@@ -249,17 +253,20 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
             end_ids=tuple(text.end_ids),
             prefill_budget=config.prefill_budget,
             metrics=metrics,
-            prefix_reader=PrefixReader(cache, runner.host_states, slots, metrics)
+            prefix_reader=PrefixReader(cache, runner.host_states, slots, metrics, stretches)
             if cache and runner.host_states
             else None,
             speculation=Speculation(slots, max_total=text.max_total_tokens, most=max_drafts, metrics=metrics)
             if max_drafts
             else None,
+            stretches=stretches,
         )
         if POINTS:
             for method in ("prefill", "mixed", "decode", "verify"):
                 POINTS.wire(runner, method, f"{graphs.bundle.name}.{method}")
             POINTS.wire(lane, "step", f"{graphs.bundle.name}.step")
+            if stretches:
+                POINTS.wire(stretches, "read", f"{graphs.bundle.name}.read")
         return lane
 
     lanes: list[Lane] = []
@@ -269,6 +276,8 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
             lane.runner.warm()
         if index in graphs.places:
             _verify_runner(lane.runner, lane.slots, manifest)
+            if lane.stretches:
+                verify_stretches(lane.stretches, lane.slots, manifest)
         lanes.append(lane)
     return Lanes(lanes, make)
 
@@ -292,6 +301,8 @@ def _prefix_cache(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics) -
     num_bytes = config.prefix_cache_mb * MEBIBYTE
     if not num_bytes or not TASKS[graphs.manifest.task].takes_text:
         return None
+    if graphs.manifest.text.bidirectional == bundle_pb2.BIDIRECTIONAL_PROMPT:
+        return None  # what is kept of a prompt would be of use to no other
     if not graphs.device.in_place:
         _log.warning("no prefix cache on a device without --paged", model=graphs.bundle.name)
         return None

@@ -14,7 +14,7 @@ import numpy as np
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.first_line import first_line
 from weft_proto.questions import picture_places
-from weft_proto.sight import feature_width, sees
+from weft_proto.sight import feature_width, longest_stretch, sees
 from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
 from weft_proto.token_vectors import has_token_vectors, row_width
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from weft_server.engine.decode_runner import DecodeRunner
     from weft_server.engine.paged.paged_runner import PagedRunner
     from weft_server.engine.slots import Slots
+    from weft_server.engine.stretch_runner import StretchRunner
     from weft_server.models.explainer import Explainer
     from weft_server.runtime.session import Session
     from weft_server.source import Source
@@ -189,6 +190,22 @@ def _verify_encoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bun
     for first in range(0, len(question), runner.question_piece):
         with claims(manifest, "text.max_source_tokens"):
             runner.prefill(0, question[first : first + runner.question_piece])
+
+
+def verify_stretches(runner: StretchRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
+    """Raise BundleError unless the BIDIRECTIONAL graph takes the longest stretch, and one where the context ends.
+
+    The slots are as new afterwards.
+    """
+    text = manifest.text
+    room = text.max_total_tokens - 1  # a prompt leaves room for a new token
+    longest = min(longest_stretch(manifest), longest_tried(manifest))
+    for length, past in ((longest, 0), (min(longest, PREFILL_BUCKETS[0]), room - min(longest, PREFILL_BUCKETS[0]))):
+        slots.past_lengths[0] = past
+        with claims(manifest, "text.bidirectional"):
+            features = np.zeros((length, feature_width(manifest)), np.float32)
+            runner.read(0, np.full(length, text.source_vocab_size), Beside(features))
+    slots.past_lengths[0] = 0
 
 
 def _verify_prompts(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:

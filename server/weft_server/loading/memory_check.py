@@ -9,7 +9,7 @@ import structlog
 
 from weft_proto.paging import is_paged
 from weft_proto.questions import picture_places
-from weft_proto.sight import feature_width
+from weft_proto.sight import feature_width, longest_stretch
 from weft_proto.tasks import TASKS
 from weft_proto.tiling import most_places, most_tiles
 from weft_proto.v1 import bundle_pb2
@@ -59,7 +59,8 @@ def memory_need_of(bundle: Bundle, config: ServerConfig) -> MemoryNeed:
     num_rows = config.slots if TASKS[manifest.task].writes_text else config.max_batch
     adapters = (config.max_adapters + num_rows) * _adapter_bytes(manifest.adapters)
     at_once, full = (weights + config.slots * sum(each) for each in zip((0, 0), *states, strict=True))
-    return MemoryNeed(at_once, full + adapters + sight_bytes(manifest, config))
+    more = adapters + sight_bytes(manifest, config) + _stretch_bytes(manifest, config)
+    return MemoryNeed(at_once, full + more)
 
 
 def lane_memory_needs(bundle: Bundle, config: ServerConfig, num_lanes: int) -> list[int]:
@@ -133,6 +134,16 @@ def sight_bytes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> in
     read = share_cpus(config.lanes, config.threads, cpu_quota()).lanes * longest
     explained = (MAX_SEEING_AGAIN + 1) * longest if _explains(manifest) else 0
     return picture_features.MAX_BYTES + _FLOAT_BYTES * (on_the_way + (waiting + read + explained) * width)
+
+
+def _stretch_bytes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> int:
+    """Return what the scores of a layer take while each lane reads the longest stretch in both directions."""
+    longest = longest_stretch(manifest)
+    if not longest:
+        return 0
+    heads = max([*manifest.attention.heads, *(state.shape[0] for state in manifest.states)])
+    lanes = share_cpus(config.lanes, config.threads, cpu_quota()).lanes
+    return lanes * heads * longest * manifest.text.max_total_tokens * _FLOAT_BYTES
 
 
 def _explains(manifest: bundle_pb2.BundleManifest) -> bool:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from weft_proto.bundle_rules import PICTURE_FORMATS, resized_size
+from weft_proto.bundle_rules import PICTURE_FORMATS
+from weft_proto.resizing import resized_size
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.preprocessing.image_file import BLOCK, FIELD, BoundedImageFile, num_scans, without_metadata

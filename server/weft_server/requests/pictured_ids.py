@@ -55,6 +55,11 @@ class PicturedIds(Ids):
         return self.prompt
 
     @property
+    def picture_places(self) -> list[tuple[int, int]]:
+        """See Source."""
+        return [(picture.start, picture.start + len(picture.features)) for picture in self.pictures]
+
+    @property
     def offset_behind(self) -> int:
         """See Source."""
         return 0 if self.offsets is None else int(self.offsets[-1, 0])

@@ -216,14 +216,21 @@ def tiling_processor(config, template):
     return processor
 
 
-def tokenizer_of_sight(*more):
-    """Return a tokenizer of bytes that begins a text with a token of its own, and has one for a picture, and more."""
+def tokenizer_of_sight(*more, named=None):
+    """Return a tokenizer of bytes that begins a text with a token of its own, and has one for a picture, and more.
+
+    named: some of these, by the names that a processor asks for.
+    """
     tokenizer = Tokenizer.from_buffer(byte_tokenizer())
     special = (IMAGE_TOKEN, BOS, *more)
     tokenizer.add_special_tokens([AddedToken(each, normalized=False, special=True) for each in special])
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 301)])
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token=BOS, eos_token="<end>", pad_token="<pad>"
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        eos_token="<end>",
+        pad_token="<pad>",
+        extra_special_tokens=named or {},
     )
 
 

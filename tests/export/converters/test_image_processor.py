@@ -10,7 +10,7 @@ from PIL import Image
 from weft_export.checkpoints.picture import read_pixel_values
 from weft_export.converters.image_processor import read_image_spec
 from weft_export.errors import CheckpointError
-from weft_proto.bundle_rules import resizing_fault
+from weft_proto.resizing import resizing_fault
 from weft_proto.v1 import bundle_pb2 as pb
 
 RANDOM = np.random.default_rng(0)

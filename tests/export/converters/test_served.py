@@ -28,6 +28,7 @@ from picture_kinds import (
 from PIL import Image
 from seq2seq_kinds import SEQ2SEQ
 from sight_kinds import SEEING, SPLITTING, TILING
+from stretch_kinds import STRETCHES
 from test_captioners import their_logits, with_processor
 from test_ctc import KINDS as CTC
 from test_led import LED
@@ -69,6 +70,7 @@ def test_every_kind_that_is_converted_has_a_row():
         *TILING,
         *SPLITTING,
         *CELLS,
+        *STRETCHES,
         *CLASSIFIERS,
         *TAGGERS,
         *EXTRACTORS,

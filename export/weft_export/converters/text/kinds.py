@@ -96,6 +96,7 @@ _USUAL = {
     "olmo3": AS_IT_IS,
     "olmoe": "GPTNeoXTokenizer",
     "opt": "GPT2Tokenizer",
+    "paligemma": "GemmaTokenizer",
     "pegasus": "PegasusTokenizer",
     "phi": "GPT2Tokenizer",
     "phi3": AS_IT_IS,

@@ -83,10 +83,13 @@ int cudnnSetReduceTensorDescriptor(Reduction* reduction, int operation, int, int
   return 0;
 }
 // The largest, the mean, or the root of the sum of squares, over the axes that have size 1 in C.
-int cudnnReduceTensor(Handle* handle, const Reduction* reduction, void*, size_t, void*, size_t, const float* alpha, const Tensor* a_of, const void* a,
-                      const float* beta, const Tensor* c_of, void* c) {
+// alpha and beta are doubles for doubles, and floats for all others.
+int cudnnReduceTensor(Handle* handle, const Reduction* reduction, void*, size_t, void*, size_t, const void* alpha, const Tensor* a_of, const void* a,
+                      const void* beta, const Tensor* c_of, void* c) {
   int operation = reduction->operation;
-  bool fits = (operation == kMax || operation == kMean || operation == kNorm2) && a_of->type != 1 && a_of->axes == c_of->axes && *alpha == 1 && *beta == 0;
+  Kind kind = a_of->type == 1 ? Kind::f64 : Kind::f32;
+  bool plain = Numbers(alpha, kind)[0] == 1 && Numbers(beta, kind)[0] == 0;
+  bool fits = (operation == kMax || operation == kMean || operation == kNorm2) && a_of->axes == c_of->axes && plain;
   if (!fits) {
     standin_unemulated(handle->stream, ("cudnnReduceTensor " + std::to_string(operation)).c_str());
     return 0;

@@ -26,6 +26,9 @@ const std::map<std::string, One> kOnes = {
     {"OP_QuickGelu", [](Wide x, float alpha) -> Wide { return x / (1 + expl(-alpha * x)); }},
     {"OP_Reciprocal", [](Wide x, float) -> Wide { return 1 / x; }},
     {"OP_Relu", [](Wide x, float) -> Wide { return x > 0 ? x : 0; }},
+    // Of what no int64 holds, the nearest. Of NaN, 0.
+    {"OP_SaturatingCastFromDouble",
+     [](Wide x, float) -> Wide { return std::isnan(x) ? 0 : std::clamp<Wide>(x, INT64_MIN, INT64_MAX); }},
     {"OP_Sigmoid", [](Wide x, float) -> Wide { return 1 / (1 + expl(-x)); }},
     {"OP_Sqrt", [](Wide x, float) -> Wide { return sqrtl(x); }},
     {"OP_Tanh", [](Wide x, float) -> Wide { return tanhl(x); }},
