@@ -94,7 +94,11 @@ def decoder_embedder_sizes(body: DecoderOnlyConfig, hf: HfCheckpoint) -> Decoder
     if ending.pooling == NONE:
         raise CheckpointError("a vector for each token is read of encoders alone, and this is a decoder")
     body = replace(body, words=words, max_tokens=_bounded(body.max_tokens, hf))
-    return DecoderEmbedderConfig(body=body, **ending.sizes())
+    # transformers 5 reads it of every decoder.
+    causal = hf.fields.flag("is_causal", default=True)
+    if not causal and any(body.windows):
+        raise hf.fields.wrong("is_causal", "is not supported for a model with windows")
+    return DecoderEmbedderConfig(body=body, causal=causal, **ending.sizes())
 
 
 def _bounded(max_tokens: int, hf: HfCheckpoint) -> int:

@@ -179,9 +179,9 @@ class CausalTransformer(Writer):
         """Return logits [batch, seq, vocab] for input_ids [batch, seq]; padding may only follow a row's tokens."""
         return self.logits(self.encoded(input_ids))
 
-    def encoded(self, input_ids: Tensor) -> Tensor:
-        """Return what logits are made of, [batch, seq, d_model]."""
-        return self.through(self.embed(input_ids))
+    def encoded(self, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return what logits are made of, [batch, seq, d_model]. mask: see `through`."""
+        return self.through(self.embed(input_ids), mask=mask)
 
     def rotary_of(self, run: Run) -> Sequence[KeyValue | None]:  # noqa: ARG002 - most turn a token by its place alone
         """Return what turns queries and keys of a run in each layer, as `rotary`."""
@@ -212,27 +212,30 @@ class CausalTransformer(Writer):
         rotary: Sequence[KeyValue | None] | None = None,
         together: Tensor | None = None,
         added: Sequence[Tensor | None] | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """Return what logits are made of, for what all layers read: both are [batch, seq, d_model].
 
         rotary: what turns queries and keys, as `rotary`, which it is unless it is given. together: as of `together`.
         added: what is added behind each layer. None: nothing.
+        mask: bool, broadcast to [batch, h, seq, seq]: which keys each query sees in every layer. None: those before it.
         """
         x = self.dropout(x)
         added = added or (None,) * len(self.layers)
-        for layer, seen, more in zip(self.layers, self._whole(x.shape[1], rotary, together), added, strict=True):
+        for layer, seen, more in zip(self.layers, self._whole(x.shape[1], rotary, together, mask), added, strict=True):
             x = _with(layer(x, *seen), more)
         normed: Tensor = self.norm(x)
         return normed
 
-    def attentions(self, input_ids: Tensor) -> list[Tensor]:
+    def attentions(self, input_ids: Tensor, mask: Tensor | None = None) -> list[Tensor]:
         """Return the self-attention weights [batch, h, seq, seq] of each layer that attends, over all of input_ids.
 
         input_ids: [batch, seq], all real.
+        mask: see `through`.
         """
         x = self.embed(input_ids)
         weights = []
-        for layer, seen in zip(self.layers, self._whole(input_ids.shape[1]), strict=True):
+        for layer, seen in zip(self.layers, self._whole(input_ids.shape[1], mask=mask), strict=True):
             if layer.attends:
                 weights.append(layer.weights(x, *seen))
             x = layer(x, *seen)
@@ -317,10 +320,17 @@ class CausalTransformer(Writer):
         return over_source(pick_layer(layers, layer))
 
     def _whole(
-        self, seq: int, rotary: Sequence[KeyValue | None] | None = None, together: Tensor | None = None
+        self,
+        seq: int,
+        rotary: Sequence[KeyValue | None] | None = None,
+        together: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> list[tuple[Tensor, KeyValue | None, Tensor | None]]:
         """Return what each layer needs besides x to map a whole sequence: the mask, the rotation and the bias."""
-        masks = {window: self._seen(seq, window, together) for window in dict.fromkeys(self.windows)}
+        masks = {
+            window: self._seen(seq, window, together) if mask is None else mask
+            for window in dict.fromkeys(self.windows)
+        }
         bias = None if self.score_bias is None else self.score_bias(seq)
         turned = self.rotary if rotary is None else rotary
         return [(masks[window], tables, bias) for window, tables in zip(self.windows, turned, strict=True)]

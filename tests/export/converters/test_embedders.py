@@ -1,17 +1,22 @@
 """Embedders of others: our vectors are those of transformers, pooled as the files of sentence-transformers say."""
 
+import asyncio
 import json
 
 import pytest
 import safetensors.torch
 import torch
+import transformers
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import EMBEDDERS
 from hf_models import LOGITS, NUM_LONG, VOCAB, change_config, converted, furthest, made, token_rows
 from picture_kinds import CLIP_ALONE, DINOV2, REGISTERS, SIGLIP_ALONE, VIT_BODY
 from test_pictures import made_with_processor
 
+from loaded import Loaded, ask
 from weft_export.errors import CheckpointError
+from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2
 
 LENGTHS = (7, 2, 40, 12)
@@ -56,6 +61,53 @@ def test_a_body_embeds_as_transformers_does(kind, tmp_path):
 def test_so_does_a_decoders_body(kind, tmp_path):
     """Which most read at the last token."""
     check(kind, 2 + 4 * BODIES.index(kind), tmp_path)
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_a_decoder_that_is_not_causal_reads_both_ways(pooling, tmp_path):
+    """As gte-Qwen2 says it: transformers 5 reads is_causal of each decoder, and no generator may say so here."""
+    (kind,) = (kind for kind in BODIES if kind.name == "llama-body")
+    made(kind, 3, tmp_path)
+    causal = converted(tmp_path, pooling=pooling)
+    change_config(tmp_path, is_causal=False)
+    theirs = transformers.LlamaModel.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    ours = converted(tmp_path, pooling=pooling)
+    texts, source = batch()
+    with torch.inference_mode():
+        vectors, others = ours.model(*source), causal.model(*source)
+        for text, vector in zip(texts, vectors, strict=True):
+            pooled = POOLED[pooling](theirs(input_ids=text[None]).last_hidden_state[0])
+            assert LOGITS >= furthest(vector, torch.nn.functional.normalize(pooled, dim=0))
+    assert furthest(vectors, others) > 100 * LOGITS
+
+
+@pytest.mark.long
+def test_such_a_vector_has_the_same_bits_in_any_batch(tmp_path):
+    """Beside texts of other lengths, and alone."""
+    (kind,) = (kind for kind in BODIES if kind.name == "llama-body")
+    (tmp_path / "both").mkdir()
+    made(kind, 3, tmp_path / "both")
+    change_config(tmp_path / "both", is_causal=False)
+    bundle = tmp_path / "models" / "model" / "1"
+    export_checkpoint(tmp_path / "both", bundle, ExportOptions(pooling="mean", max_tokens=96))
+    inputs = [{"token_ids": {"ids": row}} for row in token_rows(VOCAB, (1, 7, 8, 9, 30, 63, 64, 65, 66, 90, 91))]
+
+    async def run():
+        async with Loaded(bundle) as model:
+            together = (await ask(model, inputs=inputs)).embeddings
+            return together, [(await ask(model, inputs=[each])).embeddings[0] for each in inputs]
+
+    together, alone = asyncio.run(run())
+    assert list(together) == alone
+
+
+def test_windows_that_look_both_ways_are_refused_by_name(tmp_path):
+    """Of Mistral's kind, whose layers look back."""
+    (kind,) = (kind for kind in BODIES if kind.name == "mistral-body")
+    made(kind, 0, tmp_path)
+    change_config(tmp_path, is_causal=False, sliding_window=8)
+    with pytest.raises(CheckpointError, match="is_causal is False: it is not supported for a model with windows"):
+        converted(tmp_path, pooling="mean")
 
 
 def test_a_generator_is_an_embedder_where_a_pooling_is_said(tmp_path):
