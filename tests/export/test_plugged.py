@@ -110,5 +110,7 @@ def test_an_unknown_family_is_answered_with_all_there_are(elsewhere):
     """Those of other packages are listed, without being imported."""
     install(elsewhere, "flat", "no_such_module:FAMILY")
 
-    with pytest.raises(CheckpointError, match=r"unknown family 'flatt'; known are .*decoder_only.*, flat, git, gpt"):
+    with pytest.raises(
+        CheckpointError, match=r"unknown family 'flatt'; known are .*decoder_only.*, flat, gemma3, git, gpt"
+    ):
         family_of("flatt")

@@ -26,7 +26,7 @@ PORTS = [
     (
         generate_mixed,
         "m.graphs[1].outputs[0].shape[1] = m.graphs[1].outputs[1].shape[1] = '6'",
-        "the MIXED graph has another number of candidates",
+        "the MIXED or BIDIRECTIONAL graph has another number of candidates",
     ),
     (generate_mixed, "del m.graphs[1].inputs[-3]", "only one has an input 'reads_all'"),
     (generate_mixed, "m.graphs[0].inputs[4].data_type = 4", "'reads_all' has the wrong data_type"),
