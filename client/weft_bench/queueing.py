@@ -59,8 +59,8 @@ class Prediction:
     def shares(self) -> tuple[float, ...]:
         """p(0) to p(slots), and last the share of time with more in it."""
         weights = [1.0]
-        for number in range(1, self.slots + 1):
-            weights.append(weights[-1] * self.rate / levels_of(self.levels)[number - 1].per_s)
+        for level in levels_of(self.levels):
+            weights.append(weights[-1] * self.rate / level.per_s)
         ratio = self.rate / self.levels[-1].per_s
         weights.append(weights[-1] * ratio / (1 - ratio))
         total = sum(weights)
