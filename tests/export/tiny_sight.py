@@ -8,14 +8,14 @@ from tokenizers import AddedToken, Tokenizer, processors
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.bidirectional import BidirectionalDecoder
 from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
-from weft_export.families.gemma3 import Gemma3, Gemma3Config, PooledSightConfig
+from weft_export.families.gemma3 import Gemma3, Gemma3Config
 from weft_export.families.idefics3 import Idefics3, Idefics3Config, ShuffledSightConfig
 from weft_export.families.llava import Llava, LlavaConfig, SightConfig
 from weft_export.families.llava_onevision import LlavaOnevision, LlavaOnevisionConfig, TileSightConfig
 from weft_export.families.paligemma import PaliGemma, PaliGemmaConfig, PatchSightConfig
 from weft_export.families.qwen3_vl import DeepSightConfig, Qwen3Vl, Qwen3VlConfig
 from weft_export.families.qwen_vl import CellSightConfig, QwenVl, QwenVlConfig
-from weft_export.families.siglip import SiglipSizes
+from weft_export.families.siglip import MergedSightConfig, SiglipSizes
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.positions import Rope
 from weft_export.layers.style import Style
@@ -222,7 +222,7 @@ def tiny_gemma3() -> Checkpoint:
     )
     plain = tiny_llava()
     own = {field.name: getattr(plain.model.config, field.name) for field in fields(DecoderOnlyConfig)}
-    own |= {"windows": (6, ALL), "sight": PooledSightConfig(tower=tower, cell=2)}
+    own |= {"windows": (6, ALL), "sight": MergedSightConfig(tower=tower, cell=2)}
     return _both_ways(plain, "gemma3", Gemma3(Gemma3Config(**own)), image_spec(3, 24, 24, 8))
 
 

@@ -15,8 +15,8 @@ from weft_export.converters.sight import with_room
 from weft_export.converters.siglip import encoder_names, tower_sizes
 from weft_export.converters.sources import Names, layer_names, transposed
 from weft_export.families.decoder_only import DecoderOnlyConfig
-from weft_export.families.gemma3 import Gemma3Config, PooledSightConfig
-from weft_export.families.siglip import SiglipSizes
+from weft_export.families.gemma3 import Gemma3Config
+from weft_export.families.siglip import MergedSightConfig, SiglipSizes
 
 _PROJECTOR = "multi_modal_projector"
 # What the decoder's class takes where text_config says nothing.
@@ -47,7 +47,7 @@ def sizes_of(hf: HfCheckpoint, decoder: DecoderOnlyConfig) -> dict[str, Any]:
     return {field.name: getattr(decoder, field.name) for field in fields_of(DecoderOnlyConfig)}
 
 
-def _sight(hf: HfCheckpoint, vision: Fields) -> PooledSightConfig:
+def _sight(hf: HfCheckpoint, vision: Fields) -> MergedSightConfig:
     fields = hf.fields
     tower = tower_of(hf, vision)
     count = fields.whole("mm_tokens_per_image", 256)
@@ -56,7 +56,7 @@ def _sight(hf: HfCheckpoint, vision: Fields) -> PooledSightConfig:
         raise fields.wrong(
             "mm_tokens_per_image", f"must be the square of what divides {patches}, the patches of a side"
         )
-    return PooledSightConfig(tower=tower, cell=patches // side)
+    return MergedSightConfig(tower=tower, cell=patches // side)
 
 
 def tower_of(hf: HfCheckpoint, vision: Fields) -> SiglipSizes:

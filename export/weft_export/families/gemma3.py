@@ -11,58 +11,16 @@ from torch.nn import functional
 
 from weft_export.families.bidirectional import BidirectionalDecoder
 from weft_export.families.pictured_decoder import PicturedDecoderConfig
-from weft_export.families.siglip import SiglipEncoder, SiglipSizes
-from weft_export.families.sizes import require_divisible, require_sizes
+from weft_export.families.siglip import MergedSightConfig, SiglipEncoder
 from weft_export.layers.style import RmsNorm
 from weft_proto.v1 import bundle_pb2
-
-
-@dataclass(frozen=True, kw_only=True)
-class PooledSightConfig:
-    """What sees a picture.
-
-    cell: so many patches down and across become one place.
-    """
-
-    tower: SiglipSizes
-    cell: int
-
-    def __post_init__(self) -> None:
-        require_sizes(self)
-        for count in self.tower.grid:
-            require_divisible("the patches of a side", count, "cell", self.cell)
-
-    @property
-    def channels(self) -> int:
-        """Of a picture."""
-        return self.tower.channels
-
-    @property
-    def image_height(self) -> int:
-        """In pixels."""
-        return self.tower.image_height
-
-    @property
-    def image_width(self) -> int:
-        """In pixels."""
-        return self.tower.image_width
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Places of a picture down and across."""
-        return self.tower.grid[0] // self.cell, self.tower.grid[1] // self.cell
-
-    @property
-    def num_places(self) -> int:
-        """Places of a picture in a prompt."""
-        return self.grid[0] * self.grid[1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma3Config(PicturedDecoderConfig):
     """A decoder, and what sees pictures for it."""
 
-    sight: PooledSightConfig
+    sight: MergedSightConfig
 
 
 class Gemma3(BidirectionalDecoder):

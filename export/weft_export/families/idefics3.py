@@ -9,55 +9,22 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from weft_export.families.pictured_decoder import PicturedDecoder, PicturedDecoderConfig
-from weft_export.families.siglip import SiglipEncoder, SiglipSizes
-from weft_export.families.sizes import require_divisible, require_sizes
+from weft_export.families.siglip import MergedSightConfig, SiglipEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShuffledSightConfig:
-    """What sees a tile. Tiles are square.
-
-    cell: so many patches down and across become one place.
-    """
-
-    tower: SiglipSizes
-    cell: int
+class ShuffledSightConfig(MergedSightConfig):
+    """What sees a tile. Tiles are square."""
 
     def __post_init__(self) -> None:
-        require_sizes(self)
         if self.image_height != self.image_width:
             raise ValueError("model.image_height differs from image_width; tiles are square")
-        require_divisible("the patches of a side", self.tower.grid[0], "cell", self.cell)
-
-    @property
-    def channels(self) -> int:
-        """Of a tile."""
-        return self.tower.channels
-
-    @property
-    def image_height(self) -> int:
-        """Of a tile, in pixels."""
-        return self.tower.image_height
-
-    @property
-    def image_width(self) -> int:
-        """Of a tile, in pixels."""
-        return self.tower.image_width
+        super().__post_init__()
 
     @property
     def tiled(self) -> str:
         """How pictures become tiles: see TilingSpec."""
         return "longest_edge"
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Places of a tile down and across."""
-        return self.tower.grid[0] // self.cell, self.tower.grid[1] // self.cell
-
-    @property
-    def num_places(self) -> int:
-        """Places of a tile."""
-        return self.grid[0] * self.grid[1]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,6 +47,47 @@ class SiglipSizes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MergedSightConfig:
+    """What sees a picture, or a tile of it.
+
+    cell: so many patches down and across become one place.
+    """
+
+    tower: SiglipSizes
+    cell: int
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+        for count in self.tower.grid:
+            require_divisible("the patches of a side", count, "cell", self.cell)
+
+    @property
+    def channels(self) -> int:
+        """Of a picture."""
+        return self.tower.channels
+
+    @property
+    def image_height(self) -> int:
+        """In pixels."""
+        return self.tower.image_height
+
+    @property
+    def image_width(self) -> int:
+        """In pixels."""
+        return self.tower.image_width
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Places of a picture down and across."""
+        return self.tower.grid[0] // self.cell, self.tower.grid[1] // self.cell
+
+    @property
+    def num_places(self) -> int:
+        """Places of a picture in a prompt."""
+        return self.grid[0] * self.grid[1]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SiglipVisionConfig(SiglipSizes):
     """An encoder under a head of num_labels. scoring: of SCORINGS."""
 
