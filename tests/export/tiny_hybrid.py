@@ -15,7 +15,10 @@ TAPS = 4
 
 
 def tiny_hybrid() -> Checkpoint:
-    """Return a generator of bytes: convolutions of four taps around a layer that attends with normed, turned heads."""
+    """Return a generator of bytes: convolutions of four taps around a layer that attends.
+
+    Its heads are normed and turned, and have sinks, as in gpt-oss.
+    """
     config = HybridConfig(
         vocab_size=300,
         max_tokens=MAX_TOKENS,
@@ -26,6 +29,7 @@ def tiny_hybrid() -> Checkpoint:
         num_layers=3,
         style=Style(rms_norm=True, activation="silu", gated=True, bias=False, qk_norm=True),
         rotations=(Rope(tuple(1000.0 ** (-pair / 8) for pair in range(8))),),
+        sinks=True,
         attends=(0, 1, 0),
         convolution_taps=TAPS,
         convolution_bias=True,

@@ -58,6 +58,7 @@ MODULE_OF = {
     "qwen3_moe": "mixtures",
     "olmoe": "mixtures",
     "granitemoe": "mixtures",
+    "gpt_oss": "gpt_oss",
     "marian": "bart",
     "bart": "bart",
     "mbart": "bart",

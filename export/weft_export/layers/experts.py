@@ -23,15 +23,24 @@ class Experts(nn.Module):
 
     num_chosen: how many experts a token passes.
     normed: the g_e of a token are the softmax over the scores of its experts. Otherwise over those of all.
+    bias: scores have one, as in gpt-oss.
     """
 
     def __init__(
-        self, d_model: int, num_experts: int, num_chosen: int, make: Callable[[], nn.Module], *, normed: bool
+        self,
+        d_model: int,
+        num_experts: int,
+        num_chosen: int,
+        make: Callable[[], nn.Module],
+        *,
+        normed: bool,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.num_chosen, self.normed = num_chosen, normed
         self.router = nn.Parameter(torch.empty(num_experts, d_model))
         nn.init.normal_(self.router, std=d_model**-0.5)
+        self.router_bias = nn.Parameter(torch.zeros(num_experts)) if bias else None
         # Any: torch does not type the items of a ModuleList.
         self.experts: Any = nn.ModuleList(make() for _ in range(num_experts))
 
@@ -55,7 +64,7 @@ class Experts(nn.Module):
 
     def gates(self, rows: Tensor) -> Tensor:
         """Return g [tokens, experts], float32, of rows [tokens, d_model]: 0 for experts that are not chosen."""
-        scores = functional.linear(rows, self.router).float()
+        scores = functional.linear(rows, self.router, self.router_bias).float()
         best, chosen = scores.topk(self.num_chosen, dim=-1)
         shares = best.softmax(dim=-1) if self.normed else scores.softmax(dim=-1).gather(-1, chosen)
         return torch.zeros_like(scores).scatter(-1, chosen, shares)

@@ -66,6 +66,18 @@ def test_a_decoder_is_read_by_the_name_that_its_makers_released_it_by(name, rele
         assert LOGITS >= furthest(converted(tmp_path).model.decode(tokens)[0], theirs(tokens).logits[0])
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["gemma2", "gpt_oss"])
+def test_heads_look_where_transformers_says(name, tmp_path):
+    """In each layer, with caps, windows and sinks: what `explain` shows."""
+    theirs = made(next(kind for kind in DECODERS if kind.name == name), 0, tmp_path)
+    theirs.set_attn_implementation("eager")
+    ids = torch.tensor(token_rows(300, (23,)))
+    expected = theirs(ids, output_attentions=True).attentions
+    for layer, found in zip(expected, converted(tmp_path, max_tokens=96).model.attentions(ids), strict=True):
+        assert torch.allclose(layer, found, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", DECODERS, ids=lambda kind: kind.name)
 def test_what_a_config_leaves_out_is_what_its_class_says(kind):
     """Sizes of heads, of what is inside, and of the context: some classes have numbers of their own."""

@@ -95,6 +95,14 @@ RELEASED = {
     "olmo3": (PLAIN | {"sliding_window": 4096, "rope_scaling": YARN, "rope_theta": 500000}, {}),
     "olmoe": (PLAIN | {"clip_qkv": None, "num_experts": 64, "num_experts_per_tok": 8, **ROUTER}, {}),
     "mixtral": (PLAIN | {"sliding_window": None, "num_local_experts": 8, "router_jitter_noise": 0.0, **ROUTER}, {}),
+    "gpt_oss": (
+        PLAIN
+        | {"head_dim": 64, "sliding_window": 128, "attention_bias": True, "swiglu_limit": 7.0, "rope_theta": 150000}
+        | {"num_local_experts": 32, "num_experts_per_tok": 4, "max_position_embeddings": 131072, **ROUTER}
+        | {"rope_scaling": YARN | {"factor": 32.0, "truncate": False, "original_max_position_embeddings": 4096}}
+        | {"layer_types": ["sliding_attention", "full_attention"] * 2},
+        {"experts_per_token": 4, "initial_context_length": 4096},
+    ),
     "granite": (PLAIN | MULTIPLIERS | {"mlp_bias": False}, {}),
     "granitemoe": (PLAIN | MULTIPLIERS | {"num_local_experts": 32, **ROUTER}, {}),
     "glm": (PLAIN | {"head_dim": 128, "partial_rotary_factor": 0.5, "attention_bias": True}, {}),
@@ -131,6 +139,10 @@ OTHER = [
     ("nemotron", {"rope_percent": 1.0}),
     ("nemotron", {"layer_norm_eps": 1e-6}),
     ("ernie4_5", {"compression_ratio": 2.0}),
+    ("gpt_oss", {"experts_per_token": 8}),
+    ("gpt_oss", {"initial_context_length": 8192}),
+    ("gpt_oss", {"hidden_act": "gelu"}),
+    ("gpt_oss", {"swiglu_alpha": 1.0}),
     ("lfm2", {"conv_dim": 1024}),
     ("lfm2", {"num_heads": 16}),
     ("lfm2", {"block_norm_eps": 1e-6}),
