@@ -138,6 +138,7 @@ def test_large_numbers_give_numbers():
         ({"num_chosen_experts": 2}, "stand together"),
         ({"normed_experts": False}, "style.normed_experts is of a mixture: it stands with style.num_experts"),
         ({"router_bias": True}, "style.router_bias is of a mixture: it stands with style.num_experts"),
+        ({"d_shared": 64}, "style.d_shared is of a mixture: it stands with style.num_experts"),
         ({"gate_limit": 7.0}, "style.gate_limit is of a gate: it stands with style.gated"),
         ({"whole_qk_norm": True}, "style.whole_qk_norm is a kind of style.qk_norm: it stands with it"),
         ({"num_experts": 4, "num_chosen_experts": 5}, r"num_chosen_experts \(5\) must be in \[1, num_experts = 4\]"),

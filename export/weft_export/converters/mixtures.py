@@ -74,12 +74,17 @@ def granite_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
 
 def granite_names(config: DecoderOnlyConfig) -> Names:
     """Llama's, but that all experts of a layer lie in two tensors."""
+    return {**llama_names(config), **merged_expert_names(config)}
+
+
+def merged_expert_names(config: DecoderOnlyConfig) -> Names:
+    """Return the sources of Granite's experts."""
     moe = f"{_THEIRS}.block_sparse_moe"
     named: dict[str, Source | str] = {}
     for number in range(config.style.num_experts or 0):
         for layer in range(config.num_layers):
             named |= _numbered(f"layers.{layer}.feed_forward.experts.{number}", moe.replace("{}", str(layer)), number)
-    return {**llama_names(config), f"{_OURS}.router": f"{moe}.router.layer.weight", **named}
+    return {f"{_OURS}.router": f"{moe}.router.layer.weight", **named}
 
 
 def _numbered(ours: str, theirs: str, number: int) -> dict[str, Source | str]:

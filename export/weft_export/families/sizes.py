@@ -58,6 +58,7 @@ LIMITS = {
             "d_hidden",
             "d_attention",
             "d_maxout",
+            "d_shared",
             "head_dim",
             "cut",
             "padding",

@@ -24,6 +24,8 @@ class Experts(nn.Module):
     num_chosen: how many experts a token passes.
     normed: the g_e of a token are the softmax over the scores of its experts. Otherwise over those of all.
     bias: scores have one, as in gpt-oss.
+    shared: a network that every token passes, added to what its experts give ("DeepSeekMoE", Dai et al. 2024, section
+        3.2). None: there is none.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Experts(nn.Module):
         *,
         normed: bool,
         bias: bool = False,
+        shared: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.num_chosen, self.normed = num_chosen, normed
@@ -43,9 +46,14 @@ class Experts(nn.Module):
         self.router_bias = nn.Parameter(torch.zeros(num_experts)) if bias else None
         # Any: torch does not type the items of a ModuleList.
         self.experts: Any = nn.ModuleList(make() for _ in range(num_experts))
+        self.shared = shared
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
+        out = self._chosen(x)
+        return out if self.shared is None else out + self.shared(x)
+
+    def _chosen(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         gates = self.gates(rows)
         # Some products give a row alone other bits than in company: docs/decisions/batch-invariance.md, rule 5. So each

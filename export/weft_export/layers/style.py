@@ -31,6 +31,7 @@ class Style:
     gate_limit: see GatedFeedForward.
     num_experts, num_chosen_experts, normed_experts: see Experts, whose each is such a network. None: there is one.
     router_bias: the scores of experts have one.
+    d_shared: beside the experts stands a network of this width, which every token passes. None: none does.
     residual_scale: what a sublayer adds is multiplied by it, as in Granite.
     """
 
@@ -54,6 +55,7 @@ class Style:
     num_chosen_experts: int | None = None
     normed_experts: bool = True
     router_bias: bool = False
+    d_shared: int | None = None
     gate_limit: float | None = None
 
     def __post_init__(self) -> None:
@@ -70,6 +72,8 @@ class Style:
             raise ValueError("style.normed_experts is of a mixture: it stands with style.num_experts")
         if self.num_experts is None and self.router_bias:
             raise ValueError("style.router_bias is of a mixture: it stands with style.num_experts")
+        if self.num_experts is None and self.d_shared is not None:
+            raise ValueError("style.d_shared is of a mixture: it stands with style.num_experts")
         if self.gate_limit is not None and not self.gated:
             raise ValueError("style.gate_limit is of a gate: it stands with style.gated")
         if self.whole_qk_norm and not self.qk_norm:
@@ -92,7 +96,7 @@ class Style:
     def feed_forward(self, d_model: int, d_ff: int) -> nn.Module:
         """Make a position-wise network, or a mixture of such."""
 
-        def make() -> nn.Module:
+        def make(d_ff: int = d_ff) -> nn.Module:
             bias = _either(self.feed_forward_bias, self.bias)
             if self.gated:
                 return GatedFeedForward(d_model, d_ff, activation=self.activation, bias=bias, limit=self.gate_limit)
@@ -100,8 +104,16 @@ class Style:
 
         if self.num_experts is None or self.num_chosen_experts is None:
             return make()
-        choices = {"normed": self.normed_experts, "bias": self.router_bias}
-        return Experts(d_model, self.num_experts, self.num_chosen_experts, make, **choices)
+        shared = None if self.d_shared is None else make(self.d_shared)
+        return Experts(
+            d_model,
+            self.num_experts,
+            self.num_chosen_experts,
+            make,
+            normed=self.normed_experts,
+            bias=self.router_bias,
+            shared=shared,
+        )
 
     @property
     def attention(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ FITTING = {
     "gptj": {"rotary_dim": 16},
     "codegen": {"rotary_dim": 16},
     "lfm2": {"block_auto_adjust_ff_dim": False},
-    "granitemoehybrid": {"num_local_experts": 0, "intermediate_size": 1024, "layer_types": ["full_attention"]},
+    "granitemoehybrid": {"layer_types": ["full_attention"]},
 }
 
 

@@ -105,6 +105,15 @@ RELEASED = {
     ),
     "granite": (PLAIN | MULTIPLIERS | {"mlp_bias": False}, {}),
     "granitemoe": (PLAIN | MULTIPLIERS | {"num_local_experts": 32, **ROUTER}, {}),
+    "granitemoehybrid": (
+        PLAIN
+        | MULTIPLIERS
+        | {"hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 4, "intermediate_size": 512}
+        | {"layer_types": [*["mamba"] * 3, "attention"], "mamba_n_heads": 48, "mamba_d_head": 64, "mamba_d_state": 128}
+        | {"mamba_chunk_size": 256, "num_local_experts": 64, "num_experts_per_tok": 6, **ROUTER}
+        | {"shared_intermediate_size": 1024, "position_embedding_type": "nope", "rope_theta": 10000},
+        {"init_method": "mup", "normalization_function": "rmsnorm"},
+    ),
     "glm": (PLAIN | {"head_dim": 128, "partial_rotary_factor": 0.5, "attention_bias": True}, {}),
     "glm4": (PLAIN | {"head_dim": 128, "partial_rotary_factor": 0.5, "attention_bias": True}, {}),
     "helium": (PLAIN | {"head_dim": 128, "mlp_bias": False, "attention_bias": False}, {}),
@@ -143,6 +152,7 @@ OTHER = [
     ("gpt_oss", {"initial_context_length": 8192}),
     ("gpt_oss", {"hidden_act": "gelu"}),
     ("gpt_oss", {"swiglu_alpha": 1.0}),
+    ("granitemoehybrid", {"normalization_function": "layernorm"}),
     ("lfm2", {"conv_dim": 1024}),
     ("lfm2", {"num_heads": 16}),
     ("lfm2", {"block_norm_eps": 1e-6}),
