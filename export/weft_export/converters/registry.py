@@ -84,6 +84,7 @@ MODULE_OF = {
     "qwen2_vl": "qwen_vl",
     "qwen2_5_vl": "qwen_vl",
     "qwen3_vl": "qwen3_vl",
+    "qwen3_vl_moe": "qwen3_vl_moe",
     "vit": "vit",
     "deit": "vit",
     "beit": "beit",
