@@ -351,9 +351,9 @@ PEER_PIP   = $(@D)/bin/python -m pip --disable-pip-version-check --no-input $(if
 PEER_NEEDS = grep '^torch==' $< | xargs -r $(PEER_PIP) install && $(PEER_PIP) install -r $<
 # Those whose needs clash with the others', each with a file of requirements. A benchmark without them is still one:
 # bench.py says who is missing.
-PEERS_APART := openvino llamacpp vllm $(if $(shell grep -m 1 AuthenticAMD /proc/cpuinfo 2> /dev/null),zentorch)
+PEERS_APART := openvino llamacpp vllm optimum $(if $(shell grep -m 1 AuthenticAMD /proc/cpuinfo 2> /dev/null),zentorch)
 
-bench-peers: $(READY) $(PEERS)/.venv/.installed $(PEERS_APART:%=$(PEERS)/.venv-%/.installed) ## against other systems, hours; ARGS=--quick: ten minutes
+bench-peers: $(READY) $(REAL)/.fetched $(REAL)/whisper-tiny.en/model.safetensors $(PEERS)/.venv/.installed $(PEERS_APART:%=$(PEERS)/.venv-%/.installed) ## against other systems, hours; ARGS=--quick: ten minutes
 	@$(PY) tests/bench/peers/bench.py $(ARGS)
 
 $(PEERS)/.venv/.installed: tests/bench/peers/requirements.txt
