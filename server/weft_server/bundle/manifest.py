@@ -159,7 +159,8 @@ def _verify_image(image: bundle_pb2.ImageSpec, task: Task) -> None:
     for name, values in (("mean", image.mean), ("std", image.std)):
         require(len(values) == image.channels, f"image.{name} has {len(values)} values for {image.channels} channels")
     grid = image.grid_rows * image.grid_columns
-    require(grid, "image.grid_rows and grid_columns are missing")
+    lies_nowhere = task.takes_prompt and image.num_class_tokens and not (image.grid_rows or image.grid_columns)
+    require(grid or lies_nowhere, "image.grid_rows and grid_columns are missing")
     require(grid <= MAX_GRID, f"image.grid_rows times grid_columns is {grid:,}, over {MAX_GRID:,}")
     fault = resizing_fault(image)
     require(fault is None, str(fault))
