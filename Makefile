@@ -245,8 +245,9 @@ docs: $(READY) ## the manual as a site, into build/manual/site
 picture: $(READY) ## draw the rooms of the server, for docs/architecture.md
 	@$(PY) tests/rooms_picture.py
 
-sync: $(READY) ## make the blocking clients of the asyncio ones
+sync: $(READY) ## write what the client has that is made of other files
 	@$(PY) tests/sync_client.py
+	@$(PY) tests/decoding_fields.py
 
 # Only a file that defines services of ours gets *_pb2_grpc stubs.
 proto: $(READY) ## regenerate the committed stubs of the contracts

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import decoding_fields
 import weft
 from weft_proto.decoding import BIAS, DECAY_FACTOR, LENGTH_PENALTY, PENALTIES, SAMPLING
 from weft_proto.v1 import common_pb2
@@ -37,6 +38,11 @@ def test_the_contract_says_what_the_table_says(field):
     if field.default is not None:
         default = re.search(r"default:? (\d+)|(\d+) \(the default\)|else (\d+)", comment)
         assert field.default == float(next(filter(None, default.groups())))
+
+
+def test_the_sdk_s_numbers_are_fresh():
+    """Their lines in the SDK are what `make sync` writes: in the contract's order, for callers give them by place."""
+    assert decoding_fields.page() == decoding_fields.PAGE.read_text("utf-8")
 
 
 def test_each_number_of_a_message_stands_in_the_table():
