@@ -18,7 +18,8 @@ from weft_server.loading.build import build_model
 from weft_server.preprocessing.log_mel import Span, sound_of
 from weft_server.preprocessing.waveform import Waveforms
 from weft_server.requests.pictured_ids import PicturedIds, SeenPicture, offsets_of
-from weft_server.sequence import Decoding, Sampling, Sequence
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Decoding, Sequence
 from weft_server.source import AskedPixels, Cells, Ids, Masked, Pixels, Source
 from weft_server.telemetry.metrics import Metrics
 
