@@ -276,7 +276,7 @@ bench-families: models families ## measure each family's steps and state, ten mi
 bench-lengths: $(READY) ## train RNNs, measure them by sentence length, ten minutes
 	@$(PY) tests/bench/lengths.py
 
-bench-choosing: $(READY) ## measure what choosing tokens costs, no model
+bench-sampling: $(READY) ## measure what choosing tokens costs, no model
 	@$(PY) tests/bench/sampling_cost.py
 
 bench-export: $(READY) ## measure an export's peak memory, 16 GB of disk

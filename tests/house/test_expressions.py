@@ -175,7 +175,7 @@ OURS = {
     "export/weft_export/adapters/adapter_config.py pattern",
     "export/weft_export/converters/text/spm_text.py edges",
     "export/weft_export/converters/text/spm_text.py between",
-    r"export/weft_recipes/speech/phrases.py '{(\\w+)}'",
+    r"export/weft_recipes/speech/utterances.py '{(\\w+)}'",
     "export/weft_recipes/texts/notices.py _ORDINARY",
     "export/weft_recipes/texts/notices.py _PLACE",
     'export/weft_recipes/texts/notices.py " (?=[.,?!:)]|\'s)"',
