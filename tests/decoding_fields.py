@@ -25,7 +25,7 @@ def page():
         for lines, makes in ((said, _says), (typed, _types)):
             made = "".join(makes(each, message) for each in fields)
             text, count = re.subn(lines, lambda _, made=made: made, text)
-            assert count == 1, f"{count} places for the lines of {message.DESCRIPTOR.name}"
+            assert 1 == count, f"{count} places for the lines of {message.DESCRIPTOR.name}"
     return text
 
 
