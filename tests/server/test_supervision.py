@@ -650,7 +650,7 @@ def test_a_lane_whose_thread_has_ended_is_replaced(toy, monkeypatch):
             engine = running.engine
             died = threading.Event()
             monkeypatch.setattr(threading, "excepthook", lambda _: died.set())
-            monkeypatch.setattr(engine, "_step", lambda *_: (_ for _ in ()).throw(SystemExit))
+            monkeypatch.setattr(engine_module.Engine, "_step", lambda *_: (_ for _ in ()).throw(SystemExit))
             waits = running.submit([7], Decoding(4))
             await until(died.is_set)
             monkeypatch.undo()
