@@ -188,7 +188,7 @@ def _batching(
         lane = kind(
             sessions[index % len(sessions)],
             per_token=TASKS[manifest.task].labels_tokens or has_token_vectors(manifest),
-            best_only=TASKS[manifest.task].labels_moments,
+            best_only=TASKS[manifest.task].labels_frames,
             pad_id=manifest.text.pad_id,
             max_batch=config.max_batch,
             batch_tokens=config.batch_tokens,
