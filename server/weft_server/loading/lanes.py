@@ -32,7 +32,7 @@ from weft_server.loading.lone_rows import keep_lone_decodes, keep_lone_rows
 from weft_server.loading.longest_inputs import longest_source, takes_picture
 from weft_server.process.failpoints import POINTS
 from weft_server.runtime.adapter_stack import AdapterStack
-from weft_server.runtime.best_only import Decoder, open_decoder
+from weft_server.runtime.cuda.best_only import Decoder, open_decoder
 from weft_server.runtime.graph_sandbox import verify_opening
 from weft_server.runtime.halt import Halt
 from weft_server.runtime.session import Session
