@@ -95,6 +95,7 @@ _ENDINGS = ("ImageProcessorPil", "ImageProcessorFast", "ImageProcessor", "Featur
 KIND_OF_MODEL = {
     "beit": _BEIT,
     "blip": _BLIP,
+    "blip-2": _BLIP,
     "clip": _CLIP,
     "clip_vision_model": _CLIP,
     "convnext": _CONVNEXT,

@@ -77,6 +77,7 @@ MODULE_OF = {
     "hubert": "wav2vec2",
     "parakeet_ctc": "parakeet",
     "blip": "blip",
+    "blip-2": "blip2",
     "idefics3": "idefics3",
     "smolvlm": "idefics3",
     "gemma3": "gemma3",

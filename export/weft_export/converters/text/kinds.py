@@ -56,6 +56,7 @@ _USUAL = {
     "bart": "RobertaTokenizer",
     "bert": "BertTokenizer",
     "blip": "BertTokenizer",
+    "blip-2": "GPT2Tokenizer",
     "camembert": "CamembertTokenizer",
     "codegen": "GPT2Tokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
