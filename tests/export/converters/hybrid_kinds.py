@@ -46,7 +46,7 @@ def granitemoehybrid(rng):
         # Rounding grows in each layer, so that logits may not be large.
         "logits_scaling": rng.choice([2.0, 8]),
         "residual_multiplier": rng.choice([0.22, 0.6]),
-        **rng.choice([mixture(rng, "num_local_experts"), {"num_local_experts": 0}]),
+        **rng.choice([{"num_local_experts": 0}, mixture(rng, "num_local_experts")]),
         "shared_intermediate_size": rng.choice([64, 97]),
         "position_embedding_type": rng.choice(["nope", "rope", None]),
         "layer_types": [words[layer in attending] for layer in range(layers)],
