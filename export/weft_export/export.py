@@ -307,16 +307,19 @@ def check_device(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueTy
 
     if _keeps_states(checkpoint):
         raise ExportError(
-            "models that keep states beside attention run on CPU: fp16 and bf16 are not for them; take fp32 or int8"
+            "models that keep states beside attention run on CPU: fp16, bf16 and int4-fp16 are not for them; take fp32"
+            " or int8"
         )
     if isinstance(checkpoint.model, Writer) and checkpoint.model.bidirectional:
         raise ExportError(
-            "models whose prompts are read in both directions run on CPU: fp16 and bf16 are not for them; take fp32 or"
-            " int8"
+            "models whose prompts are read in both directions run on CPU: fp16, bf16 and int4-fp16 are not for them;"
+            " take fp32 or int8"
         )
     if any(isinstance(module, Experts) for module in checkpoint.model.modules()):
         # How many rows an expert reads is a shape that a device would have to tell the host, in each layer.
-        raise ExportError("mixtures of experts run on CPU: fp16, bf16 and --paged are not for them; take fp32 or int8")
+        raise ExportError(
+            "mixtures of experts run on CPU: fp16, bf16, int4-fp16 and --paged are not for them; take fp32 or int8"
+        )
     if precision != bundle_pb2.PRECISION_BF16:
         return
     from weft_export.layers.recurrent import Recurrence  # noqa: PLC0415 - late: for this precision alone

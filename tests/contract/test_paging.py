@@ -23,10 +23,12 @@ def of_blocks(tokens):
     return made
 
 
-@pytest.mark.parametrize("precision", [bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16])
+@pytest.mark.parametrize(
+    "precision", [bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16, bundle_pb2.PRECISION_INT4_FP16]
+)
 @pytest.mark.parametrize("tokens", [MIN_BLOCK_TOKENS, 64, 128, 256, MAX_BLOCK_TOKENS])
 def test_blocks_of_any_power_of_two_are_taken(precision, tokens):
-    """From 16 to 1,024 tokens, at both precisions that a device attends in."""
+    """From 16 to 1,024 tokens, at each precision that a device attends in."""
     made = of_blocks(tokens)
     made.precision = precision
     assert paging_fault(made) is None

@@ -142,11 +142,11 @@ def test_the_table_and_what_it_names_agree():
 WRONG = {
     "--adapted query": "--adapted says which products take adapters: it needs --adapters RANK",
     "--adapters 2 --adapted q_proj": "'q_proj' is no product of a layer; these are: qkv,",
-    "--precision fp16 --adapters 2": "adapters are not for fp16 and bf16",
-    "--precision bf16 --mixed-runs": "mixed runs are not for fp16 and bf16",
+    "--precision fp16 --adapters 2": "adapters are not for fp16, bf16 and int4-fp16",
+    "--precision bf16 --mixed-runs": "mixed runs are not for fp16, bf16 and int4-fp16",
     "--held-out held_out.jsonl": "held-out examples are for int8 and the like",
     "--precision int8 --held-out none.jsonl": "cannot read none.jsonl: No such file",
-    "--paged": "--paged is for fp16 and bf16, on CUDA; at fp32 caches lie in slots",
+    "--paged": "--paged is for fp16, bf16 and int4-fp16, on CUDA; at fp32 caches lie in slots",
     "--labels none.txt": "cannot read none.txt: No such file",
     "--labels labels.txt --adapters 2": "adapters are not for labels that stay: leave out --labels, or --adapters",
 }

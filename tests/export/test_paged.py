@@ -288,8 +288,8 @@ def test_a_bias_keeps_slots():
 @pytest.mark.parametrize(
     ("precision", "more", "why"),
     [
-        ("fp32", {}, "--paged is for fp16 and bf16"),
-        ("int8", {}, "--paged is for fp16 and bf16"),
+        ("fp32", {}, "--paged is for fp16, bf16 and int4-fp16"),
+        ("int8", {}, "--paged is for fp16, bf16 and int4-fp16"),
         ("fp16", {"adapters": 4, "adapted": "qkv"}, "adapters are not for fp16"),
         ("fp16", {"mixed_runs": True}, "mixed runs are not for fp16"),
     ],

@@ -39,6 +39,7 @@ STATES = [
     (generate, "m.states[0].data_type = 6", "not of the bundle's precision"),
     (generate_mixed, "m.states[0].kind = 3", "a MIXED graph is not for a model with a recurrent state"),
     (translate_with_rnn, "m.precision = 4; m.states[0].data_type = 6", "not of the bundle's precision"),
+    (generate, "m.precision = 8; m.states[0].data_type = 6", "not of the bundle's precision"),
     (translate, "m.states[0].encoder_output = 'x'", "not filled by an encoder"),
     (translate, "m.states[1].encoder_output = ''", "has no encoder_output"),
     (generate, "m.states[0].encoder_output = 'x'", "waits for an encoder"),
@@ -54,7 +55,7 @@ STATES = [
     (
         generate_paged,
         "m.precision = 1; m.states[0].data_type = m.states[1].data_type = 1",
-        "a paged_cache is for fp16 and bf16, not for fp32",
+        "a paged_cache is for fp16, bf16 and int4-fp16, not for fp32",
     ),
     (translate, "m.states[0].kind = 4", "a paged_cache is for generate"),
 ]

@@ -15,11 +15,12 @@ from tiny import CHECKPOINTS
 
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
+from weft_export.quantization.quantized import quantized
 from weft_export.verification.widening import on_cpu
 from weft_proto.v1 import bundle_pb2
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
-FP16, BF16 = bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16
+FP16, BF16, INT4 = bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16, bundle_pb2.PRECISION_INT4_FP16
 # What a run does to each of three rows: reads so many tokens of its prompt, decodes (1), or nothing.
 RUNS = ((9, 0, 0), (1, 5, 0), (1, 3, 4), (1, 1, 1), (1, 1, 1))
 NUM_BLOCKS, TABLE, PADDING = 5, np.array([[3], [1], [4]], np.int32), 2
@@ -87,11 +88,12 @@ class Sequences:
         ("tiny-gpt", FP16),
         ("tiny-window", FP16),
         ("tiny-decoder", FP16),
+        ("tiny-generate", INT4),
     ],
 )
 def test_prompts_and_decoding_rows_share_runs_on_a_device(name, precision, tmp_path):
     """Each row's logits are the CPU's within half precision. No kernel is unknown, and nothing unwritten is read."""
-    checkpoint = replace(CHECKPOINTS[name](), paged=True)
+    checkpoint = replace(quantized(CHECKPOINTS[name](), precision), paged=True)
     (graph,) = (each for each in graphs_of(checkpoint, precision) if each.role == bundle_pb2.GRAPH_ROLE_DECODER)
     write_graph(graph, tmp_path)
     path = tmp_path / graph.file_name
@@ -112,6 +114,6 @@ def test_prompts_and_decoding_rows_share_runs_on_a_device(name, precision, tmp_p
             actual = there.run(fed)
         verify_clean(counts_of_run)
         for row, logits in expected.items():
-            bound = (0.02 if precision == FP16 else 0.15) * logits.std()
+            bound = (0.15 if precision == BF16 else 0.02) * logits.std()
             np.testing.assert_allclose(actual[row], logits, atol=bound, rtol=0)
             produced[row] = int(logits.argmax())
