@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import onnxruntime
@@ -34,7 +35,7 @@ def test_a_run_ends_in_time(tmp_path):
 
     assert 0 == status
     assert ["tiny.weights"] == list(results(tmp_path))
-    assert "13 pieces are left (tiny.proof, " in output
+    assert "38 pieces are left (tiny.proof, " in output
 
 
 @pytest.mark.long
@@ -52,9 +53,17 @@ def test_it_can_be_rehearsed(tmp_path):
     assert 0 < proof["largest_difference"] <= proof["bound"]
     assert {"in_flight", "tokens_per_s", "step_us", "share_of_bandwidth"} <= set(parts["tiny.steps"][0])
     assert [0, 3] == [each["beside_rows"] for each in parts["tiny.beside"]]
-    assert (tmp_path / "page.md").read_text() in output
+    (proof,) = parts["tiny-shared.proof"]
+    assert 0 < proof["largest_difference"] <= proof["bound"]
+    assert {"in_flight", "tokens_per_s", "step_us"} == set(parts["tiny-translator.steps"][0]) - {
+        "system",
+        "copy_gb_per_s",
+    }
+    assert (tmp_path / "fp16" / "page.md").read_text() in output
+    with tarfile.open(tmp_path / "results.tar.gz") as tar:
+        assert {f"fp16/{name}.json" for name in parts} | {"fp16/page.md"} == set(tar.getnames())
 
 
 def results(folder):
     """What the pieces found, by shape and name."""
-    return {path.stem: json.loads(path.read_text())["results"] for path in folder.glob("*.json")}
+    return {path.stem: json.loads(path.read_text())["results"] for path in folder.glob("fp16/*.json")}
