@@ -28,6 +28,24 @@ def test_without_cuda_it_says_so():
     assert output.startswith("bench-gpu needs a CUDA device, and there is none: ")
 
 
+def test_a_day_makes_weights_first():
+    """Each piece is done once, behind the weights of its shape at its precision, and nothing of a shape is left out."""
+    folders = [str(ROOT / "tests" / folder) for folder in ("bench/gpu", "bench", "bench/peers", "", "export")]
+    script = "import json; from pieces import DAY, PIECES; from shapes import SHAPES; "
+    script += "print(json.dumps([DAY, [[s, n] for s in SHAPES for n, p in PIECES.items() if p.of(SHAPES[s])]]))"
+    said = subprocess.check_output(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {folders!r}; {script}"], text=True, cwd=ROOT
+    )
+    day, known = json.loads(said)
+    seen = set()
+    for precision, shape, name in day:
+        assert name == "weights" or (precision, shape, "weights") in seen
+        assert (precision, shape, name) not in seen
+        seen.add((precision, shape, name))
+    asked = {(precision, shape, name) for precision in ("fp16", "bf16", "int4-fp16") for shape, name in known}
+    assert {job for job in asked if not job[1].startswith("tiny")} == seen
+
+
 @pytest.mark.long
 def test_a_run_ends_in_time(tmp_path):
     """A run that has time for one piece does one, and says what is left."""
@@ -35,7 +53,7 @@ def test_a_run_ends_in_time(tmp_path):
 
     assert 0 == status
     assert ["tiny.weights"] == list(results(tmp_path))
-    assert "38 pieces are left (tiny.proof, " in output
+    assert "34 pieces are left (tiny.proof, " in output
 
 
 @pytest.mark.long
