@@ -142,7 +142,7 @@ def _build(
     if precision in ROUNDED:
         on_stage("measuring what rounding does", 0, 1)
         checkpoint = rounded(original, precision, examples, on_note)
-    checkpoint = prepared(checkpoint)
+    checkpoint = prepared(with_rounded_caches(checkpoint, original, examples) if options.rounded_caches else checkpoint)
     on_stage(f"this takes about {told(estimate(original, precision))}", 0, 1)
     version = runtime_version()
     # What no server would take is known before anything takes long.
@@ -228,6 +228,15 @@ def _trace(
         on_graph(f"exporting {graph.file_name}", index + 1)
         write_graph(graph, work, files)
     return None
+
+
+def with_rounded_caches(checkpoint: Checkpoint, original: Checkpoint, examples: Sequence["Example"]) -> Checkpoint:
+    """Return a checkpoint whose keys and values are 8-bit integers, by what they are in the original."""
+    from weft_export.quantization.integer_products import ranges_of, round_caches  # noqa: PLC0415 - late: for these alone
+
+    model = sharing(checkpoint.model)
+    round_caches(model, ranges_of(original, examples))
+    return replace(checkpoint, model=model)
 
 
 def prepared(checkpoint: Checkpoint) -> Checkpoint:

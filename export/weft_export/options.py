@@ -177,6 +177,14 @@ class ExportOptions:
         ),
     ] = False
 
+    rounded_caches: Annotated[
+        bool,
+        typer.Option(
+            "--rounded-caches",
+            help="With --paged: keys and values have 8 bits, so that a cache holds twice as many tokens.",
+        ),
+    ] = False
+
     @property
     def number(self) -> bundle_pb2.Precision.ValueType:
         """The precision as a manifest says it."""
@@ -210,6 +218,8 @@ class ExportOptions:
             raise ExportError(
                 f"--paged is for fp16, bf16 and int4-fp16, on CUDA; at {self.precision} caches lie in slots"
             )
+        if self.rounded_caches and not self.paged:
+            raise ExportError("--rounded-caches is for --paged; int8 and the like have rounded caches in slots")
         if self.adapters is not None and self.number not in HOST_PRECISIONS:
             raise ExportError("adapters are not for fp16, bf16 and int4-fp16: no server runs them on a device")
         if self.mixed_runs and self.number not in HOST_PRECISIONS:

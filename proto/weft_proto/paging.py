@@ -54,6 +54,7 @@ def paging_fault(manifest: bundle_pb2.BundleManifest) -> str | None:
         ),
         "a paged_cache has an encoder_output": any(state.encoder_output for state in states),
         "blocks of two states have different numbers of tokens": len(sizes) > 1,
+        "blocks of two states have different data types": len({state.data_type for state in states}) > 1,
         f"a block does not have a power of 2 of tokens, from {MIN_BLOCK_TOKENS} to {MAX_BLOCK_TOKENS}": any(
             not MIN_BLOCK_TOKENS <= size <= MAX_BLOCK_TOKENS or size & (size - 1) for size in sizes
         ),

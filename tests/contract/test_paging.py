@@ -23,6 +23,19 @@ def of_blocks(tokens):
     return made
 
 
+def of_types(*data_types):
+    """A manifest whose states have these types in turn."""
+    made = manifest()
+    for index, state in enumerate(made.states):
+        state.data_type = data_types[index % len(data_types)]
+    return made
+
+
+def test_keys_and_values_of_8_bits_are_taken():
+    """All states have them then."""
+    assert paging_fault(of_types(bundle_pb2.DATA_TYPE_INT8)) is None
+
+
 @pytest.mark.parametrize(
     "precision", [bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16, bundle_pb2.PRECISION_INT4_FP16]
 )
@@ -60,6 +73,7 @@ def with_adapters():
     [
         (manifest(kind=SLOTS), "and others are not"),
         (manifest(precision=bundle_pb2.PRECISION_FP32), "not for fp32"),
+        (of_types(bundle_pb2.DATA_TYPE_FLOAT16, bundle_pb2.DATA_TYPE_INT8), "different data types"),
         (manifest(precision=bundle_pb2.PRECISION_INT8_WEIGHTS), "not for int8-weights"),
         (with_graph(), "a MIXED graph"),
         (with_adapters(), "adapters"),

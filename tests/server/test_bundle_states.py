@@ -50,8 +50,9 @@ STATES = [
         "m.states[0].shape[0] = m.states[1].shape[0] = 24",
         "a block does not have a power of 2 of tokens, from 16 to 1024",
     ),
+    (generate_paged, "m.states[0].data_type = 6", "blocks of two states have different data types"),
     (generate_paged, "m.states[0].length_axis = 1", "a paged_cache is not [block_tokens, kv_heads, head_dim]"),
-    (generate_paged, "m.states[0].data_type = 1", "not of the bundle's precision"),
+    (generate_paged, "m.states[0].data_type = m.states[1].data_type = 1", "not of the bundle's precision"),
     (
         generate_paged,
         "m.precision = 1; m.states[0].data_type = m.states[1].data_type = 1",

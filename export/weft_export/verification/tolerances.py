@@ -4,8 +4,9 @@ import math
 
 from torch import nn
 
+from weft_export.families.writer import Writer
 from weft_export.verification.tolerance import SizeTolerance, SpreadTolerance, Tolerance
-from weft_proto.bundle_rules import ROUNDED
+from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED
 from weft_proto.v1 import bundle_pb2
 
 # How far logits and states may be from torch. What lies in [0, 1] has bounds of its own, below.
@@ -69,6 +70,15 @@ def float32_tolerance(model: nn.Module) -> float:
     num_terms = max((weight.numel() // weight.shape[0] for weight in weights), default=1)
     usual = _FLOAT32_ROUNDING * math.sqrt(num_terms * len(weights))
     return max(TOLERANCE[bundle_pb2.PRECISION_FP32], _MARGIN * usual)
+
+
+def bounds_of(precision: bundle_pb2.Precision.ValueType, model: nn.Module) -> bundle_pb2.Precision.ValueType:
+    """Return the precision whose bounds a model is held to: that of int8 where its keys and values are rounded.
+
+    A key may lie halfway between two levels, as any other number that is rounded.
+    """
+    rounds = isinstance(model, Writer) and any(state.rounded for state in model.states)
+    return bundle_pb2.PRECISION_INT8 if rounds and precision not in HOST_PRECISIONS else precision
 
 
 def tolerance_of(precision: bundle_pb2.Precision.ValueType, model: nn.Module) -> Tolerance:
