@@ -16,6 +16,7 @@ class Precision(StrEnum):
     INT8_WEIGHTS = "int8-weights"
     INT4 = "int4"
     NF4 = "nf4"
+    INT4_FP16 = "int4-fp16"
 
 
 PRECISIONS = {each: bundle_pb2.Precision.Value(f"PRECISION_{each.name}") for each in Precision}

@@ -296,6 +296,7 @@ class SelfAttention(nn.Module):
             window=self.window,
             scale=self.scale,
             softcap=self.softcap,
+            rounding=self.rounding,
         )
         return self.output(out[:, None]), present
 

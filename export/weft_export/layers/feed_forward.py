@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from weft_export.layers.block_linear import BlockLinear
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     # "Primer" (So et al. 2021, section 4.1).
@@ -70,16 +72,10 @@ class GatedFeedForward(nn.Module):
 class MergedFeedForward(nn.Module):
     """A GatedFeedForward over copies of its weights, whose first two products are one."""
 
-    def __init__(self, gated: GatedFeedForward) -> None:
+    def __init__(self, gated: GatedFeedForward, first: nn.Module) -> None:
         super().__init__()
         self.gated, self.outer = gated.gated, gated.outer
-        parts = (gated.gate, gated.inner)
-        has_bias = gated.gate.bias is not None
-        with torch.device("meta"):
-            self.first = nn.Linear(gated.gate.in_features, 2 * gated.gate.out_features, bias=has_bias)
-        self.first.weight = nn.Parameter(torch.cat([part.weight for part in parts]), requires_grad=False)
-        if has_bias:
-            self.first.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
+        self.first = first
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
@@ -95,5 +91,19 @@ def merge_feed_forwards(model: nn.Module) -> None:
     """
     for module in list(model.modules()):
         for name, part in list(module.named_children()):
-            if isinstance(part, GatedFeedForward):
-                setattr(module, name, MergedFeedForward(part))
+            if isinstance(part, GatedFeedForward) and (first := _joined(part.gate, part.inner)):
+                setattr(module, name, MergedFeedForward(part, first))
+
+
+def _joined(gate: nn.Module, inner: nn.Module) -> nn.Module | None:
+    """Return one product that writes what two write, or None if they are rounded in different ways."""
+    if isinstance(gate, BlockLinear) and isinstance(inner, BlockLinear):
+        return gate.beside(inner) if gate.blocks == inner.blocks else None
+    if not isinstance(gate, nn.Linear) or not isinstance(inner, nn.Linear):
+        return None
+    with torch.device("meta"):
+        both = nn.Linear(gate.in_features, 2 * gate.out_features, bias=gate.bias is not None)
+    both.weight = nn.Parameter(torch.cat((gate.weight, inner.weight)), requires_grad=False)
+    if gate.bias is not None:
+        both.bias = nn.Parameter(torch.cat((gate.bias, inner.bias)), requires_grad=False)
+    return both
