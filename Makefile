@@ -345,7 +345,7 @@ gpu-families: $(READY) ## is each tiny model on CUDA as on the CPU?
 pack-gpu: $(READY) ## pack what a machine with torch and a GPU lacks
 	@$(PY) tests/bench/gpu/pack.py $(ARGS)
 
-prove-pack-gpu: $(STANDIN)/lib/.built ## join that pack without a network, and run bench-gpu on the stand-in
+prove-pack-gpu: $(STANDIN)/lib/.built ## join the pack without a network, on the stand-in
 	@$(UNFUSED) $(PY) tests/bench/gpu/prove_pack.py $(ARGS)
 
 rehearse-bench-gpu: $(STANDIN)/lib/.built ## the same with a tiny model, on the stand-in
