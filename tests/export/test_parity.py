@@ -56,7 +56,7 @@ def test_untouched_model_passes(name, tiny_repository):
         ("tiny-translate", "encoder.norm.bias", "memory_out.0"),
         ("tiny-caption", "decoder.layers.1.cross_attention.value.weight", "memory_out.1.value"),
         ("tiny-translate", "decoder.norm.bias", "logits"),
-        ("tiny-generate", "layers.0.attention_norm.gain", "decoder.onnx|present.0"),
+        ("tiny-generate", "layers.0.attention_norm.weight", "decoder.onnx|present.0"),
         ("tiny-translate", "decoder.layers.1.cross_attention.query.bias", "logits"),
         ("tiny-rnn", "decoder.0.layer.weight_hh_l0", "logits|present_recurrent"),
         ("tiny-attention-rnn", "recurrence.layer.weight_hh_l0", "logits|present_recurrent"),

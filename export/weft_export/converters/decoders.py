@@ -263,9 +263,9 @@ def merged_gated_names(theirs: str) -> Names:
 
 def norm_names(ours: str, theirs: str) -> Names:
     """Return the sources of a norm of either kind."""
-    return {f"{ours}.gain": f"{theirs}.weight", f"{ours}.weight": f"{theirs}.weight", f"{ours}.bias": f"{theirs}.bias"}
+    return {f"{ours}.weight": f"{theirs}.weight", f"{ours}.bias": f"{theirs}.bias"}
 
 
 def plus_one(name: str) -> Source:
-    """Return a gain that is stored as what it is above 1, as Gemma's are."""
-    return computed(lambda gain: 1.0 + gain, name)
+    """Return a norm's weight that is stored as what it is above 1, as Gemma's are."""
+    return computed(lambda weight: 1.0 + weight, name)

@@ -116,8 +116,8 @@ def state_space_names(config: HybridConfig, ours: str, theirs: str) -> Names:
     assert config.state_space is not None, "no layer has a state space. This is a bug."
     groups = config.state_space.num_state_groups
 
-    def grouped(gain: Tensor) -> Tensor:
-        return gain.view(groups, -1)
+    def grouped(weight: Tensor) -> Tensor:
+        return weight.view(groups, -1)
 
     return {
         **both(f"{ours}.input", f"{theirs}.in_proj"),
@@ -127,7 +127,7 @@ def state_space_names(config: HybridConfig, ours: str, theirs: str) -> Names:
         f"{ours}.step_bias": f"{theirs}.dt_bias",
         f"{ours}.rate": computed(torch.exp, f"{theirs}.A_log"),
         f"{ours}.skip": f"{theirs}.D",
-        f"{ours}.norm.gain": computed(grouped, f"{theirs}.norm.weight"),
+        f"{ours}.norm.weight": computed(grouped, f"{theirs}.norm.weight"),
     }
 
 

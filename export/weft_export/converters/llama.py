@@ -95,8 +95,8 @@ def qwen3_names(config: DecoderOnlyConfig) -> Names:
     ours, theirs = f"{_LAYER}.attention.qk_norm", f"{_THEIRS}.self_attn"
     return {
         **llama_names(config),
-        f"{ours}.query.gain": f"{theirs}.q_norm.weight",
-        f"{ours}.key.gain": f"{theirs}.k_norm.weight",
+        f"{ours}.query.weight": f"{theirs}.q_norm.weight",
+        f"{ours}.key.weight": f"{theirs}.k_norm.weight",
     }
 
 

@@ -122,13 +122,13 @@ def _with_u(u: Tensor, *biases: Tensor) -> Tensor:
     return torch.cat((query + u.flatten(), key, value))
 
 
-def _normed_kernel(kernel: Tensor, gain: Tensor, _bias: Tensor, _mean: Tensor, variance: Tensor) -> Tensor:
-    return kernel * (gain / (variance + _BATCH_NORM_EPS).sqrt())[:, None, None]
+def _normed_kernel(kernel: Tensor, weight: Tensor, _bias: Tensor, _mean: Tensor, variance: Tensor) -> Tensor:
+    return kernel * (weight / (variance + _BATCH_NORM_EPS).sqrt())[:, None, None]
 
 
-def _normed_bias(gain: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, own: Tensor | None = None) -> Tensor:
+def _normed_bias(weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, own: Tensor | None = None) -> Tensor:
     centre = -mean if own is None else own - mean
-    return centre * gain / (variance + _BATCH_NORM_EPS).sqrt() + bias
+    return centre * weight / (variance + _BATCH_NORM_EPS).sqrt() + bias
 
 
 PARAKEET = Converter(

@@ -153,7 +153,7 @@ def names(config: QwenVlConfig) -> Names:
         "tower.norm": f"{merger}.ln_q",
     }
     for ours, each in norms.items():
-        table |= {f"{ours}.gain": f"{each}.weight"} if config.sight.rms_norm else both(ours, each)
+        table |= {f"{ours}.weight": f"{each}.weight"} if config.sight.rms_norm else both(ours, each)
     plain, gated = {"inner": "fc1", "outer": "fc2"}, {"gate": "gate_proj", "inner": "up_proj", "outer": "down_proj"}
     for ours, each in (gated if config.sight.gated else plain).items():
         table |= both(f"{layer}.feed_forward.{ours}", f"{theirs}.mlp.{each}")

@@ -79,7 +79,7 @@ _CROSS: Names = {
     "cross_attention.key.weight": "EncDecAttention.k.weight",
     "cross_attention.value.weight": "EncDecAttention.v.weight",
     "cross_attention.output.weight": "EncDecAttention.o.weight",
-    "cross_attention_norm.gain": "layer_norm.weight",
+    "cross_attention_norm.weight": "layer_norm.weight",
 }
 
 
@@ -92,8 +92,8 @@ def _stack(config: T5Config, stack: str, attention: str, num_layers: int, *, fee
     layer: Names = {
         f"{attention}.qkv.weight": rows("layer.0.SelfAttention.{q,k,v}.weight"),
         f"{attention}.output.weight": "layer.0.SelfAttention.o.weight",
-        f"{attention}_norm.gain": "layer.0.layer_norm.weight",
-        "feed_forward_norm.gain": f"layer.{feed_forward}.layer_norm.weight",
+        f"{attention}_norm.weight": "layer.0.layer_norm.weight",
+        "feed_forward_norm.weight": f"layer.{feed_forward}.layer_norm.weight",
         "feed_forward.outer.weight": f"layer.{feed_forward}.DenseReluDense.wo.weight",
         **{
             f"feed_forward.{ours}.weight": f"layer.{feed_forward}.DenseReluDense.{theirs}.weight"
@@ -102,7 +102,7 @@ def _stack(config: T5Config, stack: str, attention: str, num_layers: int, *, fee
     }
     return {
         **layer_names(layer, f"{stack}.layers.{{}}.", f"{stack}.block.{{}}."),
-        f"{stack}.norm.gain": f"{stack}.final_layer_norm.weight",
+        f"{stack}.norm.weight": f"{stack}.final_layer_norm.weight",
         f"{stack}.relative_bias.buckets.weight": computed(lambda *parts: torch.cat(parts, dim=1), *tables),
     }
 

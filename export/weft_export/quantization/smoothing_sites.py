@@ -1,6 +1,6 @@
 """Where a model can be smoothed: the vectors that products read, and what makes each of them.
 
-For example, a norm's gain is divided by factors, and the columns of the products that read it are multiplied by them.
+For example, a norm's weight is divided by factors, and the columns of the products that read it are multiplied by them.
 The function stays the same, and the graph gets no operator more ("SmoothQuant", Xiao et al. 2023, section 4).
 """
 

@@ -60,13 +60,13 @@ def llama_spec(folder):
     decoder = spec.decoder
     decoder.scale_embeddings = False
     decoder.embeddings.weight = decoder.projection.weight = tensors["embedding.weight"]
-    decoder.layer_norm.gamma = tensors["norm.gain"]
+    decoder.layer_norm.gamma = tensors["norm.weight"]
     for index, layer in enumerate(decoder.layer):
         name = f"layers.{index}"
-        layer.self_attention.layer_norm.gamma = tensors[f"{name}.attention_norm.gain"]
+        layer.self_attention.layer_norm.gamma = tensors[f"{name}.attention_norm.weight"]
         layer.self_attention.linear[0].weight = tensors[f"{name}.attention.qkv.weight"]
         layer.self_attention.linear[1].weight = tensors[f"{name}.attention.output.weight"]
-        layer.ffn.layer_norm.gamma = tensors[f"{name}.feed_forward_norm.gain"]
+        layer.ffn.layer_norm.gamma = tensors[f"{name}.feed_forward_norm.weight"]
         layer.ffn.linear_0.weight = tensors[f"{name}.feed_forward.gate.weight"]
         layer.ffn.linear_0_noact.weight = tensors[f"{name}.feed_forward.inner.weight"]
         layer.ffn.linear_1.weight = tensors[f"{name}.feed_forward.outer.weight"]
