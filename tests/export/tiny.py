@@ -308,8 +308,8 @@ def with_outliers():
         for layer in checkpoint.model.layers:
             layer.attention_norm.weight[7] *= 100
             layer.attention.qkv.weight[:, 7] /= 100
-            layer.feed_forward.inner.weight[11] *= 100
-            layer.feed_forward.outer.weight[:, 11] /= 100
+            layer.feed_forward.up_proj.weight[11] *= 100
+            layer.feed_forward.down_proj.weight[:, 11] /= 100
     return checkpoint
 
 

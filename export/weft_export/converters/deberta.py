@@ -118,8 +118,8 @@ _LAYER: Names = {
     **both_rows("attention.qkv", "attention.self.{query_proj,key_proj,value_proj}"),
     **both("attention.output", "attention.output.dense"),
     **norm("attention_norm", "attention.output.LayerNorm"),
-    **both("feed_forward.inner", "intermediate.dense"),
-    **both("feed_forward.outer", "output.dense"),
+    **both("feed_forward.up_proj", "intermediate.dense"),
+    **both("feed_forward.down_proj", "output.dense"),
     **norm("feed_forward_norm", "output.LayerNorm"),
 }
 
@@ -137,7 +137,7 @@ DEBERTA = kinds(
     ("DebertaV2ForSequenceClassification", "DebertaV2ForTokenClassification"),
     sizes,
     names,
-    ({**both("head.inner", "pooler.dense"), **LABELS}, LABELS),
+    ({**both("head.dense", "pooler.dense"), **LABELS}, LABELS),
     (r"lm_predictions\..*", r"mask_predictions\..*", r"pooler\..*", r"cls\..*"),
     offset_names,
     prefix="deberta.",

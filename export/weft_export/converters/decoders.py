@@ -243,21 +243,20 @@ def qkv_of(attention: str) -> list[str]:
 def gated_names(theirs: str) -> Names:
     """Return the sources of all layers' gated networks, under the names that most models give to the three products."""
     ours = "layers.{}.feed_forward"
-    parts = {"gate": "gate_proj", "inner": "up_proj", "outer": "down_proj"}
     return {
         name: source
-        for our, their in parts.items()
-        for name, source in both(f"{ours}.{our}", f"{theirs}.{their}").items()
+        for part in ("gate_proj", "up_proj", "down_proj")
+        for name, source in both(f"{ours}.{part}", f"{theirs}.{part}").items()
     }
 
 
 def merged_gated_names(theirs: str) -> Names:
-    """Return the same where gate and inner product lie in one tensor. Such networks have no biases."""
+    """Return the same where gate_proj and up_proj lie in one tensor. Such networks have no biases."""
     ours, merged = "layers.{}.feed_forward", f"{theirs}.gate_up_proj.weight"
     return {
-        f"{ours}.gate.weight": half(0, merged),
-        f"{ours}.inner.weight": half(1, merged),
-        f"{ours}.outer.weight": f"{theirs}.down_proj.weight",
+        f"{ours}.gate_proj.weight": half(0, merged),
+        f"{ours}.up_proj.weight": half(1, merged),
+        f"{ours}.down_proj.weight": f"{theirs}.down_proj.weight",
     }
 
 

@@ -93,7 +93,7 @@ def _state_space(fields: Fields, d_model: int) -> StateSpaceSizes:
 
 
 def names(config: HybridConfig) -> Names:
-    """Llama's for what attends; gate and inner product of a network lie in one tensor."""
+    """Llama's for what attends; gate_proj and up_proj of a network lie in one tensor."""
     is_mixture = config.style.num_experts is not None
     ours, shared = f"{_LAYER}.feed_forward{'.shared' if is_mixture else ''}", f"{_THEIRS}.shared_mlp"
     return {
@@ -105,9 +105,9 @@ def names(config: HybridConfig) -> Names:
         **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.post_attention_layernorm"),
         **attention_names(config, qkv_of(f"{_THEIRS}.self_attn"), f"{_THEIRS}.self_attn.o_proj"),
         **state_space_names(config, f"{_LAYER}.recurrence", f"{_THEIRS}.mamba"),
-        f"{ours}.gate.weight": half(0, f"{shared}.input_linear.weight"),
-        f"{ours}.inner.weight": half(1, f"{shared}.input_linear.weight"),
-        f"{ours}.outer.weight": f"{shared}.output_linear.weight",
+        f"{ours}.gate_proj.weight": half(0, f"{shared}.input_linear.weight"),
+        f"{ours}.up_proj.weight": half(1, f"{shared}.input_linear.weight"),
+        f"{ours}.down_proj.weight": f"{shared}.output_linear.weight",
     }
 
 

@@ -21,7 +21,7 @@ from weft_export.families.hybrid import HybridConfig
 from weft_export.layers.style import Style
 
 _LAYER, _THEIRS = "layers.{}", "model.layers.{}"
-_INSIDE = {"gate": "w1", "inner": "w3", "outer": "w2"}
+_INSIDE = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 # How weights began. The released configs have these.
 _INITIAL = ("block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init")
 

@@ -83,13 +83,13 @@ def _layer(config: ConformerCtcConfig) -> Names:
     bias = ["conv.depthwise_conv.bias"] if config.convolution_bias else []
     table: dict[str, Source | str] = {}
     for ours, theirs in (("first", "feed_forward1"), ("second", "feed_forward2")):
-        table |= both(f"{ours}.inner", f"{theirs}.linear1", *parts)
-        table |= both(f"{ours}.outer", f"{theirs}.linear2", *parts)
+        table |= both(f"{ours}.up_proj", f"{theirs}.linear1", *parts)
+        table |= both(f"{ours}.down_proj", f"{theirs}.linear2", *parts)
         table |= both(f"{ours}_norm", f"norm_{theirs}")
     for part in mixing:
         make = _matrix if part == "weight" else _same
-        table[f"convolution.inner.{part}"] = computed(make, f"conv.pointwise_conv1.{part}")
-        table[f"convolution.outer.{part}"] = computed(make, f"conv.pointwise_conv2.{part}")
+        table[f"convolution.pointwise_1.{part}"] = computed(make, f"conv.pointwise_conv1.{part}")
+        table[f"convolution.pointwise_2.{part}"] = computed(make, f"conv.pointwise_conv2.{part}")
     return {
         **table,
         "attention.qkv.weight": rows("self_attn.{q,k,v}_proj.weight"),

@@ -88,16 +88,16 @@ def _stack(config: T5Config, stack: str, attention: str, num_layers: int, *, fee
         f"{stack}.block.{layer}.layer.0.SelfAttention.relative_attention_bias.weight"
         for layer in range(1 if config.layers_share_bias else num_layers)
     ]
-    inner = {"gate": "wi_0", "inner": "wi_1"} if config.gated else {"inner": "wi"}
+    products = {"gate_proj": "wi_0", "up_proj": "wi_1"} if config.gated else {"up_proj": "wi"}
     layer: Names = {
         f"{attention}.qkv.weight": rows("layer.0.SelfAttention.{q,k,v}.weight"),
         f"{attention}.output.weight": "layer.0.SelfAttention.o.weight",
         f"{attention}_norm.weight": "layer.0.layer_norm.weight",
         "feed_forward_norm.weight": f"layer.{feed_forward}.layer_norm.weight",
-        "feed_forward.outer.weight": f"layer.{feed_forward}.DenseReluDense.wo.weight",
+        "feed_forward.down_proj.weight": f"layer.{feed_forward}.DenseReluDense.wo.weight",
         **{
             f"feed_forward.{ours}.weight": f"layer.{feed_forward}.DenseReluDense.{theirs}.weight"
-            for ours, theirs in inner.items()
+            for ours, theirs in products.items()
         },
     }
     return {

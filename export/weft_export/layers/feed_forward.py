@@ -30,12 +30,12 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, *, activation: str = "gelu", bias: bool = True) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.inner = nn.Linear(d_model, d_ff, bias=bias)
-        self.outer = nn.Linear(d_ff, d_model, bias=bias)
+        self.up_proj = nn.Linear(d_model, d_ff, bias=bias)
+        self.down_proj = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        out: Tensor = self.outer(self.activation(self.inner(x)))
+        out: Tensor = self.down_proj(self.activation(self.up_proj(x)))
         return out
 
 
@@ -51,20 +51,20 @@ class GatedFeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.activation, self.limit = ACTIVATIONS[activation], limit
-        self.gate = nn.Linear(d_model, d_ff, bias=bias)
-        self.inner = nn.Linear(d_model, d_ff, bias=bias)
-        self.outer = nn.Linear(d_ff, d_model, bias=bias)
+        self.gate_proj = nn.Linear(d_model, d_ff, bias=bias)
+        self.up_proj = nn.Linear(d_model, d_ff, bias=bias)
+        self.down_proj = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        out: Tensor = self.outer(self.gated(self.gate(x), self.inner(x)))
+        out: Tensor = self.down_proj(self.gated(self.gate_proj(x), self.up_proj(x)))
         return out
 
-    def gated(self, gate: Tensor, inner: Tensor) -> Tensor:
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """Return what the last product reads, of x W and x V [..., d_ff]."""
         if self.limit is not None:
-            gate, inner = gate.clamp(max=self.limit), inner.clamp(-self.limit, self.limit) + 1
-        return self.activation(gate) * inner
+            gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit) + 1
+        return self.activation(gate) * up
 
 
 class MergedFeedForward(nn.Module):
@@ -72,19 +72,19 @@ class MergedFeedForward(nn.Module):
 
     def __init__(self, gated: GatedFeedForward) -> None:
         super().__init__()
-        self.gated, self.outer = gated.gated, gated.outer
-        parts = (gated.gate, gated.inner)
-        has_bias = gated.gate.bias is not None
+        self.gated, self.down_proj = gated.gated, gated.down_proj
+        parts = (gated.gate_proj, gated.up_proj)
+        has_bias = gated.gate_proj.bias is not None
         with torch.device("meta"):
-            self.first = nn.Linear(gated.gate.in_features, 2 * gated.gate.out_features, bias=has_bias)
+            self.first = nn.Linear(gated.gate_proj.in_features, 2 * gated.gate_proj.out_features, bias=has_bias)
         self.first.weight = nn.Parameter(torch.cat([part.weight for part in parts]), requires_grad=False)
         if has_bias:
             self.first.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        gate, inner = self.first(x).chunk(2, dim=-1)
-        out: Tensor = self.outer(self.gated(gate, inner))
+        gate, up = self.first(x).chunk(2, dim=-1)
+        out: Tensor = self.down_proj(self.gated(gate, up))
         return out
 
 

@@ -21,7 +21,7 @@ _READERS = (
     ("attention_norm", "attention", ("qkv",)),
     ("self_attention_norm", "self_attention", ("qkv",)),
     ("cross_attention_norm", "cross_attention", ("query",)),
-    ("feed_forward_norm", "feed_forward", ("gate", "inner")),
+    ("feed_forward_norm", "feed_forward", ("gate_proj", "up_proj")),
 )
 
 
@@ -51,7 +51,7 @@ def _sites_at(path: str, module: nn.Module) -> Iterator[Site]:
             if readers:
                 yield Site(f"{path}{norm}{suffix}", readers)
     elif isinstance(module, GatedFeedForward) and module.limit is None:
-        yield Site(f"{path}inner", (f"{path}outer",))
+        yield Site(f"{path}up_proj", (f"{path}down_proj",))
     elif isinstance(module, CausalTransformer | Decoder):
         heads = list(_heads(module))
         if len(heads) == 1:
