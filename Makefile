@@ -336,11 +336,17 @@ test-gpu-families: $(STANDIN)/lib/.built ## the same for a tiny model of each fa
 bench-gpu: $(READY) ## measure generators on CUDA, ten minutes a call
 	@$(PY) tests/bench/gpu/bench.py $(ARGS)
 
+gpu-day: $(READY) ## on a CUDA device: its tests, gpu-families and bench-gpu
+	@$(PYTEST) -q tests/gpu/test_cuda.py && $(PY) tests/bench/gpu/families.py && $(PY) tests/bench/gpu/bench.py --day --minutes 600 $(ARGS)
+
 gpu-families: $(READY) ## is each tiny model on CUDA as on the CPU?
 	@$(PY) tests/bench/gpu/families.py $(ARGS)
 
 pack-gpu: $(READY) ## pack what a machine with torch and a GPU lacks
 	@$(PY) tests/bench/gpu/pack.py $(ARGS)
+
+prove-pack-gpu: $(STANDIN)/lib/.built ## join the pack without a network, on the stand-in
+	@$(UNFUSED) $(PY) tests/bench/gpu/prove_pack.py $(ARGS)
 
 rehearse-bench-gpu: $(STANDIN)/lib/.built ## the same with a tiny model, on the stand-in
 	@rm -rf build/bench/gpu/rehearsal

@@ -59,7 +59,7 @@ def test_rows_of_other_lengths_share_a_run():
 
 
 REFUSED = [
-    ({"precision": "fp16"}, "keep states beside attention run on CPU: fp16 and bf16 are not for them"),
+    ({"precision": "fp16"}, "keep states beside attention run on CPU: fp16, bf16 and int4-fp16 are not for them"),
     ({"precision": "bf16"}, "keep states beside attention run on CPU"),
     ({"precision": "fp16", "paged": True}, "--paged is not for .*: .*its layers keep a state of constant size"),
     ({"mixed_runs": True}, "mixed runs are not for models that keep states beside attention"),

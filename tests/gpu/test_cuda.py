@@ -146,5 +146,5 @@ def test_blocks_answer_as_slots_do(bundles, num_sequences, tmp_path):
 def test_attention_in_fp32_is_refused(tmp_path):
     """CUDA's attention kernels take half precision only; an fp32 bundle is refused with the precision that it wants."""
     export_checkpoint(CHECKPOINTS / "en-es", tmp_path / "en-es" / "1", ExportOptions(precision="fp32"))
-    with pytest.raises(BundleError, match=r"GroupQueryAttention.*--precision fp16 or bf16"):
+    with pytest.raises(BundleError, match=r"GroupQueryAttention.*--precision fp16, bf16 or int4-fp16"):
         asyncio.run(golden_and_answers(tmp_path / "en-es" / "1", []))

@@ -86,12 +86,19 @@ def test_the_host_is_always_there():
     [
         (bundle_pb2.PRECISION_BF16, HOST, "bf16 is for --device cuda"),
         (bundle_pb2.PRECISION_INT8, CUDA, "int8 is for --device cpu"),
+        (bundle_pb2.PRECISION_INT4, CUDA, "int4 is for --device cpu; on CUDA serve a bundle of .* int4-fp16"),
     ],
 )
 def test_a_precision_without_kernels_is_refused(precision, device, text):
     """A bundle that no kernel of the device can run is refused with the precisions that it can."""
     with pytest.raises(BundleError, match=text):
         verify_precision(precision, device)
+
+
+def test_weights_of_4_bits_beside_fp16_run_on_both():
+    """A CPU has kernels for them too, if slow ones."""
+    for device in (HOST, CUDA):
+        verify_precision(bundle_pb2.PRECISION_INT4_FP16, device)
 
 
 def test_a_paged_cache_is_for_a_device():

@@ -98,7 +98,7 @@ def check_steps(fields: Fields) -> None:
 
 
 def names(config: HybridConfig) -> Names:
-    """Llama's for what attends; gate and inner product of a network lie in one tensor."""
+    """Llama's for what attends; gate_proj and up_proj of a network lie in one tensor."""
     is_mixture = config.style.num_experts is not None
     ours, shared = f"{_LAYER}.feed_forward{'.shared' if is_mixture else ''}", f"{_THEIRS}.shared_mlp"
     return {
@@ -110,9 +110,9 @@ def names(config: HybridConfig) -> Names:
         **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.post_attention_layernorm"),
         **attention_names(config, qkv_of(f"{_THEIRS}.self_attn"), f"{_THEIRS}.self_attn.o_proj"),
         **state_space_names(config.state_space, f"{_LAYER}.recurrence", f"{_THEIRS}.mamba"),
-        f"{ours}.gate.weight": half(0, f"{shared}.input_linear.weight"),
-        f"{ours}.inner.weight": half(1, f"{shared}.input_linear.weight"),
-        f"{ours}.outer.weight": f"{shared}.output_linear.weight",
+        f"{ours}.gate_proj.weight": half(0, f"{shared}.input_linear.weight"),
+        f"{ours}.up_proj.weight": half(1, f"{shared}.input_linear.weight"),
+        f"{ours}.down_proj.weight": f"{shared}.output_linear.weight",
     }
 
 
@@ -121,8 +121,8 @@ def state_space_names(sizes: StateSpaceSizes | None, ours: str, theirs: str) -> 
     assert sizes is not None, "no layer has a state space. This is a bug."
     groups = sizes.num_state_groups
 
-    def grouped(gain: Tensor) -> Tensor:
-        return gain.view(groups, -1)
+    def grouped(weight: Tensor) -> Tensor:
+        return weight.view(groups, -1)
 
     return {
         **both(f"{ours}.input", f"{theirs}.in_proj"),
@@ -132,7 +132,7 @@ def state_space_names(sizes: StateSpaceSizes | None, ours: str, theirs: str) -> 
         f"{ours}.step_bias": f"{theirs}.dt_bias",
         f"{ours}.rate": computed(torch.exp, f"{theirs}.A_log"),
         f"{ours}.skip": f"{theirs}.D",
-        f"{ours}.norm.gain": computed(grouped, f"{theirs}.norm.weight"),
+        f"{ours}.norm.weight": computed(grouped, f"{theirs}.norm.weight"),
     }
 
 

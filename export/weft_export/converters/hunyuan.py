@@ -47,8 +47,8 @@ def names(config: DecoderOnlyConfig) -> Names:
     ours, theirs = f"{_LAYER}.attention.turned_norm", f"{_THEIRS}.self_attn"
     return {
         **llama_names(config),
-        f"{ours}.query.gain": f"{theirs}.query_layernorm.weight",
-        f"{ours}.key.gain": f"{theirs}.key_layernorm.weight",
+        f"{ours}.query.weight": f"{theirs}.query_layernorm.weight",
+        f"{ours}.key.weight": f"{theirs}.key_layernorm.weight",
     }
 
 

@@ -18,7 +18,7 @@ from weft_export.graphs.views import scores_of
 from weft_export.verification.golden_error import golden_error, kept_numbers
 from weft_export.verification.golden_sight import pictured, row_behind, row_seen
 from weft_export.verification.tolerance import Tolerance, allowed
-from weft_export.verification.tolerances import num_passes, tolerance_of
+from weft_export.verification.tolerances import bounds_of, num_passes, tolerance_of
 from weft_proto.bundle_rules import MAX_MASKS, MAX_PROBABILITIES, ROUNDED
 from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
@@ -66,7 +66,7 @@ class GoldenRequest:
         self.checkpoint, self.precision = replace(checkpoint, paged=False), precision
         self.files = checkpoint.files
         self._may_make = may_make
-        self._tolerance = tolerance_of(precision, checkpoint.model)
+        self._tolerance = tolerance_of(bounds_of(precision, checkpoint.model), checkpoint.model)
         self._longest = num_passes(checkpoint.model, _MAX_TOKENS)
         self._values: list[float] = []
         self._fillings: tuple[list[int], list[float]] | tuple[()] = ()

@@ -99,7 +99,7 @@ def _verify_roles(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
     for role in task.needs - set(roles):
         raise BundleError(f"task {name} needs a {_role_name(role)} graph")
     half = manifest.precision not in HOST_PRECISIONS
-    require(not half or bundle_pb2.GRAPH_ROLE_SCORE not in roles, "a SCORE graph is not for fp16 and bf16")
+    require(not half or bundle_pb2.GRAPH_ROLE_SCORE not in roles, "a SCORE graph is not for fp16, bf16 and int4-fp16")
     for role in set(roles) - task.needs - task.may_have - {bundle_pb2.GRAPH_ROLE_EXPLAIN}:
         raise BundleError(f"task {name} has no {_role_name(role)} graph")
 

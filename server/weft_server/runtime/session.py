@@ -49,7 +49,18 @@ _ADAPTER = "adapter"
 _NO_GRAPH = -1
 # Operators that do a model's work. Without a kernel on the device they would run on the host, each after a copy of its
 # inputs. What else runs on the host is small: ONNX Runtime itself puts the integers there that shapes are made of.
-_WORK = {"Conv", "FusedMatMul", "Gemm", "GroupQueryAttention", "GRU", "LSTM", "MatMul", "MultiHeadAttention"}
+_WORK = {
+    "Conv",
+    "FusedMatMul",
+    "GatherBlockQuantized",
+    "Gemm",
+    "GroupQueryAttention",
+    "GRU",
+    "LSTM",
+    "MatMul",
+    "MatMulNBits",
+    "MultiHeadAttention",
+}
 
 
 class Value:
@@ -200,7 +211,7 @@ class Session:
         if strays:
             raise BundleError(
                 f"{', '.join(sorted(strays))} of this graph cannot run on {self.device.kind}. CUDA attends in half "
-                "precision only: export with --precision fp16 or bf16"
+                "precision only: export with --precision fp16, bf16 or int4-fp16"
             )
 
 

@@ -39,14 +39,14 @@ def _flash(monkeypatch):
     monkeypatch.setenv("ORT_DISABLE_FLASH_ATTENTION", "0")
 
 
-@pytest.fixture(scope="module")
-def paged(tmp_path_factory):
-    """A tiny generator at fp16, with its cache in blocks."""
+@pytest.fixture(scope="module", params=[False, True], ids=["float16", "8 bits"])
+def paged(request, tmp_path_factory):
+    """A tiny generator at fp16, with its cache in blocks: as it is, or rounded."""
     folder = tmp_path_factory.mktemp("paged")
     export_checkpoint(
         save_tiny("tiny-generate", folder / "c"),
         folder / "m" / "1",
-        ExportOptions(precision="fp16", paged=True, no_explain=True, no_score=True),
+        ExportOptions(precision="fp16", paged=True, rounded_caches=request.param, no_explain=True, no_score=True),
     )
     return folder / "m" / "1"
 
