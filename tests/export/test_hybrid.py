@@ -10,6 +10,7 @@ from tiny_hybrid import TAPS, tiny_hybrid
 from weft_export.errors import ExportError
 from weft_export.export import export_checkpoint
 from weft_export.layers.causal_convolution import CausalConvolution
+from weft_export.layers.style import Style
 from weft_export.options import ExportOptions
 
 WIDTH, SEQ = 5, 11
@@ -60,16 +61,17 @@ def test_rows_of_other_lengths_share_a_run():
 REFUSED = [
     ({"precision": "fp16"}, "keep states beside attention run on CPU: fp16, bf16 and int4-fp16 are not for them"),
     ({"precision": "bf16"}, "keep states beside attention run on CPU"),
-    ({"precision": "fp16", "paged": True}, "--paged is not for hybrid: some of its layers keep a state"),
+    ({"precision": "fp16", "paged": True}, "--paged is not for .*: .*its layers keep a state of constant size"),
     ({"mixed_runs": True}, "mixed runs are not for models that keep states beside attention"),
     ({"adapters": 4}, "adapters are not for models that keep states beside attention"),
 ]
 
 
+@pytest.mark.parametrize("name", ["tiny-hybrid", "tiny-mamba"])
 @pytest.mark.parametrize(("asked", "why"), REFUSED)
-def test_what_is_not_for_them_is_refused(asked, why, tmp_path):
+def test_what_is_not_for_them_is_refused(name, asked, why, tmp_path):
     """By its name, and nothing is written."""
-    checkpoint = save_tiny("tiny-hybrid", tmp_path / "checkpoint")
+    checkpoint = save_tiny(name, tmp_path / "checkpoint")
     with pytest.raises(ExportError, match=why):
         export_checkpoint(checkpoint, tmp_path / "hybrid" / "1", ExportOptions(**asked))
     assert not (tmp_path / "hybrid").exists()
@@ -82,6 +84,8 @@ def test_what_is_not_for_them_is_refused(asked, why, tmp_path):
         ({"attends": (0, 0, 0)}, r"model.attends must have a 1"),
         ({"attends": (0, 1)}, r"model.attends must be empty, or have 3 whole numbers in \[0, 1\]"),
         ({"attends": (0, 2, 1)}, r"model.attends must be empty, or have 3 whole numbers in \[0, 1\]"),
+        ({"style": Style()}, "model.norms_turned is of style.qk_norm, of each head: it stands with that"),
+        ({"style": Style(qk_norm=True, whole_qk_norm=True)}, "model.norms_turned is of style.qk_norm, of each head"),
         ({"convolution_taps": 1}, "model.convolution_taps must be at least 2"),
         ({"convolution_taps": 65}, r"model.convolution_taps must be a whole number in \[1, 64\]"),
     ],

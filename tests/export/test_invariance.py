@@ -189,6 +189,7 @@ CUTS = [
     # A state space reads blocks of eight.
     ("tiny-state-space", [8, 16]),
     ("tiny-state-space", [16, 5]),
+    ("tiny-mamba", [16, 5]),
     ("tiny-state-space-int8", [8, 8, 7]),
 ]
 

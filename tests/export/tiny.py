@@ -12,7 +12,7 @@ from tiny_decoder import tiny_decoder
 from tiny_embed import EMBED
 from tiny_extract import tiny_extract
 from tiny_gpt import tiny_gpt, tiny_window
-from tiny_hybrid import tiny_hybrid, tiny_state_space
+from tiny_hybrid import tiny_hybrid, tiny_mamba, tiny_state_space
 from tiny_masks import tiny_masks
 from tiny_parts import (
     END,
@@ -344,6 +344,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-decoder": tiny_decoder,
     "tiny-hybrid": tiny_hybrid,
     "tiny-state-space": tiny_state_space,
+    "tiny-mamba": tiny_mamba,
     "tiny-llava": tiny_llava,
     "tiny-tiles": tiny_tiles,
     "tiny-split": tiny_split,

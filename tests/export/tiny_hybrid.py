@@ -7,6 +7,7 @@ from tiny_parts import randomised
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.hybrid import Hybrid, HybridConfig
+from weft_export.families.state_spaces import StateSpaces, StateSpacesConfig
 from weft_export.layers.positions import Rope
 from weft_export.layers.state_space import StateSpaceSizes
 from weft_export.layers.style import Style
@@ -17,7 +18,7 @@ TAPS = 4
 def tiny_hybrid() -> Checkpoint:
     """Return a generator of bytes: convolutions of four taps around a layer that attends.
 
-    Its heads are normed and turned, and have sinks, as in gpt-oss.
+    Its heads are turned and then normed, as in Hunyuan, and have sinks, as in gpt-oss.
     """
     config = HybridConfig(
         vocab_size=300,
@@ -30,11 +31,20 @@ def tiny_hybrid() -> Checkpoint:
         style=Style(rms_norm=True, activation="silu", gated=True, bias=False, qk_norm=True),
         rotations=(Rope(tuple(1000.0 ** (-pair / 8) for pair in range(8))),),
         sinks=True,
+        norms_turned=True,
         attends=(0, 1, 0),
         convolution_taps=TAPS,
         convolution_bias=True,
     )
     return replace(tiny_decoder(), family="hybrid", model=randomised(Hybrid(config)), attention_layer=0)
+
+
+def tiny_mamba() -> Checkpoint:
+    """Return a generator of bytes of state spaces alone, as in Mamba 2."""
+    sizes = StateSpaceSizes(num_state_heads=4, d_state_head=16, d_state=16, num_state_groups=2)
+    config = StateSpacesConfig(vocab_size=300, max_tokens=MAX_TOKENS, d_model=32, num_layers=2, state_space=sizes)
+    model = randomised(StateSpaces(config))
+    return replace(tiny_decoder(), family="state_spaces", model=model, attention_layer=None)
 
 
 def tiny_state_space() -> Checkpoint:

@@ -10,7 +10,7 @@ from weft_proto.v1 import common_pb2
 from weft_server.engine.prefill_chunks import PREFILL_BUCKETS, reads_one_by_one
 from weft_server.engine.prefix_reader import PIECE
 
-NAMES = ["tiny-hybrid", "tiny-hybrid-int8", "tiny-state-space", "tiny-state-space-int8"]
+NAMES = ["tiny-hybrid", "tiny-hybrid-int8", "tiny-state-space", "tiny-state-space-int8", "tiny-mamba"]
 
 
 def ids_of(seed, length):

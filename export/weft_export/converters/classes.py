@@ -17,7 +17,7 @@ _BODY_OF = re.compile(r"(?P<body>.*)ForMaskedLM|(?P<decoder>Llama|Mistral|Qwen2|
 _BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel|Siglip).*Model|CLIPTextModelWithProjection"
 _DECODERS = r".*ForCausalLM|GPT2LMHeadModel"
 _MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe|GptOss|Qwen3VLMoe"
-_HYBRIDS = r"Lfm2|GraniteMoeHybrid"
+_HYBRIDS = r"Lfm2|GraniteMoeHybrid|Mamba2"
 _CTC = r".*ForCTC"
 _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2(WithRegisters)?Model"
 _BOTH_WAYS = r"Gemma3ForConditional|PaliGemma"
@@ -25,8 +25,8 @@ _SEEING = rf"Blip2|Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL|Qwen3VL|{_BOTH_WAYS
 _TAKEN_BY = {
     "precision fp16": rf"(?!{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
     "precision bf16": rf"(?!Whisper|Moonshine|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
-    "mixed_runs": rf"(?!{_HYBRIDS})({_DECODERS})",
-    "paged": rf"(?!Bloom|{_HYBRIDS})({_DECODERS})",
+    "mixed_runs": rf"(?!{_HYBRIDS}|HunYuan)({_DECODERS})",
+    "paged": rf"(?!Bloom|{_HYBRIDS}|HunYuan|GptOss)({_DECODERS})",
     "adapters": rf"(?!{_CTC}|Moonshine|LED|{_HYBRIDS}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel|{_SEEING}).*",
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}|{_CTC}).*",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -199,7 +199,19 @@ def read_activation(fields: Fields, name: str = "hidden_act", default: str = "si
     return fields.among(name, ACTIVATIONS, default)
 
 
-def head_names(config: DecoderOnlyConfig, tokens: str, projection: str = "lm_head") -> Names:
+class HasWords(Protocol):
+    """The config of a model that writes words."""
+
+    @property
+    def vocab_size(self) -> int:
+        """How many there are."""
+
+    @property
+    def words(self) -> EmbeddingStyle:
+        """How they become vectors and back."""
+
+
+def head_names(config: HasWords, tokens: str, projection: str = "lm_head") -> Names:
     """Return the sources of the words: their table of tokens, and their output projection."""
     table, head = f"{tokens}.weight", f"{projection}.weight"
     return {

@@ -67,9 +67,7 @@ def _attends(fields: Fields, num_layers: int) -> tuple[int, ...]:
 def _state_space(fields: Fields, d_model: int) -> StateSpaceSizes:
     # How long a piece is that transformers reads at once.
     fields.skip("mamba_chunk_size")
-    limits = fields.raw("time_step_limit")
-    if limits is not None and limits not in ([0.0, float("inf")], [0.0, {"__float__": "Infinity"}]):
-        raise fields.wrong("time_step_limit", "is not supported; only [0, infinity] is")
+    check_steps(fields)
     heads, inner = fields.whole("mamba_n_heads", 128), fields.whole("mamba_expand", 2) * d_model
     given = fields.raw("mamba_d_head")
     d_head = inner // max(heads, 1) if given in (None, "auto") else fields.whole("mamba_d_head")
@@ -92,6 +90,13 @@ def _state_space(fields: Fields, d_model: int) -> StateSpaceSizes:
     )
 
 
+def check_steps(fields: Fields) -> None:
+    """Refuse limits of steps: transformers follows them in prompts, and not where it writes."""
+    limits = fields.raw("time_step_limit")
+    if limits is not None and limits not in ([0.0, float("inf")], [0.0, {"__float__": "Infinity"}]):
+        raise fields.wrong("time_step_limit", "is not supported; only [0, infinity] is")
+
+
 def names(config: HybridConfig) -> Names:
     """Llama's for what attends; gate_proj and up_proj of a network lie in one tensor."""
     is_mixture = config.style.num_experts is not None
@@ -104,17 +109,17 @@ def names(config: HybridConfig) -> Names:
         **norm_names(f"{_LAYER}.recurrence_norm", f"{_THEIRS}.input_layernorm"),
         **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.post_attention_layernorm"),
         **attention_names(config, qkv_of(f"{_THEIRS}.self_attn"), f"{_THEIRS}.self_attn.o_proj"),
-        **state_space_names(config, f"{_LAYER}.recurrence", f"{_THEIRS}.mamba"),
+        **state_space_names(config.state_space, f"{_LAYER}.recurrence", f"{_THEIRS}.mamba"),
         f"{ours}.gate_proj.weight": half(0, f"{shared}.input_linear.weight"),
         f"{ours}.up_proj.weight": half(1, f"{shared}.input_linear.weight"),
         f"{ours}.down_proj.weight": f"{shared}.output_linear.weight",
     }
 
 
-def state_space_names(config: HybridConfig, ours: str, theirs: str) -> Names:
+def state_space_names(sizes: StateSpaceSizes | None, ours: str, theirs: str) -> Names:
     """Return the sources of all layers' state spaces."""
-    assert config.state_space is not None, "no layer has a state space. This is a bug."
-    groups = config.state_space.num_state_groups
+    assert sizes is not None, "no layer has a state space. This is a bug."
+    groups = sizes.num_state_groups
 
     def grouped(weight: Tensor) -> Tensor:
         return weight.view(groups, -1)

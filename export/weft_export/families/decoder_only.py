@@ -14,6 +14,7 @@ from weft_export.families.sizes import require_divisible, require_each_layer, re
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.embeddings import Embeddings, EmbeddingStyle
 from weft_export.layers.positions import Rope, rope_tables
+from weft_export.layers.run import Run
 from weft_export.layers.score_bias import Alibi
 from weft_export.layers.style import Style
 
@@ -30,6 +31,7 @@ class DecoderOnlyConfig:
     alibi: the scores get BLOOM's bias times this number. 0: none.
     coarse_alibi: that bias is rounded to bfloat16 first, as Falcon's is.
     sinks: heads have one each: see shares_of.
+    norms_turned: heads are normed after they are turned, and not before. Their norm is that of style.qk_norm.
     padding: so many numbers of each head are 0 in all weights, because a checkpoint's heads are shorter than the
         attention operator takes. style.scale must be that of its heads then.
     """
@@ -49,6 +51,7 @@ class DecoderOnlyConfig:
     alibi: float = 0.0
     coarse_alibi: bool = False
     sinks: bool = False
+    norms_turned: bool = False
     padding: int | None = None
     dropout: float = 0.0  # in training only
 
@@ -64,6 +67,8 @@ class DecoderOnlyConfig:
         require_each_layer("rotation_of", self.rotation_of, self.num_layers, NONE, len(self.rotations) - 1)
         if self.padding and (self.padding >= self.head_dim or self.style.scale is None):
             raise ValueError(f"model.padding ({self.padding}) must be below a head's {self.head_dim} and have a scale")
+        if self.norms_turned and (not self.style.qk_norm or self.style.whole_qk_norm):
+            raise ValueError("model.norms_turned is of style.qk_norm, of each head: it stands with that")
         for rotation in self.rotations:
             if len(rotation.frequencies) != self.head_dim // 2:
                 raise ValueError(
@@ -94,8 +99,14 @@ class DecoderOnly(CausalTransformer):
             score_bias=_alibi(config) if config.alibi else None,
         )
         self.config = config
-        for layer in self.layers if config.sinks else ():
-            layer.attention.sinks = nn.Parameter(torch.zeros(config.num_heads))
+        # What turns heads of many rows at once norms none behind.
+        self.mixes = self.mixes and not config.norms_turned
+        for layer in self.layers:
+            attention = layer.attention
+            if config.sinks:
+                attention.sinks = nn.Parameter(torch.zeros(config.num_heads))
+            if config.norms_turned:
+                attention.turned_norm, attention.qk_norm = attention.qk_norm, None
         self.words = Embeddings(config.vocab_size, config.max_tokens, config.d_model, config.words)
         # A graph is traced with more tokens than the shortest model takes.
         num_positions = -(-config.max_tokens // 8) * 8
@@ -107,6 +118,8 @@ class DecoderOnly(CausalTransformer):
     @property
     def unpaged(self) -> str | None:
         """See Writer."""
+        if self.config.norms_turned:
+            return "it norms heads after they are turned, and the operator for blocks before"
         return (
             "its heads have sinks, which the operator for blocks is not given" if self.config.sinks else super().unpaged
         )
@@ -117,6 +130,13 @@ class DecoderOnly(CausalTransformer):
         first = 0 if self.config.rotations else NONE
         chosen = self.config.rotation_of or (first,) * len(self.layers)
         return [None if index == NONE else self._tables(index) for index in chosen]
+
+    def rotary_of(self, run: Run) -> Sequence[KeyValue | None]:
+        """See CausalTransformer. The operator that attends would turn heads behind their norm."""
+        if not self.config.norms_turned:
+            return self.rotary
+        places = run.past_lengths.long()[:, None] + torch.arange(run.input_ids.shape[1])
+        return [tables and (tables[0][places], tables[1][places]) for tables in self.rotary]
 
     def _tables(self, index: int) -> tuple[Tensor, Tensor]:
         cos, sin = getattr(self, f"cos_{index}"), getattr(self, f"sin_{index}")

@@ -78,10 +78,12 @@ class SelfAttention(nn.Module):
     whole_qk_norm: that norm is of all heads together, not of each.
     rounding: with one, a step's cache holds its levels, and forward attends to what the levels stand for.
     sinks: as in shares_of, of layers that see what came before alone: `encode` and `fill` have none.
+    turned_norm: a norm of each head behind the rotation, likewise. Without it, norms of heads stand before.
     """
 
     rounding: CacheRounding | None
     sinks: nn.Parameter | None
+    turned_norm: HeadNorm | None
 
     def __init__(
         self,
@@ -110,6 +112,7 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(d_model, (num_heads + 2 * self.num_kv_heads) * head_dim, bias=bias)
         self.output = nn.Linear(num_heads * head_dim, d_model, bias=bias if output_bias is None else output_bias)
         self.qk_norm = None
+        self.turned_norm = None
         if qk_norm_eps is not None:
             kind = WidthNorm if whole_qk_norm else HeadNorm
             self.qk_norm = kind(num_heads, self.num_kv_heads, head_dim, qk_norm_eps)
@@ -161,6 +164,8 @@ class SelfAttention(nn.Module):
         if rotary is not None:
             cos, sin = _of_places(rotary, x.shape[1])
             query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        if self.turned_norm is not None:
+            query, key = self.turned_norm.query(query), self.turned_norm.key(key)
         key, value = (key, value) if self.rounding is None else self.rounding(key, value)
         if before is not None:
             key, value = torch.cat((before[0], key), dim=2), torch.cat((before[1], value), dim=2)
@@ -310,6 +315,9 @@ class SelfAttention(nn.Module):
             cos, sin = (table[:, :, None] for table in rotary)
             qkv = torch.cat((rotate(heads[:, :, :turned], cos, sin), heads[:, :, turned:]), dim=2).flatten(2)
             rotary = None
+        if self.turned_norm is not None:
+            assert rotary is None, "the operator would turn heads behind their norm. This is a bug."
+            qkv = self.turned_norm(qkv)
         return append_and_attend(
             qkv,
             past,

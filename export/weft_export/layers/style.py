@@ -1,5 +1,6 @@
 """How Transformer layers are built, beyond their sizes: where the norms stand, and what the parts are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,22 +67,30 @@ class Style:
         ):
             if value not in known:
                 raise ValueError(f"style.{name} must be one of {', '.join(known)}, not {value!r}")
+        for name, is_wrong, why in (
+            ("whole_qk_norm", self.whole_qk_norm and not self.qk_norm, "a kind of style.qk_norm: it stands with it"),
+            ("gate_limit", self.gate_limit is not None and not self.gated, "of a gate: it stands with style.gated"),
+            *((name, value, "of a mixture: it stands with style.num_experts") for name, value in self._of_no_mixture),
+        ):
+            if is_wrong:
+                raise ValueError(f"style.{name} is {why}")
         if (self.num_experts is None) != (self.num_chosen_experts is None):
             raise ValueError("style.num_experts and style.num_chosen_experts stand together, or neither does")
-        if self.num_experts is None and not self.normed_experts:
-            raise ValueError("style.normed_experts is of a mixture: it stands with style.num_experts")
-        if self.num_experts is None and self.router_bias:
-            raise ValueError("style.router_bias is of a mixture: it stands with style.num_experts")
-        if self.num_experts is None and self.d_shared is not None:
-            raise ValueError("style.d_shared is of a mixture: it stands with style.num_experts")
-        if self.gate_limit is not None and not self.gated:
-            raise ValueError("style.gate_limit is of a gate: it stands with style.gated")
-        if self.whole_qk_norm and not self.qk_norm:
-            raise ValueError("style.whole_qk_norm is a kind of style.qk_norm: it stands with it")
         if self.num_experts is not None and not 1 <= (self.num_chosen_experts or 0) <= self.num_experts:
             raise ValueError(
                 f"style.num_chosen_experts ({self.num_chosen_experts}) must be in [1, num_experts = {self.num_experts}]"
             )
+
+    @property
+    def _of_no_mixture(self) -> Sequence[tuple[str, bool]]:
+        """Which choices of a mixture are made where there is none."""
+        if self.num_experts is not None:
+            return ()
+        return (
+            ("normed_experts", not self.normed_experts),
+            ("router_bias", self.router_bias),
+            ("d_shared", self.d_shared is not None),
+        )
 
     def norm(self, d_model: int) -> nn.Module:
         """Make the norm of a sublayer: two of them for a sandwich."""

@@ -181,7 +181,20 @@ def cwm(rng):
     }
 
 
+def hunyuan(rng):
+    """Draw a Hunyuan, with a rotation that alpha stretches, or a plain one."""
+    stretched = {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, "rope_theta": 10000.0}
+    return {
+        **gated(rng),
+        **heads(rng),
+        "head_dim": rng.choice([16, 48]),
+        "attention_bias": coin(rng),
+        "rope_parameters": rng.choice([stretched, rotation(rng)]),
+    }
+
+
 DECODERS_OF_2025 = [
+    Kind("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", hunyuan),
     Kind("olmo2", "Olmo2ForCausalLM", olmo2),
     Kind("olmo3", "Olmo3ForCausalLM", olmo3),
     Kind("granite", "GraniteForCausalLM", granite),

@@ -1,6 +1,6 @@
 """The same table for decoders of which some layers attend, and others keep a state of constant size."""
 
-from decoder_draws import coin, common, heads, rotation
+from decoder_draws import coin, common, heads, ids, rotation
 from decoders_of_2025 import granite
 from hf_models import Kind
 from mixture_kinds import mixture
@@ -46,7 +46,7 @@ def granitemoehybrid(rng):
         # Rounding grows in each layer, so that logits may not be large.
         "logits_scaling": rng.choice([2.0, 8]),
         "residual_multiplier": rng.choice([0.22, 0.6]),
-        **rng.choice([mixture(rng, "num_local_experts"), {"num_local_experts": 0}]),
+        **rng.choice([{"num_local_experts": 0}, mixture(rng, "num_local_experts")]),
         "shared_intermediate_size": rng.choice([64, 97]),
         "position_embedding_type": rng.choice(["nope", "rope", None]),
         "layer_types": [words[layer in attending] for layer in range(layers)],
@@ -61,6 +61,29 @@ def granitemoehybrid(rng):
     }
 
 
+def mamba2(rng):
+    """Draw a Mamba 2."""
+    head, groups = rng.choice([8, 12]), rng.choice([1, 2])
+    heads = groups * rng.choice([1, 3])
+    return {
+        **ids(),
+        "hidden_size": heads * head,
+        "num_heads": 2 * heads,
+        "head_dim": head,
+        "num_hidden_layers": rng.choice([1, 2, 3]),
+        "layer_norm_epsilon": rng.choice([1e-5, 1e-3]),
+        "n_groups": groups,
+        "state_size": rng.choice([8, 20]),
+        "conv_kernel": rng.choice([2, 4]),
+        "use_conv_bias": coin(rng),
+        "use_bias": coin(rng),
+        "chunk_size": rng.choice([8, 256]),
+        "tie_word_embeddings": coin(rng),
+    }
+
+
+STATE_SPACES = [Kind("mamba2", "Mamba2ForCausalLM", mamba2, gain=1.0)]
+"""Those of which no layer attends."""
 HYBRIDS = [
     Kind("lfm2", "Lfm2ForCausalLM", lfm2),
     # Products of products: at the usual gain rounding grows tenfold in each layer.

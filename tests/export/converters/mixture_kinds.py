@@ -52,7 +52,7 @@ def gpt_oss(rng):
     return {
         **drawn,
         "head_dim": rng.choice([16, 20, 48]),
-        "rope_parameters": rng.choice([{**yarn, "truncate": False}, rotation(rng)]),
+        "rope_parameters": rng.choice([rotation(rng), {**yarn, "truncate": False}]),
         "sliding_window": rng.choice([5, 16]),
         "layer_types": rng.choice([None, [rng.choice(["full_attention", "sliding_attention"]) for _ in range(layers)]]),
         "attention_bias": coin(rng),

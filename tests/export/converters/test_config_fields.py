@@ -20,6 +20,7 @@ from config_changes import ABSENT, changed, changes
 from decoder_kinds import DECODERS
 from encoder_kinds import CLASSIFIERS, FILLERS, TAGGERS, masking
 from hf_models import LOGITS, VOCAB, Kind, enliven, furthest, greedy, made, their_greedy, token_rows
+from hybrid_kinds import STATE_SPACES
 from picture_kinds import PICTURES
 from seq2seq_kinds import SEQ2SEQ
 from sight_kinds import SEEING, SPLITTING, TILING, chat_of, made_seeing, pictures, their_inputs
@@ -33,7 +34,9 @@ from weft_export.graphs.answering import Row
 from weft_export.options import ExportOptions
 from weft_proto.tiling import tiled
 
-KINDS = [*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *FILLERS, *PICTURES, *SEEING, *TILING, *SPLITTING]
+GENERATORS = [*DECODERS, *STATE_SPACES]
+LABELLING = [*CLASSIFIERS, *TAGGERS, *FILLERS]
+KINDS = [*GENERATORS, *SEQ2SEQ, *CAPTIONERS, *LABELLING, *PICTURES, *SEEING, *TILING, *SPLITTING]
 # Their prompts hold pictures.
 PICTURED = [*SEEING, *TILING, *SPLITTING]
 NEW_TOKENS, LENGTH = 6, 40
@@ -155,7 +158,7 @@ def our_answer(kind, checkpoint, pixels):  # noqa: PLR0911 - one for each kind o
             return answer_about(checkpoint, **pixels)
         if kind in PICTURES:
             return model(pixels), None
-        if kind in DECODERS:
+        if kind in GENERATORS:
             return model.decode(ids), greedy(checkpoint, [Row(None, ids[0].tolist())], NEW_TOKENS)
         if kind in FILLERS:
             return model(ids, lengths, torch.arange(LENGTH)[None]), None
@@ -185,7 +188,7 @@ def fault(original, path, value, work):
     if expected is None:
         return None
     try:
-        length = 64 if kind in DECODERS else 600 if kind in PICTURED else None
+        length = 64 if kind in GENERATORS else 600 if kind in PICTURED else None
         result = convert(work, ExportOptions(max_tokens=length))
     except CheckpointError as error:
         return None if any(name in str(error) for name in (*path, *NAMED)) else f"refused without its name: {error}"

@@ -7,6 +7,7 @@ import torch
 import transformers
 from decoder_kinds import DECODERS
 from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, greedy, made, their_greedy, token_rows
+from hybrid_kinds import STATE_SPACES
 
 from weft_export.converters.convert import converter_of
 from weft_export.converters.converter import HfCheckpoint
@@ -46,7 +47,7 @@ def check(kind, seed, directory, new_tokens):
     assert expected == greedy(ours, [Row(None, list(row)) for row in rows], new_tokens)
 
 
-@pytest.mark.parametrize("kind", DECODERS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [*DECODERS, *STATE_SPACES], ids=lambda kind: kind.name)
 def test_a_decoder_writes_what_transformers_writes(kind, tmp_path):
     """Logits within 1e-4 at every place, and the same greedy tokens from prompts of other lengths in one batch.
 
@@ -100,7 +101,7 @@ def test_what_a_config_leaves_out_is_what_its_class_says(kind):
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, NUM_LONG + 1))
-@pytest.mark.parametrize("kind", DECODERS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [*DECODERS, *STATE_SPACES], ids=lambda kind: kind.name)
 def test_so_do_random_decoders(kind, seed, tmp_path):
     """The same law for twenty random configurations, and 64 tokens."""
     check(kind, seed, tmp_path, 64)

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import math
 import re
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import transformers
 from decoder_kinds import DECODERS
+from hybrid_kinds import STATE_SPACES
 
 from weft_export.converters.convert import converter_of
 from weft_export.converters.converter import HfCheckpoint
@@ -70,6 +72,12 @@ RELEASED = {
         | {"head_dim": 128, "use_bias": False},
         {"compression_ratio": 1.0},
     ),
+    "hunyuan_v1_dense": (
+        PLAIN
+        | {"head_dim": 128, "rope_theta": 10000, "eod_token_id": 3}
+        | {"rope_scaling": {"type": "dynamic", "alpha": 1000, "factor": 1}},
+        {"use_qk_norm": True, "use_cla": False},
+    ),
     "seed_oss": (
         {"hidden_size": 5120, "num_attention_heads": 80, "num_key_value_heads": 8, "num_hidden_layers": 64}
         | {"head_dim": 128, "residual_dropout": 0.1},
@@ -114,6 +122,11 @@ RELEASED = {
         | {"shared_intermediate_size": 1024, "position_embedding_type": "nope", "rope_theta": 10000},
         {"init_method": "mup", "normalization_function": "rmsnorm"},
     ),
+    "mamba2": (
+        {"hidden_size": 4096, "num_heads": 128, "head_dim": 64, "num_hidden_layers": 64, "n_groups": 8, "expand": 2}
+        | {"state_size": 128, "conv_kernel": 4, "chunk_size": 256, "time_step_limit": [0.0, math.inf]},
+        {"rms_norm": True, "norm_before_gate": True},
+    ),
     "glm": (PLAIN | {"head_dim": 128, "partial_rotary_factor": 0.5, "attention_bias": True}, {}),
     "glm4": (PLAIN | {"head_dim": 128, "partial_rotary_factor": 0.5, "attention_bias": True}, {}),
     "helium": (PLAIN | {"head_dim": 128, "mlp_bias": False, "attention_bias": False}, {}),
@@ -153,6 +166,10 @@ OTHER = [
     ("gpt_oss", {"hidden_act": "gelu"}),
     ("gpt_oss", {"swiglu_alpha": 1.0}),
     ("granitemoehybrid", {"normalization_function": "layernorm"}),
+    ("hunyuan_v1_dense", {"use_qk_norm": False}),
+    ("hunyuan_v1_dense", {"use_cla": True}),
+    ("mamba2", {"hidden_act": "gelu"}),
+    ("mamba2", {"rms_norm": False}),
     ("lfm2", {"conv_dim": 1024}),
     ("lfm2", {"num_heads": 16}),
     ("lfm2", {"block_norm_eps": 1e-6}),
@@ -173,7 +190,7 @@ def sizes(name, fields):
 def test_what_transformers_does_not_read_of_a_released_config_changes_nothing(name):
     """Neither there nor here: none of these fields is named in the code of its model."""
     known, left = RELEASED[name]
-    kind = next(each for each in DECODERS if each.name == name)
+    kind = next(each for each in [*DECODERS, *STATE_SPACES] if each.name == name)
     source = inspect.getsource(sys.modules[getattr(transformers, kind.architecture).__module__])
     assert [] == [key for key in left if re.search(rf"config\.{key}\b", source)]
     assert sizes(name, known) == sizes(name, {**known, **left})
@@ -212,6 +229,8 @@ def test_what_is_wrong_is_named_as_the_config_has_it(name, other, complaint):
         *(("gpt_neo", {"attention_types": [[types, times]]}) for types, times in (("global", 12), (["far"], 12))),
         *(("gpt_neo", {"attention_types": [[["global"], times]]}) for times in (11, 13, 12.0, 10**12)),
         ("gpt_neo", {"window_size": 0}),
+        *(("mamba2", wrong) for wrong in ({"num_heads": 3}, {"n_groups": 0}, {"n_groups": 3}, {"conv_kernel": 1})),
+        ("mamba2", {"time_step_limit": [0.1, 0.5]}),
     ],
     ids=str,
 )

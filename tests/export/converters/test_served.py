@@ -13,6 +13,7 @@ from cell_kinds import CELLS
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, EXTRACTORS, FILLERS, TAGGERS
 from hf_models import LOGITS, VOCAB, made, their_greedy, token_rows
+from hybrid_kinds import STATE_SPACES
 from picture_kinds import (
     CLIP_ALONE,
     CLIP_TEXTS_ALONE,
@@ -65,6 +66,7 @@ def test_every_kind_that_is_converted_has_a_row():
     """A new converter is held to transformers, or this fails. Some have tests of their own."""
     kinds = (
         *DECODERS,
+        *STATE_SPACES,
         *SEQ2SEQ,
         *CAPTIONERS,
         *SEEING,
@@ -173,7 +175,7 @@ def ids_of(row):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", rows_of(DECODERS))
+@pytest.mark.parametrize("kind", rows_of([*DECODERS, *STATE_SPACES]))
 def test_a_generator_is_served_as_transformers_generates(kind, tmp_path):
     """The same 64 greedy tokens from prompts of other lengths at once, and log-probabilities within 1e-4."""
     theirs = made(kind, 1, tmp_path / "theirs", max_shard_size=SHARDS)

@@ -82,6 +82,7 @@ _USUAL = {
     "led": "LEDTokenizer",
     "llava": AS_IT_IS,
     "m2m_100": M2M_100,
+    "mamba2": "GPTNeoXTokenizer",
     "marian": MARIAN,
     "mbart": "MBartTokenizer",
     "ministral": AS_IT_IS,
