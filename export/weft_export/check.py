@@ -83,7 +83,8 @@ def _more_graphs(checkpoint: Checkpoint, options: ExportOptions) -> list[str]:
         lines.append("with a graph that says what an answer attended to (--no-explain leaves it out)")
     if not options.no_score and isinstance(checkpoint.model, Writer) and checkpoint.model.scores:
         lines.append(
-            "with a graph that says how probable a given answer is, not at fp16 and bf16 (--no-score leaves it out)"
+            "with a graph that says how probable a given answer is, not at fp16, bf16 and int4-fp16 (--no-score leaves "
+            "it out)"
         )
     if options.mixed_runs:
         lines.append("with a graph that reads prompts in decode runs: a server holds the weights twice (--mixed-runs)")

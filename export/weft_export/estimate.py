@@ -10,7 +10,8 @@ from weft_export.families.writer import RECURRENT, Writer
 from weft_export.graphs.graphs import states_of
 from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.quantized_linear import MIN_COLUMNS
-from weft_proto.bundle_rules import FLOAT_TYPE, ROUNDED
+from weft_export.quantization.in_blocks import COMPENSATED
+from weft_proto.bundle_rules import FLOAT_TYPE, HOST_PRECISIONS, ROUNDED
 from weft_proto.v1 import bundle_pb2
 
 _BYTES = {
@@ -54,6 +55,7 @@ _ROUNDED_BYTES = {
     bundle_pb2.PRECISION_INT8_WEIGHTS: (1 + 2 / 64, 1 + 2 / 64),
     bundle_pb2.PRECISION_INT4: (0.5 + 2 / 32, 0.5 + 2 / 32),
     bundle_pb2.PRECISION_NF4: (0.5 + 1 / 64, 1 + 2 / 64),
+    bundle_pb2.PRECISION_INT4_FP16: (0.5 + 2 / 32, 0.5 + 2 / 32),
 }
 # What a server takes beside weights and slots: of the demo's topics and pydocs, on 2026-11-23.
 _SERVER_BYTES = 130 * 10**6
@@ -86,7 +88,7 @@ def estimate(
     number = sum(parameter.numel() for parameter in checkpoint.model.parameters())
     weights = number * _BYTES[FLOAT_TYPE[precision]]
     if precision in ROUNDED:
-        weights -= _saved_bytes(checkpoint.model, precision)
+        weights -= _saved_bytes(checkpoint.model, precision, _BYTES[FLOAT_TYPE[precision]])
     weights += sum(table.nbytes for table in checkpoint.model.buffers())
     files = sum(map(len, checkpoint.files.values()))
     twice = mixed_runs or bool(getattr(checkpoint.model, "bidirectional", False))
@@ -113,7 +115,7 @@ def seconds_of(model: nn.Module, precision: bundle_pb2.Precision.ValueType, file
 
 
 def _seconds_of_gptq(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> float:
-    if precision != bundle_pb2.PRECISION_INT4:
+    if precision not in COMPENSATED:
         return 0.0
     shapes = [(each.out_features, each.in_features) for each in model.modules() if isinstance(each, nn.Linear)]
     return _SECONDS_FOR_GPTQ * sum(width**2 * (width + 2 * columns) for columns, width in shapes)
@@ -140,18 +142,18 @@ def duration(seconds: float) -> str:
 
 def _slot_bytes(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> int:
     """How much a sequence's states take. Where weights are rounded, those of attention are too."""
-    rounds = precision in ROUNDED and isinstance(model, Writer) and bool(model.cached_attentions)
+    rounds = precision in ROUNDED & HOST_PRECISIONS and isinstance(model, Writer) and bool(model.cached_attentions)
     return sum(
         math.prod(state.shape) * (1 if rounds and state.kind != RECURRENT else _BYTES[state.data_type])
         for state in states_of(model, precision)
     )
 
 
-def _saved_bytes(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> int:
-    """By how much rounding makes weights smaller, where no product needs more bits than the precision has."""
+def _saved_bytes(model: nn.Module, precision: bundle_pb2.Precision.ValueType, before: int) -> int:
+    """By how much rounding makes weights of `before` bytes smaller, where no product needs more bits than meant."""
     of_products, of_tables = _ROUNDED_BYTES[precision]
     saved = {
-        id(parameter): parameter.numel() * (4 - (of_tables if isinstance(module, TiedEmbedding) else of_products))
+        id(parameter): parameter.numel() * (before - (of_tables if isinstance(module, TiedEmbedding) else of_products))
         for module in model.modules()
         if isinstance(module, TiedEmbedding) or (isinstance(module, nn.Linear) and module.out_features >= MIN_COLUMNS)
         for name, parameter in module.named_parameters(recurse=False)

@@ -142,7 +142,7 @@ def _build(
     if precision in ROUNDED:
         on_stage("measuring what rounding does", 0, 1)
         checkpoint = rounded(original, precision, examples, on_note)
-    checkpoint = prepared(checkpoint)
+    checkpoint = prepared(with_rounded_caches(checkpoint, original, examples) if options.rounded_caches else checkpoint)
     on_stage(f"this takes about {told(estimate(original, precision))}", 0, 1)
     version = runtime_version()
     # What no server would take is known before anything takes long.
@@ -230,6 +230,15 @@ def _trace(
     return None
 
 
+def with_rounded_caches(checkpoint: Checkpoint, original: Checkpoint, examples: Sequence["Example"]) -> Checkpoint:
+    """Return a checkpoint whose keys and values are 8-bit integers, by what they are in the original."""
+    from weft_export.quantization.integer_products import ranges_of, round_caches  # noqa: PLC0415 - late: for these alone
+
+    model = sharing(checkpoint.model)
+    round_caches(model, ranges_of(original, examples))
+    return replace(checkpoint, model=model)
+
+
 def prepared(checkpoint: Checkpoint) -> Checkpoint:
     """Return a checkpoint whose products take the adapters that it says, over its weights."""
     if checkpoint.adapters is None:
@@ -248,7 +257,7 @@ def as_asked(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
     if options.adapters is not None:
         if TASKS[asked.task].matches:
             raise ExportError("adapters are not for models that match")
-        if TASKS[asked.task].labels_moments:
+        if TASKS[asked.task].labels_frames:
             raise ExportError("adapters are not for models that label the moments of a recording")
         if why := getattr(asked.model, "unadapted", None):
             raise ExportError(f"adapters are not for {why}")
@@ -307,16 +316,19 @@ def check_device(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueTy
 
     if _keeps_states(checkpoint):
         raise ExportError(
-            "models that keep states beside attention run on CPU: fp16 and bf16 are not for them; take fp32 or int8"
+            "models that keep states beside attention run on CPU: fp16, bf16 and int4-fp16 are not for them; take fp32"
+            " or int8"
         )
     if isinstance(checkpoint.model, Writer) and checkpoint.model.bidirectional:
         raise ExportError(
-            "models whose prompts are read in both directions run on CPU: fp16 and bf16 are not for them; take fp32 or"
-            " int8"
+            "models whose prompts are read in both directions run on CPU: fp16, bf16 and int4-fp16 are not for them;"
+            " take fp32 or int8"
         )
     if any(isinstance(module, Experts) for module in checkpoint.model.modules()):
         # How many rows an expert reads is a shape that a device would have to tell the host, in each layer.
-        raise ExportError("mixtures of experts run on CPU: fp16, bf16 and --paged are not for them; take fp32 or int8")
+        raise ExportError(
+            "mixtures of experts run on CPU: fp16, bf16, int4-fp16 and --paged are not for them; take fp32 or int8"
+        )
     if precision != bundle_pb2.PRECISION_BF16:
         return
     from weft_export.layers.recurrent import Recurrence  # noqa: PLC0415 - late: for this precision alone

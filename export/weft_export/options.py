@@ -39,7 +39,7 @@ class ExportOptions:
         typer.Option(
             # All names in a row would be wider than a narrow terminal.
             metavar="PRECISION",
-            help="fp32, int8, int8-weights, int4 or nf4, which are for CPU; fp16 or bf16, for CUDA.",
+            help="fp32, int8, int8-weights, int4 or nf4, which are for CPU; fp16, bf16 or int4-fp16, for CUDA.",
         ),
     ] = Precision.FP32
     held_out: Annotated[
@@ -76,8 +76,8 @@ class ExportOptions:
         bool,
         typer.Option(
             "--paged",
-            help="For models that generate, at fp16 or bf16, on CUDA: sequences hold blocks of a cache as they grow, "
-            "and not a slot each of the longest. More of them fit into memory.",
+            help="For models that generate, at fp16, bf16 or int4-fp16, on CUDA: sequences hold blocks of a cache as "
+            "they grow, and not a slot each of the longest. More of them fit into memory.",
         ),
     ] = False
     adapters: Annotated[
@@ -94,7 +94,7 @@ class ExportOptions:
         str | None,
         typer.Option(
             help="With --adapters: which products of each layer can have one, with commas: qkv,query,key,value,output,"
-            "gate,inner,outer. Fewer make quicker steps.",
+            "gate_proj,up_proj,down_proj. Fewer make quicker steps.",
             show_default="all",
         ),
     ] = None
@@ -177,6 +177,14 @@ class ExportOptions:
         ),
     ] = False
 
+    rounded_caches: Annotated[
+        bool,
+        typer.Option(
+            "--rounded-caches",
+            help="With --paged: keys and values have 8 bits, so that a cache holds twice as many tokens.",
+        ),
+    ] = False
+
     @property
     def number(self) -> bundle_pb2.Precision.ValueType:
         """The precision as a manifest says it."""
@@ -207,11 +215,15 @@ class ExportOptions:
     def check_precision(self) -> None:
         """Raise ExportError for what no server does in this precision, or what is only for another."""
         if self.paged and self.number not in PAGED_PRECISIONS:
-            raise ExportError(f"--paged is for fp16 and bf16, on CUDA; at {self.precision} caches lie in slots")
+            raise ExportError(
+                f"--paged is for fp16, bf16 and int4-fp16, on CUDA; at {self.precision} caches lie in slots"
+            )
+        if self.rounded_caches and not self.paged:
+            raise ExportError("--rounded-caches is for --paged; int8 and the like have rounded caches in slots")
         if self.adapters is not None and self.number not in HOST_PRECISIONS:
-            raise ExportError("adapters are not for fp16 and bf16: no server runs them on a device")
+            raise ExportError("adapters are not for fp16, bf16 and int4-fp16: no server runs them on a device")
         if self.mixed_runs and self.number not in HOST_PRECISIONS:
-            raise ExportError("mixed runs are not for fp16 and bf16: no server runs them on a device")
+            raise ExportError("mixed runs are not for fp16, bf16 and int4-fp16: no server runs them on a device")
         if self.held_out is not None and self.number not in ROUNDED:
             raise ExportError("held-out examples are for int8 and the like, whose rounding they measure")
 

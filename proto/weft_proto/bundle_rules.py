@@ -56,18 +56,20 @@ FLOAT_TYPE = {
     bundle_pb2.PRECISION_INT4: bundle_pb2.DATA_TYPE_FLOAT32,
     bundle_pb2.PRECISION_INT8_WEIGHTS: bundle_pb2.DATA_TYPE_FLOAT32,
     bundle_pb2.PRECISION_NF4: bundle_pb2.DATA_TYPE_FLOAT32,
+    bundle_pb2.PRECISION_INT4_FP16: bundle_pb2.DATA_TYPE_FLOAT16,
 }
-# Precisions that round weights. Their keys and values may be int8.
+# Precisions that round weights. Their keys and values may be int8 on a CPU.
 ROUNDED = frozenset(
     {
         bundle_pb2.PRECISION_INT8,
         bundle_pb2.PRECISION_INT4,
         bundle_pb2.PRECISION_INT8_WEIGHTS,
         bundle_pb2.PRECISION_NF4,
+        bundle_pb2.PRECISION_INT4_FP16,
     }
 )
 # Precisions for a CPU.
-HOST_PRECISIONS = ROUNDED | {bundle_pb2.PRECISION_FP32}
+HOST_PRECISIONS = frozenset({bundle_pb2.PRECISION_FP32}) | ROUNDED - {bundle_pb2.PRECISION_INT4_FP16}
 # What onnx.TensorProto.DataType calls each element type.
 ONNX_NAME = {
     bundle_pb2.DATA_TYPE_FLOAT32: "FLOAT",
@@ -102,6 +104,7 @@ EMBEDDING_TOLERANCE = {
     bundle_pb2.PRECISION_FP16: 2e-2,
     bundle_pb2.PRECISION_BF16: 1e-1,
     **dict.fromkeys(ROUNDED, 1e-1),
+    bundle_pb2.PRECISION_INT4_FP16: 2e-2,
 }
 # By how much the weights of a row of an explanation may miss a sum of 1. They are float32 at any precision.
 EXPLAIN_SUM_TOLERANCE = 1e-5

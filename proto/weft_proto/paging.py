@@ -16,7 +16,7 @@ PAGED_PORTS = (
     "attention_bounds",
 )
 # Precisions that a device has kernels in.
-PAGED_PRECISIONS = frozenset({bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16})
+PAGED_PRECISIONS = frozenset({bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16, bundle_pb2.PRECISION_INT4_FP16})
 # Of the largest heads that flash attention reads.
 MAX_HEAD_DIM = 256
 # Of the tokens of a block, a power of 2.
@@ -42,7 +42,7 @@ def paging_fault(manifest: bundle_pb2.BundleManifest) -> str | None:
         "some states are of kind paged_cache and others are not": any(
             state.kind != bundle_pb2.STATE_KIND_PAGED_CACHE for state in states
         ),
-        f"a paged_cache is for fp16 and bf16, not for {precision_name(manifest.precision)}": (
+        f"a paged_cache is for fp16, bf16 and int4-fp16, not for {precision_name(manifest.precision)}": (
             manifest.precision not in PAGED_PRECISIONS
         ),
         "a MIXED graph is not for a paged_cache": any(
@@ -54,6 +54,7 @@ def paging_fault(manifest: bundle_pb2.BundleManifest) -> str | None:
         ),
         "a paged_cache has an encoder_output": any(state.encoder_output for state in states),
         "blocks of two states have different numbers of tokens": len(sizes) > 1,
+        "blocks of two states have different data types": len({state.data_type for state in states}) > 1,
         f"a block does not have a power of 2 of tokens, from {MIN_BLOCK_TOKENS} to {MAX_BLOCK_TOKENS}": any(
             not MIN_BLOCK_TOKENS <= size <= MAX_BLOCK_TOKENS or size & (size - 1) for size in sizes
         ),

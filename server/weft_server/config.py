@@ -106,7 +106,7 @@ class ServerConfig(BaseSettings):
     device: Literal["cpu", "cuda"] = Field(
         "cpu",
         description="Where models run. `cuda` needs the extra `gpu` in place of `server`. "
-        "On it, a model with attention needs an fp16 or bf16 bundle.",
+        "On it, a model with attention needs an fp16, bf16 or int4-fp16 bundle.",
     )
     cuda_device: Devices = Field(
         "0",

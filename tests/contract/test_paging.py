@@ -23,10 +23,25 @@ def of_blocks(tokens):
     return made
 
 
-@pytest.mark.parametrize("precision", [bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16])
+def of_types(*data_types):
+    """A manifest whose states have these types in turn."""
+    made = manifest()
+    for index, state in enumerate(made.states):
+        state.data_type = data_types[index % len(data_types)]
+    return made
+
+
+def test_keys_and_values_of_8_bits_are_taken():
+    """All states have them then."""
+    assert paging_fault(of_types(bundle_pb2.DATA_TYPE_INT8)) is None
+
+
+@pytest.mark.parametrize(
+    "precision", [bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16, bundle_pb2.PRECISION_INT4_FP16]
+)
 @pytest.mark.parametrize("tokens", [MIN_BLOCK_TOKENS, 64, 128, 256, MAX_BLOCK_TOKENS])
 def test_blocks_of_any_power_of_two_are_taken(precision, tokens):
-    """From 16 to 1,024 tokens, at both precisions that a device attends in."""
+    """From 16 to 1,024 tokens, at each precision that a device attends in."""
     made = of_blocks(tokens)
     made.precision = precision
     assert paging_fault(made) is None
@@ -58,6 +73,7 @@ def with_adapters():
     [
         (manifest(kind=SLOTS), "and others are not"),
         (manifest(precision=bundle_pb2.PRECISION_FP32), "not for fp32"),
+        (of_types(bundle_pb2.DATA_TYPE_FLOAT16, bundle_pb2.DATA_TYPE_INT8), "different data types"),
         (manifest(precision=bundle_pb2.PRECISION_INT8_WEIGHTS), "not for int8-weights"),
         (with_graph(), "a MIXED graph"),
         (with_adapters(), "adapters"),

@@ -106,17 +106,19 @@ def test_a_check_counts_a_graph_of_mixed_runs(tmp_path):
     assert 1 == sum("--mixed-runs" in line for line in mixed)
     assert twice.server_bytes - once.server_bytes == pytest.approx(weights, rel=0.05)
     assert (once.bundle_bytes, once.slot_bytes) == (twice.bundle_bytes, twice.slot_bytes)
-    why = "mixed runs are not for fp16 and bf16: no server runs them on a device"
-    assert [f"{name:13}not possible: {why}" for name in ("fp16", "bf16")] == [line for line in mixed if why in line]
+    why = "mixed runs are not for fp16, bf16 and int4-fp16: no server runs them on a device"
+    assert [f"{name:13}not possible: {why}" for name in ("fp16", "bf16", "int4-fp16")] == [
+        line for line in mixed if why in line
+    ]
     checkpoint = save_tiny("tiny-rnn", tmp_path / "rnn")
     refused = run(checkpoint, "--check", "--mixed-runs")
     assert (1, refused[2]) == run(checkpoint, tmp_path / "models" / "rnn" / "1", "--mixed-runs")[::2]
 
 
 def test_a_check_of_blocks_says_which_precisions_have_them(tmp_path):
-    """fp16 and bf16 have, others have not. A family that keeps slots is refused in an export's own sentence."""
+    """Those for a device have, others have not. A family that keeps slots is refused in an export's own sentence."""
     lines = run(save_tiny("tiny-gpt", tmp_path / "gpt"), "--check", "--paged")[1].splitlines()
-    refused = {line.split()[0] for line in lines if "not possible: --paged is for fp16 and bf16" in line}
+    refused = {line.split()[0] for line in lines if "not possible: --paged is for fp16, bf16 and int4-fp16" in line}
     assert {"fp32", "int8", "int8-weights", "int4", "nf4"} == refused
 
     checkpoint = save_tiny("tiny-rnn", tmp_path / "rnn")

@@ -64,7 +64,7 @@ def test_bf16_of_what_cuda_has_no_kernels_for_is_refused(name, tmp_path):
 def test_a_mixture_is_for_cpu(asked, tmp_path):
     """A device would have to tell the host how many rows an expert reads; who asks is told, and nothing is written."""
     save_checkpoint(tmp_path / "checkpoint", tiny_mixture(3))
-    with pytest.raises(ExportError, match="mixtures of experts run on CPU: fp16, bf16 and --paged are not for them"):
+    with pytest.raises(ExportError, match="mixtures of experts run on CPU: fp16, bf16, int4-fp16 and --paged are not"):
         export_checkpoint(tmp_path / "checkpoint", tmp_path / "mixture" / "1", ExportOptions(**asked))
     assert not (tmp_path / "mixture").exists()
 
@@ -74,8 +74,8 @@ def test_a_mixture_is_for_cpu(asked, tmp_path):
     [
         ("tiny-translate", "fp32", "for models that generate"),
         ("tiny-image", "fp32", "for models that generate"),
-        ("tiny-generate", "fp16", "not for fp16 and bf16"),
-        ("tiny-generate", "bf16", "not for fp16 and bf16"),
+        ("tiny-generate", "fp16", "not for fp16, bf16 and int4-fp16"),
+        ("tiny-generate", "bf16", "not for fp16, bf16 and int4-fp16"),
     ],
 )
 def test_mixed_runs_where_there_are_none(name, precision, complaint, tmp_path):

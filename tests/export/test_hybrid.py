@@ -58,7 +58,7 @@ def test_rows_of_other_lengths_share_a_run():
 
 
 REFUSED = [
-    ({"precision": "fp16"}, "keep states beside attention run on CPU: fp16 and bf16 are not for them"),
+    ({"precision": "fp16"}, "keep states beside attention run on CPU: fp16, bf16 and int4-fp16 are not for them"),
     ({"precision": "bf16"}, "keep states beside attention run on CPU"),
     ({"precision": "fp16", "paged": True}, "--paged is not for hybrid: some of its layers keep a state"),
     ({"mixed_runs": True}, "mixed runs are not for models that keep states beside attention"),

@@ -1,16 +1,18 @@
 """Precisions with weights in blocks: which bits each product gets, and what their bundles say."""
 
+import onnx
 import pytest
 import torch
 from google.protobuf import json_format
 from tiny import CHECKPOINTS, INT8, save_tiny, tiny_generate
 from torch import nn
+from torch.nn import functional
 
 from weft_export import export
 from weft_export.__main__ import _bits_line
 from weft_export.choices import PRECISIONS
 from weft_export.errors import CheckpointError, ParityError
-from weft_export.layers.block_linear import MAX_WEIGHT, BlockEmbedding, BlockLinear
+from weft_export.layers.block_linear import FOUR_BITS, MAX_WEIGHT, BlockEmbedding, BlockLinear
 from weft_export.layers.nf4_linear import Nf4Linear
 from weft_export.layers.patches import PatchEmbedding
 from weft_export.options import ExportOptions
@@ -120,6 +122,36 @@ def test_a_bundle_says_the_bits_of_each_product(int4_repository):
 def manifest_in(bundle):
     """The manifest of a bundle."""
     return json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
+
+
+def test_weights_of_4_bits_beside_fp16(tmp_path):
+    """Weights are those of int4. Rows are not rounded, states are float16, and gate and inner products are one."""
+    bundle = tmp_path / "m" / "1"
+    export.export_checkpoint(
+        save_tiny("tiny-generate", tmp_path / "tiny"), bundle, ExportOptions(precision="int4-fp16", no_explain=True)
+    )
+    manifest = manifest_in(bundle)
+    graph = onnx.load(bundle / "decoder.onnx", load_external_data=False).graph
+    products = [node for node in graph.node if node.op_type == "MatMulNBits"]
+    attributes = [{each.name: each.i for each in node.attribute} for node in products]
+    bits = {product.name: product.bits for product in manifest.rounding.products}
+    pairs = [{bits[f"layers.{layer}.feed_forward.{part}"] for part in ("gate", "inner")} for layer in (0, 1)]
+
+    assert {bundle_pb2.DATA_TYPE_FLOAT16} == {state.data_type for state in manifest.states}
+    assert {0} == {each["accuracy_level"] for each in attributes}
+    # Where both have as many bits. An embedding is looked up, and multiplied once.
+    assert any(len(pair) == 1 for pair in pairs)
+    assert len(bits) - sum(len(pair) == 1 for pair in pairs) == len(products)
+    assert {4} <= {each["bits"] for each in attributes} <= {4, 8}
+
+
+def test_two_products_become_one():
+    """It writes what both write, bit by bit."""
+    x, blocks = torch.randn(3, 40), FOUR_BITS._replace(rounds_inputs=False)
+    one, other = (BlockLinear(torch.randn(24, 40), torch.randn(24), blocks) for _ in range(2))
+
+    assert torch.equal(torch.cat((one(x), other(x)), dim=-1), one.beside(other)(x))
+    assert torch.equal(one(x), functional.linear(x, one.wide, one.bias))
 
 
 def test_an_export_says_what_was_rounded():

@@ -93,7 +93,9 @@ def test_up_takes_every_option_of_export(home, made):
     given = {field.name for field in fields(ExportOptions) if getattr(by_up, field.name) != field.default}
     assert SAID.keys() == given
     options = {field.name for field in fields(ExportOptions)}
-    assert {"paged", "labels"} == options - SAID.keys(), "they contradict others: the next tests say them"
+    assert {"paged", "rounded_caches", "labels"} == options - SAID.keys(), (
+        "they contradict others: the next tests say them"
+    )
     web = ["--api-port", "8000", "--console"]
     assert ["serve", str(next((home / "kept").glob("*/"))), "--slots", "7", "--port", "0", *web] == [
         serving[0],
@@ -107,7 +109,8 @@ def test_up_takes_every_option_of_export(home, made):
 def test_each_option_makes_another_bundle(home):
     """Bundles are told apart by each option, and by what is in a file that one names."""
     lines = [[], *(flags_of([name]) for name in SAID if name not in {"adapted", "held_out"})]
-    lines += [["--precision", "fp16", "--paged"], ["--labels", "labels.txt"]]
+    paged = ["--precision", "fp16", "--paged"]
+    lines += [paged, [*paged, "--rounded-caches"], ["--labels", "labels.txt"]]
     lines += [flags_of(["precision", "held_out"]), flags_of(["adapters", "adapted"])]
     keys = {key_of_line(line) for line in lines}
     (home / "labels.txt").write_text("cat\nowl\n")
@@ -142,11 +145,12 @@ def test_the_table_and_what_it_names_agree():
 WRONG = {
     "--adapted query": "--adapted says which products take adapters: it needs --adapters RANK",
     "--adapters 2 --adapted q_proj": "'q_proj' is no product of a layer; these are: qkv,",
-    "--precision fp16 --adapters 2": "adapters are not for fp16 and bf16",
-    "--precision bf16 --mixed-runs": "mixed runs are not for fp16 and bf16",
+    "--precision fp16 --adapters 2": "adapters are not for fp16, bf16 and int4-fp16",
+    "--precision bf16 --mixed-runs": "mixed runs are not for fp16, bf16 and int4-fp16",
     "--held-out held_out.jsonl": "held-out examples are for int8 and the like",
     "--precision int8 --held-out none.jsonl": "cannot read none.jsonl: No such file",
-    "--paged": "--paged is for fp16 and bf16, on CUDA; at fp32 caches lie in slots",
+    "--paged": "--paged is for fp16, bf16 and int4-fp16, on CUDA; at fp32 caches lie in slots",
+    "--precision fp16 --rounded-caches": "--rounded-caches is for --paged",
     "--labels none.txt": "cannot read none.txt: No such file",
     "--labels labels.txt --adapters 2": "adapters are not for labels that stay: leave out --labels, or --adapters",
 }

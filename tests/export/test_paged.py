@@ -13,7 +13,7 @@ from tiny_decoder import tiny_decoder
 
 from weft_export.checkpoints.random_requests import random_requests
 from weft_export.errors import ExportError, ParityError
-from weft_export.export import as_asked, export_checkpoint
+from weft_export.export import as_asked, export_checkpoint, with_rounded_caches
 from weft_export.families.decoder_only import DecoderOnly
 from weft_export.families.writer import Writer
 from weft_export.graphs.graphs import graphs_of, states_of, zeros_of
@@ -215,6 +215,47 @@ def report(request, tmp_path_factory):
     )
 
 
+def rounded_generator():
+    """A tiny generator whose keys and values have 8 bits, in blocks; its decoder's graph at fp16."""
+    original = CHECKPOINTS["tiny-generate"]()
+    checkpoint = with_rounded_caches(replace(original, paged=True, explains=False), original, ())
+    return checkpoint, graphs_of(checkpoint, bundle_pb2.PRECISION_FP16)
+
+
+def test_rounded_caches_are_proved_too(tmp_path):
+    """The operator gets a scale for each channel of keys and of values. Logits and levels are torch's."""
+    checkpoint, (graph,) = rounded_generator()
+    write_graph(graph, tmp_path)
+    nodes = [node for node in onnx.load(tmp_path / graph.file_name).graph.node if node.op_type == "PagedAttention"]
+    attributes = [{each.name: onnx.helper.get_attribute_value(each) for each in node.attribute} for node in nodes]
+    parity = check_parity(checkpoint, tmp_path, bundle_pb2.PRECISION_FP16)
+
+    assert {(b"PER_CHANNEL", b"PER_CHANNEL")} == {(each["k_quant_type"], each["v_quant_type"]) for each in attributes}
+    assert {bundle_pb2.DATA_TYPE_INT8} == {state.data_type for state in graph.states}
+    # As at int8: a share of the spread.
+    assert pytest.approx(tolerance_of(bundle_pb2.PRECISION_INT8, checkpoint.model).tolerance) == parity.tolerance
+    assert 0 < parity.max_abs_error < parity.tolerance
+
+
+@pytest.mark.parametrize("place", [14, 15], ids=["keys", "values"])
+def test_a_wrong_scale_is_found(place, tmp_path):
+    """Keys or values that are widened by twice their scale, or kept by half of it, are another model."""
+    checkpoint, (graph,) = rounded_generator()
+    write_graph(graph, tmp_path)
+    path = tmp_path / graph.file_name
+    model = onnx.load(path)
+    for node in [node for node in model.graph.node if node.op_type == "PagedAttention"]:
+        name = node.input[place]
+        factor = onnx.numpy_helper.from_array(np.float32(2), f"{name}.factor")
+        model.graph.initializer.append(factor)
+        at = next(index for index, each in enumerate(model.graph.node) if each is node or each == node)
+        model.graph.node.insert(at, onnx.helper.make_node("Mul", [name, factor.name], [f"{name}.twice"]))
+        node.input[place] = f"{name}.twice"
+    onnx.save(model, path)
+    with pytest.raises(ParityError):
+        check_parity(checkpoint, tmp_path, bundle_pb2.PRECISION_FP16)
+
+
 def test_a_paged_bundle_is_proved_as_any_other(report):
     """Its states are blocks of one size, parity was measured, and it has a golden answer."""
     manifest = report.manifest
@@ -288,8 +329,8 @@ def test_a_bias_keeps_slots():
 @pytest.mark.parametrize(
     ("precision", "more", "why"),
     [
-        ("fp32", {}, "--paged is for fp16 and bf16"),
-        ("int8", {}, "--paged is for fp16 and bf16"),
+        ("fp32", {}, "--paged is for fp16, bf16 and int4-fp16"),
+        ("int8", {}, "--paged is for fp16, bf16 and int4-fp16"),
         ("fp16", {"adapters": 4, "adapted": "qkv"}, "adapters are not for fp16"),
         ("fp16", {"mixed_runs": True}, "mixed runs are not for fp16"),
     ],

@@ -19,7 +19,7 @@ from weft_server.bundle.load import load_bundle
 from weft_server.config import ConfigError
 from weft_server.errors import BundleError
 from weft_server.loading.golden import verify_golden
-from weft_server.runtime.copies import Copies, Stretch
+from weft_server.runtime.cuda.copies import Copies, Stretch
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session, Value, verify_device
 from weft_server.sequence import Decoding, Sequence
@@ -146,5 +146,5 @@ def test_blocks_answer_as_slots_do(bundles, num_sequences, tmp_path):
 def test_attention_in_fp32_is_refused(tmp_path):
     """CUDA's attention kernels take half precision only; an fp32 bundle is refused with the precision that it wants."""
     export_checkpoint(CHECKPOINTS / "en-es", tmp_path / "en-es" / "1", ExportOptions(precision="fp32"))
-    with pytest.raises(BundleError, match=r"GroupQueryAttention.*--precision fp16 or bf16"):
+    with pytest.raises(BundleError, match=r"GroupQueryAttention.*--precision fp16, bf16 or int4-fp16"):
         asyncio.run(golden_and_answers(tmp_path / "en-es" / "1", []))

@@ -78,7 +78,7 @@ MANIFESTS = [
     (classify_image, "m.image.num_class_tokens = 1", "image.num_class_tokens are of a memory, for caption"),
     (translate, "m.graphs[1].role = 6", "TASK_TRANSLATE has no MIXED graph"),
     (tag, "m.graphs[1].role = 7", "TASK_TAG has no SCORE graph"),
-    (generate_scored, "m.precision = 2", "a SCORE graph is not for fp16 and bf16"),
+    (generate_scored, "m.precision = 2", "a SCORE graph is not for fp16, bf16 and int4-fp16"),
     (classify_image, "del m.labels[:]", "labels are missing"),
     (classify_image, "m.labels[1] = 'good'", "labels are not distinct"),
     (tag, "m.quality.num_examples = 0", "quality.metric and num_examples are missing"),

@@ -104,7 +104,7 @@ FAULTS = [
     (both_ways, "m.text.bidirectional = 0", "text.bidirectional is for bundles with a BIDIRECTIONAL graph"),
     (both_ways, "m.text.bidirectional = 7", "text.bidirectional 7 is unknown"),
     (both_ways, "del m.graphs[2]", "text.bidirectional is for bundles with a BIDIRECTIONAL graph"),
-    (both_ways, "m.precision = 2", "a BIDIRECTIONAL graph is not for fp16 and bf16"),
+    (both_ways, "m.precision = 2", "a BIDIRECTIONAL graph is not for fp16, bf16 and int4-fp16"),
     (both_ways, "m.states[0].kind = 3", "a BIDIRECTIONAL graph is for models whose states are all of kind KV_CACHE"),
     (both_ways, OF_CELLS, "a BIDIRECTIONAL graph is not for pictures of any size"),
     (both_ways, LONG, "text.bidirectional has stretches of up to 8,193 places; at most 8,192 are allowed"),

@@ -39,6 +39,7 @@ STATES = [
     (generate, "m.states[0].data_type = 6", "not of the bundle's precision"),
     (generate_mixed, "m.states[0].kind = 3", "a MIXED graph is not for a model with a recurrent state"),
     (translate_with_rnn, "m.precision = 4; m.states[0].data_type = 6", "not of the bundle's precision"),
+    (generate, "m.precision = 8; m.states[0].data_type = 6", "not of the bundle's precision"),
     (translate, "m.states[0].encoder_output = 'x'", "not filled by an encoder"),
     (translate, "m.states[1].encoder_output = ''", "has no encoder_output"),
     (generate, "m.states[0].encoder_output = 'x'", "waits for an encoder"),
@@ -49,12 +50,13 @@ STATES = [
         "m.states[0].shape[0] = m.states[1].shape[0] = 24",
         "a block does not have a power of 2 of tokens, from 16 to 1024",
     ),
+    (generate_paged, "m.states[0].data_type = 6", "blocks of two states have different data types"),
     (generate_paged, "m.states[0].length_axis = 1", "a paged_cache is not [block_tokens, kv_heads, head_dim]"),
-    (generate_paged, "m.states[0].data_type = 1", "not of the bundle's precision"),
+    (generate_paged, "m.states[0].data_type = m.states[1].data_type = 1", "not of the bundle's precision"),
     (
         generate_paged,
         "m.precision = 1; m.states[0].data_type = m.states[1].data_type = 1",
-        "a paged_cache is for fp16 and bf16, not for fp32",
+        "a paged_cache is for fp16, bf16 and int4-fp16, not for fp32",
     ),
     (translate, "m.states[0].kind = 4", "a paged_cache is for generate"),
 ]

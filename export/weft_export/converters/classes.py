@@ -16,7 +16,7 @@ _BODY_OF = re.compile(r"(?P<body>.*)ForMaskedLM|(?P<decoder>Llama|Mistral|Qwen2|
 """Which classes become an embedder where one is asked for: then they are read as their body."""
 _BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel|Siglip).*Model|CLIPTextModelWithProjection"
 _DECODERS = r".*ForCausalLM|GPT2LMHeadModel"
-_MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe"
+_MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe|GptOss|Qwen3VLMoe"
 _HYBRIDS = r"Lfm2|GraniteMoeHybrid"
 _CTC = r".*ForCTC"
 _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2(WithRegisters)?Model"

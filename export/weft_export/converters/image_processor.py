@@ -111,6 +111,7 @@ KIND_OF_MODEL = {
     "qwen2_5_vl": _QWEN,
     "qwen2_vl": _QWEN,
     "qwen3_vl": _QWEN,
+    "qwen3_vl_moe": _QWEN,
     "resnet": _CONVNEXT,
     "siglip": _SIGLIP,
     "siglip_vision_model": _SIGLIP,

@@ -35,7 +35,7 @@ def checkpoint_of(
     read: dict[str, Any] = {"text": None, "image": None, "audio": None}
     notes: tuple[str, ...] = ()
     labels = () if not row.has_labels else hf.options.label_names or _labels_of(config, sizes.num_labels)
-    if row.labels_moments:
+    if row.labels_frames:
         from weft_export.converters.ctc_files import read_ctc  # noqa: PLC0415 - late: for models with such labels
 
         audio, labels = read_ctc(hf, sizes)

@@ -88,6 +88,7 @@ _TABLES = {
     "qwen2_vl": CELL_KEYS,
     "qwen2_5_vl": CELL_KEYS,
     "qwen3_vl": CELL_KEYS,
+    "qwen3_vl_moe": CELL_KEYS,
 }
 
 IMAGE_KEYS: Table = {

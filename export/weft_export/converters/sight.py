@@ -26,12 +26,14 @@ _IMAGE_IDS = {
     "qwen2_vl": 151655,
     "qwen2_5_vl": 151655,
     "qwen3_vl": 151655,
+    "qwen3_vl_moe": 151655,
 }
 _IMAGE_TOKENS = {
     "gemma3": "<image_soft_token>",
     "qwen2_vl": "<|image_pad|>",
     "qwen2_5_vl": "<|image_pad|>",
     "qwen3_vl": "<|image_pad|>",
+    "qwen3_vl_moe": "<|image_pad|>",
 }
 _IMAGE_TOKEN = "<image>"  # noqa: S105 - of all others
 _NAMED_BY_TOKENIZER = ("blip-2", "gemma3", "paligemma")
@@ -49,6 +51,7 @@ LONGEST = {
     "gemma2": 8192,
     "gemma3_text": 131072,
     "qwen3_vl_text": 128000,
+    "qwen3_vl_moe_text": 128000,
 }
 # A bound of the tokens that texts around a tile are.
 _WORDS_OF_TILE = 4

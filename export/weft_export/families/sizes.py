@@ -58,6 +58,7 @@ LIMITS = {
             "d_hidden",
             "d_attention",
             "d_maxout",
+            "d_shared",
             "head_dim",
             "cut",
             "padding",
@@ -89,7 +90,7 @@ RANGES = {
     "dropout": (0.0, 1.0),
     "norm_eps": (1e-20, 1.0),
     "rope_theta": (1.01, 1e12),
-    **dict.fromkeys(("scale", "softcap", "gain", "residual_scale", "logit_scale"), (1e-6, 1e6)),
+    **dict.fromkeys(("scale", "softcap", "gain", "residual_scale", "logit_scale", "gate_limit"), (1e-6, 1e6)),
     "alibi": (0.0, 1e3),
     "frequencies": (0.0, 1e6),
 }

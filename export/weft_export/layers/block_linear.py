@@ -6,6 +6,7 @@ With others they do: docs/decisions/weights-in-blocks.md. The torch branch round
 another order.
 """
 
+import copy
 from typing import NamedTuple
 
 import torch
@@ -14,10 +15,14 @@ from torch.nn import functional
 
 
 class Blocks(NamedTuple):
-    """How weights are rounded: to so many bits, in blocks of so many weights with one scale."""
+    """How weights are rounded: to so many bits, in blocks of so many weights with one scale.
+
+    rounds_inputs: whether what they are multiplied by is rounded too, as accuracy level 4 does.
+    """
 
     bits: int
     size: int
+    rounds_inputs: bool = True
 
 
 FOUR_BITS = Blocks(4, 32)
@@ -114,19 +119,20 @@ class _BlockProduct(nn.Module):
     def product(self, x: Tensor) -> Tensor:
         """Multiply x [..., width] by the transposed weights: [..., n]."""
         if not torch.onnx.is_in_onnx_export():
-            return functional.linear(rounded_rows(x, self.blocks.size), self.wide)
+            rows = rounded_rows(x, self.blocks.size) if self.blocks.rounds_inputs else x
+            return functional.linear(rows, self.wide)
         num_columns, width = self.wide.shape
         return torch.onnx.ops.symbolic(
             "com.microsoft::MatMulNBits",
-            (x, self.packed, self.scale.float()),
+            (x, self.packed, self.scale.to(x.dtype)),
             {
                 "K": width,
                 "N": num_columns,
                 "bits": self.blocks.bits,
                 "block_size": self.blocks.size,
-                "accuracy_level": 4,
+                "accuracy_level": 4 if self.blocks.rounds_inputs else 0,
             },
-            dtype=torch.float32,
+            dtype=x.dtype,
             shape=(*x.shape[:-1], num_columns),
             version=1,
         )
@@ -151,6 +157,16 @@ class BlockLinear(_BlockProduct):
         out = self.product(x)
         return out if self.bias is None else out + self.bias
 
+    def beside(self, other: "BlockLinear") -> "BlockLinear":
+        """Return one product that writes what this one writes [..., d_out], and behind it what another one does.
+
+        Both read the same, and are rounded alike.
+        """
+        both = copy.deepcopy(self)
+        for name, buffer in self.named_buffers():
+            both.register_buffer(name, torch.cat((buffer, other.get_buffer(name))))
+        return both
+
 
 class BlockEmbedding(_BlockProduct):
     """Stands for a TiedEmbedding: the rows that are looked up are the columns of the projection too."""
@@ -166,9 +182,9 @@ class BlockEmbedding(_BlockProduct):
         # Of three axes, as the product takes them: so both read the same tensor.
         vectors = torch.onnx.ops.symbolic(
             "com.microsoft::GatherBlockQuantized",
-            (self.packed, ids, self.scale[..., None].float()),
+            (self.packed, ids, self.scale[..., None].to(self.wide.dtype)),
             {"gather_axis": 0, "quantize_axis": 2, "block_size": size, "bits": self.blocks.bits},
-            dtype=torch.float32,
+            dtype=self.wide.dtype,
             shape=(*ids.shape, num_blocks, size),
             version=1,
         )

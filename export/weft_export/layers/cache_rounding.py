@@ -37,11 +37,12 @@ class CacheRounding(nn.Module):
 
     def widened(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return what levels stand for, float32 of the same shape."""
-        return keys.float() * self.key_scale, values.float() * self.value_scale
+        return keys.float() * self.key_scale.float(), values.float() * self.value_scale.float()
 
     def forward(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values as they are after rounding, float32 of the same shape."""
-        return self.widened(*self.levels(keys, values))
+        """Return keys and values as they are after rounding, of the same shape and type."""
+        wide_keys, wide_values = self.widened(*self.levels(keys, values))
+        return wide_keys.to(keys.dtype), wide_values.to(values.dtype)
 
 
 def _scale_of(magnitudes: Tensor) -> Tensor:
@@ -51,7 +52,7 @@ def _scale_of(magnitudes: Tensor) -> Tensor:
 
 
 def _levels(x: Tensor, scale: Tensor) -> Tensor:
-    x = x * scale.reciprocal()
+    x = x.float() * scale.float().reciprocal()
     if torch.onnx.is_in_onnx_export():
         one, zero_point = torch.tensor(1.0), torch.tensor(0, dtype=torch.int8)
         # With one scale for all, the operator is a single fast pass. With one for each channel it would take numbers

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from weft_export.layers.block_linear import BlockLinear
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     # "Primer" (So et al. 2021, section 4.1).
@@ -30,12 +32,12 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, *, activation: str = "gelu", bias: bool = True) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.inner = nn.Linear(d_model, d_ff, bias=bias)
-        self.outer = nn.Linear(d_ff, d_model, bias=bias)
+        self.up_proj = nn.Linear(d_model, d_ff, bias=bias)
+        self.down_proj = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        out: Tensor = self.outer(self.activation(self.inner(x)))
+        out: Tensor = self.down_proj(self.activation(self.up_proj(x)))
         return out
 
 
@@ -43,40 +45,42 @@ class GatedFeedForward(nn.Module):
     """FFN(x) = (f(x W) * x V) W2, in the paper without biases ("GLU Variants ...", Shazeer 2020, eq. 6).
 
     activation is a key of ACTIVATIONS: GEGLU with a GELU, SwiGLU (Llama) with "silu".
+    limit: x W is cut to at most that, x V to at most that on either side, and 1 is added to x V, as in gpt-oss.
     """
 
-    def __init__(self, d_model: int, d_ff: int, *, activation: str, bias: bool = False) -> None:
+    def __init__(
+        self, d_model: int, d_ff: int, *, activation: str, bias: bool = False, limit: float | None = None
+    ) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[activation]
-        self.gate = nn.Linear(d_model, d_ff, bias=bias)
-        self.inner = nn.Linear(d_model, d_ff, bias=bias)
-        self.outer = nn.Linear(d_ff, d_model, bias=bias)
+        self.activation, self.limit = ACTIVATIONS[activation], limit
+        self.gate_proj = nn.Linear(d_model, d_ff, bias=bias)
+        self.up_proj = nn.Linear(d_model, d_ff, bias=bias)
+        self.down_proj = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        out: Tensor = self.outer(self.activation(self.gate(x)) * self.inner(x))
+        out: Tensor = self.down_proj(self.gated(self.gate_proj(x), self.up_proj(x)))
         return out
+
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        """Return what the last product reads, of x W and x V [..., d_ff]."""
+        if self.limit is not None:
+            gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit) + 1
+        return self.activation(gate) * up
 
 
 class MergedFeedForward(nn.Module):
     """A GatedFeedForward over copies of its weights, whose first two products are one."""
 
-    def __init__(self, gated: GatedFeedForward) -> None:
+    def __init__(self, gated: GatedFeedForward, first: nn.Module) -> None:
         super().__init__()
-        self.activation = gated.activation
-        self.outer = gated.outer
-        parts = (gated.gate, gated.inner)
-        has_bias = gated.gate.bias is not None
-        with torch.device("meta"):
-            self.first = nn.Linear(gated.gate.in_features, 2 * gated.gate.out_features, bias=has_bias)
-        self.first.weight = nn.Parameter(torch.cat([part.weight for part in parts]), requires_grad=False)
-        if has_bias:
-            self.first.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
+        self.gated, self.down_proj = gated.gated, gated.down_proj
+        self.first = first
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        gate, inner = self.first(x).chunk(2, dim=-1)
-        out: Tensor = self.outer(self.activation(gate) * inner)
+        gate, up = self.first(x).chunk(2, dim=-1)
+        out: Tensor = self.down_proj(self.gated(gate, up))
         return out
 
 
@@ -87,5 +91,19 @@ def merge_feed_forwards(model: nn.Module) -> None:
     """
     for module in list(model.modules()):
         for name, part in list(module.named_children()):
-            if isinstance(part, GatedFeedForward):
-                setattr(module, name, MergedFeedForward(part))
+            if isinstance(part, GatedFeedForward) and (first := _joined(part.gate_proj, part.up_proj)):
+                setattr(module, name, MergedFeedForward(part, first))
+
+
+def _joined(gate: nn.Module, up: nn.Module) -> nn.Module | None:
+    """Return one product that writes what two write, or None if they are rounded in different ways."""
+    if isinstance(gate, BlockLinear) and isinstance(up, BlockLinear):
+        return gate.beside(up) if gate.blocks == up.blocks else None
+    if not isinstance(gate, nn.Linear) or not isinstance(up, nn.Linear):
+        return None
+    with torch.device("meta"):
+        both = nn.Linear(gate.in_features, 2 * gate.out_features, bias=gate.bias is not None)
+    both.weight = nn.Parameter(torch.cat((gate.weight, up.weight)), requires_grad=False)
+    if gate.bias is not None:
+        both.bias = nn.Parameter(torch.cat((gate.bias, up.bias)), requires_grad=False)
+    return both

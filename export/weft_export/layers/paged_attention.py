@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from weft_export.layers.cache_rounding import CacheRounding
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.run import PackedRun
 
@@ -39,6 +40,7 @@ def append_and_attend_packed(
     window: int | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    rounding: CacheRounding | None = None,
 ) -> tuple[Tensor, KeyValue]:
     """Write this run's keys and values into blocks, then attend from each token to what came before it in its row.
 
@@ -46,6 +48,7 @@ def append_and_attend_packed(
     past: keys and values, [blocks, block_tokens, kv_heads, head_dim] each.
     qk_norm: gains [head_dim] of the RMSNorm of queries and keys, and its epsilon.
     rotary, window, scale, softcap: as in append_and_attend.
+    rounding: past and present hold its levels, int8.
 
     Returns [tokens, heads * head_dim] and the present blocks.
     """
@@ -62,7 +65,11 @@ def append_and_attend_packed(
         query_gain, key_gain, attributes["qk_norm_epsilon"] = qk_norm
     tables = rotary or (None, None)
     places = (run.cumulative_lengths, run.past_lengths, run.block_table)
-    # None: key and value, which are in qkv; no sink; no scales, because nothing is rounded.
+    scales: tuple[Tensor | None, Tensor | None] = (None, None)
+    if rounding is not None:
+        attributes |= dict.fromkeys(("k_quant_type", "v_quant_type"), "PER_CHANNEL")
+        scales = (rounding.key_scale[0].float(), rounding.value_scale[0].float())
+    # None: key and value, which are in qkv; no sink.
     inputs = (
         qkv,
         None,
@@ -74,8 +81,7 @@ def append_and_attend_packed(
         None,
         query_gain,
         key_gain,
-        None,
-        None,
+        *scales,
         run.bounds,
     )
     width = qkv.shape[1] * num_heads // (num_heads + 2 * num_kv_heads)

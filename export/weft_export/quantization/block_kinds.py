@@ -17,19 +17,28 @@ class BlockKind(Enum):
     INT4 = "4"
     INT8 = "8"
     NF4 = "4, NF4"
+    # What is multiplied by them is not rounded.
+    INT4_ALONE = "4, weights alone"
+    INT8_ALONE = "8, weights alone"
 
     @property
     def bits(self) -> int:
         """How many bits a weight has."""
-        return 8 if self is BlockKind.INT8 else 4
+        return 8 if self in {BlockKind.INT8, BlockKind.INT8_ALONE} else 4
 
 
-_BLOCKS = {BlockKind.INT4: FOUR_BITS, BlockKind.INT8: EIGHT_BITS}
+_BLOCKS = {
+    BlockKind.INT4: FOUR_BITS,
+    BlockKind.INT8: EIGHT_BITS,
+    BlockKind.INT4_ALONE: FOUR_BITS._replace(rounds_inputs=False),
+    BlockKind.INT8_ALONE: EIGHT_BITS._replace(rounds_inputs=False),
+}
 # From the smallest to the one that loses least.
 _LADDERS = {
     bundle_pb2.PRECISION_INT4: (BlockKind.INT4, BlockKind.INT8),
     bundle_pb2.PRECISION_INT8_WEIGHTS: (BlockKind.INT8,),
     bundle_pb2.PRECISION_NF4: (BlockKind.NF4,),
+    bundle_pb2.PRECISION_INT4_FP16: (BlockKind.INT4_ALONE, BlockKind.INT8_ALONE),
 }
 
 
@@ -59,7 +68,8 @@ def rounded_weights(weight: Tensor, kind: BlockKind) -> Tensor:
 
 def rounded_inputs(rows: Tensor, kind: BlockKind) -> Tensor:
     """Return activations [n, width] as they are when they are multiplied by such weights."""
-    return rows if kind is BlockKind.NF4 else rounded_rows(rows, _BLOCKS[kind].size)
+    blocks = _BLOCKS.get(kind)
+    return rounded_rows(rows, blocks.size) if blocks and blocks.rounds_inputs else rows
 
 
 def _linear(weight: Tensor, bias: Tensor | None, kind: BlockKind, inputs: Tensor | None) -> BlockLinear | Nf4Linear:
@@ -68,7 +78,7 @@ def _linear(weight: Tensor, bias: Tensor | None, kind: BlockKind, inputs: Tensor
     # Of 8 bits the grid is so fine that there is nothing to make good.
     levels = (
         compensated_blocks(weight.detach().float(), inputs, _BLOCKS[kind])
-        if kind is BlockKind.INT4 and inputs is not None
+        if kind.bits == FOUR_BITS.bits and inputs is not None
         else None
     )
     return BlockLinear(weight, bias, _BLOCKS[kind], levels)

@@ -18,8 +18,11 @@ from weft_export.quantization.effects import block_effects, cut, logits_of
 from weft_export.quantization.integer_products import NUM_REQUESTS, check_finite, ranges_of, round_caches
 from weft_export.quantization.observers import descends, is_product, watch
 from weft_export.quantization.requests import sensible_requests, telling_requests
+from weft_proto.bundle_rules import HOST_PRECISIONS
 from weft_proto.v1 import bundle_pb2
 
+COMPENSATED = frozenset({bundle_pb2.PRECISION_INT4, bundle_pb2.PRECISION_INT4_FP16})
+"""Precisions at which what one column loses, later ones make good."""
 MAX_TOKENS = 1024
 """Of so many tokens is kept what products read, for rounding to 4 bits."""
 
@@ -27,7 +30,7 @@ MAX_TOKENS = 1024
 def rounded_in_blocks(
     checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, examples: Sequence[Example] = ()
 ) -> Checkpoint:
-    """Return a checkpoint whose products have weights in blocks, and whose keys and values are 8-bit integers.
+    """Return a checkpoint whose products have weights in blocks, and whose keys and values are 8-bit integers on a CPU.
 
     It shares the rest, in float32. examples are held-out ones. Without any, texts of our own or random requests stand
     for them.
@@ -42,7 +45,7 @@ def rounded_in_blocks(
             raise CheckpointError(f"{path}.weight has a weight of more than {MAX_WEIGHT:,}, which no scale fits")
     ladders = {path: ladder_of(product, precision) for path, product in products.items()}
     ranges = ranges_of(checkpoint, examples)
-    inputs = inputs_of(checkpoint, examples) if precision == bundle_pb2.PRECISION_INT4 else {}
+    inputs = inputs_of(checkpoint, examples) if precision in COMPENSATED else {}
     made = {path: rounded(product, ladders[path][0], inputs.get(path)) for path, product in products.items()}
     effects = block_effects(
         checkpoint,
@@ -58,7 +61,8 @@ def rounded_in_blocks(
         parent, _, name = path.rpartition(".")
         module = made[path] if kind is ladders[path][0] else rounded(products[path], kind)
         setattr(model.get_submodule(parent), name, module)
-    round_caches(model, ranges)
+    if precision in HOST_PRECISIONS:
+        round_caches(model, ranges)
     return replace(checkpoint, model=model, rounding=report_of(chosen, effects, ladders))
 
 

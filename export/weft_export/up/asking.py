@@ -16,7 +16,7 @@ from weft_export.converters.gguf.names import parts_of
 from weft_export.errors import ExportError
 
 # What a number of a weight takes at least in a bundle, in bits, scales left out.
-_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "int8-weights": 8, "int4": 4, "nf4": 4}
+_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "int8-weights": 8, "int4": 4, "nf4": 4, "int4-fp16": 4}
 # Where a file does not say how many numbers it has, this is the most that one may take there.
 _MOST_BYTES = 4
 _WRONG_USAGE = 2

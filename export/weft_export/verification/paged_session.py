@@ -12,12 +12,17 @@ Array = NDArray[Any]
 
 # What stands around the rows of each run: blocks that are nobody's, a row without tokens, tokens of no row.
 _SPARE_BLOCKS, _SPARE_ROWS, _SPARE_TOKENS = 2, 1, 3
+# What a cache is of, and what stands where nobody has written: float32 and NaN, unless it is of these.
+_MEMORY: dict[str, tuple[type[np.generic], float]] = {
+    "tensor(float16)": (np.float16, np.nan),
+    "tensor(int8)": (np.int8, 127),
+}
 
 
 class PagedSession:
     """An InferenceSession whose runs are told in slots, as those of other decoders.
 
-    Before a run the tokens of each slot are put into blocks, in a random order. All other places are NaN.
+    Before a run the tokens of each slot are put into blocks, in a random order. Elsewhere is NaN, or the largest level.
     """
 
     def __init__(self, session: Any) -> None:
@@ -60,8 +65,8 @@ class PagedSession:
         for state in states:
             cache = arrays[state.past]
             port = self._ports[state.past]
-            data_type = np.float16 if port.type == "tensor(float16)" else np.float32
-            blocks = np.full((len(order), *port.shape[1:]), np.nan, data_type)
+            data_type, unwritten = _MEMORY.get(port.type, (np.float32, np.nan))
+            blocks = np.full((len(order), *port.shape[1:]), unwritten, data_type)
             flat = blocks.reshape(-1, *blocks.shape[2:])
             for row, before in enumerate(past):
                 flat[_slots(table[row], np.arange(before), block_tokens)] = cache[row, :, :before].swapaxes(0, 1)

@@ -24,6 +24,8 @@ _PLACES = {
     "slots": 10,
     "query_gain": 12,
     "key_gain": 13,
+    "key_scale": 14,
+    "value_scale": 15,
 }
 
 _FUNCTION = """
@@ -77,10 +79,10 @@ _FUNCTION = """
     offset_1 = Unsqueeze (offset, seconds)
     target = Concat <axis = 1> (block_1, offset_1)
     key_kept = Compress <axis = 0> (key, is_kept)
-    key_cast = CastLike (key_kept, keys)
+{key_kept}
     keys_out = ScatterND (keys, target, key_cast)
     value_kept = Compress <axis = 0> (value_0, is_kept)
-    value_cast = CastLike (value_kept, values)
+{value_kept}
     values_out = ScatterND (values, target, value_cast)
 
     # Each row's keys and values, zeros behind its last: [rows, kv_heads, places, head_dim].
@@ -101,8 +103,7 @@ _FUNCTION = """
     nothing_like = CastLike (nothing, keys)
     real_keys = Where (is_real_2, all_keys, nothing_like)
     real_values = Where (is_real_2, all_values, nothing_like)
-    wide_keys = Cast <to = 1> (real_keys)
-    wide_values = Cast <to = 1> (real_values)
+{keys_read}{values_read}
     row_keys = Transpose <perm = [0, 2, 3, 1]> (wide_keys)
     row_values = Transpose <perm = [0, 2, 1, 3]> (wide_values)
 
@@ -159,6 +160,22 @@ _FUNCTION = """
     attended = Gather (mixed, source)
     out = CastLike (attended, qkv)
 }}
+"""
+_KEPT = "    {name}_cast = CastLike ({name}_kept, {name}s)\n"
+_READ = "    wide_{name}s = Cast <to = 1> (real_{name}s)\n"
+# Levels of 8 bits, with a scale for each channel: [kv_heads, 1, head_dim].
+_ROUNDED = """
+    {name}_channels = Squeeze ({name}_scale, seconds)
+    {name}_steps = Div ({name}_kept, {name}_channels)
+    {name}_level = Round ({name}_steps)
+    {name}_least = Constant <value_float = -128.0> ()
+    {name}_most = Constant <value_float = 127.0> ()
+    {name}_clipped = Clip ({name}_level, {name}_least, {name}_most)
+    {name}_cast = CastLike ({name}_clipped, {name}s)
+"""
+_WIDENED = """
+    {name}_levels = Cast <to = 1> (real_{name}s)
+    wide_{name}s = Mul ({name}_levels, {name}_channels)
 """
 _NORM = """
     {name}_eps = Constant <value_float = {eps}> ()
@@ -230,6 +247,7 @@ def inline(model: onnx.ModelProto) -> onnx.ModelProto:
 def _text(name: str, inputs: list[str], attributes: dict[str, float], head_dim: int) -> str:
     heads, kv_heads = int(attributes["num_heads"]), int(attributes["kv_num_heads"])
     prologue, query, key = "", "query_0", "key_0"
+    is_rounded = "key_scale" in inputs
     if "query_gain" in inputs:
         eps = attributes["qk_norm_epsilon"]
         prologue += _NORM.format(name="query", given=query, eps=eps) + _NORM.format(name="key", given=key, eps=eps)
@@ -252,6 +270,10 @@ def _text(name: str, inputs: list[str], attributes: dict[str, float], head_dim: 
         width=heads * head_dim,
         scale=attributes.get("scale") or head_dim**-0.5,
         prologue=prologue,
+        key_kept=(_ROUNDED if is_rounded else _KEPT).format(name="key"),
+        value_kept=(_ROUNDED if is_rounded else _KEPT).format(name="value"),
+        keys_read=(_WIDENED if is_rounded else _READ).format(name="key"),
+        values_read=(_WIDENED if is_rounded else _READ).format(name="value"),
         cap=_CAP.format(softcap=softcap) if softcap else "\n    scores = Identity (scores_5)\n",
         window=_WINDOW.format(window=window) if window > 0 else "\n    is_seen = Identity (is_before)\n",
     )

@@ -19,6 +19,7 @@ from weft_export.verification.session import Pairs, open_session
 from weft_export.verification.tolerance import Figures, Tolerance
 from weft_export.verification.tolerances import (
     attention_tolerance_of,
+    bounds_of,
     share_tolerance_of,
     tolerance_of,
     vector_tolerance_of,
@@ -68,7 +69,7 @@ def check_parity(
 
     figures = figures or Figures()
     tolerance, shares, vectors, explained = (
-        replace(held_to(precision, checkpoint.model), figures=figures)
+        replace(held_to(bounds_of(precision, checkpoint.model), checkpoint.model), figures=figures)
         for held_to in (tolerance_of, share_tolerance_of, vector_tolerance_of, attention_tolerance_of)
     )
     of_labels = tolerance if getattr(checkpoint.model, "scoring", "") == IDENTITY else shares

@@ -29,6 +29,7 @@ _MAX_ANSWER_TOKENS = 30
 _OF_PLACES = ("span_f1", "answer_match")
 # What a refusal at a precision proposes.
 LESS = dict.fromkeys(("int4", "nf4"), "; --precision int8-weights loses less")
+LESS["int4-fp16"] = "; --precision fp16 loses less"
 
 
 def check_quality(

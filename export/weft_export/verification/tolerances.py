@@ -4,14 +4,15 @@ import math
 
 from torch import nn
 
+from weft_export.families.writer import Writer
 from weft_export.verification.tolerance import SizeTolerance, SpreadTolerance, Tolerance
-from weft_proto.bundle_rules import ROUNDED
+from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED
 from weft_proto.v1 import bundle_pb2
 
 # How far logits and states may be from torch. What lies in [0, 1] has bounds of its own, below.
 #
 # - fp32: a share of the size, at least; see float32_tolerance.
-# - fp16: for logits of trained models, which have values of some tens.
+# - fp16: for logits of trained models, which have values of some tens. Also with weights of 4 bits: torch has them too.
 # - bf16: a share of the spread, because the error goes with the model's scale. Four trained models were 0.013 to 0.034
 #   of it off. No CPU has kernels for bf16. The graph that is run is a stand-in (widening.py).
 # - int8: a share of the spread too. The products agree to the last bit, and all between them agrees as at fp32. But a
@@ -24,6 +25,7 @@ TOLERANCE = {
     bundle_pb2.PRECISION_FP16: 1e-1,
     bundle_pb2.PRECISION_BF16: 1e-1,
     **dict.fromkeys(ROUNDED, 1.5e-1),
+    bundle_pb2.PRECISION_INT4_FP16: 1e-1,
 }
 # Of probabilities, which lie in [0, 1].
 SHARE_TOLERANCE = {
@@ -31,6 +33,7 @@ SHARE_TOLERANCE = {
     bundle_pb2.PRECISION_FP16: 1e-2,
     bundle_pb2.PRECISION_BF16: 5e-2,
     **dict.fromkeys(ROUNDED, 5e-2),
+    bundle_pb2.PRECISION_INT4_FP16: 1e-2,
 }
 # At int8 and bf16, a deep layer's attention sums up what all layers before it rounded otherwise. In a lively random
 # model of twelve layers at int8 the difference is 0.054 in the tenth and 0.12 in the last. In one of two layers at bf16
@@ -47,7 +50,9 @@ _KINDS = {
     bundle_pb2.PRECISION_FP16: Tolerance,
     bundle_pb2.PRECISION_BF16: SpreadTolerance,
     **dict.fromkeys(ROUNDED, SpreadTolerance),
+    bundle_pb2.PRECISION_INT4_FP16: Tolerance,
 }
+_HALF = frozenset({bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_INT4_FP16})
 # Of numbers near 1: half the distance to the next one.
 _FLOAT32_ROUNDING = 2.0**-24
 # Of the usual error: trained models were up to five times as far off where a value was furthest.
@@ -67,6 +72,15 @@ def float32_tolerance(model: nn.Module) -> float:
     return max(TOLERANCE[bundle_pb2.PRECISION_FP32], _MARGIN * usual)
 
 
+def bounds_of(precision: bundle_pb2.Precision.ValueType, model: nn.Module) -> bundle_pb2.Precision.ValueType:
+    """Return the precision whose bounds a model is held to: that of int8 where its keys and values are rounded.
+
+    A key may lie halfway between two levels, as any other number that is rounded.
+    """
+    rounds = isinstance(model, Writer) and any(state.rounded for state in model.states)
+    return bundle_pb2.PRECISION_INT8 if rounds and precision not in HOST_PRECISIONS else precision
+
+
 def tolerance_of(precision: bundle_pb2.Precision.ValueType, model: nn.Module) -> Tolerance:
     """Return what logits and states of a model are held to."""
     tolerance = float32_tolerance(model) if precision == bundle_pb2.PRECISION_FP32 else TOLERANCE[precision]
@@ -81,18 +95,14 @@ def share_tolerance_of(precision: bundle_pb2.Precision.ValueType, model: nn.Modu
 
 def vector_tolerance_of(precision: bundle_pb2.Precision.ValueType, model: nn.Module) -> Tolerance:
     """Return what the vectors of a model are held to: as logits are, but in shares of their size at fp16 too."""
-    return (
-        SizeTolerance(VECTOR_FP16_TOLERANCE)
-        if precision == bundle_pb2.PRECISION_FP16
-        else tolerance_of(precision, model)
-    )
+    return SizeTolerance(VECTOR_FP16_TOLERANCE) if precision in _HALF else tolerance_of(precision, model)
 
 
 def attention_tolerance_of(precision: bundle_pb2.Precision.ValueType, model: nn.Module) -> Tolerance:
     """Return what single weights of a model's attention are held to."""
     if precision == bundle_pb2.PRECISION_FP32:
         return share_tolerance_of(precision, model)
-    return Tolerance(EXPLAIN_FP16_TOLERANCE if precision == bundle_pb2.PRECISION_FP16 else EXPLAIN_SPREAD_TOLERANCE)
+    return Tolerance(EXPLAIN_FP16_TOLERANCE if precision in _HALF else EXPLAIN_SPREAD_TOLERANCE)
 
 
 # A proof reads so many weights, or runs so often.

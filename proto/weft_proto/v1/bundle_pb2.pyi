@@ -88,6 +88,8 @@ class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.V
     """PRECISION_NF4 has weights of 4 bits that stand for 16 levels of a normal distribution ("QLoRA", Dettmers et al. 2023), in
     blocks of 64. They are multiplied in binary32. Embeddings have 8 bits in blocks of 64. States are as for PRECISION_INT8.
     """
+    PRECISION_INT4_FP16: _Precision.ValueType  # 8
+    """PRECISION_INT4_FP16 has weights as PRECISION_INT4 has them. All else is binary16: activations, which are not rounded, and states."""
 
 class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
     """Precision is what a bundle computes in."""
@@ -114,6 +116,8 @@ PRECISION_NF4: Precision.ValueType  # 7
 """PRECISION_NF4 has weights of 4 bits that stand for 16 levels of a normal distribution ("QLoRA", Dettmers et al. 2023), in
 blocks of 64. They are multiplied in binary32. Embeddings have 8 bits in blocks of 64. States are as for PRECISION_INT8.
 """
+PRECISION_INT4_FP16: Precision.ValueType  # 8
+"""PRECISION_INT4_FP16 has weights as PRECISION_INT4 has them. All else is binary16: activations, which are not rounded, and states."""
 Global___Precision: _TypeAlias = Precision  # noqa: Y015
 
 class _GraphRole:
@@ -400,8 +404,9 @@ class _StateKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateKind.V
     """
     STATE_KIND_PAGED_CACHE: _StateKind.ValueType  # 4
     """STATE_KIND_PAGED_CACHE: blocks that any sequence can hold: [blocks, shape...], where GRAPH_ROLE_DECODER says which are whose.
-    Past and present are the same memory; a run writes in place. For TASK_GENERATE at fp16 and bf16, on a CUDA device. All states
-    of a bundle are of this kind or none, and all have blocks of as many tokens. Such a bundle has no MIXED graph, no adapters.
+    Past and present are the same memory; a run writes in place. For TASK_GENERATE at fp16, bf16 and int4-fp16, on a CUDA device. All states
+    of a bundle are of this kind or none, and all have blocks of as many tokens and one data type, which may be int8, with scales that
+    the decoder knows. Such a bundle has no MIXED graph, no adapters.
     """
 
 class StateKind(_StateKind, metaclass=_StateKindEnumTypeWrapper):
@@ -421,8 +426,9 @@ encoder_output is set.
 """
 STATE_KIND_PAGED_CACHE: StateKind.ValueType  # 4
 """STATE_KIND_PAGED_CACHE: blocks that any sequence can hold: [blocks, shape...], where GRAPH_ROLE_DECODER says which are whose.
-Past and present are the same memory; a run writes in place. For TASK_GENERATE at fp16 and bf16, on a CUDA device. All states
-of a bundle are of this kind or none, and all have blocks of as many tokens. Such a bundle has no MIXED graph, no adapters.
+Past and present are the same memory; a run writes in place. For TASK_GENERATE at fp16, bf16 and int4-fp16, on a CUDA device. All states
+of a bundle are of this kind or none, and all have blocks of as many tokens and one data type, which may be int8, with scales that
+the decoder knows. Such a bundle has no MIXED graph, no adapters.
 """
 Global___StateKind: _TypeAlias = StateKind  # noqa: Y015
 
@@ -1087,7 +1093,7 @@ class StateTensor(_message.Message):
     present: _builtins.str
     """present is the decoder's output port, at most 256 characters. A MEMORY may have none; the other kinds must have one."""
     data_type: Global___DataType.ValueType
-    """data_type is its element type, as the bundle's precision says."""
+    """data_type is its element type, as the bundle's precision says; see there and at PAGED_CACHE for int8."""
     length_axis: _builtins.int
     """length_axis is the axis of shape that grows with the sequence or the source, at most 6: 1 for a
     KV_CACHE, 0 for a PAGED_CACHE, unused for RECURRENT.
@@ -2176,7 +2182,7 @@ class RoundedProduct(_message.Message):
     PLAIN_EFFECT_FIELD_NUMBER: _builtins.int
     BITS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """name is the module's path in the checkpoint, such as `layers.11.feed_forward.outer`, of at most 256 characters."""
+    """name is the module's path in the checkpoint, such as `layers.11.feed_forward.down_proj`, of at most 256 characters."""
     is_float: _builtins.bool
     """is_float is true when it stays float32."""
     strength: _builtins.float

@@ -16,7 +16,7 @@ def verify_bidirectional(manifest: bundle_pb2.BundleManifest, *, seeing: bool) -
     if not there:
         return
     require(seeing, "a BIDIRECTIONAL graph is for bundles with an IMAGE_ENCODER graph")
-    require(manifest.precision in HOST_PRECISIONS, "a BIDIRECTIONAL graph is not for fp16 and bf16")
+    require(manifest.precision in HOST_PRECISIONS, "a BIDIRECTIONAL graph is not for fp16, bf16 and int4-fp16")
     caches = all(state.kind == bundle_pb2.STATE_KIND_KV_CACHE for state in manifest.states)
     require(caches, "a BIDIRECTIONAL graph is for models whose states are all of kind KV_CACHE")
     require(not manifest.image.tiling.max_pixels, "a BIDIRECTIONAL graph is not for pictures of any size")

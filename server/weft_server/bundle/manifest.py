@@ -64,7 +64,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
             fault = question_fault(manifest.text, begun)
             require(fault is None, str(fault))
     if task.takes_audio:
-        hears = task.labels_moments
+        hears = task.labels_frames
         fault = ctc_fault(manifest.audio, len(manifest.labels)) if hears else audio_fault(manifest.audio, manifest.text)
         require(fault is None, str(fault))
     if task.takes_text:
@@ -99,7 +99,7 @@ def _verify_roles(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
     for role in task.needs - set(roles):
         raise BundleError(f"task {name} needs a {_role_name(role)} graph")
     half = manifest.precision not in HOST_PRECISIONS
-    require(not half or bundle_pb2.GRAPH_ROLE_SCORE not in roles, "a SCORE graph is not for fp16 and bf16")
+    require(not half or bundle_pb2.GRAPH_ROLE_SCORE not in roles, "a SCORE graph is not for fp16, bf16 and int4-fp16")
     for role in set(roles) - task.needs - task.may_have - {bundle_pb2.GRAPH_ROLE_EXPLAIN}:
         raise BundleError(f"task {name} has no {_role_name(role)} graph")
 
@@ -295,7 +295,7 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
     speaks = golden.source_language or golden.target_language
     require(task.takes_language or task.takes_audio or not speaks, "golden has a language, which is for translate")
     require((task.embeds and not task.matches) or not golden.embedding, "golden.embedding is for tasks that embed")
-    scored = task.has_labels or task.fills_masks or task.labels_moments
+    scored = task.has_labels or task.fills_masks or task.labels_frames
     require(scored or not golden.scores, "golden.scores are for tasks that classify, fill masks or label moments")
     has_labels = task.has_labels or task.matches
     require(has_labels or not golden.probabilities, "golden.probabilities are for tasks that classify, tag or match")
@@ -308,7 +308,7 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
         _verify_matched(golden)
     elif task.fills_masks:
         _verify_fillings(golden, manifest.text)
-    elif task.labels_moments:
+    elif task.labels_frames:
         fits = 0 < len(golden.scores) <= num_labels_of(manifest.audio, window_samples(manifest.audio))
         require(fits, "golden.scores are missing, or more than a window has moments")
     elif task.embeds:

@@ -2,7 +2,7 @@
 
 import math
 
-from weft_proto.bundle_rules import FLOAT_TYPE, MAX_STATE_ELEMENTS, ROUNDED
+from weft_proto.bundle_rules import FLOAT_TYPE, HOST_PRECISIONS, MAX_STATE_ELEMENTS, ROUNDED
 from weft_proto.paging import is_paged, paging_fault
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -57,9 +57,13 @@ def _verify_state(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleMani
 
 
 def _data_types(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleManifest) -> set[int]:
-    """The data types that a state may have. Where weights are rounded a state may be, unless each run replaces it."""
+    """The data types that a state may have. Caches in blocks may be rounded.
+
+    Where weights are rounded on a CPU a state may be, unless each run replaces it.
+    """
     allowed: set[int] = {FLOAT_TYPE[manifest.precision]}
-    if manifest.precision in ROUNDED and state.kind != bundle_pb2.STATE_KIND_RECURRENT:
+    rounds = manifest.precision in ROUNDED & HOST_PRECISIONS and state.kind != bundle_pb2.STATE_KIND_RECURRENT
+    if rounds or state.kind == bundle_pb2.STATE_KIND_PAGED_CACHE:
         allowed.add(bundle_pb2.DATA_TYPE_INT8)
     return allowed
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MASS_TOLERANCE = {
     **dict.fromkeys(HOST_PRECISIONS, 1e-5),
     bundle_pb2.PRECISION_FP16: 1e-2,
+    bundle_pb2.PRECISION_INT4_FP16: 1e-2,
     bundle_pb2.PRECISION_BF16: 3e-2,
 }
 _AVERAGE_TOLERANCE = 1e-4

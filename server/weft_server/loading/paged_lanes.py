@@ -30,7 +30,12 @@ _log = structlog.get_logger(__name__)
 
 _GIGABYTE = 10**9
 # Of the types that a paged cache may have. numpy has no bfloat16, so it cannot be asked.
-_ITEM_BYTES = {bundle_pb2.DATA_TYPE_FLOAT32: 4, bundle_pb2.DATA_TYPE_FLOAT16: 2, bundle_pb2.DATA_TYPE_BFLOAT16: 2}
+_ITEM_BYTES = {
+    bundle_pb2.DATA_TYPE_FLOAT32: 4,
+    bundle_pb2.DATA_TYPE_FLOAT16: 2,
+    bundle_pb2.DATA_TYPE_BFLOAT16: 2,
+    bundle_pb2.DATA_TYPE_INT8: 1,
+}
 
 
 def pool_size(manifest: bundle_pb2.BundleManifest, config: ServerConfig, num_lanes: int) -> PoolSize:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from weft_proto.bundle_rules import ROUNDED, precision_name
+from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED, precision_name
 from weft_proto.paging import is_paged
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import ConfigError, both_names, flag_name
@@ -102,9 +102,9 @@ def verify_precision(precision: bundle_pb2.Precision.ValueType, device: Device) 
     """Raise BundleError if a device has no kernels at all for a precision."""
     if precision == bundle_pb2.PRECISION_BF16 and device.kind == "cpu":
         raise BundleError("bf16 is for --device cuda; on the CPU serve a bundle of --precision fp32 or int8")
-    if precision in ROUNDED and device.kind == "cuda":
+    if precision in ROUNDED & HOST_PRECISIONS and device.kind == "cuda":
         name = precision_name(precision)
-        raise BundleError(f"{name} is for --device cpu; on CUDA serve a bundle of --precision fp16 or bf16")
+        raise BundleError(f"{name} is for --device cpu; on CUDA serve a bundle of --precision fp16, bf16 or int4-fp16")
 
 
 def verify_adapters(manifest: bundle_pb2.BundleManifest, device: Device) -> None:

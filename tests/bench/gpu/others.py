@@ -10,8 +10,10 @@ from hugging_face import write_hugging_face
 _TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def missing(name):
+def missing(name, precision):
     """Why a system cannot take part, or nothing."""
+    if precision not in _TYPES:
+        return f"it has no weights like those of {precision}"
     if importlib.util.find_spec(name) is None:
         return f"{name} is not installed"
     return "" if torch.cuda.is_available() else "torch has no CUDA"

@@ -54,12 +54,17 @@ def requirements():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["serve-core"], *BELOW]
     names = {re.split(r"[<>=\[]", each, maxsplit=1)[0] for each in wanted} - THERE
-    pins = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
-    pins = {name.replace("_", "-"): version for name, version in pins.items()}
+    known = pins()
     return [
-        *(f"{name}=={pins[name.replace('_', '-')]}" for name in sorted(names)),
-        f"onnxruntime-gpu=={pins['onnxruntime']}",
+        *(f"{name}=={known[name.replace('_', '-')]}" for name in sorted(names)),
+        f"onnxruntime-gpu=={known['onnxruntime']}",
     ]
+
+
+def pins():
+    """Return the version of each package that constraints.txt pins, by its name in lower case, with hyphens."""
+    lines = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    return {name.lower().replace("_", "-"): version for name, version in lines}
 
 
 def fetch(site, python):

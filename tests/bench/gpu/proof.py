@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.errors import ParityError
 from weft_export.verification.golden import next_logits
 from weft_export.verification.tolerance import SpreadTolerance
@@ -44,9 +43,9 @@ def _tolerance(precision, model):
     return tolerance_of(precision, model)
 
 
-def parity(bare, checkpoint, prompts, num_new):
+def parity(bare, model, prompts, num_new):
     """The largest difference of a logit from torch in float32; each token must be the greedy one but for rounding."""
-    model = load_checkpoint(checkpoint).model.float().eval()
+    model = model.float().eval()
     tolerance = _tolerance(bare.manifest.precision, model)
     tokens, logits = generated(bare, prompts, num_new)
     with torch.inference_mode():

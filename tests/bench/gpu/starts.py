@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from weft_server.engine.prefill_chunks import DEVICE_BUCKETS
 
 # The provider prints it where a session's first runs choose.
 _CHOSEN = re.compile(r"Operator=(\w+).*?SdpaKernel=(\w+)")
-_PIECE = 64
+_STEPS = re.compile(r"^(step of \d+): (\S+) us$", re.MULTILINE)
+_PIECE, _TIMES = 64, 10
 
 
 def firsts(bare, prompt, num_rows):
@@ -37,32 +39,55 @@ def firsts(bare, prompt, num_rows):
     return results
 
 
-def kernels(bundle, device):
-    """Which kernels attend, by operator, as the provider says in a process of its own."""
-    command = [sys.executable, __file__, str(bundle), device.kind, str(device.index)]
-    environment = os.environ | {"ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO": "1"}
-    ended = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    found = sorted(set(_CHOSEN.findall(ended.stdout + ended.stderr)))
-    return [{"operator": operator, "kernel": kernel} for operator, kernel in found]
+def kernels(bundle, device, *, settings, paged=False):
+    """Which kernels attend, by operator, as the provider says in a process of its own; and how long a step takes.
+
+    settings: of cuDNN's attention, "1" on and "0" off.
+    """
+    command = [sys.executable, __file__, str(bundle), device.kind, str(device.index), *(["paged"] if paged else [])]
+    for setting in settings:
+        environment = os.environ | {
+            "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO": "1",
+            "ORT_ENABLE_CUDNN_FLASH_ATTENTION": setting,
+        }
+        ended = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+        found = sorted(set(_CHOSEN.findall(ended.stdout + ended.stderr)))
+        steps = dict(_STEPS.findall(ended.stdout))
+        for operator, kernel in found or [("", "")]:
+            yield {"cudnn_attention": setting, "operator": operator, "kernel": kernel, **steps}
 
 
-def _run_once(bundle, kind, index):
-    """A prompt and a step, for what the provider says meanwhile."""
+def _run_once(bundle, kind, index, *caches):
+    """A prompt and steps of few and of many rows, for what the provider says meanwhile, and how long those take."""
     from bare import Bare
+    from block_steps import block_steps
+    from pieces import FULL, SMALL
 
     from weft_server.runtime.device import HOST, Device
     from weft_server.runtime.session import verify_device
 
-    device = HOST if kind == "cpu" else Device(kind, index, in_place=False)
+    device = HOST if kind == "cpu" else Device(kind, int(index), in_place=False)
     verify_device(device)
-    slots, runner = Bare(bundle, 1, 1, device).opened(2)
+    bundle = Path(bundle)
+    scale = (SMALL if "tiny" in bundle.parts[-2] else FULL)._replace(seconds=0.2)
+    if caches:
+        for result in block_steps(bundle, device, scale):
+            print(f"step of {result['rows']}: {result['step_us']} us")
+        return
+    slots, runner = Bare(bundle, 1, 1, device).opened(max(scale.in_flight))
     runner.prefill(0, np.arange(4, 4 + _PIECE) % 60)
     slots.input_ids[:] = 5
-    runner.decode(2)
+    for rows in scale.in_flight:
+        times = []
+        for _ in range(_TIMES):
+            slots.past_lengths[:] = _PIECE
+            started = time.perf_counter()
+            runner.decode(rows)
+            times.append(time.perf_counter() - started)
+        print(f"step of {rows}: {1e6 * float(np.median(times)):.1f} us")
 
 
 if __name__ == "__main__":
-    from pathlib import Path
-
-    sys.path[:0] = [str(Path(__file__).parents[1])]
-    _run_once(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    TESTS = Path(__file__).parents[2]
+    sys.path[:0] = [str(TESTS / folder) for folder in ("bench/gpu", "bench", "bench/peers", "", "export")]
+    _run_once(*sys.argv[1:])

@@ -5,10 +5,13 @@ import time
 
 import numpy as np
 
-from weft_server.runtime.copies import Copies
+from weft_proto.v1 import bundle_pb2
+from weft_server.runtime.cuda.copies import Copies
 from weft_server.runtime.session import Value
 
 ITEM_BYTES = 2
+# A level of 4 bits, and the share of a scale for 32.
+BLOCK_BYTES = 0.5 + 2 / 32
 
 
 def copy_bandwidth(device, num_bytes):
@@ -24,9 +27,13 @@ def copy_bandwidth(device, num_bytes):
 
 
 def bytes_per_step(manifest, num_rows, length):
-    """Bytes that a decode step has to read: each weight once (the embedding is the projection), each row's cache."""
+    """Bytes that a generator's step has to read: each weight once (the embedding is the projection), each row's cache.
+
+    Of weights of 4 bits, those that have 8 after all are counted as if they had 4.
+    """
     entry = sum(math.prod(state.shape) / manifest.text.max_total_tokens for state in manifest.states)
-    return ITEM_BYTES * (manifest.provenance.num_parameters + num_rows * length * entry)
+    of_weights = BLOCK_BYTES if manifest.precision == bundle_pb2.PRECISION_INT4_FP16 else ITEM_BYTES
+    return of_weights * manifest.provenance.num_parameters + ITEM_BYTES * num_rows * length * entry
 
 
 def measure(bare, prompt, scale, bandwidth):
@@ -34,11 +41,13 @@ def measure(bare, prompt, scale, bandwidth):
     for num_rows in scale.in_flight:
         served = bare.tokens_per_s(num_rows, prompt.tolist(), scale.num_new, scale.seconds, reads=True)
         steps = bare.tokens_per_s(num_rows, prompt.tolist(), scale.num_new, scale.seconds, reads=False) / num_rows
-        moved = bytes_per_step(bare.manifest, num_rows, len(prompt) + scale.num_new / 2)
-        yield {
+        result = {
             "system": "weft, bare loop" + (", graphs" if bare.device.captures else ""),
             "in_flight": num_rows,
             "tokens_per_s": round(served, 1),
             "step_us": round(1e6 / steps, 1),
-            "share_of_bandwidth": round(moved * steps / bandwidth, 3),
         }
+        if bare.encoder is None:
+            moved = bytes_per_step(bare.manifest, num_rows, len(prompt) + scale.num_new / 2)
+            result["share_of_bandwidth"] = round(moved * steps / bandwidth, 3)
+        yield result

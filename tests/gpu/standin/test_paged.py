@@ -13,13 +13,15 @@ import pytest
 from standin import WHY_NOT, counting, verify_clean
 from tiny import CHECKPOINTS
 
+from weft_export.export import with_rounded_caches
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
+from weft_export.quantization.quantized import quantized
 from weft_export.verification.widening import on_cpu
 from weft_proto.v1 import bundle_pb2
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
-FP16, BF16 = bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16
+FP16, BF16, INT4 = bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16, bundle_pb2.PRECISION_INT4_FP16
 # What a run does to each of three rows: reads so many tokens of its prompt, decodes (1), or nothing.
 RUNS = ((9, 0, 0), (1, 5, 0), (1, 3, 4), (1, 1, 1), (1, 1, 1))
 NUM_BLOCKS, TABLE, PADDING = 5, np.array([[3], [1], [4]], np.int32), 2
@@ -38,6 +40,7 @@ class Sequences:
         self.session, self.device = session, device
         self.past = np.zeros(3, np.int32)
         types = {"tensor(bfloat16)": onnx.TensorProto.BFLOAT16, "tensor(float16)": onnx.TensorProto.FLOAT16}
+        types["tensor(int8)"] = onnx.TensorProto.INT8
         self.caches = {}
         for port in session.get_inputs():
             if port.name.startswith("past_key_values"):
@@ -80,18 +83,29 @@ class Sequences:
 
 
 @pytest.mark.parametrize(
-    ("name", "precision"),
+    ("name", "precision", "rounds"),
     [
-        ("tiny-generate", FP16),
-        ("tiny-generate", BF16),
-        ("tiny-gpt", FP16),
-        ("tiny-window", FP16),
-        ("tiny-decoder", FP16),
+        ("tiny-generate", FP16, False),
+        ("tiny-generate", BF16, False),
+        ("tiny-gpt", FP16, False),
+        ("tiny-window", FP16, False),
+        ("tiny-decoder", FP16, False),
+        ("tiny-generate", INT4, False),
+        ("tiny-generate", FP16, True),
+        ("tiny-window", FP16, True),
+        ("tiny-decoder", FP16, True),
+        ("tiny-generate", INT4, True),
     ],
 )
-def test_prompts_and_decoding_rows_share_runs_on_a_device(name, precision, tmp_path):
-    """Each row's logits are the CPU's within half precision. No kernel is unknown, and nothing unwritten is read."""
-    checkpoint = replace(CHECKPOINTS[name](), paged=True)
+def test_prompts_and_decoding_rows_share_runs_on_a_device(name, precision, rounds, tmp_path):
+    """Each row's logits are the CPU's within half precision. No kernel is unknown, and nothing unwritten is read.
+
+    Rounded caches are the CPU's levels, but where a number lies between two.
+    """
+    original = CHECKPOINTS[name]()
+    checkpoint = replace(quantized(original, precision), paged=True)
+    if rounds:
+        checkpoint = with_rounded_caches(checkpoint, original, ())
     (graph,) = (each for each in graphs_of(checkpoint, precision) if each.role == bundle_pb2.GRAPH_ROLE_DECODER)
     write_graph(graph, tmp_path)
     path = tmp_path / graph.file_name
@@ -112,6 +126,6 @@ def test_prompts_and_decoding_rows_share_runs_on_a_device(name, precision, tmp_p
             actual = there.run(fed)
         verify_clean(counts_of_run)
         for row, logits in expected.items():
-            bound = (0.02 if precision == FP16 else 0.15) * logits.std()
+            bound = (0.15 if precision == BF16 or rounds else 0.02) * logits.std()
             np.testing.assert_allclose(actual[row], logits, atol=bound, rtol=0)
             produced[row] = int(logits.argmax())

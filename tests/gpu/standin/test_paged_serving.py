@@ -19,7 +19,8 @@ from weft_export.families.causal_lm import CausalLm
 from weft_export.options import ExportOptions
 from weft_server.engine.paged.packing import PackedShapes
 from weft_server.loading.golden import verify_golden
-from weft_server.sequence import Beams, Decoding, Sampling, Sequence
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Decoding, Sequence
 from weft_server.source import Ids
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
@@ -38,14 +39,14 @@ def _flash(monkeypatch):
     monkeypatch.setenv("ORT_DISABLE_FLASH_ATTENTION", "0")
 
 
-@pytest.fixture(scope="module")
-def paged(tmp_path_factory):
-    """A tiny generator at fp16, with its cache in blocks."""
+@pytest.fixture(scope="module", params=[False, True], ids=["float16", "8 bits"])
+def paged(request, tmp_path_factory):
+    """A tiny generator at fp16, with its cache in blocks: as it is, or rounded."""
     folder = tmp_path_factory.mktemp("paged")
     export_checkpoint(
         save_tiny("tiny-generate", folder / "c"),
         folder / "m" / "1",
-        ExportOptions(precision="fp16", paged=True, no_explain=True, no_score=True),
+        ExportOptions(precision="fp16", paged=True, rounded_caches=request.param, no_explain=True, no_score=True),
     )
     return folder / "m" / "1"
 

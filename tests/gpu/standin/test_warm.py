@@ -8,18 +8,19 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from standin import WHY_NOT, counting, lingering, verify_clean
+from standin import WHY_NOT, counting, failing, lingering, verify_clean
 
 from loaded import Loaded, ask, golden_request
 from weft_export.export import export_checkpoint
 from weft_export.options import ExportOptions
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import load_bundle
+from weft_server.errors import LaneFailed
 from weft_server.loading.golden import verify_golden
 from weft_server.loading.lanes import Graphs
 from weft_server.runtime import session as session_module
 from weft_server.runtime.blocks import FLOAT, block_of
-from weft_server.runtime.copies import Copies
+from weft_server.runtime.cuda.copies import Copies
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session, Value, verify_device
 
@@ -120,17 +121,43 @@ def test_no_request_pays_for_being_the_first(exported, name, cuda_graphs):
 
     async def run():
         async with Loaded(exported(name), slots=5, device="cuda", cuda_graphs=cuda_graphs) as model:
-            kinds = ({"greedy": {}}, {"beams": {"num_beams": 3}}, {"sampling": {"temperature": 10.0, "seed": 3}})
-            requests = [
-                golden_request(model, decoding=common_pb2.Decoding(max_new_tokens=6, **kind))
-                for kind in kinds
-                for _ in range(2)
-            ]
-            with counting() as counts:
-                await asyncio.gather(*(ask(model, **request) for request in requests))
-            return counts
+            return await counted_requests(model)
 
     counts = asyncio.run(run())
+    assert (0, 0) == (counts.captures, counts.allocations)
+    verify_clean(counts)
+
+
+async def counted_requests(model):
+    """Ask two of each kind at once. What the device was given to do meanwhile."""
+    kinds = ({"greedy": {}}, {"beams": {"num_beams": 3}}, {"sampling": {"temperature": 10.0, "seed": 3}})
+    requests = [
+        golden_request(model, decoding=common_pb2.Decoding(max_new_tokens=6, **kind))
+        for kind in kinds
+        for _ in range(2)
+    ]
+    with counting() as counts:
+        await asyncio.gather(*(ask(model, **request) for request in requests))
+    return counts
+
+
+@pytest.mark.parametrize("cuda_graphs", [False, True], ids=["plain", "captured"])
+def test_a_lane_that_is_made_anew_is_warm_too(exported, cuda_graphs):
+    """Behind a failed step one request waits for the new lane. Those after it, in larger batches, find all done.
+
+    What cuDNN planned and what was captured belong to a thread, so the new lane has done both again.
+    """
+
+    async def run():
+        async with Loaded(exported("pydocs"), slots=5, device="cuda", cuda_graphs=cuda_graphs) as model:
+            with failing("replay" if cuda_graphs else "launch"), pytest.raises(LaneFailed):
+                await ask(model, **golden_request(model))
+            with counting() as anew:
+                await ask(model, **golden_request(model))
+            return anew, await counted_requests(model)
+
+    anew, counts = asyncio.run(run())
+    assert bool(anew.captures) == cuda_graphs
     assert (0, 0) == (counts.captures, counts.allocations)
     verify_clean(counts)
 

@@ -106,6 +106,7 @@ _USUAL = {
     "qwen2_vl": "Qwen2Tokenizer",
     "qwen3": "Qwen2Tokenizer",
     "qwen3_vl": "Qwen2Tokenizer",
+    "qwen3_vl_moe": "Qwen2Tokenizer",
     "qwen3_moe": "Qwen2Tokenizer",
     "roberta": "RobertaTokenizer",
     "siglip": "SiglipTokenizer",

@@ -95,5 +95,6 @@ Work arranging(const Launch& launch);
 Work reducing(const Launch& launch);
 Work attending(const Launch& launch);
 Work paging(const Launch& launch);
+Work in_blocks(const Launch& launch);
 
 }  // namespace standin

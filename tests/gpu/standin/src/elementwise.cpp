@@ -19,6 +19,7 @@ const std::map<std::string, One> kOnes = {
     {"OP_Div", [](Wide x, float by) -> Wide { return x / by; }},
     {"OP_Erf", [](Wide x, float) -> Wide { return erfl(x); }},
     {"OP_Exp", [](Wide x, float) -> Wide { return expl(x); }},
+    {"OP_Floor", [](Wide x, float) -> Wide { return floorl(x); }},
     {"OP_Gelu", [](Wide x, float) -> Wide { return gelu(x); }},
     {"OP_Log", [](Wide x, float) -> Wide { return logl(x); }},
     {"OP_Neg", [](Wide x, float) -> Wide { return -x; }},

@@ -87,7 +87,7 @@ std::string Launch::type(int index) const {
 }
 
 Work emulated(const Launch& launch) {
-  for (auto family : {elementwise, moving, arranging, reducing, attending, paging})
+  for (auto family : {elementwise, moving, arranging, reducing, attending, paging, in_blocks})
     if (Work work = family(launch)) return work;
   return {};
 }

@@ -65,8 +65,10 @@ Work broadcast_bias(const Launch& launch) {
 
 Work range(const Launch& launch) {
   // <type>(start, step, count, output)
-  if (launch.type(0) != "long") return {};
-  long start = launch.get<int64_t>(0), step = launch.get<int64_t>(1), count = launch.get<int64_t>(2);
+  bool whole = launch.type(0) == "long";
+  if (!whole && launch.type(0) != "float") return {};
+  Wide start = whole ? launch.get<int64_t>(0) : launch.get<float>(0), step = whole ? launch.get<int64_t>(1) : launch.get<float>(1);
+  long count = launch.get<int64_t>(2);
   Numbers output(launch.get<void*>(3), launch.type(0));
   return [=] {
     for (long at = 0; at < count; at++) output.set(at, start + step * at);
@@ -191,9 +193,9 @@ Work pad(const Launch& launch) {
   long height = launch.get<int64_t>(2), height_out = launch.get<int64_t>(3);
   long width = launch.get<int64_t>(4), width_out = launch.get<int64_t>(5);
   long top = launch.get<int64_t>(6), left = launch.get<int64_t>(7);
-  float value = launch.get<float>(8);
-  if (launch.type(0) != "float") return {};
-  Numbers input(launch.get<void*>(9), Kind::f32), output(launch.get<void*>(10), Kind::f32);
+  if (launch.type(0) != "float" && launch.type(0) != "__half") return {};
+  Wide value = launch.type(0) == "float" ? launch.get<float>(8) : launch.get<_Float16>(8);
+  Numbers input(launch.get<void*>(9), launch.type(0)), output(launch.get<void*>(10), launch.type(0));
   long number = launch.get<int64_t>(11);
   return [=] {
     for (long at = 0; at < number; at++) {

@@ -79,15 +79,30 @@ Work unpack(const Launch& launch) {
   };
 }
 
+// What a level of a rounded cache stands for: one number for all, or one for each channel. Without them nothing is rounded.
+struct Scales {
+  Numbers scales;
+  bool by_channel;
+
+  Scales(const Launch& launch, int pointer, int flag)
+      : scales(launch.get<void*>(pointer), Kind::f32), by_channel(launch.get<bool>(flag)) {}
+  Wide operator[](int channel) const { return scales ? scales[by_channel ? channel : 0] : 1; }
+  Wide level(Wide value, int channel) const {
+    if (!scales) return value;
+    return std::min<Wide>(std::max<Wide>(rintl(value / (*this)[channel]), -128), 127);
+  }
+};
+
 Work store(const Launch& launch) {
   // <type, cache's type, who knows the places>(keys, values, their caches, their scales, two scales by channel, places, numbers
   // in all, width, strides of keys and of values, places in all)
   const std::string type = launch.type(0);
-  bool has_scales = launch.get<void*>(4) || launch.get<void*>(5);
+  const std::string kept = launch.type(1);
   bool is_told = launch.type(2).find("ExplicitSlotResolver") != std::string::npos;
-  if (launch.type(1) != type || has_scales || !is_told) return {};
-  auto array = [&](int index) { return Numbers(launch.get<void*>(index), type); };
-  Numbers keys(array(0)), values(array(1)), key_cache(array(2)), value_cache(array(3));
+  if ((kept != type && kept != "signed char") || !is_told) return {};
+  auto array = [&](int index, const std::string& of) { return Numbers(launch.get<void*>(index), of); };
+  Numbers keys(array(0, type)), values(array(1, type)), key_cache(array(2, kept)), value_cache(array(3, kept));
+  Scales key_scales(launch, 4, 6), value_scales(launch, 5, 7);
   Numbers slots(launch.get<void*>(8), Kind::i32);
   long numbers = launch.get<long>(9), all = launch.get<long>(13);
   int width = launch.get<int>(10), key_stride = launch.get<int>(11), value_stride = launch.get<int>(12);
@@ -96,8 +111,8 @@ Work store(const Launch& launch) {
       long slot = long(slots[token]);
       if (slot < 0 || slot >= all) continue;
       for (int h = 0; h < width; h++) {
-        key_cache.set(slot * width + h, keys[token * key_stride + h]);
-        value_cache.set(slot * width + h, values[token * value_stride + h]);
+        key_cache.set(slot * width + h, key_scales.level(keys[token * key_stride + h], h));
+        value_cache.set(slot * width + h, value_scales.level(values[token * value_stride + h], h));
       }
     }
   };
@@ -129,6 +144,7 @@ struct Attend {
   Numbers query, key, value, output, query_sums, key_sums, table;
 
   size_t place(int b, long position, long batch, long row) const {
+    if (!given.table) return (size_t(key_sums[b]) + position) * row;
     long block = long(table[size_t(b) * given.table_row + position / given.block_tokens]);
     return size_t(block) * batch + size_t(position % given.block_tokens) * row;
   }
@@ -164,7 +180,7 @@ struct Attend {
 Work attend(const Launch& launch) {
   // <traits, ...>(Flash)
   Flash given = launch.get<Flash>(0);
-  bool is_known = given.table && given.query_sums && given.key_sums && given.is_cumulative && given.splits <= 1;
+  bool is_known = given.query_sums && given.key_sums && given.is_cumulative && given.splits <= 1;
   if (!is_known || given.fresh[0] || given.rotation[0] || given.used) return {};
   Kind kind = given.is_bf16 ? Kind::bf16 : Kind::f16;
   auto integers = [](int* pointer) { return Numbers(pointer, Kind::i32); };
@@ -180,6 +196,117 @@ Work attend(const Launch& launch) {
   };
 }
 
+// All that rows hold, one behind the other, as numbers again.
+Work gather(const Launch& launch) {
+  // <type, cache's type>(keys, values, wide keys, wide values, their scales, two scales by channel, table, sums of the keys'
+  // lengths, rows, heads, kept heads, width, block's tokens, blocks of a row, numbers in all)
+  const std::string type = launch.type(0);
+  if (launch.type(1) != "signed char") return {};
+  Numbers keys(launch.get<void*>(0), Kind::i8), values(launch.get<void*>(1), Kind::i8);
+  Numbers wide_keys(launch.get<void*>(2), type), wide_values(launch.get<void*>(3), type);
+  Scales key_scales(launch, 4, 6), value_scales(launch, 5, 7);
+  Numbers table(launch.get<void*>(8), Kind::i32), sums(launch.get<void*>(9), Kind::i32);
+  int rows = launch.get<int>(10), heads = launch.get<int>(11), kept = launch.get<int>(12), width = launch.get<int>(13);
+  int block = launch.get<int>(14), blocks = launch.get<int>(15);
+  long numbers = launch.get<long>(16);
+  return [=] {
+    for (int b = 0; b < rows; b++)
+      for (long token = long(sums[b]); token < long(sums[b + 1]) && token < numbers / (heads * width); token++) {
+        long place = token - long(sums[b]);
+        long slot = long(table[size_t(b) * blocks + place / block]) * block + place % block;
+        for (int n = 0; n < heads; n++)
+          for (int h = 0; h < width; h++) {
+            int channel = n / (heads / kept) * width + h;
+            size_t from = size_t(slot) * kept * width + channel, to = (size_t(token) * heads + n) * width + h;
+            wide_keys.set(to, keys[from] * key_scales[channel]);
+            wide_values.set(to, values[from] * value_scales[channel]);
+          }
+      }
+  };
+}
+
+// A row's levels as they lie. What a share of its places weighs goes to arrays that `reduce_rounded` puts together.
+Work attend_rounded(const Launch& launch) {
+  // <type, cache's type>(queries, keys, values, scales of keys, sums of the queries' lengths and of the keys', table, sums of
+  // values, largest scores, sums of weights, rows, heads, kept heads, width, block's tokens, blocks of a row, tokens, shares,
+  // scale, cap, window, scales by channel)
+  if (launch.type(1) != "signed char") return {};
+  auto integers = [&](int index) { return Numbers(launch.get<void*>(index), Kind::i32); };
+  auto floats = [&](int index) { return Numbers(launch.get<void*>(index), Kind::f32); };
+  Numbers queries(launch.get<void*>(0), launch.type(0)), keys(launch.get<void*>(1), Kind::i8), values(launch.get<void*>(2), Kind::i8);
+  Scales scales(launch, 3, 21);
+  Numbers asked(integers(4)), held(integers(5)), table(integers(6)), mixed(floats(7)), most(floats(8)), sums(floats(9));
+  int rows = launch.get<int>(10), heads = launch.get<int>(11), kept = launch.get<int>(12), width = launch.get<int>(13);
+  int block = launch.get<int>(14), blocks = launch.get<int>(15), tokens = launch.get<int>(16), shares = launch.get<int>(17);
+  float scale = launch.get<float>(18), cap = launch.get<float>(19);
+  int window = launch.get<int>(20);
+  return [=] {
+    for (int b = 0; b < rows; b++)
+      for (long token = long(asked[b]); token < long(asked[b + 1]); token++)
+        for (int n = 0; n < heads; n++)
+          for (int share = 0; share < shares; share++) {
+            long length = long(held[b + 1] - held[b]) - long(asked[b + 1]) + token + 1, each = (length + shares - 1) / shares;
+            long begin = share * each, end = std::min(length, begin + each);
+            if (window > 0) begin = std::max(begin, length - window);
+            size_t at = (size_t(share) * tokens + token) * heads + n;
+            most.set(at, -3.4028234663852886e38L);
+            sums.set(at, 0);
+            if (begin >= end) continue;
+            int head = n / (heads / kept);
+            auto place = [&](long k) {
+              long slot = long(table[size_t(b) * blocks + k / block]) * block + k % block;
+              return (size_t(slot) * kept + head) * width;
+            };
+            std::vector<Wide> scores;
+            for (long k = begin; k < end; k++) {
+              Wide score = 0;
+              for (int h = 0; h < width; h++)
+                score += queries[(size_t(token) * heads + n) * width + h] * scales[head * width + h] * keys[place(k) + h];
+              scores.push_back(cap > 0 ? cap * tanhl(score * scale / cap) : score * scale);
+            }
+            Wide largest = *std::max_element(scores.begin(), scores.end()), sum = 0;
+            std::vector<Wide> out(width);
+            for (long k = begin; k < end; k++) {
+              Wide weight = expl(scores[k - begin] - largest);
+              sum += weight;
+              for (int h = 0; h < width; h++) out[h] += weight * values[place(k) + h];
+            }
+            most.set(at, largest);
+            sums.set(at, sum);
+            for (int h = 0; h < width; h++) mixed.set(at * width + h, out[h]);
+          }
+  };
+}
+
+Work reduce_rounded(const Launch& launch) {
+  // <type>(output, sums of values, largest scores, sums of weights, scales of values, sink, heads, kept heads, width, tokens,
+  // shares, scales by channel, is smooth)
+  if (launch.get<void*>(5) || launch.get<bool>(12)) return {};
+  Numbers output(launch.get<void*>(0), launch.type(0));
+  auto floats = [&](int index) { return Numbers(launch.get<void*>(index), Kind::f32); };
+  Numbers mixed(floats(1)), most(floats(2)), sums(floats(3));
+  Scales scales(launch, 4, 11);
+  int heads = launch.get<int>(6), kept = launch.get<int>(7), width = launch.get<int>(8), tokens = launch.get<int>(9);
+  int shares = launch.get<int>(10);
+  return [=] {
+    for (size_t row = 0; row < size_t(tokens) * heads; row++) {
+      Wide largest = -INFINITY, sum = 0;
+      auto at = [&](int share) { return size_t(share) * tokens * heads + row; };
+      for (int share = 0; share < shares; share++)
+        if (sums[at(share)] > 0) largest = std::max(largest, most[at(share)]);
+      std::vector<Wide> out(width);
+      for (int share = 0; share < shares; share++) {
+        if (!(sums[at(share)] > 0)) continue;
+        Wide weight = expl(most[at(share)] - largest);
+        sum += sums[at(share)] * weight;
+        for (int h = 0; h < width; h++) out[h] += mixed[at(share) * width + h] * weight;
+      }
+      int head = int(row % heads) / (heads / kept);
+      for (int h = 0; h < width; h++) output.set(row * width + h, sum > 0 ? out[h] / sum * scales[head * width + h] : 0);
+    }
+  };
+}
+
 }  // namespace
 
 Work paging(const Launch& launch) {
@@ -188,7 +315,10 @@ Work paging(const Launch& launch) {
   if (base == "QkNormRotaryTNH") return turn(launch);
   if (base == "UnpackV") return unpack(launch);
   if (base == "ReshapeAndCache") return store(launch);
-  if (base == "flash_fwd_splitkv_kernel") return attend(launch);
+  if (base == "flash_fwd_splitkv_kernel" || base == "flash_fwd_kernel") return attend(launch);
+  if (base == "GatherAndExpandPagedKVCache") return gather(launch);
+  if (base == "PagedDecodeSplitKV") return attend_rounded(launch);
+  if (base == "PagedDecodeReduce") return reduce_rounded(launch);
   return {};
 }
 
