@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from torch import nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.choices import COMPENSATED
 from weft_export.families.writer import RECURRENT, Writer
 from weft_export.graphs.graphs import states_of
 from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.quantized_linear import MIN_COLUMNS
-from weft_export.quantization.in_blocks import COMPENSATED
 from weft_proto.bundle_rules import FLOAT_TYPE, HOST_PRECISIONS, ROUNDED
 from weft_proto.v1 import bundle_pb2
 

@@ -105,8 +105,8 @@ def _offsets(config: EncoderOnlyConfig, projection: str, *, normed: bool) -> Sou
     def make(table: Tensor, weight: Tensor, bias: Tensor, *norms: Tensor) -> Tensor:
         vectors = table[:count]
         if norms:
-            weight, shift = norms
-            vectors = functional.layer_norm(vectors, vectors.shape[1:], weight, shift, config.style.norm_eps)
+            scale, shift = norms
+            vectors = functional.layer_norm(vectors, vectors.shape[1:], scale, shift, config.style.norm_eps)
         heads = functional.linear(vectors, weight, bias).view(count, config.num_heads, -1)
         return heads.transpose(0, 1)
 
