@@ -255,8 +255,8 @@ def as_asked(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
     asked = replace(checkpoint, explains=not options.no_explain, paged=options.paged)
     _check_paged(asked)
     if options.adapters is not None:
-        if TASKS[asked.task].matches or asked.sees:
-            raise ExportError("adapters are not for models that match, or whose prompts hold pictures")
+        if TASKS[asked.task].matches:
+            raise ExportError("adapters are not for models that match")
         if TASKS[asked.task].labels_frames:
             raise ExportError("adapters are not for models that label the moments of a recording")
         if why := getattr(asked.model, "unadapted", None):
