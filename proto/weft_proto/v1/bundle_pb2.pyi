@@ -405,7 +405,8 @@ class _StateKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateKind.V
     STATE_KIND_PAGED_CACHE: _StateKind.ValueType  # 4
     """STATE_KIND_PAGED_CACHE: blocks that any sequence can hold: [blocks, shape...], where GRAPH_ROLE_DECODER says which are whose.
     Past and present are the same memory; a run writes in place. For TASK_GENERATE at fp16, bf16 and int4-fp16, on a CUDA device. All states
-    of a bundle are of this kind or none, and all have blocks of as many tokens. Such a bundle has no MIXED graph, no adapters.
+    of a bundle are of this kind or none, and all have blocks of as many tokens and one data type, which may be int8, with scales that
+    the decoder knows. Such a bundle has no MIXED graph, no adapters.
     """
 
 class StateKind(_StateKind, metaclass=_StateKindEnumTypeWrapper):
@@ -426,7 +427,8 @@ encoder_output is set.
 STATE_KIND_PAGED_CACHE: StateKind.ValueType  # 4
 """STATE_KIND_PAGED_CACHE: blocks that any sequence can hold: [blocks, shape...], where GRAPH_ROLE_DECODER says which are whose.
 Past and present are the same memory; a run writes in place. For TASK_GENERATE at fp16, bf16 and int4-fp16, on a CUDA device. All states
-of a bundle are of this kind or none, and all have blocks of as many tokens. Such a bundle has no MIXED graph, no adapters.
+of a bundle are of this kind or none, and all have blocks of as many tokens and one data type, which may be int8, with scales that
+the decoder knows. Such a bundle has no MIXED graph, no adapters.
 """
 Global___StateKind: _TypeAlias = StateKind  # noqa: Y015
 
@@ -1091,7 +1093,7 @@ class StateTensor(_message.Message):
     present: _builtins.str
     """present is the decoder's output port, at most 256 characters. A MEMORY may have none; the other kinds must have one."""
     data_type: Global___DataType.ValueType
-    """data_type is its element type, as the bundle's precision says."""
+    """data_type is its element type, as the bundle's precision says; see there and at PAGED_CACHE for int8."""
     length_axis: _builtins.int
     """length_axis is the axis of shape that grows with the sequence or the source, at most 6: 1 for a
     KV_CACHE, 0 for a PAGED_CACHE, unused for RECURRENT.
