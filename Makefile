@@ -335,7 +335,7 @@ test-gpu-families: $(STANDIN)/lib/.built ## the same for a tiny model of each fa
 bench-gpu: $(READY) ## measure generators on CUDA, ten minutes a call
 	@$(PY) tests/bench/gpu/bench.py $(ARGS)
 
-gpu-day: $(READY) ## all that a CUDA device can say: tests, families, and what bench-gpu measures
+gpu-day: $(READY) ## tests, families and measurements of a CUDA device
 	@$(PYTEST) -q tests/gpu/test_cuda.py && $(PY) tests/bench/gpu/families.py && $(PY) tests/bench/gpu/bench.py --day --minutes 600 $(ARGS)
 
 gpu-families: $(READY) ## is each tiny model on CUDA as on the CPU?
@@ -344,7 +344,7 @@ gpu-families: $(READY) ## is each tiny model on CUDA as on the CPU?
 pack-gpu: $(READY) ## pack what a machine with torch and a GPU lacks
 	@$(PY) tests/bench/gpu/pack.py $(ARGS)
 
-prove-pack-gpu: $(STANDIN)/lib/.built ## join that pack with another Python and no network, and run bench-gpu on the stand-in
+prove-pack-gpu: $(STANDIN)/lib/.built ## does that pack run elsewhere? on the stand-in
 	@$(UNFUSED) $(PY) tests/bench/gpu/prove_pack.py $(ARGS)
 
 rehearse-bench-gpu: $(STANDIN)/lib/.built ## the same with a tiny model, on the stand-in
