@@ -245,8 +245,9 @@ docs: $(READY) ## the manual as a site, into build/manual/site
 picture: $(READY) ## draw the rooms of the server, for docs/architecture.md
 	@$(PY) tests/rooms_picture.py
 
-sync: $(READY) ## make the blocking clients of the asyncio ones
+sync: $(READY) ## write what the client has that is made of other files
 	@$(PY) tests/sync_client.py
+	@$(PY) tests/decoding_fields.py
 
 # Only a file that defines services of ours gets *_pb2_grpc stubs.
 proto: $(READY) ## regenerate the committed stubs of the contracts
@@ -275,7 +276,7 @@ bench-families: models families ## measure each family's steps and state, ten mi
 bench-lengths: $(READY) ## train RNNs, measure them by sentence length, ten minutes
 	@$(PY) tests/bench/lengths.py
 
-bench-choosing: $(READY) ## measure what choosing tokens costs, no model
+bench-sampling: $(READY) ## measure what choosing tokens costs, no model
 	@$(PY) tests/bench/sampling_cost.py
 
 bench-export: $(READY) ## measure an export's peak memory, 16 GB of disk
@@ -357,9 +358,9 @@ PEER_PIP   = $(@D)/bin/python -m pip --disable-pip-version-check --no-input $(if
 PEER_NEEDS = grep '^torch==' $< | xargs -r $(PEER_PIP) install && $(PEER_PIP) install -r $<
 # Those whose needs clash with the others', each with a file of requirements. A benchmark without them is still one:
 # bench.py says who is missing.
-PEERS_APART := openvino llamacpp vllm $(if $(shell grep -m 1 AuthenticAMD /proc/cpuinfo 2> /dev/null),zentorch)
+PEERS_APART := openvino llamacpp vllm optimum $(if $(shell grep -m 1 AuthenticAMD /proc/cpuinfo 2> /dev/null),zentorch)
 
-bench-peers: $(READY) $(PEERS)/.venv/.installed $(PEERS_APART:%=$(PEERS)/.venv-%/.installed) ## against other systems, hours; ARGS=--quick: ten minutes
+bench-peers: $(READY) $(REAL)/.fetched $(REAL)/whisper-tiny.en/model.safetensors $(PEERS)/.venv/.installed $(PEERS_APART:%=$(PEERS)/.venv-%/.installed) ## against other systems, hours; ARGS=--quick: ten minutes
 	@$(PY) tests/bench/peers/bench.py $(ARGS)
 
 $(PEERS)/.venv/.installed: tests/bench/peers/requirements.txt

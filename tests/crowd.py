@@ -18,7 +18,8 @@ from weft_server.loading.build import build_model
 from weft_server.preprocessing.log_mel import Span, sound_of
 from weft_server.preprocessing.waveform import Waveforms
 from weft_server.requests.pictured_ids import PicturedIds, SeenPicture, offsets_of
-from weft_server.sequence import Decoding, Sampling, Sequence
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Decoding, Sequence
 from weft_server.source import AskedPixels, Cells, Ids, Masked, Pixels, Source
 from weft_server.telemetry.metrics import Metrics
 
@@ -49,7 +50,7 @@ def requests_for(manifest, count, seed):
             pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
             asks = question(text, rng) if TASKS[manifest.task].takes_question else ()
             source = AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, asks)
-        elif TASKS[manifest.task].labels_moments or manifest.audio.min_samples:
+        elif TASKS[manifest.task].labels_frames or manifest.audio.min_samples:
             lengths = [max(40, least_samples(manifest.audio)), 1200, 1999, 2000]
             samples = rng.normal(0, 1, int(rng.choice(lengths))).astype(np.float32)
             source = Waveforms(manifest.audio).source(samples, Span(0, len(samples)))

@@ -7,7 +7,8 @@ from loaded import Loaded
 from weft_proto.tasks import TASKS
 from weft_server.loading import build
 from weft_server.preprocessing.log_mel import sound_of
-from weft_server.sequence import Beams, Decoding, Sampling, Sequence
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Decoding, Sequence
 from weft_server.source import AskedPixels
 
 

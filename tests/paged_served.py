@@ -12,7 +12,8 @@ from weft_server.engine.paged.paged_runner import PagedRunner
 from weft_server.engine.scheduler import Scheduler
 from weft_server.engine.slots import Slots
 from weft_server.logits_processors.penalties import RepetitionPenalty
-from weft_server.sequence import Beams, Decoding, Sampling, Sequence
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Decoding, Sequence
 from weft_server.source import Ids
 from weft_server.telemetry.metrics import Metrics
 

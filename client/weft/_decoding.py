@@ -33,9 +33,17 @@ class Greedy:
 class Sampling:
     """Draw each token from softmax(logits / temperature), cut in the order of the fields.
 
-    `top_k` keeps that many of the most probable tokens. `top_p` keeps the nucleus of that mass. `min_p` keeps what has
-    at least that share of the best one's probability. `typical_p` keeps what is nearest to the entropy (Meister et al.
-    2022). `epsilon_cutoff` and `eta_cutoff` drop what is improbable (Hewitt et al. 2022).
+    - `temperature` divides the logits; (0, 10], default 1.
+    - `top_k` is how many of the most probable tokens may be drawn; 0 (the default) means all of them.
+    - `top_p` is the mass of the nucleus; (0, 1], default 1.
+    - `seed` makes the answer repeatable. Default: drawn by the server, below 2^53, which a double holds exactly.
+      The answer carries the seed that was used.
+    - `min_p` keeps tokens of at least `min_p` times the best one's probability; [0, 1], default 0.
+    - `typical_p` keeps the tokens whose information is nearest to the entropy, until their mass reaches `typical_p`
+      (Meister et al. 2022); (0, 1], default 1.
+    - `epsilon_cutoff` keeps tokens of at least this probability (Hewitt et al. 2022); [0, 1), default 0.
+    - `eta_cutoff` keeps tokens of at least min(eta, sqrt(eta) * exp(-entropy)) (Hewitt et al. 2022); [0, 1),
+      default 0.
 
     None leaves a number to the server. The same seed gives the same text, whatever else the server does. A temperature
     of 0 draws nothing: it asks for `Greedy`, whatever the other numbers are.
@@ -96,11 +104,21 @@ class Decoding(Brief):
     `num_outputs` is how many answers to return: the best of a search, draws of seed, seed + 1 and so on, or
     alternatives.
 
-    Penalties: `repetition_penalty` above 1 makes tokens less probable that have been read or produced,
-    `encoder_repetition_penalty` above 1 makes tokens of the source more probable. `presence_penalty` and
-    `frequency_penalty` are taken from the logits of produced tokens, once, and for each time.
-    `no_repeat_ngram_size` and `encoder_no_repeat_ngram_size` let no run of that many tokens come again, of the answer
-    or of the source.
+    Penalties:
+
+    - `repetition_penalty` divides positive logits, and multiplies negative ones, of tokens that the decoder has
+      read or produced, a prompt included (Keskar et al. 2019); [0.1, 10], default 1.
+    - `encoder_repetition_penalty` does the opposite for the source's tokens: above 1 they become more probable;
+      [0.1, 10], default 1. `InvalidRequest` for a model without a text encoder, or whose sources and answers have
+      vocabularies of different sizes.
+    - `presence_penalty` is taken from the logit of each token that the answer has; [-10, 10], default 0.
+    - `frequency_penalty` is taken from the logit of a token for each time that the answer has it; [-10, 10],
+      default 0.
+    - `no_repeat_ngram_size` lets no sequence of so many tokens come twice, a prompt included; [0, 32], 0 (the
+      default) lets all.
+    - `encoder_no_repeat_ngram_size` lets no sequence of so many tokens of the source come; [0, 32], default 0.
+      `InvalidRequest` as for `encoder_repetition_penalty`.
+    - `encoder_presence_penalty` is taken from the logit of each token of the source; [-10, 10], default 0.
 
     Tokens: `bias` adds to logits. `banned` phrases do not come. `suppressed` tokens never come, and `suppressed_first`
     do not come first. `forced_first_id` is the first token. `forced_last_id` is the last one that `max_new_tokens`
@@ -122,6 +140,7 @@ class Decoding(Brief):
     frequency_penalty: float | None = None
     no_repeat_ngram_size: int | None = None
     encoder_no_repeat_ngram_size: int | None = None
+    encoder_presence_penalty: float | None = None
     bias: tuple[PhraseBias, ...] = ()
     banned: tuple[Phrase, ...] = ()
     suppressed: tuple[int, ...] | None = None

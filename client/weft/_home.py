@@ -20,7 +20,7 @@ from weft.exceptions import Cancelled, Error
 Response = TypeVar("Response")
 
 
-class Client(Protocol):
+class Reconnecting(Protocol):
     """A client that can connect again."""
 
     _channel: Any
@@ -31,7 +31,7 @@ class Client(Protocol):
 
 
 # The clients of this process.
-_clients: "WeakSet[Client]" = WeakSet()
+_clients: "WeakSet[Reconnecting]" = WeakSet()
 # The channels of the process that this is a fork of. To close them here could wait for ever.
 _left_behind: list[Any] = []
 
@@ -67,7 +67,7 @@ class Process:
 class Home(Process):
     """Any thread of this process. It blocks."""
 
-    def again_in_forks(self, client: Client) -> None:
+    def again_in_forks(self, client: Reconnecting) -> None:
         """Let a client connect again in each fork of this process. Channels of before may hang there, or crash."""
         _clients.add(client)
 
@@ -130,7 +130,7 @@ class LoopHome(Process):
         elif not self._loop.is_closed():
             super().end(lambda: self._loop.call_soon_threadsafe(cancel))
 
-    def again_in_forks(self, client: Client) -> None:
+    def again_in_forks(self, client: Reconnecting) -> None:
         """Do nothing: no loop goes on in a fork."""
 
     def begin(self, method: Any) -> Any:

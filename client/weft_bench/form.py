@@ -1,4 +1,4 @@
-"""What a form of requests and answers by HTTP is: see `forms` for those that there are."""
+"""What a form of requests and answers by HTTP is: see `http_port` for those that there are."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

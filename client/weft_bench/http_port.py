@@ -9,10 +9,20 @@ from google.protobuf.message import Message
 
 from weft._model import Model
 from weft._server import Server
-from weft_bench.forms import FORMS
+from weft_bench.asking import to_binary
+from weft_bench.connect_form import ConnectForm, read_json, to_json
+from weft_bench.form import Form
 from weft_bench.http_caller import http_caller, list_models
 from weft_bench.load import Caller
+from weft_bench.openai_form import OpenAiForm
 from weft_bench.workload import Method
+
+# The forms in which requests and answers travel, by what `--http` calls them.
+FORMS: dict[str, Form] = {
+    "proto": ConnectForm("proto", to_binary, Method.read),
+    "json": ConnectForm("json", to_json, read_json),
+    "openai": OpenAiForm(),
+}
 
 
 class HttpPort:

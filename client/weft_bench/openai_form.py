@@ -56,12 +56,12 @@ class OpenAiForm:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return json.dumps(body).encode()
 
-    def reading(self, method: Method, note: Callable[[], None]) -> "_Unary | _Stream":
+    def reading(self, method: Method, note: Callable[[], None]) -> "_Body | _Events":
         """Return what reads an answer."""
-        return _Stream(note) if method.streams else _Unary()
+        return _Events(note) if method.streams else _Body()
 
 
-class _Unary:
+class _Body:
     """A whole answer."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class _Unary:
         _write_down(answer, answer["choices"], record)
 
 
-class _Stream:
+class _Events:
     """Events (https://html.spec.whatwg.org/multipage/server-sent-events.html). Few of them are read."""
 
     def __init__(self, note: Callable[[], None]) -> None:

@@ -16,6 +16,7 @@ from weft_bench.lengths import Lengths
 from weft_bench.record import Record
 from weft_proto import tasks
 from weft_proto.v1 import common_pb2
+from weft_proto.v1.methods import METHODS
 
 _VERBS = {task: verb for verb in VERBS for task in verb.tasks}
 
@@ -89,8 +90,16 @@ class Method:
 
 # Their models are asked something about each input.
 _ASKED = frozenset(task for task, row in _ROWS.items() if row.takes_question or row.takes_context)
-# They are asked about texts alone: random tokens would be no question, and have no mask.
-TAKE_NO_IDS = frozenset(task for task, row in _ROWS.items() if row.takes_context or row.fills_masks)
+
+
+def _takes_ids(request: Any) -> bool:
+    """Whether a request may hold the ids of a text's tokens, or each of its inputs may, by its descriptor."""
+    fields = request.fields_by_name
+    return "token_ids" in fields or ("inputs" in fields and _takes_ids(fields["inputs"].message_type))
+
+
+# They are asked about texts alone, as random tokens would be no question, and have no mask; or about no texts.
+TAKE_NO_IDS = frozenset(task for task, verb in _VERBS.items() if not _takes_ids(METHODS[verb.name].request.DESCRIPTOR))
 
 
 @dataclass(frozen=True, slots=True)

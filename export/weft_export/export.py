@@ -257,7 +257,7 @@ def as_asked(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
     if options.adapters is not None:
         if TASKS[asked.task].matches or asked.sees:
             raise ExportError("adapters are not for models that match, or whose prompts hold pictures")
-        if TASKS[asked.task].labels_moments:
+        if TASKS[asked.task].labels_frames:
             raise ExportError("adapters are not for models that label the moments of a recording")
         if why := getattr(asked.model, "unadapted", None):
             raise ExportError(f"adapters are not for {why}")

@@ -27,7 +27,7 @@ from weft_recipes.shared.vocabulary import END, PAD, START, word_tokenizer
 from weft_recipes.speech import mixing
 from weft_recipes.speech.clips import SOUND, WINDOW_S, Clip, Said, say
 from weft_recipes.speech.mixing import bank, noisy
-from weft_recipes.speech.phrases import HELD_OUT_SHARE, Phrase, sample, words
+from weft_recipes.speech.utterances import HELD_OUT_SHARE, Utterance, sample, words
 from weft_recipes.speech.voices import ACCENTS, HELD_OUT, TRAINED, Mark
 
 SEED = 31
@@ -48,7 +48,7 @@ NO_TIMES = "<|notimestamps|>"
 class Recording:
     """What is said, and samples float32 [at most a window] at SOUND's rate."""
 
-    phrase: Phrase
+    phrase: Utterance
     samples: Tensor
 
     @property
@@ -180,7 +180,7 @@ def write_examples(directory: Path, recordings: list[Recording]) -> None:
     examples = [next(each for each in ranked if each.phrase.text.startswith(word)) for word in ("set a timer", "call")]
     short = [each for each in ranked if len(each.samples) < WINDOW_S / 2 * SOUND.sample_rate]
     one, other = short[0], next(each for each in short if each.phrase != short[0].phrase)
-    both = Phrase(f"{one.phrase.text} {other.phrase.text}", is_held_out=True)
+    both = Utterance(f"{one.phrase.text} {other.phrase.text}", is_held_out=True)
     examples.append(Recording(both, torch.cat((one.samples, other.samples))))
     folder = directory / "examples"
     folder.mkdir(exist_ok=True)
@@ -266,7 +266,7 @@ CARD = Card(
     name="commands",
     title="spoken numbers and commands",
     summary="Writes down what is said, `set a timer for forty two minutes`, and tells when.",
-    data=f"""Phrases of a grammar (`weft_recipes/speech/phrases.py`), synthesised by espeak-ng 1.52 (PyPI
+    data=f"""Phrases of a grammar (`weft_recipes/speech/utterances.py`), synthesised by espeak-ng 1.52 (PyPI
 `espeakng-loader`) in {len(ACCENTS)} accents of English and {len(TRAINED)} voices, at 130 to 200 words a minute. In
 training each window holds one to three of them, with another noise and another room each time. One number of several
 words in {HELD_OUT_SHARE} (by a hash) and one phrase in {HELD_OUT_SHARE} occur in no recording trained on, and

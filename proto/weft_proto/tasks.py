@@ -88,7 +88,7 @@ class Task:
         return _MASKED_LM in self.needs
 
     @property
-    def labels_moments(self) -> bool:
+    def labels_frames(self) -> bool:
         """Its answer is text that is read off a label for each moment of a recording."""
         return _CTC in self.needs
 
@@ -116,7 +116,7 @@ class Task:
     @property
     def has_labels(self) -> bool:
         """Its answer is of labels."""
-        return not (self.writes_text or self.embeds or self.fills_masks or self.labels_moments)
+        return not (self.writes_text or self.embeds or self.fills_masks or self.labels_frames)
 
     @property
     def has_text(self) -> bool:

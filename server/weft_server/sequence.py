@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from weft_proto.v1 import common_pb2
     from weft_server.logits_processors.base import Rule
     from weft_server.sampling.candidates import TopLogprobs
+    from weft_server.sampling.sampler import Sampling
     from weft_server.source import Source
 
 
@@ -61,20 +62,6 @@ class EarlyStopping(enum.Enum):
     HEURISTIC = "heuristic"
     FULL = "full"
     NEVER = "never"
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How to draw tokens, every default filled in. `top_k` 0 means all tokens."""
-
-    temperature: float
-    top_k: int
-    top_p: float
-    seed: int
-    min_p: float = 0.0
-    typical_p: float = 1.0
-    epsilon_cutoff: float = 0.0
-    eta_cutoff: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

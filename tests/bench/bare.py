@@ -11,8 +11,8 @@ from weft_server.bundle.load import load_bundle
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
-from weft_server.runtime.best_only import open_decoder
 from weft_server.runtime.cpus import cpu_quota, share_cpus
+from weft_server.runtime.cuda.best_only import open_decoder
 from weft_server.runtime.device import HOST
 from weft_server.runtime.halt import Halt
 from weft_server.runtime.session import Session

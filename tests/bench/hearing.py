@@ -13,7 +13,7 @@ import weft
 from weft_recipes.commands import NOISE_DB, NUM_HELD_OUT, SEED, recordings
 from weft_recipes.shared.figures import word_error_rate
 from weft_recipes.speech.clips import SOUND, say
-from weft_recipes.speech.phrases import sample
+from weft_recipes.speech.utterances import sample
 
 
 def late_by(answer, recording, clip, samples):

@@ -1,4 +1,4 @@
-"""`make bench-choosing`: what it costs to choose the next tokens of 32 rows at a vocabulary of 32,000.
+"""`make bench-sampling`: what it costs to choose the next tokens of 32 rows at a vocabulary of 32,000.
 
 One thread, and no model: logits are drawn, flat ones as of a model that knows nothing, and peaked ones. The processor's
 time is measured, the best of some runs.

@@ -159,6 +159,9 @@ def _prose(doc):
     """Return a docstring as Markdown: a list where it has Args, Returns, Raises or Attributes."""
     lines = []
     for block in inspect.cleandoc(doc).split("\n\n"):
+        if block.startswith("- "):
+            lines.append("\n".join(_wrap(item, "  ") for item in re.split(r"\n(?=- )", block)))
+            continue
         title, _, rest = block.partition("\n")
         if title.rstrip(":") not in {"Args", "Returns", "Raises", "Attributes"}:
             lines.append(_wrap(block))

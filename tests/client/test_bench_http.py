@@ -13,8 +13,8 @@ from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 import weft
 from weft._channel import CallSettings
 from weft_bench.asking import Asked
-from weft_bench.forms import FORMS
 from weft_bench.http_caller import http_caller
+from weft_bench.http_port import FORMS
 from weft_bench.record import Outcome, Record
 from weft_bench.workload import Method
 from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2

@@ -124,7 +124,7 @@ def test_parity_and_golden_are_recorded(bundle):
     elif task.fills_masks:
         assert 0 == len(golden.token_ids) % 2
         assert len(golden.scores) == len(golden.token_ids)
-    elif task.labels_moments:
+    elif task.labels_frames:
         assert (1200 - 20) // manifest.audio.hop_size + 1 == len(golden.scores)
     else:
         # A model that matches has labels for its golden request alone.

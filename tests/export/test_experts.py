@@ -44,6 +44,7 @@ def token_by_token(layer, x, *, normed):
     out = torch.zeros_like(x)
     for at in ((batch, place) for batch in range(x.shape[0]) for place in range(x.shape[1])):
         scores = layer.router @ x[at]
+        scores = scores if layer.router_bias is None else scores + layer.router_bias
         best = scores.argsort(descending=True)[:CHOSEN]
         shares = scores[best].softmax(0) if normed else scores.softmax(0)[best]
         out[at] = sum(share * layer.experts[number](x[at][None])[0] for share, number in zip(shares, best, strict=True))
@@ -51,10 +52,13 @@ def token_by_token(layer, x, *, normed):
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("normed", [True, False])
-def test_a_token_gets_the_best_experts_by_their_shares(normed):
-    """Of the chosen ones, or of all, whose sum is less than 1 then."""
-    layer, x = mixture(normed_experts=normed), torch.randn(3, 5, WIDTH)
+def test_a_token_gets_the_best_experts_by_their_shares(normed, bias):
+    """Of the chosen ones, or of all, whose sum is less than 1 then. A bias chooses with the scores."""
+    layer, x = mixture(normed_experts=normed, router_bias=bias), torch.randn(3, 5, WIDTH)
+    if bias:
+        layer.router_bias.copy_(torch.randn(EXPERTS))
     assert torch.allclose(token_by_token(layer, x, normed=normed), layer(x), atol=1e-6)
 
 
@@ -133,6 +137,9 @@ def test_large_numbers_give_numbers():
         ({"num_experts": 4}, "stand together"),
         ({"num_chosen_experts": 2}, "stand together"),
         ({"normed_experts": False}, "style.normed_experts is of a mixture: it stands with style.num_experts"),
+        ({"router_bias": True}, "style.router_bias is of a mixture: it stands with style.num_experts"),
+        ({"d_shared": 64}, "style.d_shared is of a mixture: it stands with style.num_experts"),
+        ({"gate_limit": 7.0}, "style.gate_limit is of a gate: it stands with style.gated"),
         ({"whole_qk_norm": True}, "style.whole_qk_norm is a kind of style.qk_norm: it stands with it"),
         ({"num_experts": 4, "num_chosen_experts": 5}, r"num_chosen_experts \(5\) must be in \[1, num_experts = 4\]"),
     ],

@@ -36,9 +36,9 @@ def a_source(checkpoint):
     if image is not None:
         positions = image.num_class_tokens + image.grid_rows * image.grid_columns
         return (torch.randn(BATCH, image.channels, image.height, image.width),), lengths_of(*[positions] * BATCH)
-    if TASKS[checkpoint.task].labels_moments and (mel := checkpoint.audio.ctc.mel).num_mels:
+    if TASKS[checkpoint.task].labels_frames and (mel := checkpoint.audio.ctc.mel).num_mels:
         return (torch.randn(BATCH, num_frames_of(mel, 900), mel.num_mels),), lengths_of(*[900] * BATCH)
-    if TASKS[checkpoint.task].labels_moments:
+    if TASKS[checkpoint.task].labels_frames:
         return (torch.randn(BATCH, 900),), lengths_of(*[900] * BATCH)
     if checkpoint.audio is not None and checkpoint.audio.min_samples:
         return (torch.randn(BATCH, 1800),), lengths_of(*[num_labels_of(checkpoint.audio, 1800)] * BATCH)
@@ -320,7 +320,7 @@ def test_logits_have_the_shape_of_the_task(name):
         source = tuple(tensor for tower in checkpoint.towers for tensor in a_source(tower)[0])
         task, config = TASKS[checkpoint.task], checkpoint.model.config
         rows = (11,) if checkpoint.gives_rows else (2,) if task.fills_masks else ()
-        if task.labels_moments:
+        if task.labels_frames:
             rows = (num_labels_of(checkpoint.audio, 900),)
         width = config.vocab_size if task.fills_masks else len(checkpoint.labels)
         if task.embeds:

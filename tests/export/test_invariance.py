@@ -84,7 +84,7 @@ def check_rows(session, manifest):
     elif manifest.audio.ctc.HasField("mel"):
         shape = (ROWS, 37, manifest.audio.ctc.mel.num_mels)
         feeds = {"input_features": RNG.standard_normal(shape).astype(np.float32)}
-    elif TASKS[manifest.task].labels_moments or manifest.audio.min_samples:
+    elif TASKS[manifest.task].labels_frames or manifest.audio.min_samples:
         feeds = {"waveform": RNG.standard_normal((ROWS, 1500)).astype(np.float32)}
     elif manifest.HasField("audio"):
         shape = (ROWS, manifest.audio.num_mels, manifest.audio.num_frames)

@@ -64,6 +64,17 @@ def test_smoothing_changes_no_answer(name):
                 assert torch.allclose(expected, actual, rtol=1e-3, atol=1e-4)
 
 
+def test_what_is_cut_before_a_product_is_not_divided():
+    """Of a network with a limit, as gpt-oss has: what is cut would no longer be the same."""
+    model = CHECKPOINTS["tiny-generate"]().model
+    networks = [layer.feed_forward for layer in model.layers]
+    makers = {f"layers.{number}.feed_forward.inner" for number in range(len(networks))}
+    assert makers <= {site.maker for site in sites_of(model)}
+    for network in networks:
+        network.limit = 7.0
+    assert makers.isdisjoint(site.maker for site in sites_of(model))
+
+
 def outputs(model, given):
     """The logits of a model that writes, or of one that classifies."""
     return [model.decode(*given) if hasattr(model, "decode") else model(*given)]

@@ -27,7 +27,16 @@ from tiny_parts import (
     word_tokenizer,
 )
 from tiny_recurrent import RECURRENT
-from tiny_sight import tiny_cells, tiny_deep, tiny_gemma3, tiny_llava, tiny_paligemma, tiny_split, tiny_tiles
+from tiny_sight import (
+    tiny_cells,
+    tiny_deep,
+    tiny_gemma3,
+    tiny_llava,
+    tiny_paligemma,
+    tiny_queries,
+    tiny_split,
+    tiny_tiles,
+)
 from tiny_t5 import tiny_post_norm, tiny_t5
 from tiny_vision import VISION
 
@@ -342,6 +351,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-deep": tiny_deep,
     "tiny-gemma3": tiny_gemma3,
     "tiny-paligemma": tiny_paligemma,
+    "tiny-queries": tiny_queries,
     "tiny-bert": tiny_bert,
     "tiny-tags": tiny_tags,
     "tiny-extract": tiny_extract,
@@ -370,6 +380,7 @@ INT8 = [
     "tiny-cells",
     "tiny-deep",
     "tiny-gemma3",
+    "tiny-queries",
 ]
 """Of CHECKPOINTS, those that are exported at int8 too, under the name with -int8: each kind of product is in one."""
 

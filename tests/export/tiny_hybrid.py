@@ -15,7 +15,10 @@ TAPS = 4
 
 
 def tiny_hybrid() -> Checkpoint:
-    """Return a generator of bytes: convolutions of four taps around a layer that attends with normed, turned heads."""
+    """Return a generator of bytes: convolutions of four taps around a layer that attends.
+
+    Its heads are normed and turned, and have sinks, as in gpt-oss.
+    """
     config = HybridConfig(
         vocab_size=300,
         max_tokens=MAX_TOKENS,
@@ -26,6 +29,7 @@ def tiny_hybrid() -> Checkpoint:
         num_layers=3,
         style=Style(rms_norm=True, activation="silu", gated=True, bias=False, qk_norm=True),
         rotations=(Rope(tuple(1000.0 ** (-pair / 8) for pair in range(8))),),
+        sinks=True,
         attends=(0, 1, 0),
         convolution_taps=TAPS,
         convolution_bias=True,
@@ -34,16 +38,28 @@ def tiny_hybrid() -> Checkpoint:
 
 
 def tiny_state_space() -> Checkpoint:
-    """Return a generator of bytes: state spaces around a layer that attends, without positions, as in Granite 4."""
+    """Return a generator of bytes: state spaces around a layer that attends, without positions, as in Granite 4.
+
+    Each layer has a mixture of experts, and a network beside it that all tokens pass.
+    """
     config = HybridConfig(
         vocab_size=300,
         max_tokens=MAX_TOKENS,
         d_model=48,
         num_heads=3,
         num_kv_heads=1,
-        d_ff=80,
+        d_ff=40,
         num_layers=3,
-        style=Style(rms_norm=True, activation="silu", gated=True, bias=False, residual_scale=0.7),
+        style=Style(
+            rms_norm=True,
+            activation="silu",
+            gated=True,
+            bias=False,
+            residual_scale=0.7,
+            num_experts=3,
+            num_chosen_experts=2,
+            d_shared=48,
+        ),
         attends=(0, 1, 0),
         state_space=StateSpaceSizes(num_state_heads=6, d_state_head=16, d_state=24, num_state_groups=2),
     )

@@ -7,6 +7,7 @@ from tokenizers import AddedToken, Tokenizer, processors
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.bidirectional import BidirectionalDecoder
+from weft_export.families.blip2 import Blip2, Blip2Config, QueriesConfig, QuerySightConfig
 from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
 from weft_export.families.gemma3 import Gemma3, Gemma3Config
 from weft_export.families.idefics3 import Idefics3, Idefics3Config, ShuffledSightConfig
@@ -16,6 +17,7 @@ from weft_export.families.paligemma import PaliGemma, PaliGemmaConfig, PatchSigh
 from weft_export.families.qwen3_vl import DeepSightConfig, Qwen3Vl, Qwen3VlConfig
 from weft_export.families.qwen_vl import CellSightConfig, QwenVl, QwenVlConfig
 from weft_export.families.siglip import MergedSightConfig, SiglipSizes
+from weft_export.families.vit import VitSizes
 from weft_export.layers.embeddings import EmbeddingStyle
 from weft_export.layers.positions import Rope
 from weft_export.layers.style import Style
@@ -24,6 +26,7 @@ from weft_proto.v1 import bundle_pb2
 
 VOCABULARY, IMAGE_ID, BOS_ID = 304, 300, 301
 NUM_PLACES = 24
+NUM_QUERIES = 5
 MAX_TOKENS = 128
 TILE, TILE_PLACES, MAX_TILED_TOKENS = 16, 16, 192
 TILING = bundle_pb2.TilingSpec(
@@ -235,6 +238,27 @@ def tiny_paligemma() -> Checkpoint:
     own = {field.name: getattr(plain.model.config, field.name) for field in fields(DecoderOnlyConfig)}
     own |= {"windows": (6, ALL), "sight": sight}
     return _both_ways(plain, "paligemma", PaliGemma(PaliGemmaConfig(**own)), image_spec(3, 16, 16, 4))
+
+
+def tiny_queries() -> Checkpoint:
+    """Return one with places that have vectors. 5 queries read a picture of 16 x 16, in two of their three layers."""
+    plain = tiny_llava()
+    own = {field.name: getattr(plain.model.config, field.name) for field in fields(DecoderOnlyConfig)}
+    own |= {"rotations": (), "words": EmbeddingStyle(tied=False, positions=True), "style": Style(activation="relu")}
+    tower = VitSizes(
+        channels=3, image_height=16, image_width=16, patch_size=4, d_model=24, num_heads=2, d_ff=40, num_layers=2
+    )
+    queries = QueriesConfig(num_queries=NUM_QUERIES, d_model=32, num_heads=2, d_ff=40, num_layers=3, reads_every=2)
+    image = image_spec(3, 16, 16, 4)
+    image.grid_rows = image.grid_columns = 0
+    image.num_class_tokens = NUM_QUERIES
+    return replace(
+        plain,
+        family="blip2",
+        description="A random generator whose pictures are read by queries, for tests.",
+        model=randomised(Blip2(Blip2Config(**own, sight=QuerySightConfig(tower=tower, queries=queries)))),
+        image=image,
+    )
 
 
 def _both_ways(plain: Checkpoint, family: str, model: BidirectionalDecoder, image: bundle_pb2.ImageSpec) -> Checkpoint:

@@ -19,7 +19,7 @@ from weft_server.bundle.load import load_bundle
 from weft_server.config import ConfigError
 from weft_server.errors import BundleError
 from weft_server.loading.golden import verify_golden
-from weft_server.runtime.copies import Copies, Stretch
+from weft_server.runtime.cuda.copies import Copies, Stretch
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session, Value, verify_device
 from weft_server.sequence import Decoding, Sequence

@@ -88,6 +88,15 @@ def test_every_path_is_there():
     assert [] == [name for name in named if not any((ROOT / home / name).exists() for home in HOMES)]
 
 
+def test_the_files_of_a_new_rpc_are_counted():
+    """The page says how many there are, and how many are left if the task exists: those of other words and rows go."""
+    count, table = re.search(r"These (\d+) files are written by hand\..*?\n\n(\|.*?)\n\n", PAGE, re.DOTALL).groups()
+    rows = [line for line in table.splitlines()[2:] if line.startswith("| ")]
+
+    assert int(count) == len(rows) <= 20
+    assert len(rows) - 6 == int(re.search(r"If the task exists, (\d+) files are left", PAGE)[1])
+
+
 @pytest.mark.parametrize("title", ["A translate request, in eight hops", "A token of a stream, in eight hops"])
 def test_a_way_is_short(title):
     """A request, and a token, is followed in at most eight hops."""

@@ -37,8 +37,8 @@ def run(unit, begin="", end=""):
 SERVER = {
     "telemetry/metrics_page.py _NO_VERSION": ("sub", run("; ", end="x"), run("1", ";version="), run(";version=1.1")),
     "openai_api/params.py _INDEX": ("sub", run("["), run("1", "["), run("[1]")),
-    "auth/grants.py _MODEL": ("fullmatch", run("a"), run("a:")),
-    "auth/grants.py _RATE": ("fullmatch", run("1"), run("1/")),
+    "auth/tokens.py _MODEL": ("fullmatch", run("a"), run("a:")),
+    "auth/tokens.py _RATE": ("fullmatch", run("1"), run("1/")),
     "auth/tokens.py _DIGEST": ("fullmatch", run("a")),
     "calls/trace_context.py _TRACEPARENT": (
         "fullmatch", run("0"), run("-", f"01-{'a' * 32}-{'b' * 16}-01"), run("\n", f"01-{'a' * 32}-{'b' * 16}-01-")),
@@ -175,7 +175,7 @@ OURS = {
     "export/weft_export/adapters/adapter_config.py pattern",
     "export/weft_export/converters/text/spm_text.py edges",
     "export/weft_export/converters/text/spm_text.py between",
-    r"export/weft_recipes/speech/phrases.py '{(\\w+)}'",
+    r"export/weft_recipes/speech/utterances.py '{(\\w+)}'",
     "export/weft_recipes/texts/notices.py _ORDINARY",
     "export/weft_recipes/texts/notices.py _PLACE",
     'export/weft_recipes/texts/notices.py " (?=[.,?!:)]|\'s)"',

@@ -14,7 +14,7 @@ OWN, DOCUMENTED = {"self", "cls"}, {"_replace", "_asdict", "_fields", "_make"}
 def test_no_test_asks_another_object_s_private_names():
     """It may replace those of a module or a class: what the process is made of, and no object of the product's."""
     texts = {path.relative_to(ROOT): path.read_text() for path in FILES}
-    trees = {path: ast.parse(text) for path, text in texts.items() if re.search(r"\._(?!_)", text)}
+    trees = {path: ast.parse(text) for path, text in texts.items() if re.search(r"\._(?!_)|attr\(", text)}
     assert [] == [f"{path}:{line}" for path, tree in trees.items() for line in asked(tree)]
     assert len(trees) > 10
 
@@ -28,10 +28,19 @@ def asked(tree):
         for alias in node.names
     }
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Attribute) or not re.match("_(?!_)", node.attr) or node.attr in DOCUMENTED:
-            continue
-        if not is_open(node.value, imported | OWN):
+        owner, name = named(node)
+        if re.match("_(?!_)", name) and name not in DOCUMENTED and not is_open(owner, imported | OWN):
             yield node.lineno
+
+
+def named(node):
+    """Whose name an expression asks for, or `setattr` and its like by a string, and which."""
+    match node:
+        case ast.Attribute(owner, name):
+            return owner, name
+        case ast.Call(ast.Name(asks) | ast.Attribute(attr=asks), [owner, ast.Constant(str(name)), *_]):
+            return (owner, name) if asks in {"getattr", "setattr", "delattr", "hasattr"} else (None, "")
+    return None, ""
 
 
 def is_open(owner, known):
@@ -47,5 +56,5 @@ def is_open(owner, known):
 def test_what_is_asked_is_found():
     """An attribute, a chain and a call; not what belongs to the asker, a class or a module."""
     lines = ["import os", "os._exit(1)", "self._own", "a._b", "a.c._d()", "f()._e", "a._replace(x=1)", "a.__class__"]
-    source = "\n".join([*lines, "super()._f()", "module.Class._g"])
-    assert [4, 5, 6] == sorted(asked(ast.parse(source)))
+    lines += ["super()._f()", "module.Class._g", "mp.setattr(a, '_h', 1)", "setattr(os, '_i', 1)", "getattr(a.b, '_j')"]
+    assert [4, 5, 6, 11, 13] == sorted(asked(ast.parse("\n".join(lines))))

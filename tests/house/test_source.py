@@ -6,6 +6,8 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = [
     "client/weft",
@@ -35,6 +37,17 @@ def test_a_module_fits_in_the_head():
 def test_no_module_is_a_drawer():
     """A module is named for what it holds; utils, helpers and managers hold anything."""
     assert not [relative(path) for path in MODULES if DRAWERS & set(path.stem.strip("_").split("_"))]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_class_has_another_s_name(package):
+    """Who reads a name knows which class of a package it is, private or not. `_sync/` is made of `_async/`."""
+    modules = [path for path in MODULES if path.is_relative_to(ROOT / package)]
+    nodes = [node for path in modules for node in ast.parse(path.read_text()).body]
+    names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+
+    assert set() == {name for name, count in names.items() if count > 1}
+    assert names or package == "client/weft_command"
 
 
 def test_nothing_is_left_to_do():

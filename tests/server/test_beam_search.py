@@ -14,7 +14,8 @@ from running import Running
 from toy import END, NUM_CANDIDATES, START, Toy
 from weft_server.runtime.session import Session
 from weft_server.sampling.beam_search import BeamSearches, num_decisive, num_kept
-from weft_server.sequence import Beams, Decoding, EarlyStopping, FinishReason, Sampling
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Decoding, EarlyStopping, FinishReason
 
 STOPPING = {False: EarlyStopping.HEURISTIC, True: EarlyStopping.FULL, "never": EarlyStopping.NEVER}
 NEAR = 1e-4

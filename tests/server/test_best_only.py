@@ -6,9 +6,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from weft_server.errors import BundleError
-from weft_server.runtime.best_only import best_only, open_decoder
+from weft_server.runtime.cuda.best_only import best_only, open_decoder
+from weft_server.runtime.cuda.drawing import TEMPERATURES
 from weft_server.runtime.device import Device
-from weft_server.runtime.drawing import TEMPERATURES
 from weft_server.runtime.halt import Halt
 
 WIDTH, VOCAB, BEST = 4, 40, 8

@@ -14,7 +14,8 @@ from weft_server.engine import prefix_index
 from weft_server.errors import LaneFailed
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session
-from weft_server.sequence import Beams, Cancelled, Decoding, Sampling
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Cancelled, Decoding
 
 KEPT = 8
 LONG = 40

@@ -78,6 +78,8 @@ FAULTS = [
     (seeing, "m.golden.text = 'a'", "golden image '' is not a file of the bundle"),
     (seeing, "m.golden.image_path = 'x.png'", "golden image 'x.png' is not a file of the bundle"),
     (seeing, "m.image.num_class_tokens = 3", "a picture alone has 15 places"),
+    (seeing, "m.image.grid_rows = m.image.grid_columns = 0", "image.grid_rows and grid_columns are missing"),
+    (seeing, "i = m.image; i.grid_rows = 0; i.num_class_tokens = 3", "image.grid_rows and grid_columns are missing"),
     (seeing, "m.graphs[1].outputs[0].shape[2] = 'width'", "no output 'features' [batch, places, width] of one fixed"),
     (seeing, "m.graphs[1].outputs[0].shape[2] = '7'", "'features' has shape ['batch', 'seq', '6']"),
     (seeing, "m.graphs[1].outputs[0].shape[1] = '11'", "'features' has shape ['batch', '11', '6']"),

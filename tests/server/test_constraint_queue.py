@@ -18,9 +18,9 @@ from weft_server.errors import DeadlineExpired, InvalidRequest, Overloaded, Requ
 from weft_server.logits_processors import constraint as constraint_module
 from weft_server.logits_processors.constraint import Constraint
 from weft_server.models import held_bytes, turns
-from weft_server.models.constraint_queue import ConstraintQueue
 from weft_server.models.held_bytes import HeldBytes
 from weft_server.models.worker_pool import WorkerPool
+from weft_server.models.worker_queue import ConstraintQueue
 from weft_server.process.threads import deep_pool
 from weft_server.sequence import ANYBODY, Priority, Standing
 from weft_server.telemetry.metrics import Metrics

@@ -8,7 +8,7 @@ import pytest
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import ConfigError, read_config
 from weft_server.errors import BundleError
-from weft_server.runtime import cuda
+from weft_server.runtime import cudart
 from weft_server.runtime.device import HOST, Device, devices_of, verify_build, verify_caches, verify_precision
 from weft_server.runtime.session import verify_device
 
@@ -138,13 +138,13 @@ class Called:
         return call
 
 
-@pytest.mark.parametrize(("num_bytes", "lets_go"), [(cuda.SMALL_BYTES, False), (cuda.SMALL_BYTES + 1, True)])
+@pytest.mark.parametrize(("num_bytes", "lets_go"), [(cudart.SMALL_BYTES, False), (cudart.SMALL_BYTES + 1, True)])
 def test_a_small_copy_keeps_the_interpreter(monkeypatch, num_bytes, lets_go):
     """It is over before a busy thread would give the interpreter back. Nobody waits for a large one."""
-    library = cuda._Library(Called(), Called())
-    monkeypatch.setattr(cuda, "_FOUND", [library])
-    cuda.send(0, 0, num_bytes, CUDA)
-    cuda.fetch(0, 0, num_bytes, CUDA)
+    library = cudart._Library(Called(), Called())
+    monkeypatch.setattr(cudart, "_FOUND", [library])
+    cudart.send(0, 0, num_bytes, CUDA)
+    cudart.fetch(0, 0, num_bytes, CUDA)
     copies = ["cudaMemcpy", "cudaStreamSynchronize", "cudaMemcpy"]
     assert (copies if lets_go else []) == library.waits.names
     assert ([] if lets_go else copies) == [name for name in library.stays.names if name != "cudaSetDevice"]
@@ -152,7 +152,7 @@ def test_a_small_copy_keeps_the_interpreter(monkeypatch, num_bytes, lets_go):
 
 def test_a_large_copy_is_cut(monkeypatch):
     """Copies of a process follow each other: a small one waits for a piece, and not for all weights of a model."""
-    library = cuda._Library(Called(), Called())
-    monkeypatch.setattr(cuda, "_FOUND", [library])
-    cuda.send(0, 0, 2 * cuda._PIECE_BYTES + 1, CUDA)
+    library = cudart._Library(Called(), Called())
+    monkeypatch.setattr(cudart, "_FOUND", [library])
+    cudart.send(0, 0, 2 * cudart._PIECE_BYTES + 1, CUDA)
     assert 3 == (library.waits.names + library.stays.names).count("cudaMemcpy")

@@ -14,7 +14,7 @@ import pytest
 from toy import WIDTH, Toy
 from waiting import until
 from weft_server.runtime.blocks import FLOAT
-from weft_server.runtime.copies import Copies
+from weft_server.runtime.cuda.copies import Copies
 from weft_server.runtime.device import HOST, Device
 from weft_server.runtime.device_gate import GATE, DeviceGate
 from weft_server.runtime.session import Session, Value

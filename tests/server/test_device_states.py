@@ -27,9 +27,9 @@ from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns, FarRows, Outputs
-from weft_server.runtime.copies import Copies, Stretch
+from weft_server.runtime.cuda.copies import Copies, Stretch
+from weft_server.runtime.cuda.device_states import DeviceStates
 from weft_server.runtime.device import HOST, Device
-from weft_server.runtime.device_states import DeviceStates
 from weft_server.runtime.session import Session, Value
 from weft_server.sequence import Decoding, Sequence
 from weft_server.source import Ids

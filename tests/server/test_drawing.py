@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from drawn_tails import tail, weights_of
-from weft_server.runtime.drawing import MOST_CANDIDATES, TEMPERATURES, TOTAL_WEIGHTS, drawing
+from weft_server.runtime.cuda.drawing import MOST_CANDIDATES, TEMPERATURES, TOTAL_WEIGHTS, drawing
 from weft_server.runtime.session import Session
 
 MANY = 65_536

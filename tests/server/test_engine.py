@@ -16,7 +16,8 @@ from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
 from weft_server.errors import DeadlineExpired, Draining, LaneFailed, Overloaded
 from weft_server.runtime.session import Session
-from weft_server.sequence import Cancelled, Decoding, FinishReason, Sampling, Sequence
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Cancelled, Decoding, FinishReason, Sequence
 from weft_server.source import Ids
 from weft_server.telemetry.metrics import Metrics
 

@@ -20,7 +20,8 @@ from weft_server.errors import DeadlineExpired, InvalidRequest, LaneFailed
 from weft_server.loading.build import _share
 from weft_server.runtime.device import HOST
 from weft_server.runtime.session import Session
-from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sequence
 from weft_server.source import Ids
 
 

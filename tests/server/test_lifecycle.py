@@ -6,9 +6,11 @@ import os
 import shutil
 import sys
 import threading
+import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -27,7 +29,7 @@ from weft_server.errors import (
     Overloaded,
     RequestError,
 )
-from weft_server.lifecycle import lifecycle
+from weft_server.lifecycle import lifecycle, waking
 from weft_server.loading import loader, memory_check
 from weft_server.models.registry import RegistryEntry
 from weft_server.models.version_labels import VersionLabels
@@ -536,7 +538,7 @@ def test_a_model_that_cannot_be_woken_is_not_ready_and_is_tried_again_later(two,
             assert SLEEPING == entry.state
             assert entry.error
             kept_away.rename(manifest)
-            monkeypatch.setattr(entry.wake, "_retry_at", 0.0)
+            monkeypatch.setattr(waking, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + waking.PAUSE_S))
             await kept.take(TASK, M)
             assert (READY, "") == (entry.state, entry.error)
 

@@ -18,7 +18,8 @@ from weft_server.engine.paged.packing import Packing, Shape
 from weft_server.errors import DeadlineExpired, LaneFailed
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session, Value
-from weft_server.sequence import Cancelled, Decoding, FinishReason, Sampling
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Cancelled, Decoding, FinishReason
 
 FAR = Device(in_place=False)
 

@@ -11,7 +11,7 @@ from weft_server.engine.paged.paged_runner import PagedRunner
 from weft_server.engine.slots import Slots
 from weft_server.loading.limit_checks import verify_paged
 from weft_server.loading.paged_lanes import paged_lanes
-from weft_server.runtime.best_only import Decoder
+from weft_server.runtime.cuda.best_only import Decoder
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session
 from weft_server.telemetry.metrics import Metrics

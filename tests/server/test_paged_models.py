@@ -18,7 +18,8 @@ from weft_server.loading.paged_lanes import block_bytes
 from weft_server.runtime import best_only
 from weft_server.runtime.buffers import FarRows
 from weft_server.runtime.device import Device
-from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sequence
 from weft_server.source import Ids
 
 pytestmark = pytest.mark.slow

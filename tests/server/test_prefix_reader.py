@@ -26,7 +26,8 @@ from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError, InvalidRequest
 from weft_server.runtime.prefix_store import kept_states
 from weft_server.runtime.session import Session
-from weft_server.sequence import Beams, Cancelled, Decoding, Sampling, Sequence
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Cancelled, Decoding, Sequence
 from weft_server.source import Ids
 from weft_server.telemetry.metrics import Metrics
 

@@ -176,7 +176,7 @@ SCORES = st.lists(st.integers(-512, 512).map(lambda n: n / 64), min_size=VOCAB, 
 
 
 @given(st.lists(TOKEN, max_size=6), SCORES, st.none() | st.integers(0, 12))
-def test_moments_are_paired_as_whispers_are(produced, scores, latest):
+def test_ctc_transcription_are_paired_as_whispers_are(produced, scores, latest):
     """Of all tokens, the same stay that WhisperTimeStampLogitsProcessor leaves."""
     config = transformers.GenerationConfig(
         no_timestamps_token_id=NO_MOMENTS, eos_token_id=END, max_initial_timestamp_index=latest, bos_token_id=0

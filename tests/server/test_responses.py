@@ -10,7 +10,8 @@ from loaded import Loaded, ask, score
 from weft_export.checkpoints.sound import wav_of
 from weft_proto.v1 import common_pb2
 from weft_server.rpc import responses
-from weft_server.sequence import Beams, Decoding, Sampling
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Decoding
 
 NUM_TOPS = 5
 IDS = common_pb2.TokenIds(ids=[5, 6, 7])

@@ -26,7 +26,8 @@ from weft_server.logits_processors.penalties import (
 )
 from weft_server.logits_processors.phrases import Banned, SequenceBias, Suppressed
 from weft_server.runtime.session import Session
-from weft_server.sequence import Beams, Decoding, EarlyStopping, Sampling
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Decoding, EarlyStopping
 
 STOPPING = {EarlyStopping.HEURISTIC: False, EarlyStopping.FULL: True, EarlyStopping.NEVER: "never"}
 # Rules enlarge what rounding makes of a score: a decay of length up to thirty times.

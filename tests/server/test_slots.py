@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft_server.engine.slots import Slots
-from weft_server.sequence import Decoding, Sampling, Sequence
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Decoding, Sequence
 from weft_server.source import Ids
 
 

@@ -21,8 +21,8 @@ from weft_server.engine import failure
 from weft_server.engine.failure import FailureBudget, stack_of
 from weft_server.engine.lane import Intake
 from weft_server.errors import Draining, LaneFailed, ModelFailed, Overloaded
-from weft_server.models.tokenize_queue import TokenizeQueue
 from weft_server.models.worker_pool import WorkerPool
+from weft_server.models.worker_queue import WorkerQueue
 from weft_server.runtime.session import Session, is_out_of_memory
 from weft_server.sequence import ANYBODY, Decoding
 from weft_server.telemetry.metrics import Metrics
@@ -531,15 +531,15 @@ def test_a_thread_for_tokens_that_hangs_is_replaced():
     async def run():
         metrics = Metrics().for_model("m", 1, "t")
         workers, go_on = WorkerPool(1, "m/1-tokenize", metrics, FailureBudget(5)), threading.Event()
-        queue = TokenizeQueue(workers, 1)
-        hung = asyncio.create_task(queue.do(lambda _: go_on.wait(20), ANYBODY, math.inf))
+        queue = WorkerQueue(workers, 1)
+        hung = asyncio.create_task(queue.do(lambda _: go_on.wait(20), math.inf, ANYBODY))
         await until(lambda: workers.num_running)
         queue.supervise(60)
         assert not hung.done()
         queue.supervise(-1)
         with pytest.raises(LaneFailed, match="took too long"):
             await hung
-        assert 3 == await queue.do(lambda _: 3, ANYBODY, math.inf)
+        assert 3 == await queue.do(lambda _: 3, math.inf, ANYBODY)
         go_on.set()
         queue.stop()
         await until(lambda: not [each for each in threading.enumerate() if each.name.startswith("m/1-tokenize")])
@@ -650,7 +650,7 @@ def test_a_lane_whose_thread_has_ended_is_replaced(toy, monkeypatch):
             engine = running.engine
             died = threading.Event()
             monkeypatch.setattr(threading, "excepthook", lambda _: died.set())
-            monkeypatch.setattr(engine, "_step", lambda *_: (_ for _ in ()).throw(SystemExit))
+            monkeypatch.setattr(engine_module.Engine, "_step", lambda *_: (_ for _ in ()).throw(SystemExit))
             waits = running.submit([7], Decoding(4))
             await until(died.is_set)
             monkeypatch.undo()

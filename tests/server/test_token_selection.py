@@ -11,7 +11,8 @@ from weft_server.logits_processors.penalties import RepetitionPenalty
 from weft_server.runtime.session import Session
 from weft_server.sampling import processed_candidates, sampler
 from weft_server.sampling.candidates import Candidates
-from weft_server.sequence import Beams, Decoding, Sampling, Sequence
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Decoding, Sequence
 from weft_server.source import Ids
 
 WORK = {

@@ -37,7 +37,7 @@ def run(directory, body, **settings):
 
 async def held_by(model, free, tenant=""):
     """Hold the thread that makes tokens, or wait for it, until it is free."""
-    return await model.tokenizing.do(lambda _: free.wait(), Standing(tenant=tenant), math.inf)
+    return await model.tokenizing.do(lambda _: free.wait(), math.inf, Standing(tenant=tenant))
 
 
 def usage_of(answer):

@@ -198,7 +198,7 @@ class Checkpoint:
         row = TASKS[self.task]
         return (
             f"the task {row.name}"
-            if row.matches or row.labels_moments
+            if row.matches or row.labels_frames
             else "a model with a vector for each token"
             if row.embeds
             else "a model whose scores are values and no probabilities"

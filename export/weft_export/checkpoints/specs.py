@@ -221,7 +221,7 @@ def check_audio(
     if not TASKS[task].takes_audio:
         _require(audio is None, "this family takes no 'audio'")
         return
-    if audio is not None and TASKS[task].labels_moments:
+    if audio is not None and TASKS[task].labels_frames:
         _check_moments(config, audio)
         return
     if audio is None or text is None:
@@ -245,7 +245,7 @@ def _check_moments(config: Any, audio: bundle_pb2.AudioSpec) -> None:
 
 def check_labels(task: common_pb2.Task.ValueType, config: Any, labels: tuple[str, ...]) -> None:
     """Raise ValueError when labels do not fit the task and the sizes in config."""
-    if TASKS[task].labels_moments:
+    if TASKS[task].labels_frames:
         _require_equal("the number of labels", len(labels), "model.num_labels", config.num_labels)
         check_value("labels", labels, LIMITS["BundleManifest"]["labels"])
         return

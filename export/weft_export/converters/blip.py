@@ -62,7 +62,7 @@ def names(config: VisionEncoderDecoderConfig) -> Names:
         "class_tokens": without_batch(f"{vision}embeddings.class_embedding"),
         "positions": without_batch(f"{vision}embeddings.position_embedding"),
         **patches("patches.projection", f"{vision}embeddings.patch_embedding"),
-        **layer_names(_VISION, "encoder.layers.{}.", f"{vision}encoder.layers.{{}}."),
+        **layer_names(VISION_LAYER, "encoder.layers.{}.", f"{vision}encoder.layers.{{}}."),
         **both("encoder.norm", f"{vision}post_layernorm"),
         "decoder.embedding.tokens.weight": tied(tokens, f"{head}decoder.weight") if config.words.tied else tokens,
         "decoder.embedding.positions.weight": from_row(
@@ -77,7 +77,7 @@ def names(config: VisionEncoderDecoderConfig) -> Names:
     }
 
 
-_VISION: Names = {
+VISION_LAYER: Names = {
     **both("attention_norm", "layer_norm1"),
     **both("attention.qkv", "self_attn.qkv"),
     **both("attention.output", "self_attn.projection"),

@@ -16,12 +16,12 @@ _BODY_OF = re.compile(r"(?P<body>.*)ForMaskedLM|(?P<decoder>Llama|Mistral|Qwen2|
 """Which classes become an embedder where one is asked for: then they are read as their body."""
 _BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel|Siglip).*Model|CLIPTextModelWithProjection"
 _DECODERS = r".*ForCausalLM|GPT2LMHeadModel"
-_MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe"
+_MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe|GptOss|Qwen3VLMoe"
 _HYBRIDS = r"Lfm2|GraniteMoeHybrid"
 _CTC = r".*ForCTC"
 _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2(WithRegisters)?Model"
 _BOTH_WAYS = r"Gemma3ForConditional|PaliGemma"
-_SEEING = rf"Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL|Qwen3VL|{_BOTH_WAYS}"
+_SEEING = rf"Blip2|Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL|Qwen3VL|{_BOTH_WAYS}"
 _TAKEN_BY = {
     "precision fp16": rf"(?!{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
     "precision bf16": rf"(?!Whisper|Moonshine|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
@@ -43,7 +43,7 @@ _LABELLED = "CLIPForImageClassification"
 PICTURE, _RECORDING = "a picture (PNG, JPEG or WebP)", "a recording (WAV)"
 _FILES = {
     rf"Whisper.*|Moonshine.*|{_CTC}": _RECORDING,
-    rf"Blip.*|VisionEncoderDecoder.*|CLIPModel|SiglipModel|{_OF_PICTURES}": PICTURE,
+    rf"BlipFor.*|VisionEncoderDecoder.*|CLIPModel|SiglipModel|{_OF_PICTURES}": PICTURE,
 }
 """Which classes answer to a file, and what is in it."""
 _TEXT_PLACES = "max_position_embeddings"
@@ -67,7 +67,11 @@ _PLACES = {
 }
 """Of each model_type with a weight for each place of a text: the field with their number, how many there are without
 it, and how many stay empty."""
-_WRITTEN_BY = {"vision-encoder-decoder": ("decoder", None), "blip": ("text_config", "blip_text_model")}
+_WRITTEN_BY = {
+    "vision-encoder-decoder": ("decoder", None),
+    "blip": ("text_config", "blip_text_model"),
+    "blip-2": ("text_config", "opt"),
+}
 """Of each model_type whose texts are another's: the part of its config, and the model_type there. None: it says so."""
 
 

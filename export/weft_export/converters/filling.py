@@ -1,7 +1,7 @@
 """From their tensors to our weights: every one of ours is filled, and every one of theirs is used, or nothing is."""
 
-import functools
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -54,11 +54,20 @@ def plan(
 
 
 def fill(sources: Mapping[str, Source], stored: NamedTensors) -> dict[str, Tensor]:
-    """Return our weights. What only changes its name stays in its mapped file; two of ours may share one of theirs."""
-    read = functools.cache(stored.read)
-    return {
-        ours: _made(source, {name: read(name) for name in _there(source, stored)}) for ours, source in sources.items()
-    }
+    """Return our weights. What only changes its name stays in its mapped file; two of ours may share one of theirs.
+
+    Of theirs each is read once, and let go when the last of ours is made: all experts of a layer may lie in one.
+    """
+    left = Counter(name for source in sources.values() for name in _there(source, stored))
+    held: dict[str, Tensor] = {}
+    weights = {}
+    for ours, source in sources.items():
+        names = _there(source, stored)
+        held |= {name: stored.read(name) for name in names if name not in held}
+        weights[ours] = _made(source, held)
+        left.subtract(names)
+        held = {name: tensor for name, tensor in held.items() if left[name]}
+    return weights
 
 
 def _there(source: Source, stored: NamedTensors) -> list[str]:

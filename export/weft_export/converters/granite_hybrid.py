@@ -11,25 +11,32 @@ from weft_export.converters.fields import Fields
 from weft_export.converters.granite import granite_style, granite_words
 from weft_export.converters.lfm2 import taps_first
 from weft_export.converters.llama import LLAMA
+from weft_export.converters.mixtures import merged_expert_names, mixed
 from weft_export.converters.sources import Names, both, computed, half
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.hybrid import HybridConfig
 from weft_export.layers.state_space import StateSpaceSizes
 
+_SHARED = "shared_intermediate_size"
 _LAYER, _THEIRS = "layers.{}", "model.layers.{}"
 _ATTENTION = ("full_attention", "attention")
 _RECURRENCE = ("linear_attention", "mamba")
 
 
 def sizes(hf: HfCheckpoint) -> HybridConfig:
-    """The dense ones, whose networks are what the others call shared."""
+    """Mixtures of experts beside a shared network, or the shared network alone."""
     fields = hf.fields
-    if fields.whole("num_local_experts", 8):
-        raise fields.wrong("num_local_experts", "must be 0: mixtures of experts of this model_type are not supported")
-    fields.skip("intermediate_size", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef")
-    called = {"intermediate_size": "shared_intermediate_size"}
+    # The released configs say both, and transformers reads neither.
+    fields.skip("init_method")
+    fields.only("normalization_function", "rmsnorm")
     style, words = granite_style(hf), granite_words(hf)
-    config = _placed(hf, read_sizes(hf, style, words, called=called, absent={"intermediate_size": 1024}))
+    called, absent = {}, {"intermediate_size": 11008}
+    if fields.whole("num_local_experts", 8):
+        style = replace(mixed(hf, style, "num_local_experts", 8, 2), d_shared=fields.whole(_SHARED, 1024))
+    else:
+        fields.skip("intermediate_size", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef")
+        called, absent = {"intermediate_size": _SHARED}, {"intermediate_size": 1024}
+    config = _placed(hf, read_sizes(hf, style, words, called=called, absent=absent))
     return HybridConfig(
         **vars(config), attends=_attends(fields, config.num_layers), state_space=_state_space(fields, config.d_model)
     )
@@ -87,8 +94,10 @@ def _state_space(fields: Fields, d_model: int) -> StateSpaceSizes:
 
 def names(config: HybridConfig) -> Names:
     """Llama's for what attends; gate and inner product of a network lie in one tensor."""
-    shared = f"{_THEIRS}.shared_mlp"
+    is_mixture = config.style.num_experts is not None
+    ours, shared = f"{_LAYER}.feed_forward{'.shared' if is_mixture else ''}", f"{_THEIRS}.shared_mlp"
     return {
+        **(merged_expert_names(config) if is_mixture else {}),
         **head_names(config, "model.embed_tokens"),
         **norm_names("norm", "model.norm"),
         **norm_names(f"{_LAYER}.attention_norm", f"{_THEIRS}.input_layernorm"),
@@ -96,9 +105,9 @@ def names(config: HybridConfig) -> Names:
         **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.post_attention_layernorm"),
         **attention_names(config, qkv_of(f"{_THEIRS}.self_attn"), f"{_THEIRS}.self_attn.o_proj"),
         **state_space_names(config, f"{_LAYER}.recurrence", f"{_THEIRS}.mamba"),
-        f"{_LAYER}.feed_forward.gate.weight": half(0, f"{shared}.input_linear.weight"),
-        f"{_LAYER}.feed_forward.inner.weight": half(1, f"{shared}.input_linear.weight"),
-        f"{_LAYER}.feed_forward.outer.weight": f"{shared}.output_linear.weight",
+        f"{ours}.gate.weight": half(0, f"{shared}.input_linear.weight"),
+        f"{ours}.inner.weight": half(1, f"{shared}.input_linear.weight"),
+        f"{ours}.outer.weight": f"{shared}.output_linear.weight",
     }
 
 

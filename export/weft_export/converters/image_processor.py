@@ -95,6 +95,7 @@ _ENDINGS = ("ImageProcessorPil", "ImageProcessorFast", "ImageProcessor", "Featur
 KIND_OF_MODEL = {
     "beit": _BEIT,
     "blip": _BLIP,
+    "blip-2": _BLIP,
     "clip": _CLIP,
     "clip_vision_model": _CLIP,
     "convnext": _CONVNEXT,
@@ -110,6 +111,7 @@ KIND_OF_MODEL = {
     "qwen2_5_vl": _QWEN,
     "qwen2_vl": _QWEN,
     "qwen3_vl": _QWEN,
+    "qwen3_vl_moe": _QWEN,
     "resnet": _CONVNEXT,
     "siglip": _SIGLIP,
     "siglip_vision_model": _SIGLIP,

@@ -21,7 +21,7 @@ _PARTS = ("gate", "inner", "outer")
 def mixtral_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Mixtral: Mistral's layers."""
     fields = hf.fields
-    style = _mixed(hf, llama_style(hf, norm_eps=1e-5), "num_local_experts", 8, 2)
+    style = mixed(hf, llama_style(hf, norm_eps=1e-5), "num_local_experts", 8, 2)
     absent = {"num_key_value_heads": 8, "intermediate_size": 14336}
     config = turned_sizes(hf, style, absent=absent, theta=1e6)
     window = fields.whole_or_null("sliding_window", None)
@@ -41,7 +41,7 @@ def qwen_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     # That of layers that are no mixtures.
     fields.skip("intermediate_size", "max_window_layers")
     style = llama_style(hf, qk_norm=True, bias=fields.flag("attention_bias", default=False), feed_forward_bias=False)
-    style = _mixed(hf, style, _number_of_experts(hf), 128, 8, normed=fields.flag("norm_topk_prob", default=False))
+    style = mixed(hf, style, number_of_experts(hf), 128, 8, normed=fields.flag("norm_topk_prob", default=False))
     words = read_words(hf, tied=False)
     called = {"intermediate_size": "moe_intermediate_size"}
     absent = {"num_key_value_heads": 4, "intermediate_size": 768}
@@ -62,24 +62,29 @@ def olmoe_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     fields.only("clip_qkv", None)
     bias = fields.flag("attention_bias", default=False)
     style = llama_style(hf, norm_eps=1e-5, bias=bias, feed_forward_bias=False, qk_norm=True, whole_qk_norm=True)
-    style = _mixed(hf, style, _number_of_experts(hf), 64, 8, normed=fields.flag("norm_topk_prob", default=False))
+    style = mixed(hf, style, number_of_experts(hf), 64, 8, normed=fields.flag("norm_topk_prob", default=False))
     return turned_sizes(hf, style, absent={"intermediate_size": 2048})
 
 
 def granite_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Granite 3 of 1 and 3 billion numbers: the dense one's layers, with its multipliers."""
-    style = _mixed(hf, granite_style(hf), "num_local_experts", 8, 2)
+    style = mixed(hf, granite_style(hf), "num_local_experts", 8, 2)
     return turned(hf, read_sizes(hf, style, granite_words(hf), absent={"intermediate_size": 11008}))
 
 
 def granite_names(config: DecoderOnlyConfig) -> Names:
     """Llama's, but that all experts of a layer lie in two tensors."""
+    return {**llama_names(config), **merged_expert_names(config)}
+
+
+def merged_expert_names(config: DecoderOnlyConfig) -> Names:
+    """Return the sources of Granite's experts."""
     moe = f"{_THEIRS}.block_sparse_moe"
     named: dict[str, Source | str] = {}
     for number in range(config.style.num_experts or 0):
         for layer in range(config.num_layers):
             named |= _numbered(f"layers.{layer}.feed_forward.experts.{number}", moe.replace("{}", str(layer)), number)
-    return {**llama_names(config), f"{_OURS}.router": f"{moe}.router.layer.weight", **named}
+    return {f"{_OURS}.router": f"{moe}.router.layer.weight", **named}
 
 
 def _numbered(ours: str, theirs: str, number: int) -> dict[str, Source | str]:
@@ -102,12 +107,12 @@ def _expert_names(block: str, parts: Sequence[str]) -> Names:
     return {**named, f"{_OURS}.router": f"{theirs}.gate.weight"}
 
 
-def _number_of_experts(hf: HfCheckpoint) -> str:
+def number_of_experts(hf: HfCheckpoint) -> str:
     """Return the name of the field: transformers takes both, and writes the second."""
     return "num_experts" if "num_experts" in hf.fields else "num_local_experts"
 
 
-def _mixed(
+def mixed(
     hf: HfCheckpoint, style: Style, field: str, num_experts: int, num_chosen: int, *, normed: bool = True
 ) -> Style:
     """Return a style with a mixture in each layer. The numbers are those of its class."""

@@ -35,7 +35,7 @@ def checkpoint_of(
     read: dict[str, Any] = {"text": None, "image": None, "audio": None}
     notes: tuple[str, ...] = ()
     labels = () if not row.has_labels else hf.options.label_names or _labels_of(config, sizes.num_labels)
-    if row.labels_moments:
+    if row.labels_frames:
         from weft_export.converters.ctc_files import read_ctc  # noqa: PLC0415 - late: for models with such labels
 
         audio, labels = read_ctc(hf, sizes)
@@ -54,13 +54,12 @@ def checkpoint_of(
         texts, notes = read_texts(hf, config, sizes.texts if row.matches else sizes, task, files, read["audio"])
         read = {**read, **texts}
     if isinstance(shell, Writer) and shell.sees:
+        from weft_export.converters.picture_prompts import put_prompts  # noqa: PLC0415 - late: for these models
         from weft_export.converters.sight import GOLDEN_QUESTION, put_image_id  # noqa: PLC0415 - late: for these models
 
         if shell.bidirectional:
-            from weft_export.converters.picture_prompts import put_prompts  # noqa: PLC0415 - late: for few models
-
             read["text"].bidirectional = shell.bidirectional
-            notes += put_prompts(read["text"], hf, sizes.sight, files)
+        notes += put_prompts(read["text"], hf, sizes.sight, files)
         notes += put_image_id(read["text"], hf, sizes.sight, files)
         read |= _picture(hf, sizes.sight, files)
         read["golden"].question = GOLDEN_QUESTION

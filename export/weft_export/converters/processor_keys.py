@@ -69,7 +69,16 @@ CELL_KEYS: Table = {
 STRETCH_KEYS: Table = {**PROCESSOR_KEYS, "image_seq_length": USED}
 """Of one whose pictures stand in a prompt in a way of its own: see picture_prompts."""
 
+QUERY_KEYS: Table = {
+    **PROCESSOR_KEYS,
+    "num_query_tokens": USED,
+    # Its class takes the tokenizer's.
+    "image_token": NEUTRAL,
+}
+"""Of one of whose pictures few queries read the whole."""
+
 _TABLES = {
+    "blip-2": QUERY_KEYS,
     "gemma3": STRETCH_KEYS,
     "paligemma": STRETCH_KEYS,
     "llava": SIGHT_KEYS,
@@ -79,6 +88,7 @@ _TABLES = {
     "qwen2_vl": CELL_KEYS,
     "qwen2_5_vl": CELL_KEYS,
     "qwen3_vl": CELL_KEYS,
+    "qwen3_vl_moe": CELL_KEYS,
 }
 
 IMAGE_KEYS: Table = {

@@ -1,5 +1,6 @@
 """Qwen3-VL (Bai et al. 2025): an encoder of cells that is read at several layers, before Qwen 3's decoder."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from math import isqrt
@@ -22,7 +23,21 @@ _ABSENT_SIZES = {"num_key_value_heads": 32, "intermediate_size": 22016, "head_di
 
 
 def sizes(hf: HfCheckpoint) -> Qwen3VlConfig:
-    """Two objects of config.json describe the two sides. The largest picture fits."""
+    """Return those of the dense decoder."""
+    return sizes_with(hf, _decoder, _ABSENT, "qwen3_vl_text")
+
+
+def sizes_with(
+    hf: HfCheckpoint,
+    read_decoder: Callable[[HfCheckpoint], DecoderOnlyConfig],
+    absent: Mapping[str, int],
+    usual: str,
+) -> Qwen3VlConfig:
+    """Two objects of config.json describe the two sides. The largest picture fits.
+
+    read_decoder: reads text_config. What it lacks is in absent.
+    usual: the decoder's kind where nothing says it.
+    """
     fields = hf.fields
     fields.skip("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
     for part in ("text_config", "vision_config"):
@@ -31,9 +46,11 @@ def sizes(hf: HfCheckpoint) -> Qwen3VlConfig:
     text, vision = fields.part("text_config"), fields.part("vision_config")
     image = read_picture_spec(hf, vision.whole("in_channels", 3))
     image.grid_rows = image.grid_columns = 1
-    for name, value in _ABSENT.items():
+    for name, value in absent.items():
         text.take_for_granted(name, value)
-    decoder = _decoder(with_room(hf, text, image, "qwen3_vl_text"), text)
+    decoder = read_decoder(replace(with_room(hf, text, image, usual), fields=text))
+    tied = fields.flag("tie_word_embeddings", default=False)
+    decoder = replace(decoder, words=replace(decoder.words, tied=tied))
     rope_of(text).only("mrope_interleaved", True)
     return Qwen3VlConfig(
         **{field.name: getattr(decoder, field.name) for field in fields_of(DecoderOnlyConfig)},
@@ -43,13 +60,10 @@ def sizes(hf: HfCheckpoint) -> Qwen3VlConfig:
     )
 
 
-def _decoder(hf: HfCheckpoint, text: Fields) -> DecoderOnlyConfig:
-    own = replace(hf, fields=text)
-    bias = text.flag("attention_bias", default=False)
-    style = llama_style(own, qk_norm=True, bias=bias, feed_forward_bias=False)
-    config = turned_sizes(own, style, absent=_ABSENT_SIZES, theta=500000.0)
-    tied = hf.fields.flag("tie_word_embeddings", default=False)
-    return replace(config, words=replace(config.words, tied=tied))
+def _decoder(text: HfCheckpoint) -> DecoderOnlyConfig:
+    bias = text.fields.flag("attention_bias", default=False)
+    style = llama_style(text, qk_norm=True, bias=bias, feed_forward_bias=False)
+    return turned_sizes(text, style, absent=_ABSENT_SIZES, theta=500000.0)
 
 
 def _sight(hf: HfCheckpoint, vision: Fields, d_out: int, image: bundle_pb2.ImageSpec) -> DeepSightConfig:

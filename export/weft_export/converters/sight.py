@@ -26,15 +26,17 @@ _IMAGE_IDS = {
     "qwen2_vl": 151655,
     "qwen2_5_vl": 151655,
     "qwen3_vl": 151655,
+    "qwen3_vl_moe": 151655,
 }
 _IMAGE_TOKENS = {
     "gemma3": "<image_soft_token>",
     "qwen2_vl": "<|image_pad|>",
     "qwen2_5_vl": "<|image_pad|>",
     "qwen3_vl": "<|image_pad|>",
+    "qwen3_vl_moe": "<|image_pad|>",
 }
 _IMAGE_TOKEN = "<image>"  # noqa: S105 - of all others
-_NAMED_BY_TOKENIZER = ("gemma3", "paligemma")
+_NAMED_BY_TOKENIZER = ("blip-2", "gemma3", "paligemma")
 # Of Idefics3Processor.
 _SPLIT_PLACES = 169
 _ASPECT_RATIO = "anyres_max_9"
@@ -49,6 +51,7 @@ LONGEST = {
     "gemma2": 8192,
     "gemma3_text": 131072,
     "qwen3_vl_text": 128000,
+    "qwen3_vl_moe_text": 128000,
 }
 # A bound of the tokens that texts around a tile are.
 _WORDS_OF_TILE = 4
@@ -76,12 +79,13 @@ def put_image_id(
     if None not in (index, named) and index != named:
         raise fields.wrong("image_token_id", f"differs from image_token_index, {index!r:.40}")
     field = "image_token_id" if index is None else "image_token_index"
-    text.image_id = fields.whole(field, _IMAGE_IDS[fields.word("model_type")])
-    token = given.get("image_token") or _IMAGE_TOKENS.get(fields.word("model_type"), _IMAGE_TOKEN)
+    text.image_id = fields.whole(field, _IMAGE_IDS.get(fields.word("model_type")))
+    usual = _IMAGE_TOKENS.get(fields.word("model_type"), _IMAGE_TOKEN)
+    token = given.get("image_token") or usual
     if fields.word("model_type") in _NAMED_BY_TOKENIZER:
         from weft_export.converters.picture_prompts import named_token  # noqa: PLC0415 - late: for these models
 
-        token = named_token(hf, "image_token", str(token))
+        token = named_token(hf, "image_token", usual)
     tokenizer = tokenizer_of(text.source_tokenizer, files[text.source_tokenizer])
     known = tokenizer.token_to_id(str(token))
     if known != text.image_id:

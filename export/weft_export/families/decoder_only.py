@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft_export.families.causal import CausalTransformer
 from weft_export.families.sizes import require_divisible, require_each_layer, require_head, require_sizes
@@ -29,6 +29,7 @@ class DecoderOnlyConfig:
     windows: how many positions each layer attends to, its own included, ALL for all before. Empty: all layers ALL.
     alibi: the scores get BLOOM's bias times this number. 0: none.
     coarse_alibi: that bias is rounded to bfloat16 first, as Falcon's is.
+    sinks: heads have one each: see shares_of.
     padding: so many numbers of each head are 0 in all weights, because a checkpoint's heads are shorter than the
         attention operator takes. style.scale must be that of its heads then.
     """
@@ -47,6 +48,7 @@ class DecoderOnlyConfig:
     windows: tuple[int, ...] = ()
     alibi: float = 0.0
     coarse_alibi: bool = False
+    sinks: bool = False
     padding: int | None = None
     dropout: float = 0.0  # in training only
 
@@ -92,6 +94,8 @@ class DecoderOnly(CausalTransformer):
             score_bias=_alibi(config) if config.alibi else None,
         )
         self.config = config
+        for layer in self.layers if config.sinks else ():
+            layer.attention.sinks = nn.Parameter(torch.zeros(config.num_heads))
         self.words = Embeddings(config.vocab_size, config.max_tokens, config.d_model, config.words)
         # A graph is traced with more tokens than the shortest model takes.
         num_positions = -(-config.max_tokens // 8) * 8
@@ -99,6 +103,13 @@ class DecoderOnly(CausalTransformer):
             cos, sin = rope_tables(num_positions, rotation)
             self.register_buffer(f"cos_{index}", cos, persistent=False)
             self.register_buffer(f"sin_{index}", sin, persistent=False)
+
+    @property
+    def unpaged(self) -> str | None:
+        """See Writer."""
+        return (
+            "its heads have sinks, which the operator for blocks is not given" if self.config.sinks else super().unpaged
+        )
 
     @property
     def rotary(self) -> Sequence[KeyValue | None]:

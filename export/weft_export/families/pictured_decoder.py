@@ -84,4 +84,7 @@ class PicturedDecoder(DecoderOnly):
     def _read(self, ids: Tensor, past_lengths: Tensor | None, features: Tensor) -> Tensor:
         size = self.config.vocab_size
         words = self.embed(ids.clamp(max=size - 1), past_lengths)
-        return torch.where((ids == size)[..., None], features[..., : words.shape[-1]].to(words.dtype), words)
+        seen = features[..., : words.shape[-1]].to(words.dtype)
+        if self.words.positions is not None:
+            seen = seen + self.words.places(ids.shape[1], past_lengths)
+        return torch.where((ids == size)[..., None], seen, words)

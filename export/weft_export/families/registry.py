@@ -65,6 +65,7 @@ _TABLE = {
     "causal_lm": ("causal_lm", "CausalLm", "CausalLmConfig", common_pb2.TASK_GENERATE),
     "decoder_only": ("decoder_only", "DecoderOnly", "DecoderOnlyConfig", common_pb2.TASK_GENERATE),
     "hybrid": ("hybrid", "Hybrid", "HybridConfig", common_pb2.TASK_GENERATE),
+    "blip2": ("blip2", "Blip2", "Blip2Config", common_pb2.TASK_GENERATE),
     "idefics3": ("idefics3", "Idefics3", "Idefics3Config", common_pb2.TASK_GENERATE),
     "gemma3": ("gemma3", "Gemma3", "Gemma3Config", common_pb2.TASK_GENERATE),
     "paligemma": ("paligemma", "PaliGemma", "PaliGemmaConfig", common_pb2.TASK_GENERATE),

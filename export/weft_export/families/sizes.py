@@ -58,6 +58,7 @@ LIMITS = {
             "d_hidden",
             "d_attention",
             "d_maxout",
+            "d_shared",
             "head_dim",
             "cut",
             "padding",
@@ -69,7 +70,7 @@ LIMITS = {
     **dict.fromkeys(("position_kernel", "position_groups", "convolution_width", "convolution_kernel"), WIDTH),
     "frame_size": 4096,
     "num_halvings": MAX_STAGES,
-    **dict.fromkeys((*LAYER_FIELDS, "rotation_of", "feature_layers", "deep_layers"), MAX_LAYERS),
+    **dict.fromkeys((*LAYER_FIELDS, "rotation_of", "feature_layers", "deep_layers", "reads_every"), MAX_LAYERS),
     **dict.fromkeys(("convolution_taps", "taps"), MAX_TAPS),
     **dict.fromkeys(("d_state", "d_state_head"), WIDTH),
     **dict.fromkeys(("num_state_heads", "num_state_groups"), MAX_HEADS),
@@ -82,14 +83,14 @@ LIMITS = {
     "channels": 3,
     "num_mels": 256,
     "num_frames": 6000,
-    **dict.fromkeys(("expansion", "reduction", "num_class_tokens", "num_registers", "cell"), 64),
+    **dict.fromkeys(("expansion", "reduction", "num_class_tokens", "num_registers", "cell", "num_queries"), 64),
 }
 """The most that a whole number of a config may be, by its field."""
 RANGES = {
     "dropout": (0.0, 1.0),
     "norm_eps": (1e-20, 1.0),
     "rope_theta": (1.01, 1e12),
-    **dict.fromkeys(("scale", "softcap", "gain", "residual_scale", "logit_scale"), (1e-6, 1e6)),
+    **dict.fromkeys(("scale", "softcap", "gain", "residual_scale", "logit_scale", "gate_limit"), (1e-6, 1e6)),
     "alibi": (0.0, 1e3),
     "frequencies": (0.0, 1e6),
 }

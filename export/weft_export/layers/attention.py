@@ -1,6 +1,7 @@
 """Multi-head attention of a sequence to itself ("Attention Is All You Need", section 3.2)."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from weft_export.layers.cached_attention import (
     append_and_attend,
     attend,
     capped,
+    shares_of,
     split_heads,
     split_qkv,
 )
@@ -49,19 +51,20 @@ def attention_weights(
     scale: float | None = None,
     bias: Tensor | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Return softmax(scale Q K^T + bias) in float32, [batch, h, seq, length]. Where mask is False it is 0.
 
     query: [batch, h, seq, head_dim].
     keys: [batch, h, length, head_dim].
-    scale, bias, softcap: as in attend.
+    scale, bias, softcap, sinks: as in attend.
     """
     scores = query.float() @ keys.float().transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
     if softcap is not None:
         scores = capped(scores, softcap)
     if bias is not None:
         scores = scores + bias.float()
-    return noted(scores.masked_fill(~mask, -math.inf).softmax(dim=-1))
+    return noted(shares_of(scores.masked_fill(~mask, -math.inf), None if sinks is None else sinks.float()))
 
 
 class SelfAttention(nn.Module):
@@ -74,9 +77,11 @@ class SelfAttention(nn.Module):
     qk_norm_eps: queries and keys pass an RMSNorm with this epsilon. None: no norm.
     whole_qk_norm: that norm is of all heads together, not of each.
     rounding: with one, a step's cache holds its levels, and forward attends to what the levels stand for.
+    sinks: as in shares_of, of layers that see what came before alone: `encode` and `fill` have none.
     """
 
     rounding: CacheRounding | None
+    sinks: nn.Parameter | None
 
     def __init__(
         self,
@@ -95,6 +100,7 @@ class SelfAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.rounding = None
+        self.sinks = None
         self.window = window
         self.scale = scale
         self.softcap = softcap
@@ -123,7 +129,8 @@ class SelfAttention(nn.Module):
         before: keys and values of what stands before x: see `fill`. The mask has columns for it.
         """
         projected = self._project(x, rotary, before)
-        out: Tensor = self.output(attend(*projected, mask, scale=self.scale, bias=bias, softcap=self.softcap))
+        options: dict[str, Any] = {"scale": self.scale, "bias": bias, "softcap": self.softcap, "sinks": self.sinks}
+        out: Tensor = self.output(attend(*projected, mask, **options))
         return out
 
     def weights(
@@ -138,7 +145,8 @@ class SelfAttention(nn.Module):
         query, key, _ = self._project(x, rotary, before)
         bias = self.bias_of(query, key, bias)
         key = key.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
-        return attention_weights(query, key, mask, scale=self.scale, bias=bias, softcap=self.softcap)
+        options: dict[str, Any] = {"scale": self.scale, "bias": bias, "softcap": self.softcap, "sinks": self.sinks}
+        return attention_weights(query, key, mask, **options)
 
     def _projected(self, x: Tensor) -> Tensor:
         """Return queries, keys and values of x beside each other, before any rotation."""
@@ -315,6 +323,7 @@ class SelfAttention(nn.Module):
             scale=self.scale,
             bias=bias,
             softcap=self.softcap,
+            sinks=self.sinks,
             rounding=self.rounding,
             bidirectional=run.bidirectional,
         )

@@ -42,6 +42,7 @@ def attend(
     scale: float | None = None,
     bias: Tensor | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Return softmax(scale Q K^T + bias) V, heads concatenated: [batch, seq, heads * head_dim].
 
@@ -52,14 +53,16 @@ def attend(
     scale: 1 / sqrt(d_k) unless given.
     bias: added to the scores, broadcast as mask is.
     softcap: scores s become softcap tanh(s / softcap) before the bias, as in Gemma 2. None: they stay.
+    sinks: as in shares_of.
     """
     group = query.shape[1] // keys.shape[1]
     if group > 1:
         keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
-    if softcap is not None:
-        scores = capped(query @ keys.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1])), softcap)
+    if softcap is not None or sinks is not None:
+        scores = query @ keys.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
+        scores = scores if softcap is None else capped(scores, softcap)
         scores = scores if bias is None else scores + bias
-        return (scores.masked_fill(~mask, -math.inf).softmax(dim=-1) @ values).transpose(1, 2).flatten(2)
+        return (shares_of(scores.masked_fill(~mask, -math.inf), sinks) @ values).transpose(1, 2).flatten(2)
     if bias is not None:
         mask = bias.masked_fill(~mask, -math.inf)
     out = functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
@@ -69,6 +72,19 @@ def attend(
 def capped(scores: Tensor, softcap: float) -> Tensor:
     """Return scores bent so that none is beyond softcap: softcap tanh(scores / softcap)."""
     return softcap * (scores / softcap).tanh()
+
+
+def shares_of(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Return softmax(scores) over the last axis of scores [batch, heads, seq, length].
+
+    sinks: [heads], the score of a place more in each head, which gives nothing and is left out of what is returned. So
+        a head may look nowhere ("Efficient Streaming Language Models with Attention Sinks", Xiao et al. 2024, section
+        3.3). None: there is none.
+    """
+    if sinks is None:
+        return scores.softmax(dim=-1)
+    sink = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat((scores, sink), dim=-1).softmax(dim=-1)[..., :-1]
 
 
 def append_and_attend(
@@ -84,6 +100,7 @@ def append_and_attend(
     scale: float | None = None,
     bias: Tensor | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
     rounding: CacheRounding | None = None,
     bidirectional: bool = False,
 ) -> tuple[Tensor, KeyValue]:
@@ -95,7 +112,7 @@ def append_and_attend(
     total_length: int32 [1], the capacity.
     rotary: the tables cos and sin, [capacity, head_dim / 2] each.
     window: how many of the last positions a token attends to, its own included. None: all.
-    scale, softcap: as in attend.
+    scale, softcap, sinks: as in attend.
     bias: [batch, heads, seq, at least capacity], of each token towards every place of the cache.
     rounding: past and present then hold its levels, int8.
     bidirectional: each token attends to those of this run that stand behind it too. There is no window then.
@@ -112,8 +129,8 @@ def append_and_attend(
         if softcap is not None:
             attributes["softcap"] = softcap
         out_width = qkv.shape[2] * num_heads // (num_heads + 2 * num_kv_heads)
-        # In the operator's order: cos, sin, position_ids, attention_bias.
-        places = (*(rotary or (None, None)), None, bias)
+        # In the operator's order: cos, sin, position_ids, attention_bias, head_sink.
+        places = (*(rotary or (None, None)), None, bias, sinks)
         inputs = (qkv, None, None, *past, seqlens_k, total_length, *places)
         return _emit(inputs, attributes, scale, past, (*qkv.shape[:2], out_width), rounding)
     seq, (past_keys, past_values) = qkv.shape[1], past
@@ -139,7 +156,7 @@ def append_and_attend(
     if bias is not None:
         # A cache that is held only as far as it is used has fewer places.
         bias = bias[..., : keys.shape[2]]
-    return attend(query, keys, values, mask, scale=scale, bias=bias, softcap=softcap), present
+    return attend(query, keys, values, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks), present
 
 
 def attend_memory(
@@ -165,7 +182,7 @@ def attend_memory(
         nothing = query[:, :0]
         capacity = torch.tensor([memory[0].shape[2]], dtype=torch.int32)
         attributes: dict[str, float] = {"num_heads": num_heads, "kv_num_heads": num_heads, "causal": 0}
-        inputs = (query, nothing, nothing, *memory, memory_lengths - 1, capacity, None, None, None, None)
+        inputs = (query, nothing, nothing, *memory, memory_lengths - 1, capacity, None, None, None, None, None)
         return _emit(inputs, attributes, scale, memory, query.shape, rounding)
     mask = torch.arange(memory[0].shape[2]) < memory_lengths[:, None, None, None]
     keys, values = memory if rounding is None else rounding.widened(*memory)
@@ -180,13 +197,13 @@ def _emit(
     shape: Sequence[int],
     rounding: CacheRounding | None,
 ) -> tuple[Tensor, KeyValue]:
-    """Emit the operator on its inputs up to attention_bias."""
+    """Emit the operator on its inputs up to head_sink."""
     query = inputs[0]
     assert query is not None
     given: dict[str, Any] = {**attributes} if scale is None else {**attributes, "scale": scale}
     if rounding is not None:
         given |= {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
-        inputs = (*inputs, None, rounding.key_scale, rounding.value_scale)  # the first of them is head_sink
+        inputs = (*inputs, rounding.key_scale, rounding.value_scale)
     while inputs[-1] is None:
         inputs = inputs[:-1]
     out, keys, values = torch.onnx.ops.symbolic_multi_out(

@@ -131,15 +131,21 @@ class Embeddings(TokenEmbedding):
         if self.style.scale != 1.0:
             embedded = embedded * self.style.scale
         if self.positions is not None:
-            places = torch.arange(ids.shape[1])
-            if past_lengths is not None:
-                places = past_lengths.long()[:, None] + places
-            embedded = embedded + self.positions(places.clamp(max=self.positions.num_embeddings - 1))
+            embedded = embedded + self.places(ids.shape[1], past_lengths)
         if self.second_segment is not None:
             separators = ids.eq(self.style.separator_id or 0).long()
             behind = separators.cumsum(dim=1) > separators
             embedded = embedded + behind[..., None].to(embedded.dtype) * self.second_segment
         return embedded if self.norm is None else self.norm(embedded)
+
+    def places(self, seq: int, past_lengths: Tensor | None = None) -> Tensor:
+        """Return the vectors of places, [seq, d_model], or of the places of each row, [batch, seq, d_model]."""
+        assert self.positions is not None, "these words have no places. This is a bug."
+        places = torch.arange(seq)
+        if past_lengths is not None:
+            places = past_lengths.long()[:, None] + places
+        vectors: Tensor = self.positions(places.clamp(max=self.positions.num_embeddings - 1))
+        return vectors
 
     def logits(self, x: Tensor) -> Tensor:
         """Project x [..., d_model] to logits [..., vocab]."""

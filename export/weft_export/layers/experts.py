@@ -23,20 +23,37 @@ class Experts(nn.Module):
 
     num_chosen: how many experts a token passes.
     normed: the g_e of a token are the softmax over the scores of its experts. Otherwise over those of all.
+    bias: scores have one, as in gpt-oss.
+    shared: a network that every token passes, added to what its experts give ("DeepSeekMoE", Dai et al. 2024, section
+        3.2). None: there is none.
     """
 
     def __init__(
-        self, d_model: int, num_experts: int, num_chosen: int, make: Callable[[], nn.Module], *, normed: bool
+        self,
+        d_model: int,
+        num_experts: int,
+        num_chosen: int,
+        make: Callable[[], nn.Module],
+        *,
+        normed: bool,
+        bias: bool = False,
+        shared: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.num_chosen, self.normed = num_chosen, normed
         self.router = nn.Parameter(torch.empty(num_experts, d_model))
         nn.init.normal_(self.router, std=d_model**-0.5)
+        self.router_bias = nn.Parameter(torch.zeros(num_experts)) if bias else None
         # Any: torch does not type the items of a ModuleList.
         self.experts: Any = nn.ModuleList(make() for _ in range(num_experts))
+        self.shared = shared
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
+        out = self._chosen(x)
+        return out if self.shared is None else out + self.shared(x)
+
+    def _chosen(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         gates = self.gates(rows)
         # Some products give a row alone other bits than in company: docs/decisions/batch-invariance.md, rule 5. So each
@@ -55,7 +72,7 @@ class Experts(nn.Module):
 
     def gates(self, rows: Tensor) -> Tensor:
         """Return g [tokens, experts], float32, of rows [tokens, d_model]: 0 for experts that are not chosen."""
-        scores = functional.linear(rows, self.router).float()
+        scores = functional.linear(rows, self.router, self.router_bias).float()
         best, chosen = scores.topk(self.num_chosen, dim=-1)
         shares = best.softmax(dim=-1) if self.normed else scores.softmax(dim=-1).gather(-1, chosen)
         return torch.zeros_like(scores).scatter(-1, chosen, shares)

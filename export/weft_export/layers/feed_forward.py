@@ -45,19 +45,28 @@ class GatedFeedForward(nn.Module):
     """FFN(x) = (f(x W) * x V) W2, in the paper without biases ("GLU Variants ...", Shazeer 2020, eq. 6).
 
     activation is a key of ACTIVATIONS: GEGLU with a GELU, SwiGLU (Llama) with "silu".
+    limit: x W is cut to at most that, x V to at most that on either side, and 1 is added to x V, as in gpt-oss.
     """
 
-    def __init__(self, d_model: int, d_ff: int, *, activation: str, bias: bool = False) -> None:
+    def __init__(
+        self, d_model: int, d_ff: int, *, activation: str, bias: bool = False, limit: float | None = None
+    ) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[activation]
+        self.activation, self.limit = ACTIVATIONS[activation], limit
         self.gate = nn.Linear(d_model, d_ff, bias=bias)
         self.inner = nn.Linear(d_model, d_ff, bias=bias)
         self.outer = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        out: Tensor = self.outer(self.activation(self.gate(x)) * self.inner(x))
+        out: Tensor = self.outer(self.gated(self.gate(x), self.inner(x)))
         return out
+
+    def gated(self, gate: Tensor, inner: Tensor) -> Tensor:
+        """Return what the last product reads, of x W and x V [..., d_ff]."""
+        if self.limit is not None:
+            gate, inner = gate.clamp(max=self.limit), inner.clamp(-self.limit, self.limit) + 1
+        return self.activation(gate) * inner
 
 
 class MergedFeedForward(nn.Module):
@@ -65,14 +74,12 @@ class MergedFeedForward(nn.Module):
 
     def __init__(self, gated: GatedFeedForward, first: nn.Module) -> None:
         super().__init__()
-        self.activation = gated.activation
-        self.outer = gated.outer
-        self.first = first
+        self.gated, self.outer, self.first = gated.gated, gated.outer, first
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
         gate, inner = self.first(x).chunk(2, dim=-1)
-        out: Tensor = self.outer(self.activation(gate) * inner)
+        out: Tensor = self.outer(self.gated(gate, inner))
         return out
 
 

@@ -28,7 +28,10 @@ class Style:
     bias: linear layers have one. qkv_bias, output_bias (of an attention) and feed_forward_bias may say otherwise.
     scale, head_dim, softcap: see SelfAttention.
     qk_norm: queries and keys pass an RMSNorm with norm_eps; whole_qk_norm: see SelfAttention.
+    gate_limit: see GatedFeedForward.
     num_experts, num_chosen_experts, normed_experts: see Experts, whose each is such a network. None: there is one.
+    router_bias: the scores of experts have one.
+    d_shared: beside the experts stands a network of this width, which every token passes. None: none does.
     residual_scale: what a sublayer adds is multiplied by it, as in Granite.
     """
 
@@ -51,6 +54,9 @@ class Style:
     num_experts: int | None = None
     num_chosen_experts: int | None = None
     normed_experts: bool = True
+    router_bias: bool = False
+    d_shared: int | None = None
+    gate_limit: float | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError when a word is none that is known."""
@@ -64,6 +70,12 @@ class Style:
             raise ValueError("style.num_experts and style.num_chosen_experts stand together, or neither does")
         if self.num_experts is None and not self.normed_experts:
             raise ValueError("style.normed_experts is of a mixture: it stands with style.num_experts")
+        if self.num_experts is None and self.router_bias:
+            raise ValueError("style.router_bias is of a mixture: it stands with style.num_experts")
+        if self.num_experts is None and self.d_shared is not None:
+            raise ValueError("style.d_shared is of a mixture: it stands with style.num_experts")
+        if self.gate_limit is not None and not self.gated:
+            raise ValueError("style.gate_limit is of a gate: it stands with style.gated")
         if self.whole_qk_norm and not self.qk_norm:
             raise ValueError("style.whole_qk_norm is a kind of style.qk_norm: it stands with it")
         if self.num_experts is not None and not 1 <= (self.num_chosen_experts or 0) <= self.num_experts:
@@ -84,13 +96,24 @@ class Style:
     def feed_forward(self, d_model: int, d_ff: int) -> nn.Module:
         """Make a position-wise network, or a mixture of such."""
 
-        def make() -> nn.Module:
-            kind = GatedFeedForward if self.gated else FeedForward
-            return kind(d_model, d_ff, activation=self.activation, bias=_either(self.feed_forward_bias, self.bias))
+        def make(d_ff: int = d_ff) -> nn.Module:
+            bias = _either(self.feed_forward_bias, self.bias)
+            if self.gated:
+                return GatedFeedForward(d_model, d_ff, activation=self.activation, bias=bias, limit=self.gate_limit)
+            return FeedForward(d_model, d_ff, activation=self.activation, bias=bias)
 
         if self.num_experts is None or self.num_chosen_experts is None:
             return make()
-        return Experts(d_model, self.num_experts, self.num_chosen_experts, make, normed=self.normed_experts)
+        shared = None if self.d_shared is None else make(self.d_shared)
+        return Experts(
+            d_model,
+            self.num_experts,
+            self.num_chosen_experts,
+            make,
+            normed=self.normed_experts,
+            bias=self.router_bias,
+            shared=shared,
+        )
 
     @property
     def attention(self) -> dict[str, Any]:

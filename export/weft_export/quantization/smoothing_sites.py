@@ -50,7 +50,7 @@ def _sites_at(path: str, module: nn.Module) -> Iterator[Site]:
             readers = tuple(f"{path}{sublayer}.{name}" for name in names if hasattr(given, name))
             if readers:
                 yield Site(f"{path}{norm}{suffix}", readers)
-    elif isinstance(module, GatedFeedForward):
+    elif isinstance(module, GatedFeedForward) and module.limit is None:
         yield Site(f"{path}inner", (f"{path}outer",))
     elif isinstance(module, CausalTransformer | Decoder):
         heads = list(_heads(module))

@@ -104,7 +104,7 @@ class GoldenRequest:
             embeds = TASKS[self.checkpoint.task].embeds
             found = self._values or (self._embed(golden) if embeds else self._classify(golden))
             is_score = (
-                TASKS[self.checkpoint.task].labels_moments or getattr(self.checkpoint.model, "scoring", "") == IDENTITY
+                TASKS[self.checkpoint.task].labels_frames or getattr(self.checkpoint.model, "scoring", "") == IDENTITY
             )
             answer = golden.embedding if embeds else golden.scores if is_score else golden.probabilities
             answer.extend(found)
@@ -158,7 +158,7 @@ class GoldenRequest:
     def _classify(self, golden: bundle_pb2.Golden) -> list[float]:
         model = self.checkpoint.model
         assert isinstance(model, Classifier)
-        logits, hears = model(*_source(self.checkpoint, golden))[0], TASKS[self.checkpoint.task].labels_moments
+        logits, hears = model(*_source(self.checkpoint, golden))[0], TASKS[self.checkpoint.task].labels_frames
         probabilities = logits.log_softmax(-1).amax(-1) if hears else scores_of(logits, model.scoring).flatten()
         _check_finite(probabilities)
         if len(probabilities) > MAX_PROBABILITIES:
@@ -286,7 +286,7 @@ def check_golden(
         if task.fills_masks:
             actual = actual.float().log_softmax(dim=-1)
             actual = actual.gather(-1, torch.tensor(golden.token_ids).view(len(actual), -1))
-        if task.labels_moments:
+        if task.labels_frames:
             actual = actual.amax(dim=-1)
         error, tolerance = golden_error(golden, actual.float().flatten(), precision)
         if not error <= tolerance:  # said this way round, NaN fails

@@ -15,7 +15,7 @@ from torch import Tensor
 from weft_export.checkpoints.sound import mel_powers
 from weft_export.console import OnProgress
 from weft_proto.v1 import bundle_pb2
-from weft_recipes.speech.phrases import Phrase
+from weft_recipes.speech.utterances import Utterance
 from weft_recipes.speech.voices import Mark, Spoken, Synthesiser, draw_voice
 
 WINDOW_S = 3.2
@@ -43,7 +43,7 @@ class Clip:
     `positions` places of a memory.
     """
 
-    phrase: Phrase
+    phrase: Utterance
     words: list[Mark]
     phonemes: list[Mark]
     energies: NDArray[np.float32]
@@ -64,7 +64,7 @@ Said = tuple[Clip, NDArray[np.float32]]
 """A clip, and its samples [num_samples] at SOUND's rate."""
 
 
-def say(phrases: list[Phrase], seed: int, *, held_out: bool, on_progress: OnProgress) -> Iterator[Said]:
+def say(phrases: list[Utterance], seed: int, *, held_out: bool, on_progress: OnProgress) -> Iterator[Said]:
     """Have phrases said by drawn voices, those of training or those held out.
 
     What is longer than a window is left out.
@@ -78,7 +78,7 @@ def say(phrases: list[Phrase], seed: int, *, held_out: bool, on_progress: OnProg
             on_progress(index + 1, len(jobs), "speaking")
 
 
-def _say(phrases: list[Phrase], seed: str, held_out: bool) -> list[Said]:  # noqa: FBT001 - as a job's argument
+def _say(phrases: list[Utterance], seed: str, held_out: bool) -> list[Said]:  # noqa: FBT001 - as a job's argument
     chance = random.Random(seed)  # noqa: S311 - data, not secrets
     spoken = (_synthesiser().speak(each.text, draw_voice(chance, held_out=held_out)) for each in phrases)
     said = (_clip(phrase, sound) for phrase, sound in zip(phrases, spoken, strict=True))
@@ -90,7 +90,7 @@ def _synthesiser() -> Synthesiser:
     return Synthesiser()
 
 
-def _clip(phrase: Phrase, spoken: Spoken) -> Said | None:
+def _clip(phrase: Utterance, spoken: Spoken) -> Said | None:
     """Bring it to SOUND's rate, without the silence around it."""
     loud = (spoken.samples.abs() > _QUIET * spoken.samples.abs().max()).nonzero()
     first, last = int(loud[0]), int(loud[-1]) + 1

@@ -1503,7 +1503,9 @@ class ImageSpec(_message.Message):
     resample: Global___Resample.ValueType
     """resample is how it is resized."""
     grid_rows: _builtins.int
-    """grid_rows is the height of the grid that attention is shown on, at most 4,096; grid_rows * grid_columns is at most 65,536."""
+    """grid_rows is the height of the grid that attention is shown on, at most 4,096; grid_rows * grid_columns is at most 65,536. Both are
+    0 where no place of a picture lies anywhere on it (generate): queries that each read the whole. Then there are num_class_tokens.
+    """
     grid_columns: _builtins.int
     """grid_columns is the grid's width, at most 4,096."""
     shortest_edge: _builtins.int

@@ -16,7 +16,6 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple
 
-from weft_server.auth.grants import NUM_FIRST, GrantError, grants_of
 from weft_server.models.account import TokenRate
 from weft_server.models.allowed_models import ALL_MODELS, AllowedModels
 
@@ -28,6 +27,13 @@ _CERTIFICATE = "cert:"
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 # A token may hold the sign.
 _COMMENT = re.compile(r"(^|\s)#.*")
+# The words before models= and rate=.
+_NUM_FIRST = 3
+MAX_MODELS = 1000
+MAX_RATE = 10**12
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
+_RATE = re.compile(rf"([0-9]{{1,13}})/({'|'.join(_SECONDS)})")
+_MODEL = re.compile(r"[^:@,\s]+(:[^:@,\s]+)?")
 # Of no token.
 _NOBODY = (bytes(32), None)
 
@@ -98,7 +104,7 @@ class Tokens:
 
     def _add(self, words: list[str]) -> str:
         """Add a line. Returns what is wrong with it, or nothing."""
-        if len(words) < NUM_FIRST:
+        if len(words) < _NUM_FIRST:
             return "needs a name, roles and a token, with spaces between them and none in them"
         name, roles, token, *more = words
         if len(name) > MAX_NAME or not (name.isascii() and name.isprintable()):
@@ -108,8 +114,8 @@ class Tokens:
             what = f"there is no role {unknown[0]!r}" if len(unknown[0]) < MIN_TOKEN else "its second word is no role"
             return f"{what}; there are {', '.join(Role)}"
         try:
-            models, rate = grants_of(more)
-        except GrantError as error:
+            models, rate = _grants_of(more)
+        except _GrantError as error:
             return str(error)
         return self._add_identity(
             Identity(name, frozenset(map(Role, roles.split(","))), models, rate, is_listed=True), token
@@ -141,3 +147,37 @@ class Tokens:
             return f"{_CERTIFICATE} needs a name that no other line has"
         self._by_name[name] = identity
         return ""
+
+
+class _GrantError(Exception):
+    """What is wrong with a word behind a token."""
+
+
+def _grants_of(words: list[str]) -> tuple[AllowedModels, TokenRate | None]:
+    """Return the models that the words behind a token open, and the rate. Raises _GrantError, which quotes no token."""
+    given: dict[str, str] = {}
+    for word in words:
+        key, sign, value = word.partition("=")
+        if not sign or key not in ("models", "rate"):
+            raise _GrantError("behind the token there may be models=NAME,NAME and rate=TOKENS/UNIT, and nothing else")
+        if key in given:
+            raise _GrantError(f"it has {key}= twice")
+        given[key] = value
+    models = AllowedModels(_models(given["models"])) if "models" in given else ALL_MODELS
+    return models, _rate(given["rate"]) if "rate" in given else None
+
+
+def _models(value: str) -> list[str]:
+    names = value.split(",")
+    if len(names) > MAX_MODELS or not all(map(_MODEL.fullmatch, names)):
+        text = f"models= needs 1 to {MAX_MODELS} names with commas between them, each NAME or NAME:ADAPTER"
+        raise _GrantError(f"{text}, without a version")
+    return names
+
+
+def _rate(value: str) -> TokenRate:
+    found = _RATE.fullmatch(value)
+    if not found or not 1 <= int(found[1]) <= MAX_RATE:
+        units = ", ".join(_SECONDS)
+        raise _GrantError(f"rate= needs TOKENS/UNIT, such as 60000/min: 1 to {MAX_RATE} tokens, and a unit of {units}")
+    return TokenRate(int(found[1]), _SECONDS[found[2]])

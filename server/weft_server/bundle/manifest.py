@@ -64,7 +64,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
             fault = question_fault(manifest.text, begun)
             require(fault is None, str(fault))
     if task.takes_audio:
-        hears = task.labels_moments
+        hears = task.labels_frames
         fault = ctc_fault(manifest.audio, len(manifest.labels)) if hears else audio_fault(manifest.audio, manifest.text)
         require(fault is None, str(fault))
     if task.takes_text:
@@ -159,7 +159,8 @@ def _verify_image(image: bundle_pb2.ImageSpec, task: Task) -> None:
     for name, values in (("mean", image.mean), ("std", image.std)):
         require(len(values) == image.channels, f"image.{name} has {len(values)} values for {image.channels} channels")
     grid = image.grid_rows * image.grid_columns
-    require(grid, "image.grid_rows and grid_columns are missing")
+    lies_nowhere = task.takes_prompt and image.num_class_tokens and not (image.grid_rows or image.grid_columns)
+    require(grid or lies_nowhere, "image.grid_rows and grid_columns are missing")
     require(grid <= MAX_GRID, f"image.grid_rows times grid_columns is {grid:,}, over {MAX_GRID:,}")
     fault = resizing_fault(image)
     require(fault is None, str(fault))
@@ -295,7 +296,7 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
     speaks = golden.source_language or golden.target_language
     require(task.takes_language or task.takes_audio or not speaks, "golden has a language, which is for translate")
     require((task.embeds and not task.matches) or not golden.embedding, "golden.embedding is for tasks that embed")
-    scored = task.has_labels or task.fills_masks or task.labels_moments
+    scored = task.has_labels or task.fills_masks or task.labels_frames
     require(scored or not golden.scores, "golden.scores are for tasks that classify, fill masks or label moments")
     has_labels = task.has_labels or task.matches
     require(has_labels or not golden.probabilities, "golden.probabilities are for tasks that classify, tag or match")
@@ -308,7 +309,7 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
         _verify_matched(golden)
     elif task.fills_masks:
         _verify_fillings(golden, manifest.text)
-    elif task.labels_moments:
+    elif task.labels_frames:
         fits = 0 < len(golden.scores) <= num_labels_of(manifest.audio, window_samples(manifest.audio))
         require(fits, "golden.scores are missing, or more than a window has moments")
     elif task.embeds:

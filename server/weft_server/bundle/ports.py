@@ -126,7 +126,7 @@ def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> di
     if manifest.audio.ctc.HasField("mel"):
         frames = (batch, None, manifest.audio.ctc.mel.num_mels)
         return {"input_features": Demand(bundle_pb2.DATA_TYPE_FLOAT32, frames)}
-    if TASKS[manifest.task].labels_moments or manifest.audio.min_samples:
+    if TASKS[manifest.task].labels_frames or manifest.audio.min_samples:
         return {"waveform": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (batch, None))}
     if TASKS[manifest.task].takes_audio:
         window = (batch, manifest.audio.num_mels, manifest.audio.num_frames)

@@ -30,7 +30,7 @@ MAX_STRANGERS = 64
 _GONE = "CALLER_GONE"
 
 
-class _Kind(NamedTuple):
+class _LineKind(NamedTuple):
     """Lines that are like each other."""
 
     tenant: str
@@ -45,7 +45,7 @@ class AccessLog:
 
     def __init__(self, which: Literal["off", "errors", "all"]) -> None:
         self._has_errors, self._has_all = which != "off", which == "all"
-        self._counts: Counter[_Kind] = Counter()
+        self._counts: Counter[_LineKind] = Counter()
         self._strangers: set[str] = set()
         self._sweep = Sweep(self.end_window, self._counts, WINDOW_S)
         # Bound once: asking the module's lazy logger for a level costs 3 us.
@@ -61,7 +61,7 @@ class AccessLog:
         if code == CANCELLED:
             reason = reason or _GONE
         # Who wants all lines gets all.
-        if self._has_all or self._has_room(_Kind(call.tenant, self._host_of(call), code, reason)):
+        if self._has_all or self._has_room(_LineKind(call.tenant, self._host_of(call), code, reason)):
             self._log.log(_level(code), "call", **_fields(call, code, reason, trace_id))
 
     def end_window(self) -> None:
@@ -80,7 +80,7 @@ class AccessLog:
         self._counts.clear()
         self._strangers.clear()
 
-    def _has_room(self, kind: _Kind) -> bool:
+    def _has_room(self, kind: _LineKind) -> bool:
         """Count one more of a kind."""
         self._counts[kind] += 1
         self._sweep.begin()

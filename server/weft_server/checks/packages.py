@@ -83,7 +83,7 @@ def _runtime() -> Iterator[Finding]:
 
 def _cuda() -> Finding:
     from weft_server.config import ConfigError  # noqa: PLC0415 - what it needs is there by now
-    from weft_server.runtime.cuda import num_devices  # noqa: PLC0415
+    from weft_server.runtime.cudart import num_devices  # noqa: PLC0415
     from weft_server.runtime.device import Device  # noqa: PLC0415
     from weft_server.runtime.session import verify_device  # noqa: PLC0415
 

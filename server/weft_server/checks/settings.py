@@ -96,7 +96,7 @@ def look_at_device(config: ServerConfig) -> Iterator[Finding]:
         if not missing:
             yield Finding(OK, "device", "cpu")
         return
-    from weft_server.runtime.cuda import free_on  # noqa: PLC0415 - late: `weft up` waits, and the CPU needs neither
+    from weft_server.runtime.cudart import free_on  # noqa: PLC0415 - late: `weft up` waits, and the CPU needs neither
     from weft_server.runtime.session import verify_device  # noqa: PLC0415 - same
 
     for device in devices:

@@ -89,8 +89,8 @@ def look(reading: Reading) -> None:
 def look_before(reading: Reading, num_bytes: int) -> None:
     """Say what serving a model of so many bytes would come to. Raises ConfigError if it would not do."""
     with _needs_the_extra():
-        from weft_server.checks.room import look_at_weights  # noqa: PLC0415 - late, as in `run`
         from weft_server.checks.settings import look_at_settings  # noqa: PLC0415
+        from weft_server.checks.weights import look_at_weights  # noqa: PLC0415 - late, as in `run`
     # The repository is not there yet, or it is not to be looked at.
     reading = reading._replace(bad=reading.bad | {"repository"})
     _refuse([*look_at_settings(reading), *look_at_weights(reading, num_bytes)])

@@ -21,8 +21,8 @@ from weft_server.engine.run_shapes import EXACT, first_run_order
 from weft_server.engine.sight_columns import DraftColumns, SightColumns
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns
-from weft_server.runtime.device_states import DeviceStates
-from weft_server.runtime.drawing import TEMPERATURES
+from weft_server.runtime.cuda.device_states import DeviceStates
+from weft_server.runtime.cuda.drawing import TEMPERATURES
 from weft_server.runtime.next_tokens import NextTokens, candidates_of
 from weft_server.runtime.states import HostStates
 from weft_server.source import NOTHING

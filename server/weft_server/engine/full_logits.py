@@ -8,7 +8,7 @@ import numpy as np
 
 from weft_proto.bundle_rules import READS_ALL
 from weft_server.runtime.blocks import block_of
-from weft_server.runtime.drawing import TEMPERATURES
+from weft_server.runtime.cuda.drawing import TEMPERATURES
 
 if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2

@@ -10,7 +10,7 @@ from weft_proto.bundle_rules import FEATURES, POSITION_OFFSETS
 from weft_proto.sight import NUM_AXES
 from weft_proto.v1 import bundle_pb2
 from weft_server.runtime.buffers import Columns
-from weft_server.runtime.drawing import TEMPERATURES
+from weft_server.runtime.cuda.drawing import TEMPERATURES
 from weft_server.source import NOTHING
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from weft_proto.sight import NUM_AXES
 from weft_server.logits_processors.base import RowRules
 from weft_server.logits_processors.history import NO_IDS, History
 from weft_server.runtime.adapter_stack import NONE
-from weft_server.sampling.sampler import Settings
-from weft_server.sequence import Sampling
+from weft_server.sampling.sampler import Sampling, Settings
 from weft_server.source import Ids
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from weft_server.loading.limit_checks import verify_explainer
 from weft_server.loading.memory_check import lane_memory_needs, verify_memory
 from weft_server.loading.paged_lanes import paged_lanes, pool_size
 from weft_server.models.adapters import Adapters
-from weft_server.models.constraint_queue import ConstraintQueue
 from weft_server.models.explainer import Explainer
 from weft_server.models.label_embeddings import LabelEmbeddings
 from weft_server.models.model import DecodingLimits, Model, worker_name
@@ -29,8 +28,8 @@ from weft_server.models.picture_features import PictureFeatures
 from weft_server.models.placement import Placement
 from weft_server.models.request_context import REQUEST_CONTEXT
 from weft_server.models.seeing import Seeing
-from weft_server.models.tokenize_queue import TokenizeQueue
 from weft_server.models.worker_pool import WorkerPool
+from weft_server.models.worker_queue import ConstraintQueue, WorkerQueue
 from weft_server.preprocessing.chat_template import Chat
 from weft_server.preprocessing.inputs import InputReader
 from weft_server.preprocessing.tokenizer import Tokenizer, truncation_of
@@ -280,9 +279,9 @@ def _explainer(
 
 def _tokenizing(
     bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, failure_budget: FailureBudget
-) -> TokenizeQueue:
+) -> WorkerQueue:
     worker = WorkerPool(1, f"{worker_name(bundle)}-tokens", metrics, failure_budget)
-    return TokenizeQueue(worker, _max_beside(config), config.weights)
+    return WorkerQueue(worker, _max_beside(config), config.weights)
 
 
 def _building(

@@ -44,7 +44,7 @@ async def verify_golden(model: Model) -> None:
     elif TASKS[model.manifest.task].fills_masks:
         sequence = await _verify_fillings(model, golden)
         await verify_explanation(model, sequence.source, [], sequence.source.num_masks)
-    elif TASKS[model.manifest.task].labels_moments:
+    elif TASKS[model.manifest.task].labels_frames:
         await _verify_moments(model, golden)
     elif golden.probabilities or golden.scores:
         sequence, num_rows = await _verify_probabilities(model, golden)

@@ -32,7 +32,7 @@ from weft_server.loading.lone_rows import keep_lone_decodes, keep_lone_rows
 from weft_server.loading.longest_inputs import longest_source, takes_picture
 from weft_server.process.failpoints import POINTS
 from weft_server.runtime.adapter_stack import AdapterStack
-from weft_server.runtime.best_only import Decoder, open_decoder
+from weft_server.runtime.cuda.best_only import Decoder, open_decoder
 from weft_server.runtime.graph_sandbox import verify_opening
 from weft_server.runtime.halt import Halt
 from weft_server.runtime.session import Session
@@ -188,7 +188,7 @@ def _batching(
         lane = kind(
             sessions[index % len(sessions)],
             per_token=TASKS[manifest.task].labels_tokens or has_token_vectors(manifest),
-            best_only=TASKS[manifest.task].labels_moments,
+            best_only=TASKS[manifest.task].labels_frames,
             pad_id=manifest.text.pad_id,
             max_batch=config.max_batch,
             batch_tokens=config.batch_tokens,

@@ -76,7 +76,7 @@ def verify_classifier(
         if role == bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER:
             places = sources[0].num_tokens if manifest.image.tiling.max_pixels else picture_places(manifest.image)
             rows, width = (len(sources), places), feature_width(manifest)
-        if task.labels_tokens or task.fills_masks or task.labels_moments or has_token_vectors(manifest):
+        if task.labels_tokens or task.fills_masks or task.labels_frames or has_token_vectors(manifest):
             rows = len(sources), sources[0].num_masks if task.fills_masks else bucket
         with claims(manifest, field):
             (found,) = session.run(feeds).values()

@@ -42,7 +42,7 @@ def longest_source(
         pixels = np.zeros((image.channels, image.height, image.width), np.float32)
         question = (token_id,) * longest if TASKS[manifest.task].takes_question else ()
         return AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
-    if TASKS[manifest.task].labels_moments or audio.min_samples:
+    if TASKS[manifest.task].labels_frames or audio.min_samples:
         size = window_samples(audio)
         if most is not None:
             size = min(size, least_samples(audio) + (most - 1) * audio.hop_size)

@@ -36,7 +36,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.can_explain = model.explainer is not None
     card.can_score = model.scorer is not None or has_token_vectors(manifest)
     card.tells_timestamps = manifest.audio.HasField("first_timestamp_id")
-    card.times_words = TASKS[manifest.task].labels_moments
+    card.times_words = TASKS[manifest.task].labels_frames
     card.default_language = manifest.audio.default_language
     card.default_to_english = manifest.audio.default_to_english
     card.default_timestamps = manifest.audio.default_timestamps

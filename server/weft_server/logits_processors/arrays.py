@@ -1,4 +1,4 @@
-"""The kinds of arrays that choosing works on."""
+"""The kinds of arrays that sampling works on."""
 
 import numpy as np
 from numpy.typing import NDArray

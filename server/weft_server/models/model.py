@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from weft_server.engine.paged.block_pool import PoolSize
     from weft_server.logits_processors.constraint import Constraint
     from weft_server.models.adapters import Adapters
-    from weft_server.models.constraint_queue import ConstraintQueue
     from weft_server.models.explainer import Explainer
     from weft_server.models.label_embeddings import LabelEmbeddings
     from weft_server.models.picture_features import PictureFeatures
     from weft_server.models.placement import Claim
     from weft_server.models.seeing import Seeing
-    from weft_server.models.tokenize_queue import TokenizeQueue
+    from weft_server.models.worker_queue import ConstraintQueue, WorkerQueue
     from weft_server.preprocessing.inputs import InputReader
     from weft_server.preprocessing.tokenizer import Tokenizer
     from weft_server.preprocessing.wanted import Wanted
@@ -74,7 +73,7 @@ class Model:
         reader: InputReader,
         engine: Engine,
         explainer: Explainer | None,
-        tokenizing: TokenizeQueue,
+        tokenizing: WorkerQueue,
         scorer: Engine | None,
         widths: DecodingLimits,
         grammars: Grammars,

@@ -10,7 +10,7 @@ import structlog
 
 from weft_server.config import flag_name
 from weft_server.errors import BundleError
-from weft_server.runtime.cuda import free_on
+from weft_server.runtime.cudart import free_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

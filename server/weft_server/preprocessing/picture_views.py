@@ -77,6 +77,8 @@ class PictureViews:
         """Return how the places of a picture lie on it, for each stretch of them."""
         rows, columns = self._grid
         num_class_tokens = self._spec.num_class_tokens
+        if not rows * columns and picture.cut is None:
+            return [()]
         if isinstance(picture.cut, Split):
             return [(PlaceGrid(0, rows, columns, columns, region),) for region in split_regions(picture.cut)]
         if isinstance(picture.cut, Fitted):

@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_proto.ctc import VARIANCE_FLOOR, least_samples, num_labels_of
+from weft_proto.ctc import (
+    LEAST_DEVIATION,
+    LEAST_ENERGY,
+    VARIANCE_FLOOR,
+    least_samples,
+    mel_audio,
+    num_frames_of,
+    num_labels_of,
+)
+from weft_proto.sound import mel_triangles
 from weft_server.errors import InvalidRequest
 from weft_server.preprocessing.audio_file import FIELD
 from weft_server.preprocessing.log_mel import LogMel
-from weft_server.preprocessing.mel_frames import MelFrames
 from weft_server.source import Frames, Waveform
 
 if TYPE_CHECKING:
@@ -41,6 +49,33 @@ class Waveforms:
         if self._mel is not None:
             return Frames(self._mel.energies(heard), num_labels, *seconds)
         return Waveform(heard, num_labels, *seconds)
+
+
+class MelFrames:
+    """Makes log-mel energies of samples, each mel normed over the frames. See MelSpec for each step."""
+
+    def __init__(self, spec: bundle_pb2.AudioSpec) -> None:
+        self._mel = mel = spec.ctc.mel
+        self._triangles = np.array(mel_triangles(mel_audio(spec))).T
+        before = (mel.fft_size - mel.window_size) // 2
+        behind = mel.fft_size - mel.window_size - before
+        self._hann = np.pad(np.hanning(mel.window_size), (before, behind))
+
+    def energies(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return energies float32 [frames, num_mels] of the samples of one window, of at least one frame."""
+        mel = self._mel
+        sound = samples.astype(np.float64)
+        sound[1:] -= mel.preemphasis * sound[:-1]
+        sound = np.pad(sound, mel.fft_size // 2)
+        num_frames = num_frames_of(mel, len(samples))
+        frames = np.lib.stride_tricks.sliding_window_view(sound, mel.fft_size)[:: mel.hop_size][:num_frames]
+        powers = np.abs(np.fft.rfft(frames * self._hann)) ** 2
+        logs = np.log(powers @ self._triangles + LEAST_ENERGY)
+        logs -= logs.mean(axis=0)
+        # A single frame is its own mean.
+        deviation = np.sqrt(np.square(logs).sum(axis=0) / max(1, num_frames - 1))
+        energies: NDArray[np.float32] = (logs / (deviation + LEAST_DEVIATION)).astype(np.float32)
+        return energies
 
 
 def hearing_of(spec: bundle_pb2.AudioSpec) -> LogMel | Waveforms:

@@ -11,7 +11,8 @@ from weft_server.errors import BundleError, InvalidRequest, require
 from weft_server.requests.phrase_reader import PhraseReader
 from weft_server.requests.processors_config import RequestBounds, checked, rules_of, token_set
 from weft_server.sampling.beam_search import most_beams
-from weft_server.sequence import Beams, Decoding, EarlyStopping, Sampling
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Decoding, EarlyStopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable

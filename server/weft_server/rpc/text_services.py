@@ -27,8 +27,8 @@ from weft_server.requests.transcription import (
     transcribing_of,
 )
 from weft_server.rpc.alignment import explain_text, explain_words, reading_of
+from weft_server.rpc.ctc_transcription import transcribe_ctc
 from weft_server.rpc.languages import frame_of
-from weft_server.rpc.moments import transcribe_moments
 from weft_server.rpc.responses import write_completion
 from weft_server.source import Sound
 
@@ -104,8 +104,8 @@ class TextServicer:
         call.salt(getattr(request, "cache_salt", ""))
         call.tell_tops(request.num_top_tokens)
         model = await self._models.take(call, request.model, *self._method.tasks)
-        if TASKS[model.manifest.task].labels_moments:
-            async with aclosing(transcribe_moments(call, model, request, streams=streams)) as heard:
+        if TASKS[model.manifest.task].labels_frames:
+            async with aclosing(transcribe_ctc(call, model, request, streams=streams)) as heard:
                 async for message in heard:
                     yield message
             return

@@ -55,7 +55,7 @@ async def answer_tokenize(models: ModelRegistry, call: RequestContext, request: 
         answer.ends.extend([piece.end for piece in pieces])
         answer.added.extend([piece.added for piece in pieces])
 
-    await model.tokenizing.do(fill, call.standing, call.deadline)
+    await model.tokenizing.do(fill, call.deadline, call.standing)
     return answer
 
 
@@ -69,7 +69,7 @@ async def answer_detokenize(models: ModelRegistry, call: RequestContext, request
         return {"text": side.text(ids), "tokens": side.pieces(ids)}
 
     return tokenization_pb2.DetokenizeResponse(
-        **await model.tokenizing.do(read, call.standing, call.deadline),
+        **await model.tokenizing.do(read, call.deadline, call.standing),
         model=resolved_proto(model.name, model.version),
         request_id=call.request_id,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_server.runtime.blocks import FLOAT, Block, block_of, element_type_of
-from weft_server.runtime.copies import Copies
+from weft_server.runtime.cuda.copies import Copies
 from weft_server.runtime.session import Value
 
 if TYPE_CHECKING:

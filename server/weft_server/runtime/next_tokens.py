@@ -9,7 +9,7 @@ import numpy as np
 from weft_proto.bundle_rules import CANDIDATE_PORTS
 from weft_proto.v1 import bundle_pb2
 from weft_server.runtime.buffers import Logits, NoRows, Outputs
-from weft_server.runtime.drawing import TOTAL_WEIGHTS
+from weft_server.runtime.cuda.drawing import TOTAL_WEIGHTS
 from weft_server.sampling.candidates import Candidates
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ import onnxruntime as ort
 from weft_proto.bundle_rules import ADAPTER_PORTS, SESSION_ENTRIES
 from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
-from weft_server.runtime import cuda
+from weft_server.runtime import cudart
 from weft_server.runtime.blocks import FLOAT, Block, SharedWeights, block_of, element_type_of
-from weft_server.runtime.cuda import DeviceMemory
+from weft_server.runtime.cudart import DeviceMemory
 from weft_server.runtime.device import HOST, other_build
 from weft_server.runtime.device_gate import GATE, device_gate_of
 from weft_server.runtime.halt import Halt
@@ -310,14 +310,14 @@ def verify_device(device: Device) -> None:
         # ONNX Runtime loads CUDA with the first tensor that lies there.
         ort.OrtValue.ortvalue_from_shape_and_type((1,), FLOAT, device.kind, device.index).numpy()
     except RuntimeError as error:
-        if (num_devices := cuda.num_devices()) is not None and device.index >= num_devices:
+        if (num_devices := cudart.num_devices()) is not None and device.index >= num_devices:
             there = f"CUDA has {num_devices}, counted from 0"
             raise ConfigError(f"{both_names('cuda_device')}: there is no device {device.index}; {there}") from error
         raise ConfigError(
             f"{where} device {device.index} cannot be opened; the lines above may say why. ONNX Runtime needs CUDA and "
             "cuDNN, which the gpu extra brings, and a driver for them"
         ) from error
-    if cuda.num_devices() is None:
+    if cudart.num_devices() is None:
         raise ConfigError(f"{where}: CUDA's runtime library (libcudart.so) is not among those that were loaded")
 
 

@@ -33,8 +33,22 @@ _LOGSUMEXP_ERROR = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a sequence draws tokens, every default filled in. `top_k` 0 means all tokens."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    epsilon_cutoff: float = 0.0
+    eta_cutoff: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
-    """How each row wants its next token, n rows."""
+    """The same of n rows, which may be greedy, and how far each row is."""
 
     temperature: Doubles  # [n], 0 for greedy
     top_k: Ints  # [n], 0 for all

@@ -8,7 +8,7 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.engine.paged.paged_runner import PagedPromptPiece, PagedRunner
 from weft_server.engine.slots import Slots
-from weft_server.runtime.best_only import open_decoder
+from weft_server.runtime.cuda.best_only import open_decoder
 from weft_server.runtime.halt import Halt
 
 

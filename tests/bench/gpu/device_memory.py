@@ -7,7 +7,7 @@ import math
 from loaded import Loaded
 from weft_server.bundle.load import load_bundle
 from weft_server.loading.golden import verify_golden
-from weft_server.runtime.cuda import free_on
+from weft_server.runtime.cudart import free_on
 
 _MB = 1e6
 

@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 from weft_proto.v1 import bundle_pb2
-from weft_server.runtime.copies import Copies
+from weft_server.runtime.cuda.copies import Copies
 from weft_server.runtime.session import Value
 
 ITEM_BYTES = 2

@@ -29,8 +29,12 @@ NUM_REQUESTS = {
     ("d", 32): (256, 64, 128),
     ("e", 8): (64, 16, 32),
     ("f", 16): (192, 64, 96),
+    ("g", 1): (16, 8, 8),
+    ("g", 8): (32, 16, 16),
+    ("h", 16): (2048, 512, 1024),
+    ("i", 16): (48, 16, 16),
 }
-NUM_ROUNDS = {"a": 5, "b": 5, "c": 3, "d": 5, "e": 5, "f": 5}
+NUM_ROUNDS = {"a": 5, "b": 5, "c": 3, "d": 5, "e": 5, "f": 5, "g": 3, "h": 5, "i": 5}
 # Left out by --quick unless it is told which systems: vLLM takes a minute or two to start for each task, transformers a
 # minute to write what others write in seconds.
 SLOW = {("c", "vllm"), ("c", "vllm-zentorch"), ("c", "transformers")}
@@ -48,6 +52,14 @@ QUICK = {
     ("e", "fp32", 8),
     ("f", "fp32", 16),
     ("f", "int8", 16),
+    ("g", "fp32", 1),
+    ("g", "fp32", 8),
+    ("g", "int8", 1),
+    ("g", "int8", 8),
+    ("h", "fp32", 16),
+    ("h", "int8", 16),
+    ("i", "fp32", 16),
+    ("i", "int8", 16),
 }
 
 

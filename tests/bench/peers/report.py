@@ -3,6 +3,7 @@
 import statistics
 
 _LONE = ("c", "int8", 1)
+_UNITS = ("tokens_per_s", "texts_per_s", "sound_s_per_s", "requests_per_s")
 _COLUMNS = (
     "| workload | precision | in flight | system | per s | p50 s | p99 s | peak RSS MB | Weft / it | configuration |"
 )
@@ -61,4 +62,4 @@ def _of_other_precisions(results):
 
 
 def _speed(each):
-    return each.get("tokens_per_s", each.get("requests_per_s"))
+    return next(each[unit] for unit in _UNITS if unit in each)

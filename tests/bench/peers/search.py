@@ -21,11 +21,6 @@ class Task:
         return f"{self.workload.name} {self.precision}, {self.in_flight} in flight"
 
     @property
-    def unit(self):
-        """What is counted."""
-        return "tokens_per_s" if self.workload.writes else "requests_per_s"
-
-    @property
     def folder(self):
         """The weights."""
         return str(WEIGHTS / self.workload.shape)
@@ -58,19 +53,15 @@ class Task:
         return peer
 
     def run(self, peer, requests, **more):
-        """The adapter's answer, and in it `speed`: tokens per second, or requests per second.
+        """The adapter's answer, and in it `speed`: so many of workload.unit.
 
         Raises:
             PeerError: an answer has not the length that was asked for.
         """
         answer = peer.ask("run", requests=requests, in_flight=self.in_flight, **more)
-        amount = len(requests)
-        if self.workload.writes:
-            asked = [request["num_new"] for request in requests]
-            if answer["lengths"] != asked:
-                raise PeerError("answers are not as long as was asked for")
-            amount = sum(asked)
-        return answer | {"speed": amount / answer["seconds"]}
+        if self.workload.writes and answer["lengths"] != [request["num_new"] for request in requests]:
+            raise PeerError("answers are not as long as was asked for")
+        return answer | {"speed": self.workload.amount(requests) / answer["seconds"]}
 
 
 NUM_PASSES = 3
@@ -101,7 +92,7 @@ def best_setting(task, system, settings, requests):
                 print(f"  {system.name} {settings[index]}: {error}", flush=True)
             else:
                 speeds[index] = max(speed, speeds.get(index, 0))
-                print(f"  {system.name} {settings[index]}: {speed:.1f} {task.unit}", flush=True)
+                print(f"  {system.name} {settings[index]}: {speed:.1f} {task.workload.unit}", flush=True)
         if not speeds:
             raise failure
         stay = [index for index in stay if speeds.get(index, 0) >= NEAR * max(speeds.values())]

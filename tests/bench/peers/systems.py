@@ -7,9 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 OUT = ROOT / "build" / "bench" / "peers"
 WEIGHTS = OUT / "weights"
-PEERS, OPENVINO, LLAMACPP, VLLM, ZENTORCH = (
-    OUT / f".venv{name}" / "bin" / "python" for name in ("", "-openvino", "-llamacpp", "-vllm", "-zentorch")
-)
+_APART = ("", "-openvino", "-llamacpp", "-vllm", "-zentorch", "-optimum")
+PEERS, OPENVINO, LLAMACPP, VLLM, ZENTORCH, OPTIMUM = (OUT / f".venv{name}" / "bin" / "python" for name in _APART)
 _WITH_INT4 = ("fp32", "int8", "int4")
 
 
@@ -24,7 +23,7 @@ class Listed:
     precisions: tuple[str, ...] = ("fp32", "int8")
 
 
-WEFT = Listed("weft", "run_weft.py", Path(sys.executable), "abcdef", _WITH_INT4)
+WEFT = Listed("weft", "run_weft.py", Path(sys.executable), "abcdefghi", _WITH_INT4)
 _ALL = (
     WEFT,
     Listed("ctranslate2", "run_ctranslate2.py", PEERS, "abcf"),
@@ -36,5 +35,12 @@ _ALL = (
     Listed("transformers", "run_transformers.py", PEERS, "cde"),
     Listed("onnxruntime", "run_onnxruntime.py", PEERS, "de"),
     Listed("openvino", "run_openvino.py", OPENVINO, "de"),
+    Listed("faster-whisper", "run_faster_whisper.py", OPTIMUM, "g"),
+    Listed("whispercpp", "run_whispercpp.py", OPTIMUM, "g"),
+    Listed("onnx-asr", "run_onnx_asr.py", OPTIMUM, "g"),
+    Listed("fastembed", "run_fastembed.py", OPTIMUM, "hi"),
+    Listed("infinity", "run_infinity.py", OPTIMUM, "hi"),
+    Listed("sentence-transformers-onnx", "run_sentence_transformers_onnx.py", OPTIMUM, "hi"),
+    Listed("sentence-transformers-openvino", "run_sentence_transformers_openvino.py", OPENVINO, "hi"),
 )
 SYSTEMS = {system.name: system for system in _ALL}

@@ -5,6 +5,7 @@ import random
 import torch
 import transformers
 from hf_models import Kind, made_model
+from mixture_kinds import mixture
 from sight_kinds import tokenizer_of_sight
 
 PATCH = 4
@@ -88,6 +89,11 @@ def third_text(rng):
     return given | {"head_dim": 2 * half, "rope_parameters": rope, "num_hidden_layers": 3}
 
 
+def third_mixture(rng):
+    """Draw the decoder of a Qwen3-VL of experts."""
+    return {**third_text(rng), "moe_intermediate_size": rng.choice([24, 40]), **mixture(rng, "num_experts")}
+
+
 def third(rng, width):
     """Draw the encoder of a Qwen3-VL, which is read at one to three layers."""
     heads = rng.choice([2, 3])
@@ -126,6 +132,7 @@ CELLS = [
     Kind("qwen2-vl", "Qwen2VLForConditionalGeneration", seeing(first), 1.5),
     Kind("qwen2.5-vl", "Qwen2_5_VLForConditionalGeneration", seeing(second), 1.5),
     Kind("qwen3-vl", "Qwen3VLForConditionalGeneration", seeing(third, third_text), 1.5),
+    Kind("qwen3-vl-moe", "Qwen3VLMoeForConditionalGeneration", seeing(third, third_mixture), 1.5),
 ]
 
 
@@ -153,7 +160,7 @@ def processor_of(config, rng, template=TEMPLATE):
     place = (PATCH * vision.spatial_merge_size) ** 2
     size = {"shortest_edge": rng.choice([1, 3, 4]) * place, "longest_edge": rng.choice([16, 24]) * place}
     images = transformers.Qwen2VLImageProcessorPil(size=size, patch_size=PATCH, merge_size=vision.spatial_merge_size)
-    made = Qwen3VLProcessor if config.model_type == "qwen3_vl" else Qwen2VLProcessor
+    made = Qwen3VLProcessor if config.model_type.startswith("qwen3_vl") else Qwen2VLProcessor
     processor = made(images, tokenizer_of_sight(*TOKENS), None, chat_template=template)
     processor.get_attributes = lambda: ["image_processor", "tokenizer"]
     return processor

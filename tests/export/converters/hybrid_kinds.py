@@ -3,6 +3,7 @@
 from decoder_draws import coin, common, heads, rotation
 from decoders_of_2025 import granite
 from hf_models import Kind
+from mixture_kinds import mixture
 
 
 def lfm2(rng):
@@ -26,7 +27,7 @@ def lfm2(rng):
 
 
 def granitemoehybrid(rng):
-    """Draw a dense Granite 4 H, whose layers have one of two names each."""
+    """Draw a Granite 4 H, dense or a mixture, whose layers have one of two names each."""
     drawn = {**granite(rng), "num_hidden_layers": rng.choice([2, 3])}
     layers = drawn["num_hidden_layers"]
     attending = rng.sample(range(layers), rng.choice([1, layers - 1]))
@@ -45,8 +46,8 @@ def granitemoehybrid(rng):
         # Rounding grows in each layer, so that logits may not be large.
         "logits_scaling": rng.choice([2.0, 8]),
         "residual_multiplier": rng.choice([0.22, 0.6]),
-        "num_local_experts": 0,
-        "shared_intermediate_size": drawn["intermediate_size"],
+        **rng.choice([mixture(rng, "num_local_experts"), {"num_local_experts": 0}]),
+        "shared_intermediate_size": rng.choice([64, 97]),
         "position_embedding_type": rng.choice(["nope", "rope", None]),
         "layer_types": [words[layer in attending] for layer in range(layers)],
         "mamba_n_heads": 2 * heads,

@@ -1,6 +1,6 @@
 """The same table for mixtures of experts."""
 
-from decoder_draws import coin, gated, heads
+from decoder_draws import coin, gated, heads, rotation
 from decoders_of_2025 import granite, normed_heads
 from hf_models import Kind
 
@@ -44,9 +44,27 @@ def granitemoe(rng):
     return drawn
 
 
+def gpt_oss(rng):
+    """Draw a gpt-oss. Some say what all layers are, of which some see no more than a window."""
+    drawn = {**gated(rng), **heads(rng), **mixture(rng, "num_local_experts")}
+    layers = drawn["num_hidden_layers"]
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 150000.0}
+    return {
+        **drawn,
+        "head_dim": rng.choice([16, 20, 48]),
+        "rope_parameters": rng.choice([{**yarn, "truncate": False}, rotation(rng)]),
+        "sliding_window": rng.choice([5, 16]),
+        "layer_types": rng.choice([None, [rng.choice(["full_attention", "sliding_attention"]) for _ in range(layers)]]),
+        "attention_bias": coin(rng),
+        # As released, and low enough to cut.
+        "swiglu_limit": rng.choice([7.0, 0.5]),
+    }
+
+
 MIXTURES = [
     Kind("mixtral", "MixtralForCausalLM", mixtral),
     Kind("qwen3_moe", "Qwen3MoeForCausalLM", qwen3_moe),
     Kind("olmoe", "OlmoeForCausalLM", olmoe),
     Kind("granitemoe", "GraniteMoeForCausalLM", granitemoe),
+    Kind("gpt_oss", "GptOssForCausalLM", gpt_oss),
 ]

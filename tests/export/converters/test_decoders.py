@@ -25,7 +25,7 @@ FITTING = {
     "gptj": {"rotary_dim": 16},
     "codegen": {"rotary_dim": 16},
     "lfm2": {"block_auto_adjust_ff_dim": False},
-    "granitemoehybrid": {"num_local_experts": 0, "intermediate_size": 1024, "layer_types": ["full_attention"]},
+    "granitemoehybrid": {"layer_types": ["full_attention"]},
 }
 
 
@@ -64,6 +64,18 @@ def test_a_decoder_is_read_by_the_name_that_its_makers_released_it_by(name, rele
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     with torch.inference_mode():
         assert LOGITS >= furthest(converted(tmp_path).model.decode(tokens)[0], theirs(tokens).logits[0])
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["gemma2", "gpt_oss"])
+def test_heads_look_where_transformers_says(name, tmp_path):
+    """In each layer, with caps, windows and sinks: what `explain` shows."""
+    theirs = made(next(kind for kind in DECODERS if kind.name == name), 0, tmp_path)
+    theirs.set_attn_implementation("eager")
+    ids = torch.tensor(token_rows(300, (23,)))
+    expected = theirs(ids, output_attentions=True).attentions
+    for layer, found in zip(expected, converted(tmp_path, max_tokens=96).model.attentions(ids), strict=True):
+        assert torch.allclose(layer, found, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", DECODERS, ids=lambda kind: kind.name)

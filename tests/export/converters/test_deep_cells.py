@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import safetensors.torch
 import torch
 import transformers
 from cell_kinds import CELLS, made_cells
@@ -23,7 +24,7 @@ from weft_export.quantization.quantized import quantized
 from weft_proto.v1 import bundle_pb2
 
 CONFIG, PROCESSOR = "config.json", "processor_config.json"
-DEEP = CELLS[2]
+DEEP, MIXTURE = CELLS[2:]
 # As that of the 2B is.
 TEXT = {"hidden_size": 2048, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8}
 TEXT |= {"intermediate_size": 6144, "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 262144}
@@ -116,6 +117,33 @@ def test_another_rotation_is_refused(name, value, tmp_path):
     text = json.loads((tmp_path / CONFIG).read_text())["text_config"]
     change_within(tmp_path / CONFIG, "text_config", rope_parameters=text["rope_parameters"] | {name: value})
     with pytest.raises(CheckpointError, match=name):
+        convert(tmp_path, ExportOptions(), filled=False)
+
+
+def test_experts_are_read_in_either_layout(tmp_path):
+    """The released files have matrices as [inputs, outputs]. transformers takes both, by their shapes."""
+    made_cells(MIXTURE, 0, tmp_path)
+    expected = converted(tmp_path, max_tokens=100).model.state_dict()
+    path = tmp_path / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    experts = [name for name in tensors if name.endswith((".gate_up_proj", ".down_proj"))]
+    turned = {name: tensors[name].transpose(1, 2).contiguous() for name in experts}
+    safetensors.torch.save_file(tensors | turned, path)
+    found = converted(tmp_path, max_tokens=100).model.state_dict()
+    assert 2 * sum(name.endswith(".router") for name in expected) == len(experts)
+    assert all(torch.equal(weight, found[name]) for name, weight in expected.items())
+
+
+@pytest.mark.parametrize(
+    "other", [{"norm_topk_prob": False}, {"decoder_sparse_step": 2}, {"mlp_only_layers": [0]}], ids=str
+)
+def test_a_mixture_of_another_kind_is_refused(other, tmp_path):
+    """The released files say what its class does."""
+    made_cells(MIXTURE, 0, tmp_path)
+    change_within(tmp_path / CONFIG, "text_config", norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
+    convert(tmp_path, ExportOptions(), filled=False)
+    change_within(tmp_path / CONFIG, "text_config", **other)
+    with pytest.raises(CheckpointError, match=next(iter(other))):
         convert(tmp_path, ExportOptions(), filled=False)
 
 

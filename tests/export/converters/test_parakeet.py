@@ -21,7 +21,7 @@ from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.options import ExportOptions
 from weft_proto.v1 import common_pb2
-from weft_server.preprocessing.mel_frames import MelFrames
+from weft_server.preprocessing.waveform import MelFrames
 
 ARCHITECTURE = "ParakeetForCTC"
 RATE, HOP = 16000, 160

@@ -60,8 +60,11 @@ def test_each_key_of_a_processor_is_known(name):
 
 @pytest.mark.parametrize("model_type", sorted(KIND_OF_MODEL))
 def test_without_a_class_it_is_the_one_of_transformers(model_type):
-    """Transformers has none for an encoder alone; it is the whole model's. BiT's does all that CLIP's does."""
-    named = IMAGE_PROCESSOR_MAPPING_NAMES[model_type.removesuffix("_vision_model")]["torchvision"]
+    """Transformers has none for an encoder alone; it is the whole model's. Nor for a mixture; it is the dense model's.
+
+    BiT's does all that CLIP's does.
+    """
+    named = IMAGE_PROCESSOR_MAPPING_NAMES[model_type.removesuffix("_vision_model").removesuffix("_moe")]["torchvision"]
     assert KINDS[named.removesuffix("ImageProcessor")] is KIND_OF_MODEL[model_type]
 
 

@@ -1,4 +1,4 @@
-"""Directories whose weights are quantised already: GPTQ, AWQ and compressed-tensors become the weights they stand for.
+"""Directories whose weights are quantised already: GPTQ, AWQ, MXFP4, compressed-tensors become what they stand for.
 
 The packing here is written down by the formats' own descriptions, apart from ours. compressed-tensors has the library.
 """
@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+import transformers
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationScheme
 from decoder_kinds import DECODERS
-from hf_models import LOGITS, change_config, converted, furthest, made, token_rows
+from hf_models import LOGITS, Kind, change_config, converted, furthest, made, token_rows
 
 from weft_export.choices import PRECISIONS
 from weft_export.converters.convert import convert
@@ -28,6 +29,7 @@ from weft_export.options import ExportOptions
 from weft_export.quantization import in_blocks
 
 LLAMA = next(kind for kind in DECODERS if kind.name == "llama")
+EXPERTS = "model.layers.0.mlp.experts"
 GROUP = 32
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 
@@ -154,6 +156,59 @@ def test_what_autoround_saved_is_its_own_model(form):
 
     assert 14 == len(theirs)
     assert [] == [name for name, weight in theirs.items() if not torch.equal(ours.reader(name)().bfloat16(), weight)]
+
+
+SHAPES = {"gate_up_proj": (4, 2 * 96, 64 // 32), "down_proj": (4, 64, 96 // 32)}
+"""Experts, outputs and blocks of inputs."""
+
+
+def released(path):
+    """Write a random gpt-oss as it is released: two bytes of experts' weights in 16, and exponents of their scales."""
+    gpt_oss = next(kind for kind in DECODERS if kind.name == "gpt_oss")
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_local_experts": 4, "num_hidden_layers": 1}
+    made(
+        Kind("gpt_oss", gpt_oss.architecture, lambda rng: {**gpt_oss.draw(rng), **sizes, "layer_types": None}), 0, path
+    )
+    tensors = safetensors.torch.load_file(path / "model.safetensors")
+    generator = np.random.default_rng(0)
+    for name, shape in SHAPES.items():
+        del tensors[f"{EXPERTS}.{name}"]
+        tensors[f"{EXPERTS}.{name}_blocks"] = torch.from_numpy(generator.integers(0, 256, (*shape, 16), np.uint8))
+        tensors[f"{EXPERTS}.{name}_scales"] = torch.from_numpy(generator.integers(118, 125, shape, np.uint8))
+    safetensors.torch.save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    change_config(path, quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})
+    return tensors
+
+
+def test_a_gpt_oss_as_released_answers_as_transformers(tmp_path):
+    """MXFP4, which transformers widens where there is no device for it."""
+    released(tmp_path)
+    check(tmp_path, transformers.GptOssForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval())
+
+
+@pytest.mark.parametrize(
+    ("part", "tensor", "complaint"),
+    [
+        ("gate_up_proj_blocks", torch.zeros(4, 192, 2, 8, dtype=torch.uint8), "no blocks of 16 bytes"),
+        ("gate_up_proj_blocks", torch.zeros(4, 192, 2, 16), "gate_up_proj_blocks is F32"),
+        ("gate_up_proj_blocks", torch.zeros(4, 192, 0, 16, dtype=torch.uint8), "no blocks of 16 bytes"),
+        ("gate_up_proj_blocks", torch.zeros(3, 192, 2, 16, dtype=torch.uint8), "gate_up_proj_scales is U8"),
+        ("down_proj_scales", torch.zeros(4, 64, 2, dtype=torch.uint8), "down_proj_scales is U8"),
+        ("down_proj_scales", torch.full((4, 64, 3), 255, dtype=torch.uint8), "has a scale that is no number"),
+        ("down_proj_scales", None, "down_proj_scales is missing"),
+        ("down_proj_blocks", None, "down_proj, model.*down_proj"),
+    ],
+)
+def test_blocks_that_do_not_fit_their_scales_are_refused(part, tensor, complaint, tmp_path):
+    """A part that is missing, of another type or size, or with a scale of 255, by which the format means no number."""
+    tensors = released(tmp_path)
+    del tensors[f"{EXPERTS}.{part}"]
+    if tensor is not None:
+        tensors[f"{EXPERTS}.{part}"] = tensor
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+
+    with pytest.raises(CheckpointError, match=complaint):
+        converted(tmp_path)
 
 
 def scheme_of(num_bits, strategy, kind="int", *, symmetric=True, size=None):
@@ -291,6 +346,7 @@ COMPRESSED = {
     [
         ({"quant_method": "fp8"}, "quant_method is 'fp8': it is not read: of weights that are quantised already, gptq"),
         ({"quant_method": "exl2"}, "'exl2'"),
+        ({"quant_method": "mxfp4"}, "the files have none such"),
         ({"quant_method": "hqq"}, "'hqq'"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "'bitsandbytes'"),
         (GPTQ | {"bits": 3}, "bits is 3: it is not read; 2, 4 and 8 are"),

@@ -95,8 +95,25 @@ RELEASED = {
     "olmo3": (PLAIN | {"sliding_window": 4096, "rope_scaling": YARN, "rope_theta": 500000}, {}),
     "olmoe": (PLAIN | {"clip_qkv": None, "num_experts": 64, "num_experts_per_tok": 8, **ROUTER}, {}),
     "mixtral": (PLAIN | {"sliding_window": None, "num_local_experts": 8, "router_jitter_noise": 0.0, **ROUTER}, {}),
+    "gpt_oss": (
+        PLAIN
+        | {"head_dim": 64, "sliding_window": 128, "attention_bias": True, "swiglu_limit": 7.0, "rope_theta": 150000}
+        | {"num_local_experts": 32, "num_experts_per_tok": 4, "max_position_embeddings": 131072, **ROUTER}
+        | {"rope_scaling": YARN | {"factor": 32.0, "truncate": False, "original_max_position_embeddings": 4096}}
+        | {"layer_types": ["sliding_attention", "full_attention"] * 2},
+        {"experts_per_token": 4, "initial_context_length": 4096},
+    ),
     "granite": (PLAIN | MULTIPLIERS | {"mlp_bias": False}, {}),
     "granitemoe": (PLAIN | MULTIPLIERS | {"num_local_experts": 32, **ROUTER}, {}),
+    "granitemoehybrid": (
+        PLAIN
+        | MULTIPLIERS
+        | {"hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 4, "intermediate_size": 512}
+        | {"layer_types": [*["mamba"] * 3, "attention"], "mamba_n_heads": 48, "mamba_d_head": 64, "mamba_d_state": 128}
+        | {"mamba_chunk_size": 256, "num_local_experts": 64, "num_experts_per_tok": 6, **ROUTER}
+        | {"shared_intermediate_size": 1024, "position_embedding_type": "nope", "rope_theta": 10000},
+        {"init_method": "mup", "normalization_function": "rmsnorm"},
+    ),
     "glm": (PLAIN | {"head_dim": 128, "partial_rotary_factor": 0.5, "attention_bias": True}, {}),
     "glm4": (PLAIN | {"head_dim": 128, "partial_rotary_factor": 0.5, "attention_bias": True}, {}),
     "helium": (PLAIN | {"head_dim": 128, "mlp_bias": False, "attention_bias": False}, {}),
@@ -131,6 +148,11 @@ OTHER = [
     ("nemotron", {"rope_percent": 1.0}),
     ("nemotron", {"layer_norm_eps": 1e-6}),
     ("ernie4_5", {"compression_ratio": 2.0}),
+    ("gpt_oss", {"experts_per_token": 8}),
+    ("gpt_oss", {"initial_context_length": 8192}),
+    ("gpt_oss", {"hidden_act": "gelu"}),
+    ("gpt_oss", {"swiglu_alpha": 1.0}),
+    ("granitemoehybrid", {"normalization_function": "layernorm"}),
     ("lfm2", {"conv_dim": 1024}),
     ("lfm2", {"num_heads": 16}),
     ("lfm2", {"block_norm_eps": 1e-6}),

@@ -26,6 +26,7 @@ from picture_kinds import (
     WHOLE_SIGLIP,
 )
 from PIL import Image
+from query_kinds import BLIP2
 from seq2seq_kinds import SEQ2SEQ
 from sight_kinds import SEEING, SPLITTING, TILING
 from stretch_kinds import STRETCHES
@@ -71,6 +72,7 @@ def test_every_kind_that_is_converted_has_a_row():
         *SPLITTING,
         *CELLS,
         *STRETCHES,
+        BLIP2,
         *CLASSIFIERS,
         *TAGGERS,
         *EXTRACTORS,

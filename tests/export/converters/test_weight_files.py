@@ -1,6 +1,7 @@
 """The forms in which others keep weights: each becomes the same numbers."""
 
 import json
+import weakref
 
 import pytest
 import safetensors.torch
@@ -8,7 +9,11 @@ import torch
 from decoder_kinds import DECODERS, llama
 from hf_models import Kind, converted, furthest, made, token_rows
 
+from weft_export.checkpoints.weights import Entry
+from weft_export.converters.filling import fill
 from weft_export.converters.registry import all_converters
+from weft_export.converters.sources import computed
+from weft_export.converters.tensors import NamedTensors
 
 KINDS = {kind.name: kind for kind in DECODERS}
 CONVERTED = {converter.model_type: converter for converter in all_converters()}
@@ -130,3 +135,20 @@ def test_a_context_beyond_the_first_one_takes_the_long_factors(tmp_path):
     model = made(Kind("long", "Phi3ForCausalLM", lambda rng: KINDS["phi3"].draw(rng) | changed), 0, tmp_path)
     expected, actual = logits(model, tmp_path)
     assert furthest(actual, expected) < 1e-4
+
+
+def test_a_tensor_of_theirs_is_read_once_and_let_go():
+    """All experts of a layer may lie in one, and all layers together are as large as the model."""
+    stored, alive, told = NamedTensors(), weakref.WeakSet(), []
+
+    def read():
+        told.append(len(alive))
+        alive.add(tensor := torch.zeros(2, 3))
+        return tensor
+
+    sources = {}
+    for name in ("first", "second"):
+        stored.add(None, name, Entry((2, 3), "F32"), read)
+        sources |= {f"{name}.{row}": computed(lambda both, row=row: both[row] + 1, name) for row in range(2)}
+    assert [1.0] * 3 == fill(sources, stored)["second.1"].tolist()
+    assert [0, 0] == told

@@ -14,7 +14,7 @@ import torch
 from weft_export.checkpoints.files import HELD_OUT_FILE
 from weft_recipes.commands import Recording, answers
 from weft_recipes.shared.figures import word_error_rate
-from weft_recipes.speech.phrases import Phrase, sample, say_number, words
+from weft_recipes.speech.utterances import Utterance, sample, say_number, words
 from weft_recipes.speech.voices import HELD_OUT, TRAINED
 
 COMMANDS = Path(__file__).parents[3] / "export" / "checkpoints" / "commands"
@@ -26,7 +26,7 @@ def heard(files):
     for data in files:
         with wave.open(BytesIO(data)) as file:
             samples = np.frombuffer(file.readframes(file.getnframes()), np.int16) / np.float32(32768)
-        recordings.append(Recording(Phrase("", is_held_out=True), torch.from_numpy(samples)))
+        recordings.append(Recording(Utterance("", is_held_out=True), torch.from_numpy(samples)))
     return answers(COMMANDS, recordings)
 
 

@@ -7,9 +7,9 @@ from standin import WHY_NOT, counting, held, verify_clean
 
 from drawn_tails import tail, weights_of
 from rows_of_logits import NO_END, candidates_of
-from weft_server.runtime.best_only import open_decoder
+from weft_server.runtime.cuda.best_only import open_decoder
+from weft_server.runtime.cuda.drawing import MOST_CANDIDATES, TEMPERATURES, TOTAL_WEIGHTS, drawing
 from weft_server.runtime.device import Device
-from weft_server.runtime.drawing import MOST_CANDIDATES, TEMPERATURES, TOTAL_WEIGHTS, drawing
 from weft_server.runtime.halt import Halt
 from weft_server.runtime.session import Session, Value, verify_device
 from weft_server.sampling.sampler import sample

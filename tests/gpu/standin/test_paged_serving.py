@@ -19,7 +19,8 @@ from weft_export.families.causal_lm import CausalLm
 from weft_export.options import ExportOptions
 from weft_server.engine.paged.packing import PackedShapes
 from weft_server.loading.golden import verify_golden
-from weft_server.sequence import Beams, Decoding, Sampling, Sequence
+from weft_server.sampling.sampler import Sampling
+from weft_server.sequence import Beams, Decoding, Sequence
 from weft_server.source import Ids
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]

@@ -20,7 +20,7 @@ from weft_server.loading.golden import verify_golden
 from weft_server.loading.lanes import Graphs
 from weft_server.runtime import session as session_module
 from weft_server.runtime.blocks import FLOAT, block_of
-from weft_server.runtime.copies import Copies
+from weft_server.runtime.cuda.copies import Copies
 from weft_server.runtime.device import Device
 from weft_server.runtime.session import Session, Value, verify_device
 

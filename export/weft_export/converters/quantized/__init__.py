@@ -1,1 +1,1 @@
-"""Directories whose weights are stored as small integers: GPTQ, AWQ, compressed-tensors."""
+"""Directories whose weights are stored as small integers: GPTQ, AWQ, compressed-tensors, MXFP4."""

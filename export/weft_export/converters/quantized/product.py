@@ -16,7 +16,7 @@ WORD = 32
 
 @dataclass(frozen=True)
 class StoredProduct:
-    """A weight [outputs, inputs] of a linear layer.
+    """A weight [outputs, inputs] of a linear layer, or those of all experts [experts, inputs, outputs].
 
     used: the tensors of the files that stand for it, and those beside them that it does not need.
     read: makes it, in float32.
@@ -24,7 +24,7 @@ class StoredProduct:
     """
 
     name: str
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     used: tuple[str, ...]
     read: Callable[[], Tensor]
     is_even: bool = False

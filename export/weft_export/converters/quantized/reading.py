@@ -33,7 +33,7 @@ _AUTO_ROUND = [
 # Its own format is that of others under another name.
 _PACKINGS = {"auto_round:auto_gptq": "gptq", "auto_round:auto_awq": "awq"}
 # Of each quant_method the module in this folder, whose stored_products finds what stands for a weight.
-_METHODS = {"gptq": "gptq", "awq": "awq", "compressed-tensors": "compressed"}
+_METHODS = {"gptq": "gptq", "awq": "awq", "compressed-tensors": "compressed", "mxfp4": "mxfp4"}
 
 
 def unquantised(config: Mapping[str, Any], fields: Fields, stored: StoredTensors) -> NamedTensors:

@@ -9,7 +9,7 @@ import numpy as np
 from weft_server.engine.prefill_chunks import DEVICE_BUCKETS
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns
-from weft_server.runtime.drawing import TEMPERATURES
+from weft_server.runtime.cuda.drawing import TEMPERATURES
 
 if TYPE_CHECKING:
     from weft_server.runtime.blocks import Block

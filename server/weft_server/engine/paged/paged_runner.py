@@ -13,7 +13,7 @@ from weft_proto.paging import block_tokens
 from weft_server.engine.full_logits import FullLogits
 from weft_server.engine.paged.block_pool import BlockPool, PoolSize
 from weft_server.engine.paged.packing import PackedShapes, Packing
-from weft_server.runtime.device_states import PagedStates
+from weft_server.runtime.cuda.device_states import PagedStates
 from weft_server.runtime.next_tokens import NextTokens, candidates_of
 
 if TYPE_CHECKING:

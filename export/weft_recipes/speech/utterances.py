@@ -33,20 +33,20 @@ SLOTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Phrase:
+class Utterance:
     """What is said."""
 
     text: str
     is_held_out: bool
 
 
-def sample(count: int, seed: int, *, held_out: bool) -> list[Phrase]:
+def sample(count: int, seed: int, *, held_out: bool) -> list[Utterance]:
     """Return so many phrases: those that may be trained on, or those that may not.
 
     Single words are trained on, and are never among those held out.
     """
     chance = random.Random(seed)  # noqa: S311 - data, not secrets
-    phrases: list[Phrase] = []
+    phrases: list[Utterance] = []
     while len(phrases) < count:
         phrase = _draw(chance)
         if phrase.is_held_out == held_out:
@@ -70,7 +70,7 @@ def say_number(number: int) -> str:
     return TENS[tens - 2] + (f" {SMALL[ones]}" if ones else "")
 
 
-def _draw(chance: random.Random) -> Phrase:
+def _draw(chance: random.Random) -> Utterance:
     template = chance.choices([each for _, each in TEMPLATES], [often for often, _ in TEMPLATES])[0]
     numbers: list[str] = []
 
@@ -84,7 +84,7 @@ def _draw(chance: random.Random) -> Phrase:
         return numbers[-1]
 
     text = re.sub(r"{(\w+)}", fill, template)
-    return Phrase(text, " " in text and any(_is_drawn(each) for each in (text, *numbers) if " " in each))
+    return Utterance(text, " " in text and any(_is_drawn(each) for each in (text, *numbers) if " " in each))
 
 
 def _is_drawn(text: str) -> bool:

@@ -12,8 +12,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from weft_proto.bundle_rules import CANDIDATE_PORTS, READS_ALL
-from weft_server.runtime.device_weights import send_weights
-from weft_server.runtime.drawing import drawing
+from weft_server.runtime.cuda.device_weights import send_weights
+from weft_server.runtime.cuda.drawing import drawing
 from weft_server.runtime.session import Session
 
 if TYPE_CHECKING:

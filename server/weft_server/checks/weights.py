@@ -32,7 +32,7 @@ def _free(config: ServerConfig) -> int | None:
         return free_memory()
     devices = devices_of(config)
     verify_build(devices[0])
-    from weft_server.runtime.cuda import free_on  # noqa: PLC0415 - late: it needs NumPy
+    from weft_server.runtime.cudart import free_on  # noqa: PLC0415 - late: it needs NumPy
 
     known = [free for device in devices if (free := free_on(device)) is not None]
     return max(known, default=None)

@@ -12,7 +12,7 @@ from onnx.external_data_helper import ExternalDataInfo
 
 from weft_server.errors import BundleError
 from weft_server.runtime.blocks import Block, SharedWeights
-from weft_server.runtime.cuda import DeviceMemory
+from weft_server.runtime.cudart import DeviceMemory
 from weft_server.runtime.session import Session
 
 if TYPE_CHECKING:

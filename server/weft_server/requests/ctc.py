@@ -1,4 +1,4 @@
-"""Hears a recording with a model that has a label for each moment, and reads off what is said, word by word."""
+"""Reads off what a CTC model, which has a label for each moment of a recording, hears of it, word by word."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _BLANK = " "
 
 
-class Spoken(NamedTuple):
+class LabelRun(NamedTuple):
     """A label that is left of those that say the same: its index, and its moments, of which the likeliest is told."""
 
     label: int
@@ -48,7 +48,7 @@ class Heard(NamedTuple):
     sequence: Sequence
     sound: Waveform
     text: str
-    spoken: list[Spoken]
+    spoken: list[LabelRun]
     words: list[HeardWord]
 
 
@@ -101,7 +101,7 @@ def read_off(sequence: Sequence, manifest: bundle_pb2.BundleManifest) -> Heard:
     return Heard(sequence, sound, text.lower() if ctc.lower_case else text, spoken, words)
 
 
-def _merged(values: np.ndarray, labels: Many[str]) -> Iterator[Spoken]:
+def _merged(values: np.ndarray, labels: Many[str]) -> Iterator[LabelRun]:
     """Yield a label for those behind each other that say the same.
 
     values: float32 [moments, 2], of each moment its label, and that label's log-probability.
@@ -110,19 +110,19 @@ def _merged(values: np.ndarray, labels: Many[str]) -> Iterator[Spoken]:
     for _, group in groupby(range(len(ids)), key=lambda moment: labels[ids[moment]]):
         moments = list(group)
         best = max(log_probs[moment] for moment in moments)
-        yield Spoken(ids[moments[0]], moments[0], moments[-1] + 1, best)
+        yield LabelRun(ids[moments[0]], moments[0], moments[-1] + 1, best)
 
 
-def _words(spoken: Iterable[Spoken], said: Iterable[str], space: str, sound: Waveform) -> Iterator[HeardWord]:
+def _words(spoken: Iterable[LabelRun], said: Iterable[str], space: str, sound: Waveform) -> Iterator[HeardWord]:
     for is_space, group in groupby(zip(spoken, said, strict=True), key=lambda each: each[1] == space):
         if is_space:
             continue
         yield _word(list(group), sound)
 
 
-def _begun_words(spoken: Iterable[Spoken], said: Iterable[str], sound: Waveform) -> Iterator[HeardWord]:
+def _begun_words(spoken: Iterable[LabelRun], said: Iterable[str], sound: Waveform) -> Iterator[HeardWord]:
     """Yield words of which the first label begins with a blank, or is the first of all."""
-    of_word: list[tuple[Spoken, str]] = []
+    of_word: list[tuple[LabelRun, str]] = []
     for label, text in zip(spoken, said, strict=True):
         if text.startswith(_BLANK) and of_word:
             yield _word(of_word, sound)
@@ -134,7 +134,7 @@ def _begun_words(spoken: Iterable[Spoken], said: Iterable[str], sound: Waveform)
         yield _word(of_word, sound)
 
 
-def _word(of_word: Many[tuple[Spoken, str]], sound: Waveform) -> HeardWord:
+def _word(of_word: Many[tuple[LabelRun, str]], sound: Waveform) -> HeardWord:
     start, end = of_word[0][0].start, of_word[-1][0].end
     return HeardWord(
         "".join(text for _, text in of_word).strip(),

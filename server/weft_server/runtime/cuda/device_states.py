@@ -11,7 +11,7 @@ import onnx
 
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import BundleError
-from weft_server.runtime.copies import Copies, Stretch
+from weft_server.runtime.cuda.copies import Copies, Stretch
 from weft_server.runtime.session import Value
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from weft_proto.v1 import bundle_pb2
 from weft_server.preprocessing.log_mel import Span
 from weft_server.preprocessing.waveform import Waveforms
-from weft_server.requests.hearing import read_off
+from weft_server.requests.ctc import read_off
 
 LABELS = ["<pad>", "|", "a", "b"]
 # A label for each 20 samples. The last moment of a window may reach beyond its end.

@@ -1,4 +1,4 @@
-"""Transcribe with a model that has a label for each moment, and no decoder."""
+"""Transcribe with a CTC model: it has a label for each moment, and no decoder."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from weft_proto.languages import LanguageError
 from weft_proto.sound import spoken_ids
 from weft_proto.v1 import common_pb2, transcription_pb2
 from weft_server.errors import CannotExplain, InvalidRequest
+from weft_server.requests.ctc import hear
 from weft_server.requests.generate import finishing
-from weft_server.requests.hearing import hear
 from weft_server.requests.segments import joint
 from weft_server.rpc.responses import about
 from weft_server.sequence import FinishReason
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from weft_server.models.model import Model
     from weft_server.models.request_context import RequestContext
-    from weft_server.requests.hearing import Heard
+    from weft_server.requests.ctc import Heard
 
 
-async def transcribe_moments(
+async def transcribe_ctc(
     call: RequestContext, model: Model, request: transcription_pb2.TranscribeRequest, *, streams: bool
 ) -> AsyncGenerator[Any]:
     """Yield a TextDelta for each window as it has been heard, if it streams, then the response."""
