@@ -336,7 +336,7 @@ test-gpu-families: $(STANDIN)/lib/.built ## the same for a tiny model of each fa
 bench-gpu: $(READY) ## measure generators on CUDA, ten minutes a call
 	@$(PY) tests/bench/gpu/bench.py $(ARGS)
 
-gpu-day: $(READY) ## tests, families and measurements of a CUDA device
+gpu-day: $(READY) ## on a CUDA device: its tests, gpu-families and bench-gpu
 	@$(PYTEST) -q tests/gpu/test_cuda.py && $(PY) tests/bench/gpu/families.py && $(PY) tests/bench/gpu/bench.py --day --minutes 600 $(ARGS)
 
 gpu-families: $(READY) ## is each tiny model on CUDA as on the CPU?
@@ -345,7 +345,7 @@ gpu-families: $(READY) ## is each tiny model on CUDA as on the CPU?
 pack-gpu: $(READY) ## pack what a machine with torch and a GPU lacks
 	@$(PY) tests/bench/gpu/pack.py $(ARGS)
 
-prove-pack-gpu: $(STANDIN)/lib/.built ## does that pack run elsewhere? on the stand-in
+prove-pack-gpu: $(STANDIN)/lib/.built ## join the pack without a network, on the stand-in
 	@$(UNFUSED) $(PY) tests/bench/gpu/prove_pack.py $(ARGS)
 
 rehearse-bench-gpu: $(STANDIN)/lib/.built ## the same with a tiny model, on the stand-in

@@ -51,7 +51,7 @@ POOLINGS = {
     Pooling.MAX: PoolingNames("max", bundle_pb2.POOLING_MAX, "max", "pooling_mode_max_tokens"),
 }
 
-PRODUCTS = ("qkv", "query", "key", "value", "output", "gate", "inner", "outer")
+PRODUCTS = ("qkv", "query", "key", "value", "output", "gate_proj", "up_proj", "down_proj")
 """What the products of a layer are called, by those who want adapters of some of them."""
 
 MAX_RANK = 256

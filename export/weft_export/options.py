@@ -94,7 +94,7 @@ class ExportOptions:
         str | None,
         typer.Option(
             help="With --adapters: which products of each layer can have one, with commas: qkv,query,key,value,output,"
-            "gate,inner,outer. Fewer make quicker steps.",
+            "gate_proj,up_proj,down_proj. Fewer make quicker steps.",
             show_default="all",
         ),
     ] = None

@@ -26,7 +26,7 @@ from weft_recipes.shared.vocabulary import PAD
 
 SEED = 29
 RANK, ALPHA = 4, 8
-NAMES = ("qkv", "query", "key", "value", "output", "inner", "outer")
+NAMES = ("qkv", "query", "key", "value", "output", "up_proj", "down_proj")
 NUM_TRAINED, NUM_HELD_OUT = 20_000, 1_000
 BATCH, NUM_STEPS, PEAK_LR = 128, 300, 1e-2
 EXAMPLE = "do you have your book?"

@@ -172,8 +172,8 @@ def test_rows_of_a_run_get_their_own_adapter_or_none():
 
 def test_the_products_of_a_model_are_those_of_its_layers():
     """Of a Transformer all products of its layers can be adapted; fused ones have three times the rank."""
-    spec = adapter_spec(CHECKPOINTS["tiny-generate"]().model, 4, ("qkv", "outer"))
-    assert {"layers.0.attention.qkv": 12, "layers.1.feed_forward.outer": 4}.items() <= {
+    spec = adapter_spec(CHECKPOINTS["tiny-generate"]().model, 4, ("qkv", "down_proj"))
+    assert {"layers.0.attention.qkv": 12, "layers.1.feed_forward.down_proj": 4}.items() <= {
         layer.name: layer.rank for layer in spec.layers
     }.items()
     assert 4 == len(spec.layers)
@@ -190,24 +190,26 @@ def test_no_product_of_this_name_is_refused():
 def test_an_adapter_of_too_large_a_rank_or_of_other_weights_is_refused():
     """The rank that a bundle takes, and the products, are said."""
     checkpoint = CHECKPOINTS["tiny-generate"]()
-    spec = adapter_spec(checkpoint.model, 2, ("outer",))
+    spec = adapter_spec(checkpoint.model, 2, ("down_proj",))
     merged = CHECKPOINTS["tiny-generate"]().model
     with torch.no_grad():
-        weight = merged.layers[1].feed_forward.outer.weight
+        weight = merged.layers[1].feed_forward.down_proj.weight
         weight += torch.randn(weight.shape[0], 3) @ torch.randn(3, weight.shape[1])
-    with pytest.raises(CheckpointError, match=r"rank of 3 in layers\.1\.feed_forward\.outer, and the bundle takes 2"):
+    with pytest.raises(
+        CheckpointError, match=r"rank of 3 in layers\.1\.feed_forward\.down_proj, and the bundle takes 2"
+    ):
         pairs_of(checkpoint.model, merged, spec)
     with torch.no_grad():
-        merged.norm.gain += 1
-    with pytest.raises(CheckpointError, match=r"rank|norm\.gain"):
+        merged.norm.weight += 1
+    with pytest.raises(CheckpointError, match=r"rank|norm\.weight"):
         pairs_of(checkpoint.model, merged, spec)
 
 
 @pytest.mark.parametrize(
     ("weight", "advice"),
     [
-        ("inner.weight", r"train it with exclude_modules .*merge_and_unload\(\)"),
-        ("body.encoder.layers.1.feed_forward.inner.weight", "export it with inner in --adapted too"),
+        ("dense.weight", r"train it with exclude_modules .*merge_and_unload\(\)"),
+        ("body.encoder.layers.1.feed_forward.up_proj.weight", "export it with up_proj in --adapted too"),
     ],
     ids=["of the head", "of a layer"],
 )
@@ -216,8 +218,8 @@ def test_a_refused_weight_is_told_from_those_that_are_taken(weight, advice):
     checkpoint, merged = CHECKPOINTS["tiny-masks"](), CHECKPOINTS["tiny-masks"]().model
     with torch.no_grad():
         merged.get_parameter(weight).add_(1)
-    spec = adapter_spec(checkpoint.model, 2, ("qkv", "outer"))
-    said = rf"changes {re.escape(weight)}, and the bundle takes adapters of the layers' outer, qkv alone; {advice}"
+    spec = adapter_spec(checkpoint.model, 2, ("qkv", "down_proj"))
+    said = rf"changes {re.escape(weight)}, and the bundle takes adapters of the layers' down_proj, qkv alone; {advice}"
     with pytest.raises(CheckpointError, match=said):
         pairs_of(checkpoint.model, merged, spec)
 
@@ -226,13 +228,13 @@ def test_a_refused_weight_is_told_from_those_that_are_taken(weight, advice):
 def test_a_change_of_any_size_keeps_its_rank(scale):
     """What float32 rounds of the sum is no change of its own, however large the sum is."""
     checkpoint, merged = CHECKPOINTS["tiny-generate"](), CHECKPOINTS["tiny-generate"]().model
-    spec = adapter_spec(checkpoint.model, 2, ("outer",))
+    spec = adapter_spec(checkpoint.model, 2, ("down_proj",))
     with torch.no_grad():
-        weight = merged.layers[1].feed_forward.outer.weight
+        weight = merged.layers[1].feed_forward.down_proj.weight
         weight += scale * torch.randn(weight.shape[0], 2) @ torch.randn(2, weight.shape[1])
     ((a, b),) = pairs_of(checkpoint.model, merged, spec).values()
     assert 2 == a.shape[1]
-    change = weight - checkpoint.model.layers[1].feed_forward.outer.weight
+    change = weight - checkpoint.model.layers[1].feed_forward.down_proj.weight
     assert 1e-5 * scale + 1e-6 * weight.abs().max() > (torch.from_numpy(a @ b).T - change).abs().max()
 
 
@@ -248,7 +250,7 @@ def test_an_adapter_is_exported_and_agrees_with_merged_weights(tmp_path, monkeyp
     """Logits, states, probabilities and attentions are those of torch with merged weights, within 1e-4."""
     checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
     bundle = tmp_path / "models" / "topics" / "1"
-    names = ("qkv", "output", "outer")
+    names = ("qkv", "output", "down_proj")
     base = export_checkpoint(checkpoint, bundle, ExportOptions(adapters=2, adapted=",".join(names)))
     adapter = write_adapter(tmp_path / "formal", linear_shapes(CHECKPOINTS["tiny-text"]().model, *names))
     torch.save(load_file(adapter / WEIGHTS), adapter / PICKLE)
@@ -278,7 +280,7 @@ def test_an_adapter_is_exported_and_agrees_with_merged_weights(tmp_path, monkeyp
 def changed():
     """The tiny generator with channels that int8 smooths; a small change of some products; and one with it merged."""
     base, merged = with_outliers(), with_outliers()
-    spec = adapter_spec(base.model, 2, ("qkv", "inner", "outer"))
+    spec = adapter_spec(base.model, 2, ("qkv", "up_proj", "down_proj"))
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for layer in spec.layers:
@@ -325,8 +327,8 @@ def test_an_adapter_is_smoothed_as_its_product_is(changed):
     """
     base, pairs, merged = changed
     rounded = quantised(base)
-    assert {"layers.0.attention.qkv", "layers.0.feed_forward.outer"} <= rounded.multiplied.keys()
-    assert "layers.0.feed_forward.inner" in rounded.divided
+    assert {"layers.0.attention.qkv", "layers.0.feed_forward.down_proj"} <= rounded.multiplied.keys()
+    assert "layers.0.feed_forward.up_proj" in rounded.divided
     with torch.inference_mode():
         right, plain = merged.model.decode(TOKENS), base.model.decode(TOKENS)
         usual = float((rounded.model.decode(TOKENS) - plain).square().mean())

@@ -79,7 +79,7 @@ def test_golden_margin_goes_with_the_scale_of_the_model(scale):
     """Rounding goes with the size of the logits: a model of small ones has a clear answer too, and the same one."""
     checkpoint = tiny_generate()
     expected = GoldenRequest(checkpoint, FP32).answer().token_ids
-    checkpoint.model.norm.gain.data *= scale
+    checkpoint.model.norm.weight.data *= scale
 
     few = min(len(expected), len(GoldenRequest(checkpoint, FP32).answer().token_ids))
     assert few > 0

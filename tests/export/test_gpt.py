@@ -59,9 +59,9 @@ def test_gpts_residual_projections_begin_smaller():
     """At the paper's width, weights onto the residual path are drawn with 0.02 / sqrt(2 N), the others with 0.02."""
     model = Gpt(GptConfig(vocab_size=50, max_tokens=8, d_model=768, num_heads=2, d_ff=64, num_layers=8))
     for layer in model.layers:
-        for onto_residual in (layer.attention.output, layer.feed_forward.outer):
+        for onto_residual in (layer.attention.output, layer.feed_forward.down_proj):
             assert pytest.approx(0.005, rel=0.1) == onto_residual.weight.std().item()
-        for inner in (layer.attention.qkv, layer.feed_forward.inner):
+        for inner in (layer.attention.qkv, layer.feed_forward.up_proj):
             assert pytest.approx(0.02, rel=0.1) == inner.weight.std().item()
             assert not inner.bias.any()
 

@@ -56,7 +56,7 @@ def test_untouched_model_passes(name, tiny_repository):
         ("tiny-translate", "encoder.norm.bias", "memory_out.0"),
         ("tiny-caption", "decoder.layers.1.cross_attention.value.weight", "memory_out.1.value"),
         ("tiny-translate", "decoder.norm.bias", "logits"),
-        ("tiny-generate", "layers.0.attention_norm.gain", "decoder.onnx|present.0"),
+        ("tiny-generate", "layers.0.attention_norm.weight", "decoder.onnx|present.0"),
         ("tiny-translate", "decoder.layers.1.cross_attention.query.bias", "logits"),
         ("tiny-rnn", "decoder.0.layer.weight_hh_l0", "logits|present_recurrent"),
         ("tiny-attention-rnn", "recurrence.layer.weight_hh_l0", "logits|present_recurrent"),
@@ -67,7 +67,7 @@ def test_untouched_model_passes(name, tiny_repository):
         ("tiny-gpt", "embedding.positions.weight", "memory|logits|present"),
         ("tiny-tags", "head.weight", "probabilities"),
         ("tiny-extract", "head.labels.bias", "tagger.onnx output probabilities"),
-        ("tiny-masks", "inner.weight", "masked_lm.onnx output logits"),
+        ("tiny-masks", "dense.weight", "masked_lm.onnx output logits"),
     ],
 )
 def test_changed_weight_is_found(name, weight, complaint, tiny_repository):
@@ -87,7 +87,7 @@ def test_a_mixed_run_with_other_bits_is_found(tiny_repository, tmp_path):
     parity_of(checkpoint, tiny_repository / "tiny-gpt" / "1", FP32, mixed_runs=True)
     directory = shutil.copytree(tiny_repository / "tiny-gpt" / "1", tmp_path / "1")
     with torch.no_grad():
-        checkpoint.model.get_parameter("layers.1.feed_forward.inner.weight").view(-1)[0] += 1e-5
+        checkpoint.model.get_parameter("layers.1.feed_forward.up_proj.weight").view(-1)[0] += 1e-5
     (graph,) = (g for g in graphs_of(checkpoint, FP32, mixed_runs=True) if g.role == bundle_pb2.GRAPH_ROLE_MIXED)
     write_graph(graph, directory)
 
@@ -107,11 +107,11 @@ def test_rounded_model_passes_with_room(name, int8_repository):
 @pytest.mark.parametrize(
     ("name", "product"),
     [
-        ("tiny-translate", "encoder.layers.1.feed_forward.inner"),
+        ("tiny-translate", "encoder.layers.1.feed_forward.up_proj"),
         ("tiny-translate", "decoder.layers.1.cross_attention.query"),
-        ("tiny-translate", "decoder.layers.1.feed_forward.inner"),
+        ("tiny-translate", "decoder.layers.1.feed_forward.up_proj"),
         ("tiny-generate", "layers.0.attention.qkv"),
-        ("tiny-generate", "layers.1.feed_forward.inner"),
+        ("tiny-generate", "layers.1.feed_forward.up_proj"),
     ],
 )
 def test_shuffled_product_is_found(name, product, int8_repository):

@@ -87,7 +87,7 @@ def with_outliers(checkpoint):
         with torch.no_grad():
             for norm, linear in (
                 (layer.attention_norm, layer.attention.qkv),
-                (layer.feed_forward_norm, layer.feed_forward.inner),
+                (layer.feed_forward_norm, layer.feed_forward.up_proj),
             ):
                 norm.weight[0] *= 1e4
                 norm.bias[0] *= 1e4

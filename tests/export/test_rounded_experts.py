@@ -43,7 +43,7 @@ def test_experts_that_nobody_asked_are_rounded(precision, kind):
     # An unasked one reads the row that nobody looks at.
     assert 1 == min(read)
     unasked = mixture.experts[read.index(1)]
-    assert [kind] * 3 == [type(getattr(unasked, name)) for name in ("gate", "inner", "outer")]
+    assert [kind] * 3 == [type(getattr(unasked, name)) for name in ("gate_proj", "up_proj", "down_proj")]
 
 
 def test_how_many_experts_nobody_asked_is_said():

@@ -68,7 +68,7 @@ def test_what_is_cut_before_a_product_is_not_divided():
     """Of a network with a limit, as gpt-oss has: what is cut would no longer be the same."""
     model = CHECKPOINTS["tiny-generate"]().model
     networks = [layer.feed_forward for layer in model.layers]
-    makers = {f"layers.{number}.feed_forward.inner" for number in range(len(networks))}
+    makers = {f"layers.{number}.feed_forward.up_proj" for number in range(len(networks))}
     assert makers <= {site.maker for site in sites_of(model)}
     for network in networks:
         network.limit = 7.0
@@ -112,7 +112,7 @@ def test_outliers_are_smoothed():
 
     for layer in ("layers.0", "layers.1"):
         assert choice.strengths[f"{layer}.attention.qkv"] > 0
-        assert choice.strengths[f"{layer}.feed_forward.outer"] > 0
+        assert choice.strengths[f"{layer}.feed_forward.down_proj"] > 0
     assert sum(choice.plain.values()) > 3 * MAX_EFFECT
     assert sum(choice.effects.values()) <= MAX_EFFECT
     smoothed = divergence(expected, answers(quantised(checkpoint), requests))

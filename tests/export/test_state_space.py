@@ -31,7 +31,7 @@ def recurrence(layer, x):
         found.append(((c[:, :, None] @ state)[:, :, 0] + layer.skip[:, None] * xs).flatten(1))
     gated = torch.stack(found, dim=1) * functional.silu(gate)
     grouped = gated.view(*gated.shape[:2], groups, -1)
-    normed = grouped / (grouped.square().mean(dim=-1, keepdim=True) + layer.norm.eps).sqrt() * layer.norm.gain
+    normed = grouped / (grouped.square().mean(dim=-1, keepdim=True) + layer.norm.eps).sqrt() * layer.norm.weight
     return layer.output(normed.flatten(-2)), state
 
 

@@ -79,7 +79,7 @@ def test_a_graph_without_bfloat16_stands_for_itself(tiny_repository):
     ("name", "weight"),
     [
         ("tiny-generate", "layers.0.attention.qkv.weight"),
-        ("tiny-image", "encoder.layers.1.feed_forward.inner.weight"),
+        ("tiny-image", "encoder.layers.1.feed_forward.up_proj.weight"),
     ],
 )
 def test_a_wrong_product_is_found(name, weight, tmp_path):

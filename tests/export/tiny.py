@@ -306,10 +306,10 @@ def with_outliers():
     checkpoint = tiny_generate()
     with torch.no_grad():
         for layer in checkpoint.model.layers:
-            layer.attention_norm.gain[7] *= 100
+            layer.attention_norm.weight[7] *= 100
             layer.attention.qkv.weight[:, 7] /= 100
-            layer.feed_forward.inner.weight[11] *= 100
-            layer.feed_forward.outer.weight[:, 11] /= 100
+            layer.feed_forward.up_proj.weight[11] *= 100
+            layer.feed_forward.down_proj.weight[:, 11] /= 100
     return checkpoint
 
 

@@ -19,8 +19,8 @@ def torch_layer(layer, config, *, pre_norm):
     copy.self_attn.in_proj_weight, copy.self_attn.in_proj_bias = layer.attention.qkv.weight, layer.attention.qkv.bias
     for theirs, ours in (
         (copy.self_attn.out_proj, layer.attention.output),
-        (copy.linear1, layer.feed_forward.inner),
-        (copy.linear2, layer.feed_forward.outer),
+        (copy.linear1, layer.feed_forward.up_proj),
+        (copy.linear2, layer.feed_forward.down_proj),
         (copy.norm1, layer.attention_norm),
         (copy.norm2, layer.feed_forward_norm),
     ):

@@ -45,9 +45,9 @@ def repository(tmp_path_factory):
     checkpoint = save_tiny("tiny-translate", root / "checkpoint")
     bundle = root / "models" / "adapted" / "1"
     export_checkpoint(
-        checkpoint, bundle, ExportOptions(adapters=3, adapted="qkv,query,key,output,outer", no_explain=True)
+        checkpoint, bundle, ExportOptions(adapters=3, adapted="qkv,query,key,output,down_proj", no_explain=True)
     )
-    shapes = linear_shapes(CHECKPOINTS["tiny-translate"]().model, "qkv", "query", "key", "outer")
+    shapes = linear_shapes(CHECKPOINTS["tiny-translate"]().model, "qkv", "query", "key", "down_proj")
     for seed, (name, rank) in enumerate(zip(NAMES, (3, 1, 2), strict=True)):
         export_adapter(write_adapter(root / name, shapes, rank=rank, seed=seed), bundle, checkpoint)
     return root / "models"

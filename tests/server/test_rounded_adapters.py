@@ -43,7 +43,7 @@ def test_a_row_has_the_bits_that_it_has_alone_or_those_of_the_base(tmp_path, pre
     export_checkpoint(checkpoint, plain, ExportOptions(**small))
     export_checkpoint(checkpoint, adapted, ExportOptions(**small, adapters=3))
     model = CHECKPOINTS["tiny-generate"]().model
-    shapes = linear_shapes(model, "qkv", "output", "gate", "inner", "outer")
+    shapes = linear_shapes(model, "qkv", "output", "gate_proj", "up_proj", "down_proj")
     for seed, (name, rank) in enumerate(zip(NAMES, (3, 1), strict=True)):
         made = write_adapter(tmp_path / name, shapes, rank=rank, seed=seed)
         export_adapter(made, adapted, checkpoint)

@@ -141,8 +141,8 @@ def _layer(attention: str, theirs: str) -> Names:
         **both_rows(f"{attention}.qkv", f"{theirs}.{{q,k,v}}_proj"),
         **both(f"{attention}.output", f"{theirs}.out_proj"),
         **both(f"{attention}_norm", f"{theirs}_layer_norm"),
-        **both("feed_forward.inner", "fc1"),
-        **both("feed_forward.outer", "fc2"),
+        **both("feed_forward.up_proj", "fc1"),
+        **both("feed_forward.down_proj", "fc2"),
         **both("feed_forward_norm", "final_layer_norm"),
     }
 

@@ -50,7 +50,7 @@ def names(config: BeitConfig) -> Names:
         **vit_layer(theirs),
         "attention.qkv.bias": with_zero_keys(f"{attention}.query.bias", f"{attention}.value.bias"),
         **scaled("attention.output", f"{theirs}.attention.output.dense", f"{theirs}.lambda_1"),
-        **scaled("feed_forward.outer", f"{theirs}.output.dense", f"{theirs}.lambda_2"),
+        **scaled("feed_forward.down_proj", f"{theirs}.output.dense", f"{theirs}.lambda_2"),
     }
     table = "relative_position_bias.relative_position_bias_table"
     return {

@@ -28,8 +28,8 @@ def roberta_sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
     return read_sizes(hf, first_row=ROBERTA_FIRST, **no_layer(tags=tags))
 
 
-_BERT_HEADS = ({**both("head.inner", "bert.pooler.dense"), **LABELS}, LABELS)
-_ROBERTA_HEADS = ({**both("head.inner", "classifier.dense"), **both("head.labels", "classifier.out_proj")}, LABELS)
+_BERT_HEADS = ({**both("head.dense", "bert.pooler.dense"), **LABELS}, LABELS)
+_ROBERTA_HEADS = ({**both("head.dense", "classifier.dense"), **both("head.labels", "classifier.out_proj")}, LABELS)
 _ROBERTA_BODY = bert_names("roberta.", _TYPES, ROBERTA_FIRST)
 
 
@@ -114,8 +114,8 @@ _DISTILBERT_LAYER: Names = {
     **both_rows("attention.qkv", "attention.{q_lin,k_lin,v_lin}"),
     **both("attention.output", "attention.out_lin"),
     **norm("attention_norm", "sa_layer_norm"),
-    **both("feed_forward.inner", "ffn.lin1"),
-    **both("feed_forward.outer", "ffn.lin2"),
+    **both("feed_forward.up_proj", "ffn.lin1"),
+    **both("feed_forward.down_proj", "ffn.lin2"),
     **norm("feed_forward_norm", "output_layer_norm"),
 }
 DISTILBERT = kinds(
@@ -123,7 +123,7 @@ DISTILBERT = kinds(
     ("DistilBertForSequenceClassification", "DistilBertForTokenClassification"),
     distilbert_sizes,
     distilbert_names,
-    ({**both("head.inner", "pre_classifier"), **LABELS}, LABELS),
+    ({**both("head.dense", "pre_classifier"), **LABELS}, LABELS),
     words=MaskedLmHead("vocab_transform", "vocab_layer_norm", "vocab_projector"),
 )
 
@@ -202,8 +202,8 @@ _ALBERT_LAYER: Names = {
     **both_rows("attention.qkv", "attention.{query,key,value}"),
     **both("attention.output", "attention.dense"),
     **norm("attention_norm", "attention.LayerNorm"),
-    **both("feed_forward.inner", "ffn"),
-    **both("feed_forward.outer", "ffn_output"),
+    **both("feed_forward.up_proj", "ffn"),
+    **both("feed_forward.down_proj", "ffn_output"),
     **norm("feed_forward_norm", "full_layer_layer_norm"),
 }
 ALBERT = kinds(
@@ -211,7 +211,7 @@ ALBERT = kinds(
     ("AlbertForSequenceClassification", "AlbertForTokenClassification"),
     albert_sizes,
     albert_names,
-    ({**both("head.inner", "albert.pooler"), **LABELS}, LABELS),
+    ({**both("head.dense", "albert.pooler"), **LABELS}, LABELS),
     (r"albert\.pooler\..*", r"predictions\..*"),
     words=MaskedLmHead("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias"),
 )
@@ -255,8 +255,8 @@ _MPNET_LAYER: Names = {
     **both_rows("attention.qkv", "attention.attn.{q,k,v}"),
     **both("attention.output", "attention.attn.o"),
     **norm("attention_norm", "attention.LayerNorm"),
-    **both("feed_forward.inner", "intermediate.dense"),
-    **both("feed_forward.outer", "output.dense"),
+    **both("feed_forward.up_proj", "intermediate.dense"),
+    **both("feed_forward.down_proj", "output.dense"),
     **norm("feed_forward_norm", "output.LayerNorm"),
 }
 MPNET = kinds(

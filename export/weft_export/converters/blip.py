@@ -82,8 +82,8 @@ VISION_LAYER: Names = {
     **both("attention.qkv", "self_attn.qkv"),
     **both("attention.output", "self_attn.projection"),
     **both("feed_forward_norm", "layer_norm2"),
-    **both("feed_forward.inner", "mlp.fc1"),
-    **both("feed_forward.outer", "mlp.fc2"),
+    **both("feed_forward.up_proj", "mlp.fc1"),
+    **both("feed_forward.down_proj", "mlp.fc2"),
 }
 _TEXT: Names = {
     **both_rows("self_attention.qkv", "attention.self.{query,key,value}"),
@@ -94,8 +94,8 @@ _TEXT: Names = {
     **both("cross_attention.value", "crossattention.self.value"),
     **both("cross_attention.output", "crossattention.output.dense"),
     **norm("cross_attention_norm", "crossattention.output.LayerNorm"),
-    **both("feed_forward.inner", "intermediate.dense"),
-    **both("feed_forward.outer", "output.dense"),
+    **both("feed_forward.up_proj", "intermediate.dense"),
+    **both("feed_forward.down_proj", "output.dense"),
     **norm("feed_forward_norm", "output.LayerNorm"),
 }
 BLIP = Converter(

@@ -120,8 +120,8 @@ _QUERY_LAYER: Names = {
     **both("cross_attention.value", "crossattention.attention.value"),
     **both("cross_attention.output", "crossattention.output.dense"),
     **norm("cross_attention_norm", "crossattention.output.LayerNorm"),
-    **both("feed_forward.inner", "intermediate_query.dense"),
-    **both("feed_forward.outer", "output_query.dense"),
+    **both("feed_forward.up_proj", "intermediate_query.dense"),
+    **both("feed_forward.down_proj", "output_query.dense"),
     **norm("feed_forward_norm", "output_query.LayerNorm"),
 }
 BLIP2 = Converter(

@@ -206,6 +206,6 @@ def encoder_layer(ours: str, theirs: str) -> dict[str, Source | str]:
         **both(f"{ours}.feed_forward_norm", f"{theirs}.layer_norm2"),
         **both_rows(f"{ours}.attention.qkv", f"{theirs}.self_attn.{{q,k,v}}_proj"),
         **both(f"{ours}.attention.output", f"{theirs}.self_attn.out_proj"),
-        **both(f"{ours}.feed_forward.inner", f"{theirs}.mlp.fc1"),
-        **both(f"{ours}.feed_forward.outer", f"{theirs}.mlp.fc2"),
+        **both(f"{ours}.feed_forward.up_proj", f"{theirs}.mlp.fc1"),
+        **both(f"{ours}.feed_forward.down_proj", f"{theirs}.mlp.fc2"),
     }

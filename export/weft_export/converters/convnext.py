@@ -57,8 +57,8 @@ def _block(ours: str, theirs: str) -> Names:
     return {
         **both(f"{ours}.depthwise", f"{theirs}.dwconv"),
         **both(f"{ours}.norm", f"{theirs}.layernorm"),
-        **both(f"{ours}.feed_forward.inner", f"{theirs}.pwconv1"),
-        **scaled(f"{ours}.feed_forward.outer", f"{theirs}.pwconv2", f"{theirs}.layer_scale_parameter"),
+        **both(f"{ours}.feed_forward.up_proj", f"{theirs}.pwconv1"),
+        **scaled(f"{ours}.feed_forward.down_proj", f"{theirs}.pwconv2", f"{theirs}.layer_scale_parameter"),
     }
 
 

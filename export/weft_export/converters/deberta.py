@@ -105,8 +105,8 @@ def _offsets(config: EncoderOnlyConfig, projection: str, *, normed: bool) -> Sou
     def make(table: Tensor, weight: Tensor, bias: Tensor, *norms: Tensor) -> Tensor:
         vectors = table[:count]
         if norms:
-            gain, shift = norms
-            vectors = functional.layer_norm(vectors, vectors.shape[1:], gain, shift, config.style.norm_eps)
+            weight, shift = norms
+            vectors = functional.layer_norm(vectors, vectors.shape[1:], weight, shift, config.style.norm_eps)
         heads = functional.linear(vectors, weight, bias).view(count, config.num_heads, -1)
         return heads.transpose(0, 1)
 
@@ -118,8 +118,8 @@ _LAYER: Names = {
     **both_rows("attention.qkv", "attention.self.{query_proj,key_proj,value_proj}"),
     **both("attention.output", "attention.output.dense"),
     **norm("attention_norm", "attention.output.LayerNorm"),
-    **both("feed_forward.inner", "intermediate.dense"),
-    **both("feed_forward.outer", "output.dense"),
+    **both("feed_forward.up_proj", "intermediate.dense"),
+    **both("feed_forward.down_proj", "output.dense"),
     **norm("feed_forward_norm", "output.LayerNorm"),
 }
 
@@ -137,7 +137,7 @@ DEBERTA = kinds(
     ("DebertaV2ForSequenceClassification", "DebertaV2ForTokenClassification"),
     sizes,
     names,
-    ({**both("head.inner", "pooler.dense"), **LABELS}, LABELS),
+    ({**both("head.dense", "pooler.dense"), **LABELS}, LABELS),
     (r"lm_predictions\..*", r"mask_predictions\..*", r"pooler\..*", r"cls\..*"),
     offset_names,
     prefix="deberta.",

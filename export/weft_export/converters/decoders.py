@@ -243,29 +243,28 @@ def qkv_of(attention: str) -> list[str]:
 def gated_names(theirs: str) -> Names:
     """Return the sources of all layers' gated networks, under the names that most models give to the three products."""
     ours = "layers.{}.feed_forward"
-    parts = {"gate": "gate_proj", "inner": "up_proj", "outer": "down_proj"}
     return {
         name: source
-        for our, their in parts.items()
-        for name, source in both(f"{ours}.{our}", f"{theirs}.{their}").items()
+        for part in ("gate_proj", "up_proj", "down_proj")
+        for name, source in both(f"{ours}.{part}", f"{theirs}.{part}").items()
     }
 
 
 def merged_gated_names(theirs: str) -> Names:
-    """Return the same where gate and inner product lie in one tensor. Such networks have no biases."""
+    """Return the same where gate_proj and up_proj lie in one tensor. Such networks have no biases."""
     ours, merged = "layers.{}.feed_forward", f"{theirs}.gate_up_proj.weight"
     return {
-        f"{ours}.gate.weight": half(0, merged),
-        f"{ours}.inner.weight": half(1, merged),
-        f"{ours}.outer.weight": f"{theirs}.down_proj.weight",
+        f"{ours}.gate_proj.weight": half(0, merged),
+        f"{ours}.up_proj.weight": half(1, merged),
+        f"{ours}.down_proj.weight": f"{theirs}.down_proj.weight",
     }
 
 
 def norm_names(ours: str, theirs: str) -> Names:
     """Return the sources of a norm of either kind."""
-    return {f"{ours}.gain": f"{theirs}.weight", f"{ours}.weight": f"{theirs}.weight", f"{ours}.bias": f"{theirs}.bias"}
+    return {f"{ours}.weight": f"{theirs}.weight", f"{ours}.bias": f"{theirs}.bias"}
 
 
 def plus_one(name: str) -> Source:
-    """Return a gain that is stored as what it is above 1, as Gemma's are."""
-    return computed(lambda gain: 1.0 + gain, name)
+    """Return a norm's weight that is stored as what it is above 1, as Gemma's are."""
+    return computed(lambda weight: 1.0 + weight, name)

@@ -68,8 +68,8 @@ def names(config: VitEmbedderConfig) -> Names:
         **both(f"{ours}.feed_forward_norm", f"{theirs}.norm2"),
         **both_rows(f"{ours}.attention.qkv", f"{theirs}.attention.attention.{{query,key,value}}"),
         **scaled(f"{ours}.attention.output", f"{theirs}.attention.output.dense", f"{theirs}.layer_scale1.lambda1"),
-        **both(f"{ours}.feed_forward.inner", f"{theirs}.mlp.fc1"),
-        **scaled(f"{ours}.feed_forward.outer", f"{theirs}.mlp.fc2", f"{theirs}.layer_scale2.lambda1"),
+        **both(f"{ours}.feed_forward.up_proj", f"{theirs}.mlp.fc1"),
+        **scaled(f"{ours}.feed_forward.down_proj", f"{theirs}.mlp.fc2", f"{theirs}.layer_scale2.lambda1"),
     }
 
 

@@ -83,8 +83,8 @@ BERT_LAYER: Names = {
     **both_rows("attention.qkv", "attention.self.{query,key,value}"),
     **both("attention.output", "attention.output.dense"),
     **norm("attention_norm", "attention.output.LayerNorm"),
-    **both("feed_forward.inner", "intermediate.dense"),
-    **both("feed_forward.outer", "output.dense"),
+    **both("feed_forward.up_proj", "intermediate.dense"),
+    **both("feed_forward.down_proj", "output.dense"),
     **norm("feed_forward_norm", "output.LayerNorm"),
 }
 

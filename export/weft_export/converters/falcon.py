@@ -67,8 +67,8 @@ def names(config: DecoderOnlyConfig) -> Names:
         **attention_names(
             config, [f"{attention}.query_key_value"], f"{attention}.dense", lambda heads: heads.grouped(group)
         ),
-        **both(f"{layer}.feed_forward.inner", f"{theirs}.mlp.dense_h_to_4h"),
-        **both(f"{layer}.feed_forward.outer", f"{theirs}.mlp.dense_4h_to_h"),
+        **both(f"{layer}.feed_forward.up_proj", f"{theirs}.mlp.dense_h_to_4h"),
+        **both(f"{layer}.feed_forward.down_proj", f"{theirs}.mlp.dense_4h_to_h"),
     }
 
 

@@ -68,8 +68,8 @@ def names(config: DecoderOnlyConfig) -> Names:
     layer, theirs = "layers.{}", "model.layers.{}"
     return {
         **_names(config),
-        f"{layer}.attention_norm.gain": plus_one(f"{theirs}.input_layernorm.weight"),
-        f"{layer}.feed_forward_norm.gain": plus_one(f"{theirs}.post_attention_layernorm.weight"),
+        f"{layer}.attention_norm.weight": plus_one(f"{theirs}.input_layernorm.weight"),
+        f"{layer}.feed_forward_norm.weight": plus_one(f"{theirs}.post_attention_layernorm.weight"),
     }
 
 
@@ -78,12 +78,12 @@ def sandwich_names(config: DecoderOnlyConfig) -> Names:
     layer, theirs = "layers.{}", "model.layers.{}"
     return {
         **_names(config),
-        f"{layer}.attention_norm.before.gain": plus_one(f"{theirs}.input_layernorm.weight"),
-        f"{layer}.attention_norm.after.gain": plus_one(f"{theirs}.post_attention_layernorm.weight"),
-        f"{layer}.feed_forward_norm.before.gain": plus_one(f"{theirs}.pre_feedforward_layernorm.weight"),
-        f"{layer}.feed_forward_norm.after.gain": plus_one(f"{theirs}.post_feedforward_layernorm.weight"),
-        f"{layer}.attention.qk_norm.query.gain": plus_one(f"{theirs}.self_attn.q_norm.weight"),
-        f"{layer}.attention.qk_norm.key.gain": plus_one(f"{theirs}.self_attn.k_norm.weight"),
+        f"{layer}.attention_norm.before.weight": plus_one(f"{theirs}.input_layernorm.weight"),
+        f"{layer}.attention_norm.after.weight": plus_one(f"{theirs}.post_attention_layernorm.weight"),
+        f"{layer}.feed_forward_norm.before.weight": plus_one(f"{theirs}.pre_feedforward_layernorm.weight"),
+        f"{layer}.feed_forward_norm.after.weight": plus_one(f"{theirs}.post_feedforward_layernorm.weight"),
+        f"{layer}.attention.qk_norm.query.weight": plus_one(f"{theirs}.self_attn.q_norm.weight"),
+        f"{layer}.attention.qk_norm.key.weight": plus_one(f"{theirs}.self_attn.k_norm.weight"),
     }
 
 
@@ -91,7 +91,7 @@ def _names(config: DecoderOnlyConfig) -> Names:
     theirs = "model.layers.{}"
     return {
         **head_names(config, "model.embed_tokens"),
-        "norm.gain": plus_one("model.norm.weight"),
+        "norm.weight": plus_one("model.norm.weight"),
         **attention_names(config, qkv_of(f"{theirs}.self_attn"), f"{theirs}.self_attn.o_proj"),
         **gated_names(f"{theirs}.mlp"),
     }

@@ -71,7 +71,7 @@ def names(config: Gemma3Config) -> Names:
     """Gemma 3's names behind one prefix; those of the tower follow below."""
     return {
         **layer_names(sandwich_names(config), "", "language_model."),
-        "norm_of_places.gain": plus_one(f"{_PROJECTOR}.mm_soft_emb_norm.weight"),
+        "norm_of_places.weight": plus_one(f"{_PROJECTOR}.mm_soft_emb_norm.weight"),
         "projector.weight": transposed(f"{_PROJECTOR}.mm_input_projection_weight"),
     }
 

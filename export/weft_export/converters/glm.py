@@ -29,7 +29,7 @@ def _sizes(hf: HfCheckpoint, residual: str) -> DecoderOnlyConfig:
 
 
 def names(config: DecoderOnlyConfig) -> Names:
-    """Llama's, but that gate and inner product are one tensor."""
+    """Llama's, but that gate_proj and up_proj are one tensor."""
     return {**llama_names(config, neighbours=True), **merged_gated_names(f"{_THEIRS}.mlp")}
 
 

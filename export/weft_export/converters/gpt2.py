@@ -67,9 +67,7 @@ def _sizes(hf: HfCheckpoint, activation: str) -> DecoderOnlyConfig:
 
 
 _LAYER, _THEIRS = "layers.{}", "transformer.h.{}"
-_QKV, _OUTPUT, _INNER, _OUTER = (
-    f"{_THEIRS}.{name}" for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
-)
+_QKV, _OUTPUT, _UP, _DOWN = (f"{_THEIRS}.{name}" for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"))
 
 
 def names(config: DecoderOnlyConfig) -> Names:
@@ -77,10 +75,10 @@ def names(config: DecoderOnlyConfig) -> Names:
     return {
         **_shared(config),
         **attention_names(config, [_QKV], _OUTPUT, _thirds, transposed=True),
-        f"{_LAYER}.feed_forward.inner.weight": transposed(f"{_INNER}.weight"),
-        f"{_LAYER}.feed_forward.inner.bias": f"{_INNER}.bias",
-        f"{_LAYER}.feed_forward.outer.weight": transposed(f"{_OUTER}.weight"),
-        f"{_LAYER}.feed_forward.outer.bias": f"{_OUTER}.bias",
+        f"{_LAYER}.feed_forward.up_proj.weight": transposed(f"{_UP}.weight"),
+        f"{_LAYER}.feed_forward.up_proj.bias": f"{_UP}.bias",
+        f"{_LAYER}.feed_forward.down_proj.weight": transposed(f"{_DOWN}.weight"),
+        f"{_LAYER}.feed_forward.down_proj.bias": f"{_DOWN}.bias",
     }
 
 
@@ -90,8 +88,8 @@ def bigcode_names(config: DecoderOnlyConfig) -> Names:
     return {
         **_shared(config),
         **attention_names(config, [_QKV], _OUTPUT, split),
-        **both(f"{_LAYER}.feed_forward.inner", _INNER),
-        **both(f"{_LAYER}.feed_forward.outer", _OUTER),
+        **both(f"{_LAYER}.feed_forward.up_proj", _UP),
+        **both(f"{_LAYER}.feed_forward.down_proj", _DOWN),
     }
 
 

@@ -73,8 +73,8 @@ def names(config: DecoderOnlyConfig) -> Names:
         **norm_names(f"{layer}.attention_norm", f"{theirs}.ln_1"),
         **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.ln_2"),
         **attention_names(config, qkv_of(attention), f"{attention}.out_proj"),
-        **both(f"{layer}.feed_forward.inner", f"{theirs}.mlp.c_fc"),
-        **both(f"{layer}.feed_forward.outer", f"{theirs}.mlp.c_proj"),
+        **both(f"{layer}.feed_forward.up_proj", f"{theirs}.mlp.c_fc"),
+        **both(f"{layer}.feed_forward.down_proj", f"{theirs}.mlp.c_proj"),
     }
 
 

@@ -43,8 +43,8 @@ def names(config: DecoderOnlyConfig) -> Names:
         **norm_names(f"{layer}.attention_norm", f"{theirs}.input_layernorm"),
         **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.post_attention_layernorm"),
         **attention_names(config, [query_key_value], dense, lambda heads: heads.grouped(1)),
-        **both(f"{layer}.feed_forward.inner", f"{theirs}.mlp.dense_h_to_4h"),
-        **both(f"{layer}.feed_forward.outer", f"{theirs}.mlp.dense_4h_to_h"),
+        **both(f"{layer}.feed_forward.up_proj", f"{theirs}.mlp.dense_h_to_4h"),
+        **both(f"{layer}.feed_forward.down_proj", f"{theirs}.mlp.dense_4h_to_h"),
     }
 
 

@@ -65,12 +65,12 @@ def _numbered(ours: str, theirs: str, number: int) -> dict[str, Source | str]:
     """Return the sources of one expert, whose matrices are stored as [inputs, outputs]."""
     first, last = f"{theirs}.gate_up_proj", f"{theirs}.down_proj"
     return {
-        f"{ours}.gate.weight": computed(lambda every: every[number, :, 0::2].t(), first),
-        f"{ours}.gate.bias": computed(lambda every: every[number, 0::2], f"{first}_bias"),
-        f"{ours}.inner.weight": computed(lambda every: every[number, :, 1::2].t(), first),
-        f"{ours}.inner.bias": computed(lambda every: every[number, 1::2], f"{first}_bias"),
-        f"{ours}.outer.weight": computed(lambda every: every[number].t(), last),
-        f"{ours}.outer.bias": computed(lambda every: every[number], f"{last}_bias"),
+        f"{ours}.gate_proj.weight": computed(lambda every: every[number, :, 0::2].t(), first),
+        f"{ours}.gate_proj.bias": computed(lambda every: every[number, 0::2], f"{first}_bias"),
+        f"{ours}.up_proj.weight": computed(lambda every: every[number, :, 1::2].t(), first),
+        f"{ours}.up_proj.bias": computed(lambda every: every[number, 1::2], f"{first}_bias"),
+        f"{ours}.down_proj.weight": computed(lambda every: every[number].t(), last),
+        f"{ours}.down_proj.bias": computed(lambda every: every[number], f"{last}_bias"),
     }
 
 

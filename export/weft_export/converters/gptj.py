@@ -84,8 +84,8 @@ def _named(config: DecoderOnlyConfig, attention: Names) -> Names:
         **norm_names(f"{_LAYER}.attention_norm", f"{_THEIRS}.ln_1"),
         **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.ln_1"),
         **attention,
-        **both(f"{_LAYER}.feed_forward.inner", f"{_THEIRS}.mlp.fc_in"),
-        **both(f"{_LAYER}.feed_forward.outer", f"{_THEIRS}.mlp.fc_out"),
+        **both(f"{_LAYER}.feed_forward.up_proj", f"{_THEIRS}.mlp.fc_in"),
+        **both(f"{_LAYER}.feed_forward.down_proj", f"{_THEIRS}.mlp.fc_out"),
     }
 
 

@@ -93,7 +93,7 @@ def _state_space(fields: Fields, d_model: int) -> StateSpaceSizes:
 
 
 def names(config: HybridConfig) -> Names:
-    """Llama's for what attends; gate and inner product of a network lie in one tensor."""
+    """Llama's for what attends; gate_proj and up_proj of a network lie in one tensor."""
     is_mixture = config.style.num_experts is not None
     ours, shared = f"{_LAYER}.feed_forward{'.shared' if is_mixture else ''}", f"{_THEIRS}.shared_mlp"
     return {
@@ -105,9 +105,9 @@ def names(config: HybridConfig) -> Names:
         **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.post_attention_layernorm"),
         **attention_names(config, qkv_of(f"{_THEIRS}.self_attn"), f"{_THEIRS}.self_attn.o_proj"),
         **state_space_names(config, f"{_LAYER}.recurrence", f"{_THEIRS}.mamba"),
-        f"{ours}.gate.weight": half(0, f"{shared}.input_linear.weight"),
-        f"{ours}.inner.weight": half(1, f"{shared}.input_linear.weight"),
-        f"{ours}.outer.weight": f"{shared}.output_linear.weight",
+        f"{ours}.gate_proj.weight": half(0, f"{shared}.input_linear.weight"),
+        f"{ours}.up_proj.weight": half(1, f"{shared}.input_linear.weight"),
+        f"{ours}.down_proj.weight": f"{shared}.output_linear.weight",
     }
 
 
@@ -116,8 +116,8 @@ def state_space_names(config: HybridConfig, ours: str, theirs: str) -> Names:
     assert config.state_space is not None, "no layer has a state space. This is a bug."
     groups = config.state_space.num_state_groups
 
-    def grouped(gain: Tensor) -> Tensor:
-        return gain.view(groups, -1)
+    def grouped(weight: Tensor) -> Tensor:
+        return weight.view(groups, -1)
 
     return {
         **both(f"{ours}.input", f"{theirs}.in_proj"),
@@ -127,7 +127,7 @@ def state_space_names(config: HybridConfig, ours: str, theirs: str) -> Names:
         f"{ours}.step_bias": f"{theirs}.dt_bias",
         f"{ours}.rate": computed(torch.exp, f"{theirs}.A_log"),
         f"{ours}.skip": f"{theirs}.D",
-        f"{ours}.norm.gain": computed(grouped, f"{theirs}.norm.weight"),
+        f"{ours}.norm.weight": computed(grouped, f"{theirs}.norm.weight"),
     }
 
 

@@ -67,10 +67,12 @@ def names(config: EncoderOnlyConfig) -> Names:
         **both("attention.qkv", "attention.qkv_proj"),
         **both("attention.output", "attention.o_proj"),
         **both("attention_norm", "attn_ln"),
-        "feed_forward.inner.weight": half(0, "mlp.up_gate_proj.weight"),
-        "feed_forward.gate.weight": half(1, "mlp.up_gate_proj.weight"),
-        **{f"feed_forward.{part}.bias": computed(lambda: torch.zeros(config.d_ff)) for part in ("inner", "gate")},
-        **both("feed_forward.outer", "mlp.down_proj"),
+        "feed_forward.up_proj.weight": half(0, "mlp.up_gate_proj.weight"),
+        "feed_forward.gate_proj.weight": half(1, "mlp.up_gate_proj.weight"),
+        **{
+            f"feed_forward.{part}.bias": computed(lambda: torch.zeros(config.d_ff)) for part in ("up_proj", "gate_proj")
+        },
+        **both("feed_forward.down_proj", "mlp.down_proj"),
         **both("feed_forward_norm", "mlp_ln"),
     }
     return {
@@ -85,7 +87,7 @@ GTE = kinds(
     ("GteForSequenceClassification", "GteForTokenClassification"),
     sizes,
     names,
-    ({**both("head.inner", f"{_BODY}pooler.dense"), **LABELS}, LABELS),
+    ({**both("head.dense", f"{_BODY}pooler.dense"), **LABELS}, LABELS),
     (r"gte\.pooler\..*", r"lm_head\..*"),
     words=MaskedLmHead("lm_head.dense", "lm_head.norm", "lm_head.decoder", activation="gelu"),
 )

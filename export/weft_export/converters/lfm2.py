@@ -21,7 +21,7 @@ from weft_export.families.hybrid import HybridConfig
 from weft_export.layers.style import Style
 
 _LAYER, _THEIRS = "layers.{}", "model.layers.{}"
-_INSIDE = {"gate": "w1", "inner": "w3", "outer": "w2"}
+_INSIDE = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 # How weights began. The released configs have these.
 _INITIAL = ("block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init")
 
@@ -109,8 +109,8 @@ def names(config: HybridConfig) -> Names:
         **norm_names(f"{_LAYER}.recurrence_norm", f"{_THEIRS}.operator_norm"),
         **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.ffn_norm"),
         **attention_names(config, qkv_of(f"{_THEIRS}.self_attn"), f"{_THEIRS}.self_attn.out_proj"),
-        f"{_LAYER}.attention.qk_norm.query.gain": f"{_THEIRS}.self_attn.q_layernorm.weight",
-        f"{_LAYER}.attention.qk_norm.key.gain": f"{_THEIRS}.self_attn.k_layernorm.weight",
+        f"{_LAYER}.attention.qk_norm.query.weight": f"{_THEIRS}.self_attn.q_layernorm.weight",
+        f"{_LAYER}.attention.qk_norm.key.weight": f"{_THEIRS}.self_attn.k_layernorm.weight",
         **both(f"{ours}.input", f"{theirs}.in_proj"),
         **both(f"{ours}.output", f"{theirs}.out_proj"),
         f"{ours}.convolution.weight": computed(taps_first, f"{theirs}.conv.weight"),

@@ -95,8 +95,8 @@ def qwen3_names(config: DecoderOnlyConfig) -> Names:
     ours, theirs = f"{_LAYER}.attention.qk_norm", f"{_THEIRS}.self_attn"
     return {
         **llama_names(config),
-        f"{ours}.query.gain": f"{theirs}.q_norm.weight",
-        f"{ours}.key.gain": f"{theirs}.k_norm.weight",
+        f"{ours}.query.weight": f"{theirs}.q_norm.weight",
+        f"{ours}.key.weight": f"{theirs}.k_norm.weight",
     }
 
 
@@ -189,8 +189,8 @@ def starcoder2_names(config: DecoderOnlyConfig) -> Names:
     ours, theirs = f"{_LAYER}.feed_forward", f"{_THEIRS}.mlp"
     return {
         **llama_names(config),
-        **both(f"{ours}.inner", f"{theirs}.c_fc"),
-        **both(f"{ours}.outer", f"{theirs}.c_proj"),
+        **both(f"{ours}.up_proj", f"{theirs}.c_fc"),
+        **both(f"{ours}.down_proj", f"{theirs}.c_proj"),
     }
 
 

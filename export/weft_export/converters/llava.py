@@ -95,8 +95,8 @@ def names(config: LlavaConfig) -> Names:
     """Llama's names behind one prefix; those of the tower follow below."""
     return {
         **layer_names(llama_names(config), "", "language_model."),
-        **both("projector.inner", "multi_modal_projector.linear_1"),
-        **both("projector.outer", "multi_modal_projector.linear_2"),
+        **both("projector.linear_1", "multi_modal_projector.linear_1"),
+        **both("projector.linear_2", "multi_modal_projector.linear_2"),
     }
 
 

@@ -19,14 +19,14 @@ _TABLE = "body.words.tokens.weight"
 class MaskedLmHead:
     """Where a kind's head lies in its files.
 
-    inner, norm: the linear layer and the norm before the logits.
+    dense, norm: the linear layer and the norm before the logits.
     decoder: the layer of the logits. Its matrix is saved if it is none of the tokens' table. None: it always is.
     bias: another name of the decoder's bias, which counts where the matrix is the table.
     activation: what follows the linear layer. None: what the layers of the body have.
     biased: the logits have a bias.
     """
 
-    inner: str
+    dense: str
     norm: str
     decoder: str | None
     bias: str | None = None
@@ -56,7 +56,7 @@ def masked_lm_sizes(body: EncoderOnlyConfig, hf: HfCheckpoint, head: MaskedLmHea
 
 def head_names(body: "Callable[[MaskedLmConfig], Names]", config: "MaskedLmConfig", head: MaskedLmHead) -> Names:
     """Return the names of a head, and that of the table if it is the head's too."""
-    names: dict[str, Source | str] = {**both("inner", head.inner), **norm("norm", head.norm)}
+    names: dict[str, Source | str] = {**both("dense", head.dense), **norm("norm", head.norm)}
     table, biases = body(config)[_TABLE], [f"{head.decoder}.bias"] if head.decoder else []
     assert isinstance(table, str)
     if config.words.tied:

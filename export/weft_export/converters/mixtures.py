@@ -15,7 +15,7 @@ from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
 
 _OURS, _THEIRS = "layers.{}.feed_forward", "model.layers.{}"
-_PARTS = ("gate", "inner", "outer")
+_PARTS = ("gate_proj", "up_proj", "down_proj")
 
 
 def mixtral_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
@@ -91,9 +91,9 @@ def _numbered(ours: str, theirs: str, number: int) -> dict[str, Source | str]:
     """Return the sources of one expert."""
     first, last = f"{theirs}.input_linear.weight", f"{theirs}.output_linear.weight"
     return {
-        f"{ours}.gate.weight": computed(lambda all_: all_[number].chunk(2)[0], first),
-        f"{ours}.inner.weight": computed(lambda all_: all_[number].chunk(2)[1], first),
-        f"{ours}.outer.weight": computed(lambda all_: all_[number], last),
+        f"{ours}.gate_proj.weight": computed(lambda all_: all_[number].chunk(2)[0], first),
+        f"{ours}.up_proj.weight": computed(lambda all_: all_[number].chunk(2)[1], first),
+        f"{ours}.down_proj.weight": computed(lambda all_: all_[number], last),
     }
 
 

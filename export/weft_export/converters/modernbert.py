@@ -95,9 +95,9 @@ _LAYER: Names = {
     **both("attention.qkv", "attn.Wqkv"),
     **both("attention.output", "attn.Wo"),
     **both("attention_norm", "attn_norm"),
-    **{f"feed_forward.gate.{part}": half(0, f"mlp.Wi.{part}") for part in ("weight", "bias")},
-    **{f"feed_forward.inner.{part}": half(1, f"mlp.Wi.{part}") for part in ("weight", "bias")},
-    **both("feed_forward.outer", "mlp.Wo"),
+    **{f"feed_forward.gate_proj.{part}": half(0, f"mlp.Wi.{part}") for part in ("weight", "bias")},
+    **{f"feed_forward.up_proj.{part}": half(1, f"mlp.Wi.{part}") for part in ("weight", "bias")},
+    **both("feed_forward.down_proj", "mlp.Wo"),
     **both("feed_forward_norm", "mlp_norm"),
 }
 
@@ -106,7 +106,7 @@ def _words(hf: HfCheckpoint) -> MaskedLmHead:
     return MaskedLmHead("head.dense", "head.norm", "decoder", biased=hf.fields.flag("decoder_bias", default=True))
 
 
-_HEAD = {**both("head.inner", "head.dense"), **both("head.norm", "head.norm"), **both("head.labels", "classifier")}
+_HEAD = {**both("head.dense", "head.dense"), **both("head.norm", "head.norm"), **both("head.labels", "classifier")}
 MODERNBERT = kinds(
     "modernbert",
     ("ModernBertForSequenceClassification", "ModernBertForTokenClassification"),

@@ -125,8 +125,8 @@ def _hearing(config: WaveformSpeechConfig) -> Names:
         **_self_names(config, "attention"),
         "attention_norm.weight": "input_layernorm.weight",
         "feed_forward_norm.weight": "post_attention_layernorm.weight",
-        **both("feed_forward.inner", "mlp.fc1"),
-        **both("feed_forward.outer", "mlp.fc2"),
+        **both("feed_forward.up_proj", "mlp.fc1"),
+        **both("feed_forward.down_proj", "mlp.fc2"),
     }
 
 
@@ -145,9 +145,9 @@ def _layer(config: WaveformSpeechConfig) -> Names:
         "cross_attention_norm.weight": "post_attention_layernorm.weight",
         "feed_forward_norm.weight": "final_layernorm.weight",
         # The upper half is multiplied by what the lower one becomes.
-        **{f"feed_forward.inner.{part}": half(0, f"mlp.fc1.{part}") for part in ("weight", "bias")},
-        **{f"feed_forward.gate.{part}": half(1, f"mlp.fc1.{part}") for part in ("weight", "bias")},
-        **both("feed_forward.outer", "mlp.fc2"),
+        **{f"feed_forward.up_proj.{part}": half(0, f"mlp.fc1.{part}") for part in ("weight", "bias")},
+        **{f"feed_forward.gate_proj.{part}": half(1, f"mlp.fc1.{part}") for part in ("weight", "bias")},
+        **both("feed_forward.down_proj", "mlp.fc2"),
     }
 
 

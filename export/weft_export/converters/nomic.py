@@ -103,9 +103,9 @@ _LAYER: Names = {
     "attention.qkv.weight": "attn.Wqkv.weight",
     "attention.output.weight": "attn.out_proj.weight",
     **both("attention_norm", "norm1"),
-    "feed_forward.gate.weight": "mlp.fc12.weight",
-    "feed_forward.inner.weight": "mlp.fc11.weight",
-    "feed_forward.outer.weight": "mlp.fc2.weight",
+    "feed_forward.gate_proj.weight": "mlp.fc12.weight",
+    "feed_forward.up_proj.weight": "mlp.fc11.weight",
+    "feed_forward.down_proj.weight": "mlp.fc2.weight",
     **both("feed_forward_norm", "norm2"),
 }
 _HEAD = MaskedLmHead(
@@ -119,7 +119,7 @@ NOMIC = kinds(
     ("NomicBertForSequenceClassification", "NomicBertForTokenClassification"),
     sizes,
     names,
-    ({**both("head.inner", f"{_BODY}pooler.dense"), **LABELS}, LABELS),
+    ({**both("head.dense", f"{_BODY}pooler.dense"), **LABELS}, LABELS),
     (r"nomic_bert\.pooler\..*", r"cls\..*"),
     words=_HEAD,
 )

@@ -67,8 +67,8 @@ def normed_names(config: DecoderOnlyConfig) -> Names:
         **llama_names(config),
         **norm_names(f"{_LAYER}.attention_norm", f"{_THEIRS}.post_attention_layernorm"),
         **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.post_feedforward_layernorm"),
-        f"{ours}.query.gain": f"{theirs}.q_norm.weight",
-        f"{ours}.key.gain": f"{theirs}.k_norm.weight",
+        f"{ours}.query.weight": f"{theirs}.q_norm.weight",
+        f"{ours}.key.weight": f"{theirs}.k_norm.weight",
     }
 
 

@@ -46,8 +46,8 @@ def names(config: DecoderOnlyConfig) -> Names:
         **norm_names(f"{layer}.attention_norm", f"{theirs}.self_attn_layer_norm"),
         **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.final_layer_norm"),
         **attention_names(config, qkv_of(f"{theirs}.self_attn"), f"{theirs}.self_attn.out_proj"),
-        **both(f"{layer}.feed_forward.inner", f"{theirs}.fc1"),
-        **both(f"{layer}.feed_forward.outer", f"{theirs}.fc2"),
+        **both(f"{layer}.feed_forward.up_proj", f"{theirs}.fc1"),
+        **both(f"{layer}.feed_forward.down_proj", f"{theirs}.fc2"),
     }
 
 

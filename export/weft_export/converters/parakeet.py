@@ -83,13 +83,13 @@ def _layer(config: ConformerCtcConfig) -> Names:
     bias = ["conv.depthwise_conv.bias"] if config.convolution_bias else []
     table: dict[str, Source | str] = {}
     for ours, theirs in (("first", "feed_forward1"), ("second", "feed_forward2")):
-        table |= both(f"{ours}.inner", f"{theirs}.linear1", *parts)
-        table |= both(f"{ours}.outer", f"{theirs}.linear2", *parts)
+        table |= both(f"{ours}.up_proj", f"{theirs}.linear1", *parts)
+        table |= both(f"{ours}.down_proj", f"{theirs}.linear2", *parts)
         table |= both(f"{ours}_norm", f"norm_{theirs}")
     for part in mixing:
         make = _matrix if part == "weight" else _same
-        table[f"convolution.inner.{part}"] = computed(make, f"conv.pointwise_conv1.{part}")
-        table[f"convolution.outer.{part}"] = computed(make, f"conv.pointwise_conv2.{part}")
+        table[f"convolution.pointwise_1.{part}"] = computed(make, f"conv.pointwise_conv1.{part}")
+        table[f"convolution.pointwise_2.{part}"] = computed(make, f"conv.pointwise_conv2.{part}")
     return {
         **table,
         "attention.qkv.weight": rows("self_attn.{q,k,v}_proj.weight"),
@@ -122,13 +122,13 @@ def _with_u(u: Tensor, *biases: Tensor) -> Tensor:
     return torch.cat((query + u.flatten(), key, value))
 
 
-def _normed_kernel(kernel: Tensor, gain: Tensor, _bias: Tensor, _mean: Tensor, variance: Tensor) -> Tensor:
-    return kernel * (gain / (variance + _BATCH_NORM_EPS).sqrt())[:, None, None]
+def _normed_kernel(kernel: Tensor, weight: Tensor, _bias: Tensor, _mean: Tensor, variance: Tensor) -> Tensor:
+    return kernel * (weight / (variance + _BATCH_NORM_EPS).sqrt())[:, None, None]
 
 
-def _normed_bias(gain: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, own: Tensor | None = None) -> Tensor:
+def _normed_bias(weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, own: Tensor | None = None) -> Tensor:
     centre = -mean if own is None else own - mean
-    return centre * gain / (variance + _BATCH_NORM_EPS).sqrt() + bias
+    return centre * weight / (variance + _BATCH_NORM_EPS).sqrt() + bias
 
 
 PARAKEET = Converter(

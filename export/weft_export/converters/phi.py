@@ -48,8 +48,8 @@ def names(config: DecoderOnlyConfig) -> Names:
         **norm_names(f"{layer}.attention_norm", f"{theirs}.input_layernorm"),
         **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.input_layernorm"),
         **attention_names(config, qkv_of(f"{theirs}.self_attn"), f"{theirs}.self_attn.dense"),
-        **both(f"{layer}.feed_forward.inner", f"{theirs}.mlp.fc1"),
-        **both(f"{layer}.feed_forward.outer", f"{theirs}.mlp.fc2"),
+        **both(f"{layer}.feed_forward.up_proj", f"{theirs}.mlp.fc1"),
+        **both(f"{layer}.feed_forward.down_proj", f"{theirs}.mlp.fc2"),
     }
 
 
@@ -69,7 +69,7 @@ def llama_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
 
 
 def llama_names(config: DecoderOnlyConfig) -> Names:
-    """Phi 3's names: queries, keys and values in one matrix, as ours, and the two inner ones of SwiGLU in another."""
+    """Phi 3's names: queries, keys and values in one matrix, as ours, and SwiGLU's gate_proj and up_proj in another."""
     layer, theirs = "layers.{}", "model.layers.{}"
     return {
         **head_names(config, "model.embed_tokens"),

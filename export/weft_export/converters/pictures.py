@@ -116,8 +116,8 @@ def vit_layer(theirs: str) -> dict[str, Source | str]:
         **both("feed_forward_norm", f"{theirs}.layernorm_after"),
         **both_rows("attention.qkv", f"{theirs}.attention.attention.{{query,key,value}}"),
         **both("attention.output", f"{theirs}.attention.output.dense"),
-        **both("feed_forward.inner", f"{theirs}.intermediate.dense"),
-        **both("feed_forward.outer", f"{theirs}.output.dense"),
+        **both("feed_forward.up_proj", f"{theirs}.intermediate.dense"),
+        **both("feed_forward.down_proj", f"{theirs}.output.dense"),
     }
 
 

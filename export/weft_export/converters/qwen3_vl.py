@@ -102,14 +102,14 @@ def names(config: Qwen3VlConfig) -> Names:
         **both(f"{layer}.attention.qkv", f"{theirs}.attn.qkv"),
         **both(f"{layer}.attention.output", f"{theirs}.attn.proj"),
         **both(f"{layer}.feed_forward_norm", f"{theirs}.norm2"),
-        **both(f"{layer}.feed_forward.inner", f"{theirs}.mlp.linear_fc1"),
-        **both(f"{layer}.feed_forward.outer", f"{theirs}.mlp.linear_fc2"),
+        **both(f"{layer}.feed_forward.up_proj", f"{theirs}.mlp.linear_fc1"),
+        **both(f"{layer}.feed_forward.down_proj", f"{theirs}.mlp.linear_fc2"),
     }
     mergers = {"tower.mergers.{}": f"{visual}.deepstack_merger_list.{{}}", "tower": f"{visual}.merger"}
     for ours, merger in mergers.items():
         table |= both(f"{ours}.norm", f"{merger}.norm")
-        table |= both(f"{ours}.inner", f"{merger}.linear_fc1")
-        table |= both(f"{ours}.outer", f"{merger}.linear_fc2")
+        table |= both(f"{ours}.linear_1", f"{merger}.linear_fc1")
+        table |= both(f"{ours}.linear_2", f"{merger}.linear_fc2")
     return table
 
 

@@ -57,9 +57,9 @@ def _numbered(config: Qwen3VlConfig, ours: str, theirs: str, number: int) -> dic
         return _matrix(every, number, inside)
 
     return {
-        f"{ours}.gate.weight": computed(lambda every: first(every).chunk(2)[0], f"{theirs}.gate_up_proj"),
-        f"{ours}.inner.weight": computed(lambda every: first(every).chunk(2)[1], f"{theirs}.gate_up_proj"),
-        f"{ours}.outer.weight": computed(lambda every: _matrix(every, number, outside), f"{theirs}.down_proj"),
+        f"{ours}.gate_proj.weight": computed(lambda every: first(every).chunk(2)[0], f"{theirs}.gate_up_proj"),
+        f"{ours}.up_proj.weight": computed(lambda every: first(every).chunk(2)[1], f"{theirs}.gate_up_proj"),
+        f"{ours}.down_proj.weight": computed(lambda every: _matrix(every, number, outside), f"{theirs}.down_proj"),
     }
 
 

@@ -144,8 +144,8 @@ def names(config: QwenVlConfig) -> Names:
         "tower.patches.weight": computed(lambda kernel: kernel.sum(dim=2).flatten(1), "visual.patch_embed.proj.weight"),
         **both(f"{layer}.attention.qkv", f"{theirs}.attn.qkv"),
         **both(f"{layer}.attention.output", f"{theirs}.attn.proj"),
-        **both("tower.inner", f"{merger}.mlp.0"),
-        **both("tower.outer", f"{merger}.mlp.2"),
+        **both("tower.linear_1", f"{merger}.mlp.0"),
+        **both("tower.linear_2", f"{merger}.mlp.2"),
     }
     norms = {
         f"{layer}.attention_norm": f"{theirs}.norm1",
@@ -153,9 +153,9 @@ def names(config: QwenVlConfig) -> Names:
         "tower.norm": f"{merger}.ln_q",
     }
     for ours, each in norms.items():
-        table |= {f"{ours}.gain": f"{each}.weight"} if config.sight.rms_norm else both(ours, each)
-    plain, gated = {"inner": "fc1", "outer": "fc2"}, {"gate": "gate_proj", "inner": "up_proj", "outer": "down_proj"}
-    for ours, each in (gated if config.sight.gated else plain).items():
+        table |= {f"{ours}.weight": f"{each}.weight"} if config.sight.rms_norm else both(ours, each)
+    plain, gated = {"up_proj": "fc1", "down_proj": "fc2"}, ("gate_proj", "up_proj", "down_proj")
+    for ours, each in zip(gated, gated, strict=True) if config.sight.gated else plain.items():
         table |= both(f"{layer}.feed_forward.{ours}", f"{theirs}.mlp.{each}")
     return table
 

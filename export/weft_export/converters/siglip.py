@@ -88,8 +88,8 @@ def embedder_names(_: SiglipEmbedderConfig) -> Names:
         **parts,
         **both("pooling.attention.output", f"{head}.attention.out_proj"),
         **both("pooling.norm", f"{head}.layernorm"),
-        **both("pooling.feed_forward.inner", f"{head}.mlp.fc1"),
-        **both("pooling.feed_forward.outer", f"{head}.mlp.fc2"),
+        **both("pooling.feed_forward.up_proj", f"{head}.mlp.fc1"),
+        **both("pooling.feed_forward.down_proj", f"{head}.mlp.fc2"),
     }
 
 

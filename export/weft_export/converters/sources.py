@@ -141,7 +141,7 @@ def both(ours: str, theirs: str, *parts: str) -> dict[str, Source | str]:
 
 
 def norm(ours: str, theirs: str) -> Names:
-    """Return a LayerNorm's gain and bias. Old files call them gamma and beta."""
+    """Return a LayerNorm's weight and bias. Old files call them gamma and beta."""
     return {
         f"{ours}.weight": first_of(f"{theirs}.weight", f"{theirs}.gamma"),
         f"{ours}.bias": first_of(f"{theirs}.bias", f"{theirs}.beta"),

@@ -146,8 +146,8 @@ def _names(model: str, config: SwinConfig, block: Callable[[str], Names]) -> dic
             **both(f"{ours}.attention_norm", f"{theirs}.layernorm_before"),
             **both(f"{ours}.feed_forward_norm", f"{theirs}.layernorm_after"),
             **both(f"{ours}.attention.output", f"{theirs}.attention.output.dense"),
-            **both(f"{ours}.feed_forward.inner", f"{theirs}.intermediate.dense"),
-            **both(f"{ours}.feed_forward.outer", f"{theirs}.output.dense"),
+            **both(f"{ours}.feed_forward.up_proj", f"{theirs}.intermediate.dense"),
+            **both(f"{ours}.feed_forward.down_proj", f"{theirs}.output.dense"),
         }
     for ours, theirs in _mergings(model, config):
         names[f"{ours}.reduction.weight"] = _swapped(f"{theirs}.reduction.weight")

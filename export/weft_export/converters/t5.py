@@ -79,7 +79,7 @@ _CROSS: Names = {
     "cross_attention.key.weight": "EncDecAttention.k.weight",
     "cross_attention.value.weight": "EncDecAttention.v.weight",
     "cross_attention.output.weight": "EncDecAttention.o.weight",
-    "cross_attention_norm.gain": "layer_norm.weight",
+    "cross_attention_norm.weight": "layer_norm.weight",
 }
 
 
@@ -88,21 +88,21 @@ def _stack(config: T5Config, stack: str, attention: str, num_layers: int, *, fee
         f"{stack}.block.{layer}.layer.0.SelfAttention.relative_attention_bias.weight"
         for layer in range(1 if config.layers_share_bias else num_layers)
     ]
-    inner = {"gate": "wi_0", "inner": "wi_1"} if config.gated else {"inner": "wi"}
+    products = {"gate_proj": "wi_0", "up_proj": "wi_1"} if config.gated else {"up_proj": "wi"}
     layer: Names = {
         f"{attention}.qkv.weight": rows("layer.0.SelfAttention.{q,k,v}.weight"),
         f"{attention}.output.weight": "layer.0.SelfAttention.o.weight",
-        f"{attention}_norm.gain": "layer.0.layer_norm.weight",
-        "feed_forward_norm.gain": f"layer.{feed_forward}.layer_norm.weight",
-        "feed_forward.outer.weight": f"layer.{feed_forward}.DenseReluDense.wo.weight",
+        f"{attention}_norm.weight": "layer.0.layer_norm.weight",
+        "feed_forward_norm.weight": f"layer.{feed_forward}.layer_norm.weight",
+        "feed_forward.down_proj.weight": f"layer.{feed_forward}.DenseReluDense.wo.weight",
         **{
             f"feed_forward.{ours}.weight": f"layer.{feed_forward}.DenseReluDense.{theirs}.weight"
-            for ours, theirs in inner.items()
+            for ours, theirs in products.items()
         },
     }
     return {
         **layer_names(layer, f"{stack}.layers.{{}}.", f"{stack}.block.{{}}."),
-        f"{stack}.norm.gain": f"{stack}.final_layer_norm.weight",
+        f"{stack}.norm.weight": f"{stack}.final_layer_norm.weight",
         f"{stack}.relative_bias.buckets.weight": computed(lambda *parts: torch.cat(parts, dim=1), *tables),
     }
 

@@ -156,8 +156,8 @@ _GPT2_LAYER: Names = {
     **_part("cross_attention.value", "crossattention.c_attn", 1),
     **_turned("cross_attention.output", "crossattention.c_proj"),
     **both("feed_forward_norm", "ln_2"),
-    **_turned("feed_forward.inner", "mlp.c_fc"),
-    **_turned("feed_forward.outer", "mlp.c_proj"),
+    **_turned("feed_forward.up_proj", "mlp.c_fc"),
+    **_turned("feed_forward.down_proj", "mlp.c_proj"),
 }
 
 

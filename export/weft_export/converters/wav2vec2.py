@@ -107,8 +107,8 @@ _LAYER: Names = {
     **both_rows("attention.qkv", "attention.{q,k,v}_proj"),
     **both("attention.output", "attention.out_proj"),
     **both("attention_norm", "layer_norm"),
-    **both("feed_forward.inner", "feed_forward.intermediate_dense"),
-    **both("feed_forward.outer", "feed_forward.output_dense"),
+    **both("feed_forward.up_proj", "feed_forward.intermediate_dense"),
+    **both("feed_forward.down_proj", "feed_forward.output_dense"),
     **both("feed_forward_norm", "final_layer_norm"),
 }
 CONVERTERS = tuple(

@@ -75,8 +75,8 @@ _HEARING: Names = {
     "attention.qkv.bias": with_zero_keys("self_attn.q_proj.bias", "self_attn.v_proj.bias"),
     **both("attention.output", "self_attn.out_proj"),
     **both("attention_norm", "self_attn_layer_norm"),
-    **both("feed_forward.inner", "fc1"),
-    **both("feed_forward.outer", "fc2"),
+    **both("feed_forward.up_proj", "fc1"),
+    **both("feed_forward.down_proj", "fc2"),
     **both("feed_forward_norm", "final_layer_norm"),
 }
 _LAYER: Names = {
@@ -90,8 +90,8 @@ _LAYER: Names = {
     **both("cross_attention.value", "encoder_attn.v_proj"),
     **both("cross_attention.output", "encoder_attn.out_proj"),
     **both("cross_attention_norm", "encoder_attn_layer_norm"),
-    **both("feed_forward.inner", "fc1"),
-    **both("feed_forward.outer", "fc2"),
+    **both("feed_forward.up_proj", "fc1"),
+    **both("feed_forward.down_proj", "fc2"),
     **both("feed_forward_norm", "final_layer_norm"),
 }
 WHISPER = Converter(

@@ -143,17 +143,17 @@ class Head(nn.Module):
 
     def __init__(self, config: EncoderOnlyConfig) -> None:
         super().__init__()
-        inner = config.head_activation is not None
+        has_dense = config.head_activation is not None
         self.activation = ACTIVATIONS[config.head_activation or "tanh"]
-        self.inner = nn.Linear(config.d_model, config.d_model, bias=config.head_bias) if inner else None
+        self.dense = nn.Linear(config.d_model, config.d_model, bias=config.head_bias) if has_dense else None
         self.norm = config.style.plain_norm(config.d_model) if config.head_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
         self.labels = nn.Linear(config.d_model, config.num_labels)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., d_model] to logits [..., labels]."""
-        if self.inner is not None:
-            x = self.norm(self.activation(self.inner(x)))
+        if self.dense is not None:
+            x = self.norm(self.activation(self.dense(x)))
         logits: Tensor = self.labels(self.dropout(x))
         return logits
 

@@ -47,7 +47,7 @@ class Gpt(CausalTransformer):
         self.embedding = LearnedEmbedding(config.vocab_size, config.max_tokens, config.d_model)
         draw_weights(self, config.d_model)
         for layer in self.layers:
-            for onto_residual in (layer.attention.output, layer.feed_forward.outer):
+            for onto_residual in (layer.attention.output, layer.feed_forward.down_proj):
                 # Section 2.3: so that 2 N sums later the residual path is as large as at any depth.
                 onto_residual.weight.data.mul_((2 * config.num_layers) ** -0.5)
 

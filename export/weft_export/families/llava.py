@@ -68,12 +68,12 @@ class Projector(nn.Module):
     def __init__(self, sight: Any, d_model: int) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[sight.projector_activation]
-        self.inner = nn.Linear(len(sight.feature_layers) * sight.d_model, d_model, bias=sight.projector_bias)
-        self.outer = nn.Linear(d_model, d_model, bias=sight.projector_bias)
+        self.linear_1 = nn.Linear(len(sight.feature_layers) * sight.d_model, d_model, bias=sight.projector_bias)
+        self.linear_2 = nn.Linear(d_model, d_model, bias=sight.projector_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, places, width] to [batch, places, d_model]."""
-        out: Tensor = self.outer(self.activation(self.inner(x)))
+        out: Tensor = self.linear_2(self.activation(self.linear_1(x)))
         return out
 
 

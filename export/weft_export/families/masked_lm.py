@@ -39,7 +39,7 @@ class MaskedLm(Classifier):
         self.body = Body(config)
         # Where words are narrower than the layers, this brings their width back.
         width = config.d_embedding or config.d_model
-        self.inner = nn.Linear(config.d_model, width, bias=config.head_bias)
+        self.dense = nn.Linear(config.d_model, width, bias=config.head_bias)
         self.activation = ACTIVATIONS[config.head_activation]
         self.norm = config.style.plain_norm(width)
         self.attention_heads = (config.num_heads,) * config.num_layers
@@ -54,7 +54,7 @@ class MaskedLm(Classifier):
         # Of the others there are no logits: they would take more than all layers together.
         index = mask_positions[..., None].expand(-1, -1, encoded.shape[-1])
         x = torch.gather(encoded, 1, index)
-        logits: Tensor = self.body.words.logits(self.norm(self.activation(self.inner(x))))
+        logits: Tensor = self.body.words.logits(self.norm(self.activation(self.dense(x))))
         return logits
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:

@@ -53,12 +53,12 @@ class DeepMerger(nn.Module):
     def __init__(self, wide: int, d_out: int, eps: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(wide, eps)
-        self.inner = nn.Linear(wide, wide)
-        self.outer = nn.Linear(wide, d_out)
+        self.linear_1 = nn.Linear(wide, wide)
+        self.linear_2 = nn.Linear(wide, d_out)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map cells [batch, cells, patches * width] to [batch, cells, d_out]."""
-        out: Tensor = self.outer(nn.functional.gelu(self.inner(self.norm(x))))
+        out: Tensor = self.linear_2(nn.functional.gelu(self.linear_1(self.norm(x))))
         return out
 
 
@@ -86,7 +86,7 @@ class DeepTower(CellTower):
             x = layer(x, None, None, None, everywhere)
             if number in self.deep_layers:
                 deep.append(self.mergers[len(deep)](self._cells(x, rows * columns)))
-        merged = self.outer(nn.functional.gelu(self.inner(self._cells(self.norm(x), rows * columns))))
+        merged = self.linear_2(nn.functional.gelu(self.linear_1(self._cells(self.norm(x), rows * columns))))
         return torch.cat((merged, *deep), dim=-1)
 
     def _cells(self, x: Tensor, count: int) -> Tensor:

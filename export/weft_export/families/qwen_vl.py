@@ -117,8 +117,8 @@ class CellTower(nn.Module):
             EncoderLayer(width, sight.num_heads, sight.d_ff, 0.0, style) for _ in range(sight.num_layers)
         )
         self.norm = style.plain_norm(width)
-        self.inner = nn.Linear(wide, wide)
-        self.outer = nn.Linear(wide, d_out)
+        self.linear_1 = nn.Linear(wide, wide)
+        self.linear_2 = nn.Linear(wide, d_out)
         pairs = width // sight.num_heads // 4
         frequencies = tuple(1.0 / sight.rope_theta ** (pair / pairs) for pair in range(pairs))
         cos, sin = rope_tables(sight.max_places * sight.cell, Rope(frequencies))
@@ -142,7 +142,7 @@ class CellTower(nn.Module):
             out = layer.after(layer.attention_norm, x, attended.flatten(1, 3))
             x = layer.fed(layer.feed_forward_norm, layer.feed_forward, x, out)
         merged = self.norm(x).unflatten(1, (rows * columns, sight.cell**2)).flatten(2)
-        features: Tensor = self.outer(nn.functional.gelu(self.inner(merged)))
+        features: Tensor = self.linear_2(nn.functional.gelu(self.linear_1(merged)))
         return features
 
     def _seen(self, windows: Windows, tables: KeyValue, x: Tensor) -> tuple[Windows, Tensor, KeyValue]:

@@ -97,7 +97,7 @@ class _Norm:
     """layers/style.py: RmsNorm in a graph of half precision, from the cast of what it is given to its result."""
 
     nodes: list[onnx_ir.Node]
-    gain: onnx_ir.Value
+    weight: onnx_ir.Value
     epsilon: float
 
 
@@ -119,7 +119,7 @@ def _norm_of(total: onnx_ir.Value) -> _Norm | None:
 
 
 def _behind(cast: onnx_ir.Node) -> _Norm | None:
-    """Return x / sqrt(mean(x^2) + epsilon) * gain behind the cast of x, if that is what stands there."""
+    """Return x / sqrt(mean(x^2) + epsilon) * weight behind the cast of x, if that is what stands there."""
     users = {user.op_type: user for user, _ in cast.outputs[0].uses()}
     if set(users) != {"Pow", "Div"}:
         return None
@@ -132,16 +132,16 @@ def _behind(cast: onnx_ir.Node) -> _Norm | None:
         nodes += readers
         if operator in ("Add", "Mul"):
             constants += [each for each in readers[0].inputs if each is not None and each is not given]
-    epsilon, gain = constants
-    if epsilon.const_value is None or gain.const_value is None:
+    epsilon, weight = constants
+    if epsilon.const_value is None or weight.const_value is None:
         return None
-    return _Norm(nodes, gain, float(epsilon.const_value.numpy()))
+    return _Norm(nodes, weight, float(epsilon.const_value.numpy()))
 
 
 def _fuse(graph: onnx_ir.Graph, add: onnx_ir.Node, norm: _Norm) -> None:
     attributes = {"epsilon": norm.epsilon}
     # Of four outputs the first is the norm and the last the sum. The others are for training.
-    node = onnx_ir.node(_OPERATOR, [*add.inputs, norm.gain], attributes, domain="com.microsoft", num_outputs=4)
+    node = onnx_ir.node(_OPERATOR, [*add.inputs, norm.weight], attributes, domain="com.microsoft", num_outputs=4)
     normed, *unused, total = node.outputs
     for value in unused:
         value.name = ""

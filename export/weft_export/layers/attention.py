@@ -292,7 +292,7 @@ class SelfAttention(nn.Module):
             num_heads=self.num_heads,
             num_kv_heads=self.num_kv_heads,
             rotary=rotary,
-            qk_norm=None if norm is None else (norm.query.gain, norm.key.gain, norm.query.eps),
+            qk_norm=None if norm is None else (norm.query.weight, norm.key.weight, norm.query.eps),
             window=self.window,
             scale=self.scale,
             softcap=self.softcap,

@@ -70,16 +70,16 @@ class ConformerConvolution(nn.Module):
 
     def __init__(self, d_model: int, kernel: int, activation: str, *, bias: bool) -> None:
         super().__init__()
-        self.inner = nn.Linear(d_model, 2 * d_model, bias=bias)
+        self.pointwise_1 = nn.Linear(d_model, 2 * d_model, bias=bias)
         self.convolution = nn.Conv1d(d_model, d_model, kernel, padding=(kernel - 1) // 2, groups=d_model)
         self.activation = ACTIVATIONS[activation]
-        self.outer = nn.Linear(d_model, d_model, bias=bias)
+        self.pointwise_2 = nn.Linear(d_model, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        x = functional.glu(self.inner(x), dim=-1)
+        x = functional.glu(self.pointwise_1(x), dim=-1)
         x = self.convolution(x.transpose(1, 2)).transpose(1, 2)
-        out: Tensor = self.outer(self.activation(x))
+        out: Tensor = self.pointwise_2(self.activation(x))
         return out
 
 

@@ -32,12 +32,12 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, *, activation: str = "gelu", bias: bool = True) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.inner = nn.Linear(d_model, d_ff, bias=bias)
-        self.outer = nn.Linear(d_ff, d_model, bias=bias)
+        self.up_proj = nn.Linear(d_model, d_ff, bias=bias)
+        self.down_proj = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        out: Tensor = self.outer(self.activation(self.inner(x)))
+        out: Tensor = self.down_proj(self.activation(self.up_proj(x)))
         return out
 
 
@@ -53,20 +53,20 @@ class GatedFeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.activation, self.limit = ACTIVATIONS[activation], limit
-        self.gate = nn.Linear(d_model, d_ff, bias=bias)
-        self.inner = nn.Linear(d_model, d_ff, bias=bias)
-        self.outer = nn.Linear(d_ff, d_model, bias=bias)
+        self.gate_proj = nn.Linear(d_model, d_ff, bias=bias)
+        self.up_proj = nn.Linear(d_model, d_ff, bias=bias)
+        self.down_proj = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        out: Tensor = self.outer(self.gated(self.gate(x), self.inner(x)))
+        out: Tensor = self.down_proj(self.gated(self.gate_proj(x), self.up_proj(x)))
         return out
 
-    def gated(self, gate: Tensor, inner: Tensor) -> Tensor:
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """Return what the last product reads, of x W and x V [..., d_ff]."""
         if self.limit is not None:
-            gate, inner = gate.clamp(max=self.limit), inner.clamp(-self.limit, self.limit) + 1
-        return self.activation(gate) * inner
+            gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit) + 1
+        return self.activation(gate) * up
 
 
 class MergedFeedForward(nn.Module):
@@ -74,12 +74,13 @@ class MergedFeedForward(nn.Module):
 
     def __init__(self, gated: GatedFeedForward, first: nn.Module) -> None:
         super().__init__()
-        self.gated, self.outer, self.first = gated.gated, gated.outer, first
+        self.gated, self.down_proj = gated.gated, gated.down_proj
+        self.first = first
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        gate, inner = self.first(x).chunk(2, dim=-1)
-        out: Tensor = self.outer(self.gated(gate, inner))
+        gate, up = self.first(x).chunk(2, dim=-1)
+        out: Tensor = self.down_proj(self.gated(gate, up))
         return out
 
 
@@ -90,19 +91,19 @@ def merge_feed_forwards(model: nn.Module) -> None:
     """
     for module in list(model.modules()):
         for name, part in list(module.named_children()):
-            if isinstance(part, GatedFeedForward) and (first := _joined(part.gate, part.inner)):
+            if isinstance(part, GatedFeedForward) and (first := _joined(part.gate_proj, part.up_proj)):
                 setattr(module, name, MergedFeedForward(part, first))
 
 
-def _joined(gate: nn.Module, inner: nn.Module) -> nn.Module | None:
+def _joined(gate: nn.Module, up: nn.Module) -> nn.Module | None:
     """Return one product that writes what two write, or None if they are rounded in different ways."""
-    if isinstance(gate, BlockLinear) and isinstance(inner, BlockLinear):
-        return gate.beside(inner) if gate.blocks == inner.blocks else None
-    if not isinstance(gate, nn.Linear) or not isinstance(inner, nn.Linear):
+    if isinstance(gate, BlockLinear) and isinstance(up, BlockLinear):
+        return gate.beside(up) if gate.blocks == up.blocks else None
+    if not isinstance(gate, nn.Linear) or not isinstance(up, nn.Linear):
         return None
     with torch.device("meta"):
         both = nn.Linear(gate.in_features, 2 * gate.out_features, bias=gate.bias is not None)
-    both.weight = nn.Parameter(torch.cat((gate.weight, inner.weight)), requires_grad=False)
+    both.weight = nn.Parameter(torch.cat((gate.weight, up.weight)), requires_grad=False)
     if gate.bias is not None:
-        both.bias = nn.Parameter(torch.cat((gate.bias, inner.bias)), requires_grad=False)
+        both.bias = nn.Parameter(torch.cat((gate.bias, up.bias)), requires_grad=False)
     return both

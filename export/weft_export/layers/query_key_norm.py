@@ -10,7 +10,7 @@ from weft_export.layers.style import RmsNorm
 
 
 class HeadNorm(nn.Module):
-    """RMSNorm of each head of queries, and of each head of keys, with one gain for all of them, as in Qwen 3."""
+    """RMSNorm of each head of queries, and of each head of keys, with one weight for all of them, as in Qwen 3."""
 
     def __init__(self, num_heads: int, num_kv_heads: int, head_dim: int, eps: float) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class WidthNorm(nn.Module):
 
     def forward(self, qkv: Tensor) -> Tensor:
         """Map qkv [batch, seq, (heads + 2 kv_heads) * head_dim] to the same shape; values stay as they are."""
-        first_key = len(self.query.gain)
-        first_value = first_key + len(self.key.gain)
+        first_key = len(self.query.weight)
+        first_value = first_key + len(self.key.weight)
         query, key = qkv[..., :first_key], qkv[..., first_key:first_value]
         return torch.cat((self.query(query), self.key(key), qkv[..., first_value:]), dim=-1)

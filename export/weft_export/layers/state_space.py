@@ -65,7 +65,7 @@ class StateSpace(nn.Module):
         self.rate = nn.Parameter(torch.ones(heads))
         self.skip = nn.Parameter(torch.ones(heads))
         self.norm = RmsNorm(inner // groups, norm_eps)
-        self.norm.gain = nn.Parameter(torch.ones(groups, inner // groups))
+        self.norm.weight = nn.Parameter(torch.ones(groups, inner // groups))
         self.output = nn.Linear(inner, d_model, bias=sizes.bias)
         self.state_shapes = {
             "inputs": (sizes.taps - 1, convolved),

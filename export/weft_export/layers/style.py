@@ -196,7 +196,7 @@ class RmsNorm(nn.Module):
 
     def __init__(self, d_model: int, eps: float) -> None:
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(d_model))
+        self.weight = nn.Parameter(torch.ones(d_model))
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
@@ -204,4 +204,4 @@ class RmsNorm(nn.Module):
         wide = x.float()
         # Divided by the root, not multiplied by its inverse: this shape of the formula is what ONNX Runtime fuses.
         root = torch.sqrt(wide.pow(2).mean(dim=-1, keepdim=True) + self.eps)
-        return (wide / root).to(x.dtype) * self.gain
+        return (wide / root).to(x.dtype) * self.weight

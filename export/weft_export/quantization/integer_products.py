@@ -91,7 +91,7 @@ def smooth(model: nn.Module, choice: Choice) -> None:
     for path, factors in choice.divided.items():
         maker = model.get_submodule(path)
         if isinstance(maker, RmsNorm):
-            maker.gain = _fixed(maker.gain / factors)
+            maker.weight = _fixed(maker.weight / factors)
         elif isinstance(maker, nn.LayerNorm):
             maker.weight = _fixed(maker.weight / factors)
             if maker.bias is not None:

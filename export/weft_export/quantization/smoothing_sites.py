@@ -1,6 +1,6 @@
 """Where a model can be smoothed: the vectors that products read, and what makes each of them.
 
-For example, a norm's gain is divided by factors, and the columns of the products that read it are multiplied by them.
+For example, a norm's weight is divided by factors, and the columns of the products that read it are multiplied by them.
 The function stays the same, and the graph gets no operator more ("SmoothQuant", Xiao et al. 2023, section 4).
 """
 
@@ -21,7 +21,7 @@ _READERS = (
     ("attention_norm", "attention", ("qkv",)),
     ("self_attention_norm", "self_attention", ("qkv",)),
     ("cross_attention_norm", "cross_attention", ("query",)),
-    ("feed_forward_norm", "feed_forward", ("gate", "inner")),
+    ("feed_forward_norm", "feed_forward", ("gate_proj", "up_proj")),
 )
 
 
@@ -51,7 +51,7 @@ def _sites_at(path: str, module: nn.Module) -> Iterator[Site]:
             if readers:
                 yield Site(f"{path}{norm}{suffix}", readers)
     elif isinstance(module, GatedFeedForward) and module.limit is None:
-        yield Site(f"{path}inner", (f"{path}outer",))
+        yield Site(f"{path}up_proj", (f"{path}down_proj",))
     elif isinstance(module, CausalTransformer | Decoder):
         heads = list(_heads(module))
         if len(heads) == 1:

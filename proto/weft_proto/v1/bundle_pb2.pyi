@@ -2182,7 +2182,7 @@ class RoundedProduct(_message.Message):
     PLAIN_EFFECT_FIELD_NUMBER: _builtins.int
     BITS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """name is the module's path in the checkpoint, such as `layers.11.feed_forward.outer`, of at most 256 characters."""
+    """name is the module's path in the checkpoint, such as `layers.11.feed_forward.down_proj`, of at most 256 characters."""
     is_float: _builtins.bool
     """is_float is true when it stays float32."""
     strength: _builtins.float

@@ -60,16 +60,16 @@ def llama_spec(folder):
     decoder = spec.decoder
     decoder.scale_embeddings = False
     decoder.embeddings.weight = decoder.projection.weight = tensors["embedding.weight"]
-    decoder.layer_norm.gamma = tensors["norm.gain"]
+    decoder.layer_norm.gamma = tensors["norm.weight"]
     for index, layer in enumerate(decoder.layer):
         name = f"layers.{index}"
-        layer.self_attention.layer_norm.gamma = tensors[f"{name}.attention_norm.gain"]
+        layer.self_attention.layer_norm.gamma = tensors[f"{name}.attention_norm.weight"]
         layer.self_attention.linear[0].weight = tensors[f"{name}.attention.qkv.weight"]
         layer.self_attention.linear[1].weight = tensors[f"{name}.attention.output.weight"]
-        layer.ffn.layer_norm.gamma = tensors[f"{name}.feed_forward_norm.gain"]
-        layer.ffn.linear_0.weight = tensors[f"{name}.feed_forward.gate.weight"]
-        layer.ffn.linear_0_noact.weight = tensors[f"{name}.feed_forward.inner.weight"]
-        layer.ffn.linear_1.weight = tensors[f"{name}.feed_forward.outer.weight"]
+        layer.ffn.layer_norm.gamma = tensors[f"{name}.feed_forward_norm.weight"]
+        layer.ffn.linear_0.weight = tensors[f"{name}.feed_forward.gate_proj.weight"]
+        layer.ffn.linear_0_noact.weight = tensors[f"{name}.feed_forward.up_proj.weight"]
+        layer.ffn.linear_1.weight = tensors[f"{name}.feed_forward.down_proj.weight"]
     spec.register_vocabulary(vocabulary(sizes["vocab_size"]))
     spec.config.layer_norm_epsilon = sizes["norm_eps"]
     return spec
@@ -111,5 +111,5 @@ def _cross_attention(spec, tensors, layer):
 
 def _feed_forward(spec, tensors, layer):
     _norm(spec.layer_norm, tensors, f"{layer}.feed_forward_norm")
-    _linear(spec.linear_0, tensors, f"{layer}.feed_forward.inner")
-    _linear(spec.linear_1, tensors, f"{layer}.feed_forward.outer")
+    _linear(spec.linear_0, tensors, f"{layer}.feed_forward.up_proj")
+    _linear(spec.linear_1, tensors, f"{layer}.feed_forward.down_proj")

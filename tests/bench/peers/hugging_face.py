@@ -81,8 +81,8 @@ def _encoder(ours, sizes, name, theirs, names):
         yield from _qkv(ours, f"{our}.attention.qkv", [f"{their}.attention.{attention}.{part}" for part in QKV], sizes)
         yield from _same(ours, f"{our}.attention.output", f"{their}.attention.output.dense")
         yield from _same(ours, f"{our}.attention_norm", f"{their}.{attention_norm}")
-        yield from _same(ours, f"{our}.feed_forward.inner", f"{their}.intermediate.dense")
-        yield from _same(ours, f"{our}.feed_forward.outer", f"{their}.output.dense")
+        yield from _same(ours, f"{our}.feed_forward.up_proj", f"{their}.intermediate.dense")
+        yield from _same(ours, f"{our}.feed_forward.down_proj", f"{their}.output.dense")
         yield from _same(ours, f"{our}.feed_forward_norm", f"{their}.{feed_forward_norm}")
 
 

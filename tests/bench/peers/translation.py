@@ -55,6 +55,6 @@ def _lively(model):
     for name, parameter in model.decoder.named_parameters():
         if name.endswith("attention.output.weight"):
             parameter.data.mul_(_ATTENTION_SHARE)
-        elif name.endswith("feed_forward.outer.weight"):
+        elif name.endswith("feed_forward.down_proj.weight"):
             parameter.data.mul_(_FEED_FORWARD_SHARE)
     return model

@@ -152,7 +152,12 @@ def test_products_in_q4_0_keep_their_bits_at_int4(tmp_path):
     write_gguf(kind, model_of(kind, tmp_path), tmp_path / "model.gguf", Type.Q4_0)
     layer = read(tmp_path / "model.gguf").model.layers[1]
 
-    for product in (layer.attention.qkv, layer.attention.output, layer.feed_forward.gate, layer.feed_forward.outer):
+    for product in (
+        layer.attention.qkv,
+        layer.attention.output,
+        layer.feed_forward.gate_proj,
+        layer.feed_forward.down_proj,
+    ):
         assert torch.equal(product.weight, BlockLinear(product.weight, None, FOUR_BITS).wide)
 
 

@@ -308,7 +308,7 @@ def test_weights_are_said_to_keep_their_4_bits_at_int4_where_they_do(config, qua
     write(tmp_path, model, layers, quantise, config)
     result = convert(tmp_path, ExportOptions(max_tokens=96))
     layer = result.checkpoint.model.layers[0]
-    products = (layer.attention.qkv, layer.attention.output, layer.feed_forward.gate, layer.feed_forward.outer)
+    products = (layer.attention.qkv, layer.attention.output, layer.feed_forward.gate_proj, layer.feed_forward.down_proj)
 
     assert stay == any("at --precision int4 they keep their 4 bits" in note for note in result.notes)
     assert stay == all(torch.equal(each.weight, BlockLinear(each.weight, None, FOUR_BITS).wide) for each in products)

@@ -80,8 +80,8 @@ _SANDWICH = {
 _GEMMA = {**_LLAMA, **_layers({**_SANDWICH, **_HEAD_NORMS})}
 _GPT2 = {"attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
 
-# The gains of Gemma's norms are stored there as they are, and in a directory as what they are above 1.
-_ABOVE_ONE: Mapping[str, Undo] = {"*norm.weight": lambda gain, _: gain - 1.0}
+# The weights of Gemma's norms are stored there as they are, and in a directory as what they are above 1.
+_ABOVE_ONE: Mapping[str, Undo] = {"*norm.weight": lambda weight, _: weight - 1.0}
 
 ARCHITECTURES = {
     "llama": Architecture(
