@@ -79,7 +79,7 @@ def read_sizes(
         d_ff=size("intermediate_size", 4 * d_model),
         num_layers=fields.whole(name["num_hidden_layers"]),
         style=style,
-        words=words,
+        embeddings=words,
         padding=padding or None,
     )
 
@@ -203,10 +203,10 @@ def head_names(config: DecoderOnlyConfig, tokens: str, projection: str = "lm_hea
     """Return the sources of the words: their table of tokens, and their output projection."""
     table, head = f"{tokens}.weight", f"{projection}.weight"
     return {
-        "words.tokens.weight": tied(table, head) if config.words.tied else table,
-        "words.projection.weight": head,
+        "embeddings.tokens.weight": tied(table, head) if config.embeddings.tied else table,
+        "embeddings.projection.weight": head,
         # No file has it: it holds the tokens that are never written.
-        "words.bias": computed(lambda: torch.zeros(config.vocab_size)),
+        "embeddings.bias": computed(lambda: torch.zeros(config.vocab_size)),
     }
 
 
