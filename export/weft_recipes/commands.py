@@ -110,7 +110,7 @@ class _Losses(nn.Module):
         self.model = model
         self._ids = tokenizer.get_vocab()
         self._words, self._phonemes = (_numbered(clips, marks_of) for marks_of in (_WORDS, _PHONEMES))
-        self.embeddings = nn.Linear(model.config.d_model, len(self._words))
+        self.words = nn.Linear(model.config.d_model, len(self._words))
         self.phonemes = nn.Linear(model.config.d_model, len(self._phonemes))
         self._noises, self._chance = noises, random.Random(SEED)  # noqa: S311 - data, not secrets
         self._clips = clips
@@ -126,7 +126,7 @@ class _Losses(nn.Module):
         encoded, mask = self.model.encode(features)
         logits = self.model.decoder(target[:, :-1], self.model.decoder.project(encoded), mask)
         written = functional.cross_entropy(logits.flatten(0, 1), wanted[:, 1:].flatten(), ignore_index=PAD)
-        words = _told(self.embeddings(encoded), mixing.said_at(windows, _WORDS, self._words))
+        words = _told(self.words(encoded), mixing.said_at(windows, _WORDS, self._words))
         phonemes = _told(self.phonemes(self._early), mixing.said_at(windows, _PHONEMES, self._phonemes))
         self.parts = (written.item(), words.item(), phonemes.item())
         return written + PLACES_WEIGHT * (words + phonemes)

@@ -44,9 +44,7 @@ class Task:
     @property
     def prompt(self) -> str:
         """The examples, and the question without its answer."""
-        return " ".join(
-            [*(f"{word}:{answer(self.rule, word)}" for word in self.embeddings[:-1]), f"{self.embeddings[-1]}:"]
-        )
+        return " ".join([*(f"{word}:{answer(self.rule, word)}" for word in self.words[:-1]), f"{self.words[-1]}:"])
 
 
 def answer(rule: str, word: str) -> str:
