@@ -121,7 +121,7 @@ def _seconds_of_gptq(model: nn.Module, precision: bundle_pb2.Precision.ValueType
     return _SECONDS_FOR_GPTQ * sum(width**2 * (width + 2 * columns) for columns, width in shapes)
 
 
-def told(made: Estimate) -> str:
+def summary(made: Estimate) -> str:
     """Say how long an export takes, and how much memory, as far as that is known before."""
     return f"{duration(made.seconds)}, {made.peak_bytes / 1e9:.1f} GB of memory"
 

@@ -87,7 +87,7 @@ def export_adapter(
     manifest, digest = _read_base(bundle)
     check_adaptable(checkpoint)
     place = _place(bundle, name or adapter.resolve().name, force=force)
-    most = LIMITS["AdapterManifest"]["description"].most or 0
+    most = LIMITS["AdapterManifest"]["description"].maximum or 0
     if len(description) > most:
         raise ExportError(f"the description has {len(description)} characters; at most {most} are read")
     on_stage("reading the adapter")
