@@ -99,7 +99,8 @@ def random_picture(image, rng):
     pixels = rng.normal(0, 1, (*cells, image.channels, image.height, image.width)).astype(np.float32)
     if cells:
         return Cells(pixels, cells), cells[0] * cells[1]
-    return Pixels(pixels, (image.grid_rows, image.grid_columns)), picture_places(image)
+    grid = image.grid_rows, image.grid_columns
+    return Pixels(pixels, grid, image.num_class_tokens), picture_places(image)
 
 
 async def seen(model, request):

@@ -21,7 +21,7 @@ def _number(name: str, help_: str, **more: Any) -> Any:
 
 def _option(field: DecodingField) -> Any:
     """Describe the option of a field of the table. An end that is outside its range is told by its help alone."""
-    return typer.Option(field.flag, help=field.help, min=field.least, max=field.most)
+    return typer.Option(field.flag, help=field.help, min=field.minimum, max=field.maximum)
 
 
 def _group(name: str, heading: str, table: Iterable[DecodingField]) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.choices import PRECISIONS, Precision
 from weft_export.errors import ExportError
-from weft_export.estimate import Estimate, estimate, size, told
+from weft_export.estimate import Estimate, estimate, size, summary
 from weft_export.export import as_asked, check_device, load
 from weft_export.families.writer import Writer
 from weft_export.options import ExportOptions
@@ -54,9 +54,9 @@ def check(directory: Path, options: ExportOptions, num_slots: int, place: Path |
 
 def _row(name: str, made: Estimate) -> str:
     if made.slot_bytes == 0:
-        return f"{name:13}{size(made.bundle_bytes):>10}{size(made.server_bytes):>12}    {told(made)}"
+        return f"{name:13}{size(made.bundle_bytes):>10}{size(made.server_bytes):>12}    {summary(made)}"
     sizes = f"{size(made.bundle_bytes):>10}{size(made.slot_bytes):>10}{size(made.server_bytes):>18}"
-    return f"{name:13}{sizes}    {told(made)}"
+    return f"{name:13}{sizes}    {summary(made)}"
 
 
 def _slots(number: int) -> str:

@@ -20,6 +20,8 @@ class Precision(StrEnum):
 
 
 PRECISIONS = {each: bundle_pb2.Precision.Value(f"PRECISION_{each.name}") for each in Precision}
+COMPENSATED = frozenset({bundle_pb2.PRECISION_INT4, bundle_pb2.PRECISION_INT4_FP16})
+"""Precisions at which what one column loses, later ones make good."""
 """As the manifest of a bundle says them."""
 
 

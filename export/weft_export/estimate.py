@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from torch import nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.choices import COMPENSATED
 from weft_export.families.writer import RECURRENT, Writer
 from weft_export.graphs.graphs import states_of
 from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.quantized_linear import MIN_COLUMNS
-from weft_export.quantization.in_blocks import COMPENSATED
 from weft_proto.bundle_rules import FLOAT_TYPE, HOST_PRECISIONS, ROUNDED
 from weft_proto.v1 import bundle_pb2
 
@@ -121,7 +121,7 @@ def _seconds_of_gptq(model: nn.Module, precision: bundle_pb2.Precision.ValueType
     return _SECONDS_FOR_GPTQ * sum(width**2 * (width + 2 * columns) for columns, width in shapes)
 
 
-def told(made: Estimate) -> str:
+def summary(made: Estimate) -> str:
     """Say how long an export takes, and how much memory, as far as that is known before."""
     return f"{duration(made.seconds)}, {made.peak_bytes / 1e9:.1f} GB of memory"
 

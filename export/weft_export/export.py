@@ -20,7 +20,7 @@ from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.errors import ExportError, ParityError
-from weft_export.estimate import estimate, told
+from weft_export.estimate import estimate, summary
 from weft_export.families.writer import Writer
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import Graph, graphs_of
@@ -143,7 +143,7 @@ def _build(
         on_stage("measuring what rounding does", 0, 1)
         checkpoint = rounded(original, precision, examples, on_note)
     checkpoint = prepared(with_rounded_caches(checkpoint, original, examples) if options.rounded_caches else checkpoint)
-    on_stage(f"this takes about {told(estimate(original, precision))}", 0, 1)
+    on_stage(f"this takes about {summary(estimate(original, precision))}", 0, 1)
     version = runtime_version()
     # What no server would take is known before anything takes long.
     request = GoldenRequest(checkpoint, precision)
@@ -255,8 +255,8 @@ def as_asked(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
     asked = replace(checkpoint, explains=not options.no_explain, paged=options.paged)
     _check_paged(asked)
     if options.adapters is not None:
-        if TASKS[asked.task].matches or asked.sees:
-            raise ExportError("adapters are not for models that match, or whose prompts hold pictures")
+        if TASKS[asked.task].matches:
+            raise ExportError("adapters are not for models that match")
         if TASKS[asked.task].labels_frames:
             raise ExportError("adapters are not for models that label the moments of a recording")
         if why := getattr(asked.model, "unadapted", None):

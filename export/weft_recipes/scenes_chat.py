@@ -121,7 +121,7 @@ def _config(vocab_size: int) -> LlavaConfig:
         d_ff=224,
         num_layers=3,
         style=Style(rms_norm=True, activation="silu", gated=True, bias=False),
-        words=EmbeddingStyle(tied=True),
+        embeddings=EmbeddingStyle(tied=True),
         rotations=(Rope(tuple(10_000.0 ** (-pair / 16) for pair in range(16))),),
         sight=SightConfig(
             channels=3,

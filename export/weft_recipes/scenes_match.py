@@ -104,7 +104,7 @@ def begin(tokenizer: Tokenizer) -> Clip:
         num_heads=4,
         d_ff=192,
         num_layers=2,
-        words=EmbeddingStyle(positions=True),
+        embeddings=EmbeddingStyle(positions=True),
         causal=True,
         pooling="last",
         dense=(Dense(D_EMBEDDING, bias=False),),

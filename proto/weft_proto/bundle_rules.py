@@ -164,9 +164,9 @@ _LAYER = 240
 class Limit(NamedTuple):
     """Of a number its range, of a string its length in characters; of a repeated field also how many there may be."""
 
-    most: float | None = None
+    maximum: float | None = None
     entries: int | None = None
-    least: float = 0
+    minimum: float = 0
 
 
 # By message and field. Enums are not here, nor is `decoding`, which is held to what a request may ask for.
@@ -217,7 +217,7 @@ LIMITS = {
     "Prompt": {"name": Limit(_NAME), "text": Limit(1024), "max_tokens": Limit(0)},
     "TextSide": {
         "prompt_name": Limit(_NAME),
-        "max_tokens": Limit(131_072, least=1),
+        "max_tokens": Limit(131_072, minimum=1),
         "fill_to": Limit(131_072),
         "fill_id": Limit(_VOCAB - 1),
         "skipped_ids": Limit(_VOCAB - 1, entries=1024),
@@ -241,11 +241,11 @@ LIMITS = {
         "mask_token": Limit(_NAME),
     },
     "ImageSpec": {
-        "channels": Limit(3, least=1),
-        "height": Limit(MAX_IMAGE_SIDE, least=1),
-        "width": Limit(MAX_IMAGE_SIDE, least=1),
-        "mean": Limit(1000, entries=3, least=-1000),
-        "std": Limit(1000, entries=3, least=0.001),
+        "channels": Limit(3, minimum=1),
+        "height": Limit(MAX_IMAGE_SIDE, minimum=1),
+        "width": Limit(MAX_IMAGE_SIDE, minimum=1),
+        "mean": Limit(1000, entries=3, minimum=-1000),
+        "std": Limit(1000, entries=3, minimum=0.001),
         "grid_rows": Limit(MAX_IMAGE_SIDE),
         "grid_columns": Limit(MAX_IMAGE_SIDE),
         "shortest_edge": Limit(MAX_IMAGE_SIDE),
@@ -256,20 +256,20 @@ LIMITS = {
     },
     "TilingSpec": {
         "grids": Limit(entries=MAX_TILES),
-        "max_tiles": Limit(MAX_TILES, least=1),
+        "max_tiles": Limit(MAX_TILES, minimum=1),
         "square_padding": Limit(255, entries=3),
-        "longest_edge": Limit(MAX_IMAGE_SIDE, least=1),
+        "longest_edge": Limit(MAX_IMAGE_SIDE, minimum=1),
         **dict.fromkeys(TILE_TEXTS, Limit(_NAME)),
-        "max_pixels": Limit(MAX_IMAGE_PIXELS, least=1),
-        "min_pixels": Limit(MAX_IMAGE_PIXELS, least=1),
+        "max_pixels": Limit(MAX_IMAGE_PIXELS, minimum=1),
+        "min_pixels": Limit(MAX_IMAGE_PIXELS, minimum=1),
     },
-    "TileGrid": {"rows": Limit(MAX_TILES, least=1), "columns": Limit(MAX_TILES, least=1)},
+    "TileGrid": {"rows": Limit(MAX_TILES, minimum=1), "columns": Limit(MAX_TILES, minimum=1)},
     "AudioSpec": {
-        "sample_rate": Limit(48_000, least=4_000),
-        "num_mels": Limit(256, least=8),
+        "sample_rate": Limit(48_000, minimum=4_000),
+        "num_mels": Limit(256, minimum=8),
         "fft_size": Limit(4096),
         "hop_size": Limit(4096),
-        "num_frames": Limit(6000, least=8),
+        "num_frames": Limit(6000, minimum=8),
         "num_positions": Limit(6000),
         "languages": Limit(entries=1024),
         "transcribe_id": Limit(_VOCAB - 1),
@@ -289,10 +289,10 @@ LIMITS = {
         "word_start": Limit(16),
     },
     "MelSpec": {
-        "num_mels": Limit(256, least=8),
-        "fft_size": Limit(4096, least=32),
-        "window_size": Limit(4096, least=32),
-        "hop_size": Limit(4096, least=1),
+        "num_mels": Limit(256, minimum=8),
+        "fft_size": Limit(4096, minimum=32),
+        "window_size": Limit(4096, minimum=32),
+        "hop_size": Limit(4096, minimum=1),
         "preemphasis": Limit(1),
     },
     "SpokenLanguage": {"tag": Limit(_TAG), "token_id": Limit(_VOCAB - 1)},
@@ -304,17 +304,17 @@ LIMITS = {
         "probabilities": Limit(1.01, entries=MAX_PROBABILITIES),
         "source_language": Limit(_TAG),
         "target_language": Limit(_TAG),
-        "embedding": Limit(1_000_000, entries=MAX_DIMENSIONS, least=-1_000_000),
-        "scores": Limit(1_000_000, entries=MAX_LABELS, least=-1_000_000),
+        "embedding": Limit(1_000_000, entries=MAX_DIMENSIONS, minimum=-1_000_000),
+        "scores": Limit(1_000_000, entries=MAX_LABELS, minimum=-1_000_000),
         "labels": Limit(MAX_LABEL_CHARS, entries=MAX_MATCHED_LABELS),
         "question": Limit(65_536),
     },
     "MatchSpec": {
-        "scale": Limit(1_000_000, least=0.001),
-        "bias": Limit(1_000_000, least=-1_000_000),
+        "scale": Limit(1_000_000, minimum=0.001),
+        "bias": Limit(1_000_000, minimum=-1_000_000),
         "label_text": Limit(MAX_LABEL_CHARS),
     },
-    "EmbeddingSpec": {"dimensions": Limit(MAX_DIMENSIONS, least=1)},
+    "EmbeddingSpec": {"dimensions": Limit(MAX_DIMENSIONS, minimum=1)},
     "TokenVectorSpec": {"unweighted_ids": Limit(_VOCAB - 1, entries=1024)},
     "Parity": {
         "max_abs_error": Limit(1_000_000),
@@ -345,16 +345,16 @@ LIMITS = {
     "AdapterSpec": {"layers": Limit(entries=MAX_ADAPTED_LAYERS)},
     "AdaptedLayer": {
         "name": Limit(_LAYER),
-        "inputs": Limit(_TOKENS, least=1),
-        "outputs": Limit(_TOKENS, least=1),
-        "rank": Limit(1024, least=1),
+        "inputs": Limit(_TOKENS, minimum=1),
+        "outputs": Limit(_TOKENS, minimum=1),
+        "rank": Limit(1024, minimum=1),
     },
     "AdapterManifest": {
         "description": Limit(4096),
         "base_sha256": Limit(64),
         "layers": Limit(entries=MAX_ADAPTED_LAYERS),
     },
-    "AdapterLayer": {"name": Limit(_LAYER), "rank": Limit(1024, least=1)},
+    "AdapterLayer": {"name": Limit(_LAYER), "rank": Limit(1024, minimum=1)},
     "Provenance": {
         "weft_version": Limit(128),
         "torch_version": Limit(128),

@@ -19,16 +19,16 @@ MAX_TOKENS = 1024
 
 
 class DecodingField(NamedTuple):
-    """A number of a Decoding, or of a message inside. None of `most`: whatever the message's field holds."""
+    """A number of a Decoding, or of a message inside. None of `maximum`: whatever the message's field holds."""
 
     path: str
     # What changes nothing. None: the server draws it, or the field is required.
     default: float | None
-    least: float = 0
-    most: float | None = None
+    minimum: float = 0
+    maximum: float | None = None
     # What the command says of its flag. Without that, it has none.
     help: str = ""
-    # Which of the two ends is outside the range: least or most.
+    # Which of the two ends is outside the range: minimum or maximum.
     without: str = ""
     # What transformers and the SDK call it, if that is not the message's name.
     other_name: str = ""
@@ -66,14 +66,16 @@ class DecodingField(NamedTuple):
 
     def takes(self, value: float) -> bool:
         """Whether a value is in the range. NaN is in none."""
-        above = value > self.least if self.without == "least" else value >= self.least
-        return above and (self.most is None or (value < self.most if self.without == "most" else value <= self.most))
+        above = value > self.minimum if self.without == "minimum" else value >= self.minimum
+        return above and (
+            self.maximum is None or (value < self.maximum if self.without == "maximum" else value <= self.maximum)
+        )
 
     @property
     def range(self) -> str:
         """What an error says that a value must be."""
-        words = {"least": "above {:g} and at most {:g}", "most": "at least {:g} and below {:g}", "": "{:g}..{:g}"}
-        return words[self.without].format(self.least, self.most)
+        words = {"minimum": "above {:g} and at most {:g}", "maximum": "at least {:g} and below {:g}", "": "{:g}..{:g}"}
+        return words[self.without].format(self.minimum, self.maximum)
 
 
 # In the order of the cuts.
@@ -84,7 +86,7 @@ SAMPLING = (
         0.0,
         10.0,
         "How randomly tokens are drawn. 0 always takes the most probable token.",
-        without="least",
+        without="minimum",
         advice="; for 0 ask for greedy",
     ),
     DecodingField("sampling.top_k", 0, help="Draw only from this number of the most probable tokens. 0: from all."),
@@ -94,7 +96,7 @@ SAMPLING = (
         0.0,
         1.0,
         "Draw only from the most probable tokens that together have this probability. Above 0.",
-        without="least",
+        without="minimum",
     ),
     DecodingField(
         "sampling.min_p", 0.0, 0.0, 1.0, "Draw only tokens that have this share of the best one's probability."
@@ -105,10 +107,10 @@ SAMPLING = (
         0.0,
         1.0,
         "Draw only from the most typical tokens that together have this probability. Above 0.",
-        without="least",
+        without="minimum",
     ),
     DecodingField(
-        "sampling.epsilon_cutoff", 0.0, 0.0, 1.0, "Draw no token below this probability. Below 1.", without="most"
+        "sampling.epsilon_cutoff", 0.0, 0.0, 1.0, "Draw no token below this probability. Below 1.", without="maximum"
     ),
     DecodingField(
         "sampling.eta_cutoff",
@@ -116,7 +118,7 @@ SAMPLING = (
         0.0,
         1.0,
         "The same, but lower where the model is less sure. Below 1.",
-        without="most",
+        without="maximum",
     ),
     DecodingField("sampling.seed", None, help="The same seed draws the same text again."),
 )

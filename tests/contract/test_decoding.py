@@ -21,8 +21,8 @@ MESSAGES = {"sampling": "Sampling", "penalties": "Penalties", "beams": "Beams"} 
 
 def interval(field):
     """A field's range as the contract writes it."""
-    begin, end = "(" if field.without == "least" else "[", ")" if field.without == "most" else "]"
-    return f"{begin}{field.least:g}, {field.most:g}{end}"
+    begin, end = "(" if field.without == "minimum" else "[", ")" if field.without == "maximum" else "]"
+    return f"{begin}{field.minimum:g}, {field.maximum:g}{end}"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_the_contract_says_what_the_table_says(field):
     message = re.search(rf"message {MESSAGES[field.path.split('.')[0]]} {{\n(.*?)\n}}", CONTRACT, re.DOTALL)[1]
     comment = re.search(rf"((?:  //[^\n]*\n)+)  (?:optional )?\w+ {field.field} = ", message)[1]
 
-    if field.most is not None:
+    if field.maximum is not None:
         assert interval(field) in comment
     if field.default is not None:
         default = re.search(r"default:? (\d+)|(\d+) \(the default\)|else (\d+)", comment)

@@ -29,9 +29,9 @@ def test_sizes_are_within_a_manifest():
     text = LIMITS["TextSpec"]
 
     for field in ("source_vocab_size", "target_vocab_size"):
-        assert text[field].most >= sizes.VOCABULARY
+        assert text[field].maximum >= sizes.VOCABULARY
     for field in ("max_source_tokens", "max_total_tokens"):
-        assert text[field].most >= sizes.LENGTH
+        assert text[field].maximum >= sizes.LENGTH
     assert LIMITS["BundleManifest"]["states"].entries >= 4 * MAX_LAYERS
     assert LIMITS["Golden"]["token_ids"].entries >= golden._MAX_TOKENS
 

@@ -125,7 +125,7 @@ def manifest_in(bundle):
 
 
 def test_weights_of_4_bits_beside_fp16(tmp_path):
-    """Weights are those of int4. Rows are not rounded, states are float16, and gate and inner products are one."""
+    """Weights are those of int4. Rows are not rounded, states are float16, and gate and up products are one."""
     bundle = tmp_path / "m" / "1"
     export.export_checkpoint(
         save_tiny("tiny-generate", tmp_path / "tiny"), bundle, ExportOptions(precision="int4-fp16", no_explain=True)
@@ -135,7 +135,7 @@ def test_weights_of_4_bits_beside_fp16(tmp_path):
     products = [node for node in graph.node if node.op_type == "MatMulNBits"]
     attributes = [{each.name: each.i for each in node.attribute} for node in products]
     bits = {product.name: product.bits for product in manifest.rounding.products}
-    pairs = [{bits[f"layers.{layer}.feed_forward.{part}"] for part in ("gate", "inner")} for layer in (0, 1)]
+    pairs = [{bits[f"layers.{layer}.feed_forward.{part}"] for part in ("gate_proj", "up_proj")} for layer in (0, 1)]
 
     assert {bundle_pb2.DATA_TYPE_FLOAT16} == {state.data_type for state in manifest.states}
     assert {0} == {each["accuracy_level"] for each in attributes}

@@ -52,7 +52,7 @@ def test_untouched_model_passes(name, tiny_repository):
         ("tiny-text", "head.bias", "probabilities"),
         ("tiny-image", "class_token", "probabilities"),
         ("tiny-match", "pictures.class_token", "image_embedder.onnx output embedding"),
-        ("tiny-match", "texts.body.words.positions.weight", "embedder.onnx output embedding"),
+        ("tiny-match", "texts.body.embeddings.positions.weight", "embedder.onnx output embedding"),
         ("tiny-translate", "encoder.norm.bias", "memory_out.0"),
         ("tiny-caption", "decoder.layers.1.cross_attention.value.weight", "memory_out.1.value"),
         ("tiny-translate", "decoder.norm.bias", "logits"),

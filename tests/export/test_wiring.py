@@ -51,7 +51,7 @@ def without_a_bias(model):
 def another_projection(model):
     """Logits are 0.1 % larger."""
     with torch.no_grad():
-        model.words.projection.weight *= 1.001
+        model.embeddings.projection.weight *= 1.001
 
 
 def another_window(model):

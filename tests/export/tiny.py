@@ -157,7 +157,7 @@ def tiny_speech() -> Checkpoint:
         num_decoder_heads=2,
         d_decoder_ff=48,
         num_decoder_layers=2,
-        words=EmbeddingStyle(positions=True),
+        embeddings=EmbeddingStyle(positions=True),
     )
     audio = bundle_pb2.AudioSpec(
         sample_rate=4000, num_mels=8, fft_size=64, hop_size=40, num_frames=40, num_positions=20
@@ -204,7 +204,7 @@ def tiny_waveform() -> Checkpoint:
         num_decoder_layers=2,
         rotation=rotation,
         style=Style(gated=True, activation="silu"),
-        words=EmbeddingStyle(),
+        embeddings=EmbeddingStyle(),
     )
     sizes = {"hop_size": config.hop_size, "min_samples": config.min_samples}
     audio = bundle_pb2.AudioSpec(sample_rate=10_000, num_frames=13, num_positions=13, **sizes)

@@ -53,7 +53,7 @@ def tiny_git() -> Checkpoint:
         num_decoder_layers=2,
         class_token=True,
         style=Style(residual="post"),
-        words=EmbeddingStyle(positions=True, norm=True, tied=False, bias=True),
+        embeddings=EmbeddingStyle(positions=True, norm=True, tied=False, bias=True),
     )
     return _answering("git", randomised(Git(config), 3.0), config.max_target_tokens)
 

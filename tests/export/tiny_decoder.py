@@ -38,14 +38,14 @@ def tiny_decoder() -> Checkpoint:
             qk_norm=True,
             residual_scale=0.7,
         ),
-        words=EmbeddingStyle(scale=7.0, tied=False, bias=True, softcap=9.0, logit_scale=1.5),
+        embeddings=EmbeddingStyle(scale=7.0, tied=False, bias=True, softcap=9.0, logit_scale=1.5),
         rotations=(far, near),
         rotation_of=(1, 0),
         windows=(WINDOW, ALL),
     )
     model = randomised(DecoderOnly(config))
     with torch.no_grad():
-        model.words.bias[:1] = BANNED
+        model.embeddings.bias[:1] = BANNED
     return Checkpoint(
         family="decoder_only",
         description="A random generator for tests.",

@@ -23,7 +23,7 @@ SIZES = {"vocab_size": VOCAB_SIZE, "max_tokens": MAX_TOKENS, "d_model": 32, "num
 def embedder_config(**more) -> TextEmbedderConfig:
     """Return sizes of a body of BERT's kind."""
     words = EmbeddingStyle(positions=True, norm=True)
-    return TextEmbedderConfig(**SIZES, num_layers=2, style=Style(residual="post"), words=words, **more)
+    return TextEmbedderConfig(**SIZES, num_layers=2, style=Style(residual="post"), embeddings=words, **more)
 
 
 def tiny_embed() -> Checkpoint:
@@ -102,7 +102,7 @@ def tiny_match() -> Checkpoint:
     texts = TextEmbedderConfig(
         **{**SIZES, "max_tokens": 20},
         num_layers=2,
-        words=EmbeddingStyle(positions=True),
+        embeddings=EmbeddingStyle(positions=True),
         causal=True,
         pooling="last",
         dense=(Dense(24, bias=False),),

@@ -25,7 +25,7 @@ def tiny_extract() -> Checkpoint:
         d_ff=48,
         num_layers=1,
         style=Style(residual="post"),
-        words=EmbeddingStyle(positions=True, norm=True, separator_id=END),
+        embeddings=EmbeddingStyle(positions=True, norm=True, separator_id=END),
         num_labels=len(EXTRACT_LABELS),
         head_activation=None,
         scoring=IDENTITY,

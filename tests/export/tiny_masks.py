@@ -25,7 +25,7 @@ def tiny_masks() -> Checkpoint:
         num_layers=2,
         d_embedding=24,
         style=Style(residual="post"),
-        words=EmbeddingStyle(positions=True, norm=True, bias=True),
+        embeddings=EmbeddingStyle(positions=True, norm=True, bias=True),
     )
     tiny = tiny_bert()
     text = bundle_pb2.TextSpec()

@@ -73,7 +73,7 @@ def tiny_llava() -> Checkpoint:
         d_ff=48,
         num_layers=2,
         style=Style(rms_norm=True, activation="silu", gated=True, bias=False),
-        words=EmbeddingStyle(tied=False),
+        embeddings=EmbeddingStyle(tied=False),
         rotations=(Rope(tuple(100.0 ** (-pair / 8) for pair in range(8))),),
         sight=SightConfig(
             channels=3,
@@ -244,7 +244,11 @@ def tiny_queries() -> Checkpoint:
     """Return one with places that have vectors. 5 queries read a picture of 16 x 16, in two of their three layers."""
     plain = tiny_llava()
     own = {field.name: getattr(plain.model.config, field.name) for field in fields(DecoderOnlyConfig)}
-    own |= {"rotations": (), "words": EmbeddingStyle(tied=False, positions=True), "style": Style(activation="relu")}
+    own |= {
+        "rotations": (),
+        "embeddings": EmbeddingStyle(tied=False, positions=True),
+        "style": Style(activation="relu"),
+    }
     tower = VitSizes(
         channels=3, image_height=16, image_width=16, patch_size=4, d_model=24, num_heads=2, d_ff=40, num_layers=2
     )

@@ -69,7 +69,7 @@ def test_the_contract_states_each_limit(name):
     words = comment.replace(".\n", "\n").replace(". ", " ").replace(", ", " ").replace("]", " ").split()
     numbers = {word.rstrip(".,;:") for word in words}
 
-    assert {f"{number:,}" for number in (limit.most, limit.entries) if number is not None} <= numbers
+    assert {f"{number:,}" for number in (limit.maximum, limit.entries) if number is not None} <= numbers
 
 
 def test_the_contract_states_how_large_files_are():
@@ -86,13 +86,13 @@ def test_the_manual_states_the_same_limits():
         MAX_MANIFEST_BYTES,
         MAX_MANIFEST_ENTRIES,
         MAX_READ_BYTES,
-        LIMITS["BundleFile"]["size_bytes"].most,
-        text["source_vocab_size"].most,
-        text["max_source_tokens"].most,
-        text["max_total_tokens"].most,
+        LIMITS["BundleFile"]["size_bytes"].maximum,
+        text["source_vocab_size"].maximum,
+        text["max_source_tokens"].maximum,
+        text["max_total_tokens"].maximum,
         LIMITS["BundleManifest"]["labels"].entries,
-        LIMITS["Attention"]["heads"].most,
-        LIMITS["ImageSpec"]["height"].most,
+        LIMITS["Attention"]["heads"].maximum,
+        LIMITS["ImageSpec"]["height"].maximum,
         MAX_GRID,
         MAX_IMAGE_PIXELS,
     ]
@@ -104,7 +104,7 @@ def test_what_is_at_its_limit_is_taken_and_what_is_beyond_is_refused(name):
     """In one sentence that names the field."""
     field, limit = FIELDS[name]
     message = MESSAGES[name.split(".")[0]]
-    number = limit.least + (limit.most or 0) if field.cpp_type == FieldDescriptor.CPPTYPE_STRING else limit.most
+    number = limit.minimum + (limit.maximum or 0) if field.cpp_type == FieldDescriptor.CPPTYPE_STRING else limit.maximum
 
     def value(amount):
         if field.type == FieldDescriptor.TYPE_MESSAGE:
@@ -116,7 +116,7 @@ def test_what_is_at_its_limit_is_taken_and_what_is_beyond_is_refused(name):
 
     entries = min(limit.entries or 1, 2)
     if number is not None:
-        verify_limits(whole(number if limit.most != 1.01 else 1, entries))
+        verify_limits(whole(number if limit.maximum != 1.01 else 1, entries))
         with pytest.raises(BundleError, match=f"^{field.name}"):
             verify_limits(whole(number + 1))
     if limit.entries is not None:

@@ -93,7 +93,6 @@ FAULTS = [
     (generate, "m.graphs[1].inputs.add(name='features', data_type=1)", "that its role does not know"),
     (seeing, "m.graphs.add(role=7)", "a bundle with an IMAGE_ENCODER graph has no SCORE graph"),
     (seeing, "m.graphs.add(role=6)", "a bundle with an IMAGE_ENCODER graph has no MIXED graph"),
-    (seeing, "m.adapters.layers.add()", "adapters are not for bundles with an IMAGE_ENCODER graph"),
     (celled, "m.image.tiling.min_pixels = 0", "min_pixels is missing, or larger than max_pixels"),
     (celled, "m.image.tiling.max_tiles = 2", "image.tiling.max_pixels is set, and so is max_tiles"),
     (celled, "del m.graphs[0].inputs[5]", "decoder.onnx has no input 'position_offsets'"),

@@ -231,10 +231,10 @@ def test_its_settings_are_the_table_of_decoding():
     assert (200, 7070, list(table)) == (status, said["grpcPort"], [row["path"] for row in said["rows"]])
     for row in said["rows"]:
         field = table[row["path"]]
-        assert (field.name, field.help, field.default, field.least, field.most, field.kind.__name__) == (
+        assert (field.name, field.help, field.default, field.minimum, field.maximum, field.kind.__name__) == (
             row["name"], row["help"], row["default"], row["least"], row["most"], row["kind"],
         )  # fmt: skip
-        assert (field.range if field.most is not None else "") == row["range"]
+        assert (field.range if field.maximum is not None else "") == row["range"]
 
 
 def test_the_page_is_small_and_brings_all_that_it_needs():

@@ -15,8 +15,8 @@ from weft_server.errors import BundleError, DeadlineExpired, LaneFailed
 from weft_server.loading import build
 from weft_server.loading.memory_check import lane_memory_needs
 from weft_server.loading.paged_lanes import block_bytes
-from weft_server.runtime import best_only
 from weft_server.runtime.buffers import FarRows
+from weft_server.runtime.cuda import best_only
 from weft_server.runtime.device import Device
 from weft_server.sampling.sampler import Sampling
 from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sequence

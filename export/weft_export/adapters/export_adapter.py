@@ -87,7 +87,7 @@ def export_adapter(
     manifest, digest = _read_base(bundle)
     check_adaptable(checkpoint)
     place = _place(bundle, name or adapter.resolve().name, force=force)
-    most = LIMITS["AdapterManifest"]["description"].most or 0
+    most = LIMITS["AdapterManifest"]["description"].maximum or 0
     if len(description) > most:
         raise ExportError(f"the description has {len(description)} characters; at most {most} are read")
     on_stage("reading the adapter")
@@ -105,8 +105,7 @@ def export_adapter(
         if manifest.precision in ROUNDED:
             right = beside(base, pairs)
         del loaded, base
-        if golden is not None:
-            right.golden.text = golden
+        right = _asking(right, manifest, bundle, golden)
         right = replace(right, explains=_has(manifest, bundle_pb2.GRAPH_ROLE_EXPLAIN))
         if isinstance(right.model, Writer) and not _tells_of_target(manifest):
             right.model.explains_target = False
@@ -176,6 +175,8 @@ def _options(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str 
     """Return the options that a bundle was made with, as far as its graphs show them."""
     if golden is not None and not TASKS[manifest.task].takes_text:
         raise ExportError("a golden text is for a model that takes texts; the bundle's own file is asked")
+    if golden is not None and manifest.golden.image_path and Path(golden).is_file():
+        raise ExportError(f"{golden} is a file: the bundle's own picture is asked, and this is the question about it")
     if not is_foreign(checkpoint):
         return DEFAULT_OPTIONS
     text, task = manifest.text, TASKS[manifest.task]
@@ -192,6 +193,23 @@ def _options(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str 
         pairs=is_judge and len(manifest.labels) > 1,
         truncate=bool(text.truncation_side),
     )
+
+
+def _asking(right: Checkpoint, manifest: bundle_pb2.BundleManifest, bundle: Path, golden: str | None) -> Checkpoint:
+    """Return a checkpoint that is asked what a server asks of the adapter: the bundle's own file, and a text."""
+    asked = bundle_pb2.Golden()
+    asked.CopyFrom(right.golden)
+    if golden is not None:
+        setattr(asked, "question" if right.sees else "text", golden)
+    elif manifest.golden.question:
+        asked.question = manifest.golden.question
+    files = dict(right.files)
+    for kind in ("image_path", "audio_path"):
+        if name := getattr(manifest.golden, kind):
+            files.pop(getattr(asked, kind), None)
+            setattr(asked, kind, name)
+            files[name] = read_file(bundle / name)
+    return replace(right, golden=asked, files=files)
 
 
 def _base(loaded: LoadedCheckpoint, manifest: bundle_pb2.BundleManifest, held_out: Path | None) -> Checkpoint:

@@ -64,6 +64,17 @@ _GTE: Renamings = (
     (r"mlp_ln", "post_mlp_layernorm"),
     (r"lm_head\.norm", "lm_head.layer_norm"),
 )
+# What sees a picture stands beside the decoder in one model, below its head.
+_SEEING: Renamings = (
+    (r"^language_model\.lm_head\.", "lm_head."),
+    (r"^language_model\.model\.", "model.language_model."),
+    (r"^(vision_tower|multi_modal_projector|image_newline)", r"model.\1"),
+    (r"^model\.vision_tower\.vision_model\.", "model.vision_tower."),
+)
+_QWEN_VL: Renamings = (
+    (r"^model\.(?!language_model\.|visual\.)", "model.language_model."),
+    (r"^visual\.", "model.visual."),
+)
 # Of every kind: what old files call the two parts of a LayerNorm.
 _LEGACY: Renamings = ((r"LayerNorm\.gamma", "LayerNorm.weight"), (r"LayerNorm\.beta", "LayerNorm.bias"))
 _GPT2 = r"(.*\.)?h\.\d+\.(attn|crossattention|mlp)\.(c_attn|q_attn|c_proj|c_fc)\.weight"
@@ -78,6 +89,8 @@ KINDS: Mapping[str, ModelKind] = {
     "vision-encoder-decoder": ModelKind(_VIT, scope="encoder.", conv1d=_GPT2),
     "nomic_bert": ModelKind(_NOMIC),
     "gte": ModelKind(_GTE),
+    **dict.fromkeys(("llava", "llava_onevision", "gemma3", "paligemma"), ModelKind(_SEEING)),
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), ModelKind(_QWEN_VL)),
     "gpt2": ModelKind(conv1d=_GPT2),
     "gpt_neox": ModelKind(((r"^embed_out\.", "lm_head."),)),
 }

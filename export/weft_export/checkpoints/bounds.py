@@ -54,9 +54,9 @@ def _check_one(name: str, value: float | str | Message, limit: Limit) -> None:
     if isinstance(value, Message):
         check_spec(name, value)
         return
-    assert limit.most is not None, f"{name} has no limit. This is a bug."
+    assert limit.maximum is not None, f"{name} has no limit. This is a bug."
     if isinstance(value, str):
-        if len(value) > limit.most:
-            raise ValueError(f"{name} has {len(value)} characters; at most {limit.most} are allowed")
-    elif not limit.least <= value <= limit.most:  # said this way round, NaN fails
-        raise ValueError(f"{name} is {value:g}; it must be in [{limit.least:g}, {limit.most:g}]")
+        if len(value) > limit.maximum:
+            raise ValueError(f"{name} has {len(value)} characters; at most {limit.maximum} are allowed")
+    elif not limit.minimum <= value <= limit.maximum:  # said this way round, NaN fails
+        raise ValueError(f"{name} is {value:g}; it must be in [{limit.minimum:g}, {limit.maximum:g}]")

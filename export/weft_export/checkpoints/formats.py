@@ -25,12 +25,12 @@ _ORIGINAL = "give the directory that it was made from: its config.json has model
 class _Format(NamedTuple):
     """A format of other tools, or another one of ours.
 
-    told: what it is. {0} is the path. {q0} is the path as a shell takes it, {q1} the folder above, {q2} that above.
+    advice: what it is. {0} is the path. {q0} is the path as a shell takes it, {q1} the folder above, {q2} that above.
     holds: whether a folder is of it, by the names in it, and what its config.json says.
     suffix: whether a file is of it. Empty: files are not.
     """
 
-    told: str
+    advice: str
     holds: Callable[[Path, frozenset[str], dict[str, Any]], bool]
     suffix: str = ""
 
@@ -64,7 +64,7 @@ def check_format(path: Path) -> None:
         raise CheckpointError(next_commands(path, _object(path / ADAPTER_CONFIG), _is_adaptable))
     for each in _FORMATS:
         if each.holds(path, names, config):
-            raise CheckpointError(_told(each, path))
+            raise CheckpointError(_advice(each, path))
     if CONFIG_FILE not in names:
         what = _inner(path) or "a checkpoint is a directory with it and model.safetensors"
         raise CheckpointError(f"{path} has no {CONFIG_FILE}; {what}")
@@ -76,10 +76,10 @@ def check_format(path: Path) -> None:
         )
 
 
-def _told(each: _Format, path: Path) -> str:
+def _advice(each: _Format, path: Path) -> str:
     """Return what a format is, with the commands for a path."""
     quoted = {f"q{place}": shlex.quote(str(folder)) for place, folder in enumerate((path, *_above(path)))}
-    return each.told.format(str(path), **quoted)
+    return each.advice.format(str(path), **quoted)
 
 
 def _check_file(path: Path) -> None:
@@ -92,7 +92,7 @@ def _check_file(path: Path) -> None:
         return
     for each in _FORMATS:
         if each.suffix and path.name.endswith(each.suffix):
-            raise CheckpointError(_told(each, path))
+            raise CheckpointError(_advice(each, path))
     if path.suffix in {".safetensors", ".bin", ".json"}:
         raise CheckpointError(f"{path} is a file; give its directory, {path.parent}")
     check_directory(path)

@@ -152,8 +152,8 @@ def _check_sizes(place: str, spec: bundle_pb2.AudioSpec) -> None:
     """Raise CheckpointError for sizes that no bundle may have, by their keys."""
     for name, key in _SIZES.items():
         value, limit = getattr(spec, name), LIMITS["AudioSpec"][name]
-        if not limit.least <= value <= (limit.most or value):
-            raise CheckpointError(f"{place}: {key} is {value}, not in [{limit.least:.0f}, {limit.most:.0f}]")
+        if not limit.minimum <= value <= (limit.maximum or value):
+            raise CheckpointError(f"{place}: {key} is {value}, not in [{limit.minimum:.0f}, {limit.maximum:.0f}]")
     if fault := size_fault(spec):
         raise CheckpointError(f"{place}: n_fft, hop_length and chunk_length do not go together: {fault}")
 

@@ -69,7 +69,7 @@ def sizes_in(residual: str, *, norm: bool, fairseq: bool = False) -> Callable[[H
                 residual=residual,
                 activation=fields.among("activation_function", ACTIVATIONS, "relu" if fairseq else "gelu"),
             ),
-            words=EmbeddingStyle(
+            embeddings=EmbeddingStyle(
                 scale=math.sqrt(d_model) if fields.flag("scale_embedding", default=fairseq) else 1.0,
                 positions=True,
                 norm=norm,
@@ -105,9 +105,9 @@ def names_with(
 
     def names(config: BartConfig) -> Names:
         return {
-            **_words(body, "words", "encoder", "decoder"),
-            **_words(body, "decoder.embedding", "decoder", "encoder", *(["lm_head.weight"] * config.words.tied)),
-            **positions(config, "words.positions.weight", config.max_source_tokens, "encoder"),
+            **_words(body, "embeddings", "encoder", "decoder"),
+            **_words(body, "decoder.embedding", "decoder", "encoder", *(["lm_head.weight"] * config.embeddings.tied)),
+            **positions(config, "embeddings.positions.weight", config.max_source_tokens, "encoder"),
             **positions(config, "decoder.embedding.positions.weight", config.max_target_tokens, "decoder"),
             "decoder.embedding.projection.weight": "lm_head.weight",
             "decoder.embedding.bias": computed(

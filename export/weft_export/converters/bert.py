@@ -94,7 +94,7 @@ def distilbert_sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
         style=Style(
             residual="post", norm_eps=_DISTILBERT_EPS, activation=fields.among("activation", ACTIVATIONS, "gelu")
         ),
-        words=EmbeddingStyle(positions=True, norm=True, norm_eps=_DISTILBERT_EPS),
+        embeddings=EmbeddingStyle(positions=True, norm=True, norm_eps=_DISTILBERT_EPS),
         head_activation=None if tags else "relu",
     )
 
@@ -103,9 +103,11 @@ def distilbert_names(config: EncoderOnlyConfig) -> Names:
     """Layers lie under transformer, and the parts of attention under names of their own."""
     prefix = "distilbert."
     return {
-        "body.words.tokens.weight": f"{prefix}embeddings.word_embeddings.weight",
-        "body.words.positions.weight": from_row(0, f"{prefix}embeddings.position_embeddings.weight", config.max_tokens),
-        **norm("body.words.norm", f"{prefix}embeddings.LayerNorm"),
+        "body.embeddings.tokens.weight": f"{prefix}embeddings.word_embeddings.weight",
+        "body.embeddings.positions.weight": from_row(
+            0, f"{prefix}embeddings.position_embeddings.weight", config.max_tokens
+        ),
+        **norm("body.embeddings.norm", f"{prefix}embeddings.LayerNorm"),
         **layer_names(_DISTILBERT_LAYER, "body.encoder.layers.{}.", f"{prefix}transformer.layer.{{}}."),
     }
 
@@ -187,11 +189,11 @@ def albert_names(config: EncoderOnlyConfig) -> Names:
         for index in range(config.num_layers)
     ]
     return {
-        "body.words.tokens.weight": f"{words}word_embeddings.weight",
-        "body.words.positions.weight": of_segment(
+        "body.embeddings.tokens.weight": f"{words}word_embeddings.weight",
+        "body.embeddings.positions.weight": of_segment(
             0, config.max_tokens, f"{words}position_embeddings.weight", f"{words}token_type_embeddings.weight"
         ),
-        **norm("body.words.norm", f"{words}LayerNorm"),
+        **norm("body.embeddings.norm", f"{words}LayerNorm"),
         **both("body.widening", "albert.encoder.embedding_hidden_mapping_in"),
         **{name: source for layer in layers for name, source in layer.items()},
     }
@@ -241,11 +243,11 @@ def mpnet_names(config: EncoderOnlyConfig) -> Names:
     """The bias lies in the encoder, and is that of all layers."""
     words = "mpnet.embeddings."
     return {
-        "body.words.tokens.weight": f"{words}word_embeddings.weight",
-        "body.words.positions.weight": from_row(
+        "body.embeddings.tokens.weight": f"{words}word_embeddings.weight",
+        "body.embeddings.positions.weight": from_row(
             _MPNET_FIRST_ROW, f"{words}position_embeddings.weight", config.max_tokens
         ),
-        **norm("body.words.norm", f"{words}LayerNorm"),
+        **norm("body.embeddings.norm", f"{words}LayerNorm"),
         "body.encoder.relative_bias.buckets.weight": "mpnet.encoder.relative_attention_bias.weight",
         **layer_names(_MPNET_LAYER, "body.encoder.layers.{}.", "mpnet.encoder.layer.{}."),
     }

@@ -31,7 +31,7 @@ def sizes(hf: HfCheckpoint) -> VisionEncoderDecoderConfig:
         d_decoder_ff=text.whole("intermediate_size", 3072),
         num_decoder_layers=text.whole("num_hidden_layers", 12),
         style=Style(residual="post", norm_eps=eps, activation=activation),
-        words=EmbeddingStyle(
+        embeddings=EmbeddingStyle(
             positions=True,
             norm=True,
             norm_eps=eps,
@@ -64,7 +64,7 @@ def names(config: VisionEncoderDecoderConfig) -> Names:
         **patches("patches.projection", f"{vision}embeddings.patch_embedding"),
         **layer_names(VISION_LAYER, "encoder.layers.{}.", f"{vision}encoder.layers.{{}}."),
         **both("encoder.norm", f"{vision}post_layernorm"),
-        "decoder.embedding.tokens.weight": tied(tokens, f"{head}decoder.weight") if config.words.tied else tokens,
+        "decoder.embedding.tokens.weight": tied(tokens, f"{head}decoder.weight") if config.embeddings.tied else tokens,
         "decoder.embedding.positions.weight": from_row(
             0, f"{text}embeddings.position_embeddings.weight", config.max_target_tokens
         ),

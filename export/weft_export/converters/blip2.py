@@ -70,7 +70,7 @@ def _queries(fields: Fields, queries: Fields) -> QueriesConfig:
     # The width of what is read is the tower's. The queries have neither words nor places.
     queries.skip("encoder_hidden_size", "vocab_size", "max_position_embeddings", "tie_word_embeddings")
     queries.only("position_embedding_type", "absolute")
-    count, most = fields.whole("num_query_tokens", 32), int(LIMITS["ImageSpec"]["num_class_tokens"].most or 0)
+    count, most = fields.whole("num_query_tokens", 32), int(LIMITS["ImageSpec"]["num_class_tokens"].maximum or 0)
     if not 1 <= count <= most:
         raise fields.wrong("num_query_tokens", f"must be from 1 to {most}")
     return QueriesConfig(
@@ -131,7 +131,7 @@ BLIP2 = Converter(
     sizes=sizes,
     names=names,
     ignored=(r".*\.position_ids",),
-    bias="words.bias",
+    bias="embeddings.bias",
     nested="text_config",
     fixed=starts_and_ends,
     follows_settings=False,

@@ -45,7 +45,7 @@ def names(config: DecoderOnlyConfig) -> Names:
     attention = f"{theirs}.self_attention"
     return {
         **head_names(config, "transformer.word_embeddings"),
-        **both("words.norm", "transformer.word_embeddings_layernorm"),
+        **both("embeddings.norm", "transformer.word_embeddings_layernorm"),
         **norm_names("norm", "transformer.ln_f"),
         **norm_names(f"{layer}.attention_norm", f"{theirs}.input_layernorm"),
         **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.post_attention_layernorm"),
@@ -64,6 +64,6 @@ BLOOM = Converter(
     sizes=sizes,
     names=names,
     prefix="transformer.",
-    bias="words.bias",
+    bias="embeddings.bias",
 )
 CONVERTERS = (BLOOM,)

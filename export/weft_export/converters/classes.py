@@ -27,7 +27,7 @@ _TAKEN_BY = {
     "precision bf16": rf"(?!Whisper|Moonshine|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
     "mixed_runs": rf"(?!{_HYBRIDS}|HunYuan)({_DECODERS})",
     "paged": rf"(?!Bloom|{_HYBRIDS}|HunYuan|GptOss)({_DECODERS})",
-    "adapters": rf"(?!{_CTC}|Moonshine|LED|{_HYBRIDS}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel|{_SEEING}).*",
+    "adapters": rf"(?!{_CTC}|Moonshine|LED|{_HYBRIDS}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel).*",
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}|{_CTC}).*",
     "max_source_tokens": rf"MarianMTModel|(?!Whisper|Moonshine|Blip|{_SEEING}).*ForConditionalGeneration",

@@ -114,7 +114,7 @@ def text_config(hf: HfCheckpoint, fields: Fields, width: int) -> TextEmbedderCon
         d_ff=sizes.d_ff,
         num_layers=sizes.num_layers,
         style=sizes.style,
-        words=EmbeddingStyle(positions=True),
+        embeddings=EmbeddingStyle(positions=True),
         causal=True,
         pooling=LAST,
         dense=(Dense(width, bias=False),),
@@ -132,8 +132,8 @@ def tower_names(config: TextEmbedderConfig) -> Names:
     ours, theirs = "body.encoder.layers.{}", f"{_PREFIX}encoder.layers.{{}}"
     places = f"{_PREFIX}embeddings.position_embedding.weight"
     return {
-        "body.words.tokens.weight": f"{_PREFIX}embeddings.token_embedding.weight",
-        "body.words.positions.weight": from_row(0, places, config.max_tokens),
+        "body.embeddings.tokens.weight": f"{_PREFIX}embeddings.token_embedding.weight",
+        "body.embeddings.positions.weight": from_row(0, places, config.max_tokens),
         **both("body.encoder.norm", f"{_PREFIX}final_layer_norm"),
         **encoder_layer(ours, theirs),
         "dense.0.weight": _PROJECTION,

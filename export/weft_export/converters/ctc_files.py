@@ -49,7 +49,7 @@ def sample_rate_of(hf: HfCheckpoint) -> int:
     """Return how many samples a second the model hears."""
     place, given = _processor(hf)
     rate = given.get("sampling_rate", 16_000)
-    least, most = LIMITS["AudioSpec"]["sample_rate"].least, LIMITS["AudioSpec"]["sample_rate"].most or 0
+    least, most = LIMITS["AudioSpec"]["sample_rate"].minimum, LIMITS["AudioSpec"]["sample_rate"].maximum or 0
     if type(rate) is not int or not least <= rate <= most:
         raise CheckpointError(f"{place}: sampling_rate is {rate!r:.40}, not in [{least:.0f}, {most:.0f}]")
     return rate

@@ -45,7 +45,9 @@ def sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
         d_ff=fields.whole("intermediate_size"),
         num_layers=fields.whole("num_hidden_layers"),
         style=Style(residual="post", norm_eps=eps, activation=fields.among("hidden_act", ACTIVATIONS, "gelu")),
-        words=EmbeddingStyle(positions=fields.flag("position_biased_input", default=True), norm=True, norm_eps=eps),
+        embeddings=EmbeddingStyle(
+            positions=fields.flag("position_biased_input", default=True), norm=True, norm_eps=eps
+        ),
         disentangled=_terms(hf, longest),
         head_activation=None if tags else pooled,
     )
@@ -75,9 +77,11 @@ def _terms(hf: HfCheckpoint, longest: int) -> Disentangled:
 def names(config: EncoderOnlyConfig) -> Names:
     """BERT's names but for attention."""
     return {
-        "body.words.tokens.weight": "deberta.embeddings.word_embeddings.weight",
-        "body.words.positions.weight": from_row(0, "deberta.embeddings.position_embeddings.weight", config.max_tokens),
-        **norm("body.words.norm", "deberta.embeddings.LayerNorm"),
+        "body.embeddings.tokens.weight": "deberta.embeddings.word_embeddings.weight",
+        "body.embeddings.positions.weight": from_row(
+            0, "deberta.embeddings.position_embeddings.weight", config.max_tokens
+        ),
+        **norm("body.embeddings.norm", "deberta.embeddings.LayerNorm"),
         **layer_names(_LAYER, "body.encoder.layers.{}.", "deberta.encoder.layer.{}."),
     }
 
@@ -105,8 +109,8 @@ def _offsets(config: EncoderOnlyConfig, projection: str, *, normed: bool) -> Sou
     def make(table: Tensor, weight: Tensor, bias: Tensor, *norms: Tensor) -> Tensor:
         vectors = table[:count]
         if norms:
-            weight, shift = norms
-            vectors = functional.layer_norm(vectors, vectors.shape[1:], weight, shift, config.style.norm_eps)
+            scale, shift = norms
+            vectors = functional.layer_norm(vectors, vectors.shape[1:], scale, shift, config.style.norm_eps)
         heads = functional.linear(vectors, weight, bias).view(count, config.num_heads, -1)
         return heads.transpose(0, 1)
 

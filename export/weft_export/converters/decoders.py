@@ -79,7 +79,7 @@ def read_sizes(
         d_ff=size("intermediate_size", 4 * d_model),
         num_layers=fields.whole(name["num_hidden_layers"]),
         style=style,
-        words=words,
+        embeddings=words,
         padding=padding or None,
     )
 
@@ -199,7 +199,7 @@ def read_activation(fields: Fields, name: str = "hidden_act", default: str = "si
     return fields.among(name, ACTIVATIONS, default)
 
 
-class HasWords(Protocol):
+class HasEmbeddings(Protocol):
     """The config of a model that writes words."""
 
     @property
@@ -207,18 +207,18 @@ class HasWords(Protocol):
         """How many there are."""
 
     @property
-    def words(self) -> EmbeddingStyle:
+    def embeddings(self) -> EmbeddingStyle:
         """How they become vectors and back."""
 
 
-def head_names(config: HasWords, tokens: str, projection: str = "lm_head") -> Names:
+def head_names(config: HasEmbeddings, tokens: str, projection: str = "lm_head") -> Names:
     """Return the sources of the words: their table of tokens, and their output projection."""
     table, head = f"{tokens}.weight", f"{projection}.weight"
     return {
-        "words.tokens.weight": tied(table, head) if config.words.tied else table,
-        "words.projection.weight": head,
+        "embeddings.tokens.weight": tied(table, head) if config.embeddings.tied else table,
+        "embeddings.projection.weight": head,
         # No file has it: it holds the tokens that are never written.
-        "words.bias": computed(lambda: torch.zeros(config.vocab_size)),
+        "embeddings.bias": computed(lambda: torch.zeros(config.vocab_size)),
     }
 
 

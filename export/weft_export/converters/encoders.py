@@ -45,7 +45,7 @@ def read_sizes(hf: HfCheckpoint, *, first_row: int = 0, activation: str = "gelu"
         "d_ff": fields.whole("intermediate_size"),
         "num_layers": fields.whole("num_hidden_layers"),
         "style": Style(residual="post", norm_eps=eps, activation=fields.among("hidden_act", ACTIVATIONS, activation)),
-        "words": EmbeddingStyle(positions=True, norm=True, norm_eps=eps),
+        "embeddings": EmbeddingStyle(positions=True, norm=True, norm_eps=eps),
     }
     return EncoderOnlyConfig(**given | choices)
 
@@ -59,11 +59,11 @@ def bert_names(prefix: str, types: str | None, first_row: int = 0) -> Callable[[
     def names(config: EncoderOnlyConfig) -> Names:
         places = f"{prefix}embeddings.position_embeddings.weight"
         return {
-            "body.words.tokens.weight": f"{prefix}embeddings.word_embeddings.weight",
-            "body.words.positions.weight": from_row(first_row, places, config.max_tokens)
+            "body.embeddings.tokens.weight": f"{prefix}embeddings.word_embeddings.weight",
+            "body.embeddings.positions.weight": from_row(first_row, places, config.max_tokens)
             if types is None
             else of_segment(first_row, config.max_tokens, places, prefix + types),
-            **norm("body.words.norm", f"{prefix}embeddings.LayerNorm"),
+            **norm("body.embeddings.norm", f"{prefix}embeddings.LayerNorm"),
             **layer_names(BERT_LAYER, "body.encoder.layers.{}.", f"{prefix}encoder.layer.{{}}."),
         }
 

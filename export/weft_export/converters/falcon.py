@@ -84,6 +84,6 @@ FALCON = Converter(
     names=names,
     prefix="transformer.",
     ignored=(r".*\.rotary_emb\.inv_freq",),
-    bias="words.bias",
+    bias="embeddings.bias",
 )
 CONVERTERS = (FALCON,)

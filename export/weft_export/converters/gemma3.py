@@ -43,7 +43,7 @@ def sizes(hf: HfCheckpoint) -> Gemma3Config:
 def sizes_of(hf: HfCheckpoint, decoder: DecoderOnlyConfig) -> dict[str, Any]:
     """Return the sizes of a Gemma's decoder by their names. Words are tied where the top of config.json says so."""
     tied = hf.fields.flag("tie_word_embeddings", default=True)
-    decoder = replace(decoder, words=replace(decoder.words, tied=tied))
+    decoder = replace(decoder, embeddings=replace(decoder.embeddings, tied=tied))
     return {field.name: getattr(decoder, field.name) for field in fields_of(DecoderOnlyConfig)}
 
 
@@ -90,7 +90,7 @@ GEMMA3 = Converter(
     computed_names=tower_names,
     # A head makes one vector of a picture.
     ignored=(r"vision_tower\.(vision_model\.)?head\..*", r".*\.position_ids", r".*\.rotary_emb\.inv_freq"),
-    bias="words.bias",
+    bias="embeddings.bias",
     nested="text_config",
 )
 CONVERTERS = (GEMMA3,)

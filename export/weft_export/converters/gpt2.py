@@ -96,7 +96,7 @@ def bigcode_names(config: DecoderOnlyConfig) -> Names:
 def _shared(config: DecoderOnlyConfig) -> Names:
     return {
         **head_names(config, "transformer.wte"),
-        "words.positions.weight": from_row(0, "transformer.wpe.weight", config.max_tokens),
+        "embeddings.positions.weight": from_row(0, "transformer.wpe.weight", config.max_tokens),
         **norm_names("norm", "transformer.ln_f"),
         **norm_names(f"{_LAYER}.attention_norm", f"{_THEIRS}.ln_1"),
         **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.ln_2"),
@@ -124,7 +124,7 @@ GPT2 = Converter(
     names=names,
     prefix="transformer.",
     ignored=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",),
-    bias="words.bias",
+    bias="embeddings.bias",
 )
 GPT_BIGCODE = replace(
     GPT2,

@@ -68,7 +68,7 @@ def names(config: DecoderOnlyConfig) -> Names:
     attention = f"{theirs}.attn.attention"
     return {
         **head_names(config, "transformer.wte"),
-        "words.positions.weight": from_row(0, "transformer.wpe.weight", config.max_tokens),
+        "embeddings.positions.weight": from_row(0, "transformer.wpe.weight", config.max_tokens),
         **norm_names("norm", "transformer.ln_f"),
         **norm_names(f"{layer}.attention_norm", f"{theirs}.ln_1"),
         **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.ln_2"),
@@ -86,6 +86,6 @@ GPT_NEO = Converter(
     names=names,
     prefix="transformer.",
     ignored=(r"(transformer\.)?h\.\d+\.attn\.attention\.(bias|masked_bias)",),
-    bias="words.bias",
+    bias="embeddings.bias",
 )
 CONVERTERS = (GPT_NEO,)

@@ -55,6 +55,6 @@ GPT_NEOX = Converter(
     sizes=sizes,
     names=names,
     ignored=(r".*\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),
-    bias="words.bias",
+    bias="embeddings.bias",
 )
 CONVERTERS = (GPT_NEOX,)

@@ -79,7 +79,7 @@ def _named(config: DecoderOnlyConfig, attention: Names) -> Names:
     """Both our norms are their one."""
     return {
         **head_names(config, "transformer.wte"),
-        "words.bias": "lm_head.bias",
+        "embeddings.bias": "lm_head.bias",
         **norm_names("norm", "transformer.ln_f"),
         **norm_names(f"{_LAYER}.attention_norm", f"{_THEIRS}.ln_1"),
         **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.ln_1"),
@@ -106,7 +106,7 @@ GPTJ = Converter(
     names=names,
     prefix="transformer.",
     ignored=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias|embed_positions|causal_mask)",),
-    bias="words.bias",
+    bias="embeddings.bias",
 )
 CODEGEN = replace(
     GPTJ, model_type="codegen", architectures=("CodeGenForCausalLM",), sizes=codegen_sizes, names=codegen_names

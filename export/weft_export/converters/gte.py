@@ -46,7 +46,7 @@ def sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
             head_dim=head_dim,
         ),
         # In the stead of places each has the vector of the first segment, where segments have any.
-        words=EmbeddingStyle(positions=fields.whole("type_vocab_size", 1) > 0, norm=True, norm_eps=eps),
+        embeddings=EmbeddingStyle(positions=fields.whole("type_vocab_size", 1) > 0, norm=True, norm_eps=eps),
         rotations=(rotation,),
         rotation_of=(0,) * num_layers,
         windows=(ALL,) * num_layers,
@@ -57,10 +57,10 @@ def sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
 def names(config: EncoderOnlyConfig) -> Names:
     """Gates have no bias, and what is behind them has one."""
     tokens, types = (f"{_BODY}embeddings.{kind}_embeddings.weight" for kind in ("word", "token_type"))
-    table: dict[str, Source | str] = {"body.words.tokens.weight": tokens}
-    if config.words.positions:
+    table: dict[str, Source | str] = {"body.embeddings.tokens.weight": tokens}
+    if config.embeddings.positions:
         # Of two tables, as pairs.py looks for segments.
-        table["body.words.positions.weight"] = computed(
+        table["body.embeddings.positions.weight"] = computed(
             lambda _, segments: segments[:1].expand(config.max_tokens, -1).contiguous(), tokens, types
         )
     layer: Names = {
@@ -77,7 +77,7 @@ def names(config: EncoderOnlyConfig) -> Names:
     }
     return {
         **table,
-        **both("body.words.norm", f"{_BODY}embeddings.LayerNorm"),
+        **both("body.embeddings.norm", f"{_BODY}embeddings.LayerNorm"),
         **layer_names(layer, "body.encoder.layers.{}.", f"{_BODY}encoder.layer.{{}}."),
     }
 

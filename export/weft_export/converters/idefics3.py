@@ -118,7 +118,7 @@ IDEFICS3 = Converter(
     names=names,
     computed_names=positions,
     ignored=(r".*\.position_ids", r".*\.rotary_emb\.inv_freq"),
-    bias="words.bias",
+    bias="embeddings.bias",
     nested="text_config",
 )
 SMOLVLM: Converter = replace(IDEFICS3, model_type="smolvlm", architectures=("SmolVLMForConditionalGeneration",))

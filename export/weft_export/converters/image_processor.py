@@ -324,8 +324,8 @@ def _numbers(fields: dict[str, Any], name: str, default: list[float], channels: 
     if len(values) != channels or not all(map(_is_number, values)):
         raise CheckpointError(f"{name} must have a number for each of {channels} channels, not {value!r:.80}")
     limit = LIMITS["ImageSpec"][name.removeprefix("image_")]
-    if not limit.least <= min(values) <= max(values) <= (limit.most or 0):
-        raise CheckpointError(f"{name} must be from {limit.least:g} to {limit.most:g}, not {value!r:.80}")
+    if not limit.minimum <= min(values) <= max(values) <= (limit.maximum or 0):
+        raise CheckpointError(f"{name} must be from {limit.minimum:g} to {limit.maximum:g}, not {value!r:.80}")
     return list(values)
 
 

@@ -37,7 +37,7 @@ def sizes(hf: HfCheckpoint) -> BartConfig:
         # A window has half of its size on either side.
         windows=tuple(each // 2 for each in windows),
         style=Style(residual="post", activation=fields.among("activation_function", ACTIVATIONS, "gelu")),
-        words=EmbeddingStyle(
+        embeddings=EmbeddingStyle(
             positions=True,
             norm=True,
             tied=fields.flag("tie_word_embeddings", default=True),

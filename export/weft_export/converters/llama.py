@@ -201,7 +201,7 @@ LLAMA = Converter(
     sizes=llama_sizes,
     names=llama_names,
     ignored=(r".*\.rotary_emb\.inv_freq",),
-    bias="words.bias",
+    bias="embeddings.bias",
 )
 MISTRAL = replace(LLAMA, model_type="mistral", architectures=("MistralForCausalLM",), sizes=mistral_sizes)
 MINISTRAL = replace(LLAMA, model_type="ministral", architectures=("MinistralForCausalLM",), sizes=ministral_sizes)
@@ -238,8 +238,8 @@ def _embedder_of(converter: Converter) -> Converter:
     def names(config: "DecoderEmbedderConfig") -> Names:
         table = {**converter.names(config.body)}
         # The words of a head are nobody's here, even where they differ from those that are read.
-        tokens = table["words.tokens.weight"]
-        table["words.tokens.weight"] = tokens if isinstance(tokens, str) else tokens.names[0]
+        tokens = table["embeddings.tokens.weight"]
+        table["embeddings.tokens.weight"] = tokens if isinstance(tokens, str) else tokens.names[0]
         return layer_names(table, "body.", "")
 
     return Converter(

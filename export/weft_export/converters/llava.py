@@ -49,8 +49,8 @@ def decoder_sizes(hf: HfCheckpoint, text: Fields, usual: str, *, says_tied: bool
     says_tied: words are tied where its own part says so, as where the top of config.json does.
     """
     sizes = _decoder(hf, text, usual)
-    tied = hf.fields.flag("tie_word_embeddings", default=False) or (says_tied and sizes.words.tied)
-    sizes = replace(sizes, words=replace(sizes.words, tied=tied))
+    tied = hf.fields.flag("tie_word_embeddings", default=False) or (says_tied and sizes.embeddings.tied)
+    sizes = replace(sizes, embeddings=replace(sizes.embeddings, tied=tied))
     return {field.name: getattr(sizes, field.name) for field in fields_of(DecoderOnlyConfig)}
 
 
@@ -118,7 +118,7 @@ LLAVA = Converter(
         r".*\.position_ids",
         r".*\.rotary_emb\.inv_freq",
     ),
-    bias="words.bias",
+    bias="embeddings.bias",
     nested="text_config",
 )
 CONVERTERS = (LLAVA,)

@@ -51,7 +51,7 @@ def sizes(hf: HfCheckpoint) -> StateSpacesConfig:
         d_model=d_model,
         num_layers=fields.whole("num_hidden_layers", 64),
         norm_eps=fields.number("layer_norm_epsilon", 1e-5),
-        words=read_words(hf, tied=False),
+        embeddings=read_words(hf, tied=False),
         state_space=StateSpaceSizes(
             num_state_heads=heads,
             d_state_head=d_head,

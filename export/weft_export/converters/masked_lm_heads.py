@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from weft_export.families.masked_lm import MaskedLmConfig
 
-_TABLE = "body.words.tokens.weight"
+_TABLE = "body.embeddings.tokens.weight"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def masked_lm_sizes(body: EncoderOnlyConfig, hf: HfCheckpoint, head: MaskedLmHea
 
     kept = {field.name: getattr(body, field.name) for field in fields(EncoderConfig)}
     is_tied = head.decoder is None or hf.fields.flag("tie_word_embeddings", default=True)
-    kept["words"] = replace(body.words, tied=is_tied, bias=head.biased)
+    kept["embeddings"] = replace(body.embeddings, tied=is_tied, bias=head.biased)
     activation = head.activation or body.head_activation or body.style.activation
     return MaskedLmConfig(**kept, head_activation=activation, head_bias=body.head_bias)
 
@@ -59,11 +59,11 @@ def head_names(body: "Callable[[MaskedLmConfig], Names]", config: "MaskedLmConfi
     names: dict[str, Source | str] = {**both("dense", head.dense), **norm("norm", head.norm)}
     table, biases = body(config)[_TABLE], [f"{head.decoder}.bias"] if head.decoder else []
     assert isinstance(table, str)
-    if config.words.tied:
+    if config.embeddings.tied:
         names[_TABLE] = tied(table, *([f"{head.decoder}.weight"] if head.decoder else []))
-        names["body.words.bias"] = tied(*([head.bias] if head.bias else []), *biases)
+        names["body.embeddings.bias"] = tied(*([head.bias] if head.bias else []), *biases)
     else:
-        names["body.words.projection.weight"] = f"{head.decoder}.weight"
+        names["body.embeddings.projection.weight"] = f"{head.decoder}.weight"
         # transformers then has two of them, and adds the decoder's own.
-        names["body.words.bias"] = first_of(*biases, *([head.bias] if head.bias else []))
+        names["body.embeddings.bias"] = first_of(*biases, *([head.bias] if head.bias else []))
     return names

@@ -49,7 +49,7 @@ def sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
             bias=fields.flag("attention_bias", default=False),
             feed_forward_bias=fields.flag("mlp_bias", default=False),
         ),
-        words=EmbeddingStyle(norm=True, norm_eps=norm_eps, norm_bias=norm_bias),
+        embeddings=EmbeddingStyle(norm=True, norm_eps=norm_eps, norm_bias=norm_bias),
         rotations=rotations,
         rotation_of=tuple(int(kind == _LOCAL) for kind in kinds),
         windows=tuple(min(around, max_tokens) if kind == _LOCAL else ALL for kind in kinds),
@@ -84,8 +84,8 @@ def _rotation(hf: HfCheckpoint, kind: str, head_dim: int, max_tokens: int) -> Ro
 def names(_: EncoderOnlyConfig) -> Names:
     """Queries, keys and values lie in one matrix already. What is activated comes before what it gates."""
     return {
-        "body.words.tokens.weight": "model.embeddings.tok_embeddings.weight",
-        **both("body.words.norm", "model.embeddings.norm"),
+        "body.embeddings.tokens.weight": "model.embeddings.tok_embeddings.weight",
+        **both("body.embeddings.norm", "model.embeddings.norm"),
         **layer_names(_LAYER, "body.encoder.layers.{}.", "model.layers.{}."),
         **both("body.encoder.norm", "model.final_norm"),
     }

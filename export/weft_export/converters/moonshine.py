@@ -67,7 +67,7 @@ def sizes(hf: HfCheckpoint) -> WaveformSpeechConfig:
         rotation=rotation,
         encoder_style=style(fields.among("encoder_hidden_act", ACTIVATIONS, "gelu"), gated=False),
         style=style(fields.among("decoder_hidden_act", ACTIVATIONS, "silu"), gated=True),
-        words=EmbeddingStyle(
+        embeddings=EmbeddingStyle(
             tied=fields.flag("tie_word_embeddings", default=True),
             bias=bool(hf.generation.banned),
         ),
@@ -80,11 +80,11 @@ def names(config: WaveformSpeechConfig) -> Names:
     encoder, decoder = "model.encoder.", "model.decoder."
     words, projection = f"{decoder}embed_tokens.weight", "proj_out.weight"
     embedding: dict[str, Source | str] = {"decoder.embedding.tokens.weight": words}
-    if config.words.tied:
+    if config.embeddings.tied:
         embedding = {"decoder.embedding.tokens.weight": tied(words, projection)}
     else:
         embedding["decoder.embedding.projection.weight"] = projection
-    if config.words.bias:
+    if config.embeddings.bias:
         embedding["decoder.embedding.bias"] = computed(lambda: torch.zeros(config.target_vocab_size))
     return {
         "first.weight": f"{encoder}conv1.weight",

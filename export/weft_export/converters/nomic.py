@@ -60,7 +60,7 @@ def sizes(hf: HfCheckpoint, *, tags: bool) -> EncoderOnlyConfig:
         d_ff=d_ff,
         num_layers=num_layers,
         style=Style(residual="post", norm_eps=eps, activation=activation, gated=True, bias=False, head_dim=head_dim),
-        words=EmbeddingStyle(positions=True, norm=True, norm_eps=eps),
+        embeddings=EmbeddingStyle(positions=True, norm=True, norm_eps=eps),
         rotations=(rotation,),
         rotation_of=(0,) * num_layers,
         windows=(ALL,) * num_layers,
@@ -91,10 +91,10 @@ def names(config: EncoderOnlyConfig) -> Names:
 
     ours, theirs = "body.encoder.layers.{}.", _BODY + "encoder.layers.{}."
     return {
-        "body.words.tokens.weight": tokens,
+        "body.embeddings.tokens.weight": tokens,
         # Of two tables, as pairs.py looks for segments.
-        "body.words.positions.weight": computed(of_segment, tokens, types),
-        **both("body.words.norm", f"{_BODY}emb_ln"),
+        "body.embeddings.positions.weight": computed(of_segment, tokens, types),
+        **both("body.embeddings.norm", f"{_BODY}emb_ln"),
         **layer_names(_LAYER, ours, theirs),
     }
 

@@ -41,7 +41,7 @@ def names(config: DecoderOnlyConfig) -> Names:
     places = from_row(FIRST_POSITION, "model.decoder.embed_positions.weight", config.max_tokens)
     return {
         **head_names(config, "model.decoder.embed_tokens"),
-        "words.positions.weight": places,
+        "embeddings.positions.weight": places,
         **norm_names("norm", "model.decoder.final_layer_norm"),
         **norm_names(f"{layer}.attention_norm", f"{theirs}.self_attn_layer_norm"),
         **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.final_layer_norm"),
@@ -58,6 +58,6 @@ OPT = Converter(
     sizes=sizes,
     names=names,
     prefix="model.",
-    bias="words.bias",
+    bias="embeddings.bias",
 )
 CONVERTERS = (OPT,)

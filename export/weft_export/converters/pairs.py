@@ -26,7 +26,7 @@ from weft_export.families.encoder_only import EncoderOnlyConfig
 _TORCH = "torch."
 _SCORINGS = {"Sigmoid": SIGMOID, "Identity": IDENTITY}
 _OF_SEVERAL = {"Identity": SOFTMAX, "Softmax": SOFTMAX, "Sigmoid": SIGMOID}
-_PLACES = "body.words.positions.weight"
+_PLACES = "body.embeddings.positions.weight"
 
 
 def takes_pairs(sizes: Any, hf: HfCheckpoint) -> bool:
@@ -76,7 +76,7 @@ def in_segments(
     if not side.has_segments:
         hf.fields.note("its tokenizer gives no token_type_ids, so both texts of a pair are the first segment")
         return config
-    return replace(config, words=replace(config.words, separator_id=separator_of(side, has_segments=True)))
+    return replace(config, embeddings=replace(config.embeddings, separator_id=separator_of(side, has_segments=True)))
 
 
 def _judge_files(hf: HfCheckpoint) -> SentenceFiles:
@@ -132,7 +132,7 @@ def separator_of(side: TextSide, *, has_segments: bool = False) -> int | None:
 
 def segment_names(config: EncoderOnlyConfig, body: Names) -> Names:
     """Return the names of a body, and of the second segment's vector if it has one: what it has beyond the first's."""
-    if config.words.separator_id is None:
+    if config.embeddings.separator_id is None:
         return body
     places = body[_PLACES]
     assert isinstance(places, Source)
@@ -141,4 +141,4 @@ def segment_names(config: EncoderOnlyConfig, body: Names) -> Names:
     def difference(segments: Tensor) -> Tensor:
         return segments[1] - segments[0]
 
-    return {**body, "body.words.second_segment": computed(difference, types)}
+    return {**body, "body.embeddings.second_segment": computed(difference, types)}

@@ -43,7 +43,7 @@ def names(config: DecoderOnlyConfig) -> Names:
     layer, theirs = "layers.{}", "model.layers.{}"
     return {
         **head_names(config, "model.embed_tokens"),
-        "words.bias": "lm_head.bias",
+        "embeddings.bias": "lm_head.bias",
         **norm_names("norm", "model.final_layernorm"),
         **norm_names(f"{layer}.attention_norm", f"{theirs}.input_layernorm"),
         **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.input_layernorm"),

@@ -127,13 +127,15 @@ def _word_start(path: Path, decoder: Any) -> str:
 
 def _rate(place: str, given: dict[str, Any]) -> int:
     rate, limit = given.get("sampling_rate", 16_000), LIMITS["AudioSpec"]["sample_rate"]
-    if type(rate) is not int or not limit.least <= rate <= (limit.most or rate):
-        raise CheckpointError(f"{place}: sampling_rate is {rate!r:.40}, not in [{limit.least:.0f}, {limit.most:.0f}]")
+    if type(rate) is not int or not limit.minimum <= rate <= (limit.maximum or rate):
+        raise CheckpointError(
+            f"{place}: sampling_rate is {rate!r:.40}, not in [{limit.minimum:.0f}, {limit.maximum:.0f}]"
+        )
     return rate
 
 
 def _whole(place: str, given: dict[str, Any], key: str, default: int, name: str) -> int:
     value, limit = given.get(key, default), LIMITS["MelSpec"][name]
-    if type(value) is not int or not limit.least <= value <= (limit.most or value):
-        raise CheckpointError(f"{place}: {key} is {value!r:.40}, not in [{limit.least:.0f}, {limit.most:.0f}]")
+    if type(value) is not int or not limit.minimum <= value <= (limit.maximum or value):
+        raise CheckpointError(f"{place}: {key} is {value!r:.40}, not in [{limit.minimum:.0f}, {limit.maximum:.0f}]")
     return value

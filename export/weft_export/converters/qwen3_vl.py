@@ -50,7 +50,7 @@ def sizes_with(
         text.take_for_granted(name, value)
     decoder = read_decoder(replace(with_room(hf, text, image, usual), fields=text))
     tied = fields.flag("tie_word_embeddings", default=False)
-    decoder = replace(decoder, words=replace(decoder.words, tied=tied))
+    decoder = replace(decoder, embeddings=replace(decoder.embeddings, tied=tied))
     rope_of(text).only("mrope_interleaved", True)
     return Qwen3VlConfig(
         **{field.name: getattr(decoder, field.name) for field in fields_of(DecoderOnlyConfig)},

@@ -62,8 +62,8 @@ def _decoder(hf: HfCheckpoint, text: Fields) -> DecoderOnlyConfig:
     style = llama_style(own, 1e-5, qkv_bias=True)
     absent = {"num_key_value_heads": 8, "intermediate_size": 29568}
     config = windowed_later(own, turned_sizes(own, style, absent=absent, theta=1e6), 80)
-    tied = hf.fields.flag("tie_word_embeddings", default=False) or config.words.tied
-    return replace(config, words=replace(config.words, tied=tied))
+    tied = hf.fields.flag("tie_word_embeddings", default=False) or config.embeddings.tied
+    return replace(config, embeddings=replace(config.embeddings, tied=tied))
 
 
 def sections_of(text: Fields, head_dim: int, usual: Sequence[int] = _SECTIONS) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ QWEN2_VL = Converter(
     sizes=sizes,
     names=names,
     ignored=(r".*\.rotary_emb\.inv_freq", r".*\.rotary_pos_emb\.inv_freq"),
-    bias="words.bias",
+    bias="embeddings.bias",
     nested="text_config",
 )
 QWEN2_5_VL: Converter = replace(QWEN2_VL, model_type=_SECOND, architectures=("Qwen2_5_VLForConditionalGeneration",))

@@ -90,10 +90,10 @@ def embedder_sizes(body: EncoderConfig, hf: HfCheckpoint) -> TextEmbedderConfig:
 def decoder_embedder_sizes(body: DecoderOnlyConfig, hf: HfCheckpoint) -> DecoderEmbedderConfig:
     """Do the same for a decoder, whose words are only read. Raises as embedder_sizes."""
     ending = _ending_of(hf)
-    words = replace(body.words, tied=True, bias=False, transform=None)
+    words = replace(body.embeddings, tied=True, bias=False, transform=None)
     if ending.pooling == NONE:
         raise CheckpointError("a vector for each token is read of encoders alone, and this is a decoder")
-    body = replace(body, words=words, max_tokens=_bounded(body.max_tokens, hf))
+    body = replace(body, embeddings=words, max_tokens=_bounded(body.max_tokens, hf))
     # transformers 5 reads it of every decoder.
     causal = hf.fields.flag("is_causal", default=True)
     if not causal and any(body.windows):

@@ -33,8 +33,8 @@ _NEUTRAL: dict[str, tuple[float | None, float, float]] = {
 } | {
     each.name: (
         each.default,
-        each.least + _INSIDE * (each.without == "least"),
-        (each.most or 2**31) - _INSIDE * (each.without == "most"),
+        each.minimum + _INSIDE * (each.without == "minimum"),
+        (each.maximum or 2**31) - _INSIDE * (each.without == "maximum"),
     )
     for each in _FIELDS
 }

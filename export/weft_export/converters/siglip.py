@@ -127,7 +127,7 @@ def texts_config(hf: HfCheckpoint, fields: Fields, text_fields: Mapping[str, Any
             norm_eps=fields.number("layer_norm_eps", 1e-6),
             activation=fields.among("hidden_act", ACTIVATIONS, "gelu_pytorch_tanh"),
         ),
-        words=EmbeddingStyle(positions=True),
+        embeddings=EmbeddingStyle(positions=True),
         pooling=LAST,
         dense=(Dense(fields.whole("projection_size", d_model)),),
         filled_with=side.pad_id,
@@ -154,8 +154,10 @@ def pair_sizes(hf: HfCheckpoint) -> SiglipConfig:
 def texts_names(config: TextEmbedderConfig) -> Names:
     """Their names of the text encoder."""
     return {
-        "body.words.tokens.weight": f"{_TEXT}embeddings.token_embedding.weight",
-        "body.words.positions.weight": from_row(0, f"{_TEXT}embeddings.position_embedding.weight", config.max_tokens),
+        "body.embeddings.tokens.weight": f"{_TEXT}embeddings.token_embedding.weight",
+        "body.embeddings.positions.weight": from_row(
+            0, f"{_TEXT}embeddings.position_embedding.weight", config.max_tokens
+        ),
         **encoder_layer("body.encoder.layers.{}", f"{_TEXT}encoder.layers.{{}}"),
         **both("body.encoder.norm", f"{_TEXT}final_layer_norm"),
         **both("dense.0", f"{_TEXT}head"),

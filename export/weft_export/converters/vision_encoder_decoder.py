@@ -70,7 +70,7 @@ def _gpt2_sizes(hf: HfCheckpoint, fields: Fields) -> dict[str, Any]:
             norm_eps=fields.number("layer_norm_epsilon", 1e-5),
             activation=fields.among("activation_function", ACTIVATIONS, "gelu_new"),
         ),
-        "words": EmbeddingStyle(
+        "embeddings": EmbeddingStyle(
             positions=True,
             tied=fields.flag("tie_word_embeddings", default=True),
             bias=bool(hf.generation.banned),
@@ -92,7 +92,7 @@ def _trocr_sizes(hf: HfCheckpoint, fields: Fields) -> dict[str, Any]:
         "d_decoder_ff": fields.whole("decoder_ffn_dim", 4096),
         "num_decoder_layers": fields.whole("decoder_layers", 12),
         "style": Style(residual="post", activation=fields.among("activation_function", ACTIVATIONS, "gelu")),
-        "words": EmbeddingStyle(
+        "embeddings": EmbeddingStyle(
             scale=math.sqrt(d_model) if fields.flag("scale_embedding", default=False) else 1.0,
             positions=True,
             norm=fields.flag("layernorm_embedding", default=True),
@@ -115,7 +115,7 @@ def names(config: VisionEncoderDecoderConfig) -> Names:
 def _gpt2_names(config: VisionEncoderDecoderConfig) -> Names:
     tokens, head = "decoder.transformer.wte.weight", "decoder.lm_head.weight"
     return {
-        "decoder.embedding.tokens.weight": tied(tokens, head) if config.words.tied else tokens,
+        "decoder.embedding.tokens.weight": tied(tokens, head) if config.embeddings.tied else tokens,
         "decoder.embedding.projection.weight": "decoder.lm_head.weight",
         "decoder.embedding.bias": unbiased(config),
         "decoder.embedding.positions.weight": from_row(0, "decoder.transformer.wpe.weight", config.max_target_tokens),
@@ -164,7 +164,7 @@ _GPT2_LAYER: Names = {
 def _trocr_names(config: VisionEncoderDecoderConfig) -> Names:
     body = "decoder.model.decoder."
     table, head = f"{body}embed_tokens.weight", "decoder.output_projection.weight"
-    tokens = tied(table, head) if config.words.tied else table
+    tokens = tied(table, head) if config.embeddings.tied else table
     count, positions = config.max_target_tokens, f"{body}embed_positions.weight"
     return {
         "decoder.embedding.tokens.weight": tokens,

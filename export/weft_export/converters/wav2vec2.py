@@ -15,7 +15,7 @@ from weft_export.families.ctc import GROUP, LAYER, CtcConfig
 from weft_export.layers.style import Style
 from weft_proto.bundle_rules import LIMITS
 
-_MOST_FRAMES = int(LIMITS["AudioSpec"]["num_frames"].most or 0)
+_MOST_FRAMES = int(LIMITS["AudioSpec"]["num_frames"].maximum or 0)
 # They are of other heads, of training, or of an adapter that is not there.
 _SKIPPED = """
 adapter_kernel_size adapter_stride apply_spec_augment classifier_proj_size codevector_dim contrastive_logits_temperature

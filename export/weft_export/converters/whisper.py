@@ -43,7 +43,7 @@ def sizes(hf: HfCheckpoint) -> SpeechConfig:
         num_decoder_layers=fields.whole("decoder_layers", 4),
         encoder_style=style,
         style=style,
-        words=EmbeddingStyle(
+        embeddings=EmbeddingStyle(
             positions=True,
             tied=fields.flag("tie_word_embeddings", default=True),
             bias=bool(hf.generation.banned),
@@ -66,7 +66,7 @@ def names(config: SpeechConfig) -> Names:
         "decoder.embedding.projection.weight": "proj_out.weight",
         **layer_names(_LAYER, "decoder.layers.{}.", f"{decoder}layers.{{}}."),
         **both("decoder.norm", f"{decoder}layer_norm"),
-        **({"decoder.embedding.bias": bias} if config.words.bias else {}),
+        **({"decoder.embedding.bias": bias} if config.embeddings.bias else {}),
     }
 
 

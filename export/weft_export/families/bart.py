@@ -23,7 +23,7 @@ class BartConfig:
     """Sizes and choices. Lengths are in tokens. Encoder and decoder have one width and one style.
 
     windows: how many tokens each layer of the encoder sees on either side of one, beside the first token. Empty: all.
-    words: of both sides; the logits' part of it is the decoder's.
+    embeddings: of both sides; the logits' part of it is the decoder's.
     """
 
     source_vocab_size: int
@@ -39,7 +39,7 @@ class BartConfig:
     num_decoder_layers: int
     windows: tuple[int, ...] = ()
     style: Style = field(default_factory=Style)
-    words: EmbeddingStyle = field(default_factory=EmbeddingStyle)
+    embeddings: EmbeddingStyle = field(default_factory=EmbeddingStyle)
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
@@ -56,8 +56,8 @@ class Bart(SequenceToSequence):
         super().__init__()
         self.config = config
         width = config.d_model
-        read = replace(config.words, transform=None, tied=True, bias=False, softcap=None)
-        self.words = Embeddings(config.source_vocab_size, config.max_source_tokens, width, read)
+        read = replace(config.embeddings, transform=None, tied=True, bias=False, softcap=None)
+        self.embeddings = Embeddings(config.source_vocab_size, config.max_source_tokens, width, read)
         encoder_sizes = (width, config.num_encoder_heads, config.d_encoder_ff, config.dropout, config.style)
         self.encoder = Encoder(config.num_encoder_layers, *encoder_sizes)
         for layer, window in zip(self.encoder.layers, config.windows, strict=False):
@@ -65,7 +65,7 @@ class Bart(SequenceToSequence):
             attention = (width, config.num_encoder_heads, reach)
             layer.attention = WindowedAttention(*attention, **config.style.self_attention)
             self.blocks_of = max(self.blocks_of, reach or 0)
-        words = Embeddings(config.target_vocab_size, config.max_target_tokens, width, config.words)
+        words = Embeddings(config.target_vocab_size, config.max_target_tokens, width, config.embeddings)
         decoder_sizes = (width, config.num_decoder_heads, config.d_decoder_ff, config.dropout, config.style)
         decoder = Decoder(words, config.max_target_tokens, config.num_decoder_layers, *decoder_sizes)
         self._write_with(decoder, config.max_source_tokens)
@@ -79,7 +79,7 @@ class Bart(SequenceToSequence):
         """Encode (source_ids int64 [batch, source] right-padded, source_lengths [batch])."""
         source_ids, source_lengths = source
         mask = padding_mask(source_lengths, source_ids.shape[1])
-        return self.encoder(self.words(source_ids), source_lengths), mask
+        return self.encoder(self.embeddings(source_ids), source_lengths), mask
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor, target_ids: Tensor) -> Tensor:
         """Return logits [batch, target, vocab], as EncoderDecoder does."""

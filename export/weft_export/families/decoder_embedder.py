@@ -31,8 +31,8 @@ class DecoderEmbedderConfig:
     def __post_init__(self) -> None:
         require_sizes(self)
         require_among("pooling", self.pooling, POOLINGS)
-        if not self.body.words.tied or self.body.words.bias:
-            raise ValueError("model.body.words has a projection or a bias of its own, which no vector is made of")
+        if not self.body.embeddings.tied or self.body.embeddings.bias:
+            raise ValueError("model.body.embeddings has a projection or a bias of its own, which no vector is made of")
         if not self.causal and any(self.body.windows):
             raise ValueError("model.causal is false, and model.body.windows are for layers that look back")
 

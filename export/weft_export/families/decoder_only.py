@@ -44,7 +44,7 @@ class DecoderOnlyConfig:
     d_ff: int
     num_layers: int
     style: Style = field(default_factory=Style)
-    words: EmbeddingStyle = field(default_factory=EmbeddingStyle)
+    embeddings: EmbeddingStyle = field(default_factory=EmbeddingStyle)
     rotations: tuple[Rope, ...] = ()
     rotation_of: tuple[int, ...] = ()
     windows: tuple[int, ...] = ()
@@ -107,7 +107,7 @@ class DecoderOnly(CausalTransformer):
                 attention.sinks = nn.Parameter(torch.zeros(config.num_heads))
             if config.norms_turned:
                 attention.turned_norm, attention.qk_norm = attention.qk_norm, None
-        self.words = Embeddings(config.vocab_size, config.max_tokens, config.d_model, config.words)
+        self.embeddings = Embeddings(config.vocab_size, config.max_tokens, config.d_model, config.embeddings)
         # A graph is traced with more tokens than the shortest model takes.
         num_positions = -(-config.max_tokens // 8) * 8
         for index, rotation in enumerate(config.rotations):
@@ -146,12 +146,12 @@ class DecoderOnly(CausalTransformer):
 
     def embed(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:
         """See CausalTransformer."""
-        embedded: Tensor = self.words(ids, past_lengths)
+        embedded: Tensor = self.embeddings(ids, past_lengths)
         return embedded
 
     def logits(self, x: Tensor) -> Tensor:
         """See CausalTransformer."""
-        return self.words.logits(x)
+        return self.embeddings.logits(x)
 
 
 def _alibi(config: DecoderOnlyConfig) -> Alibi:

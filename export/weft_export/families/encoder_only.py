@@ -42,7 +42,7 @@ class EncoderConfig:
     d_ff: int
     num_layers: int
     style: Style = field(default_factory=Style)
-    words: EmbeddingStyle = field(default_factory=EmbeddingStyle)
+    embeddings: EmbeddingStyle = field(default_factory=EmbeddingStyle)
     d_embedding: int | None = None
     one_layer: bool = False
     num_buckets: int | None = None
@@ -102,7 +102,7 @@ class Body(nn.Module):
         width = config.d_embedding or config.d_model
         # A batch is padded to a multiple of 8, which may lie beyond max_tokens.
         longest = -(-config.max_tokens // 8) * 8
-        self.words = Embeddings(config.vocab_size, config.max_tokens, width, config.words)
+        self.embeddings = Embeddings(config.vocab_size, config.max_tokens, width, config.embeddings)
         self.widening = None if config.d_embedding is None else nn.Linear(width, config.d_model)
         bias = reach = None
         if config.num_buckets is not None:
@@ -134,7 +134,7 @@ class Body(nn.Module):
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """Return what the first layer is given."""
-        embedded: Tensor = self.words(input_ids)
+        embedded: Tensor = self.embeddings(input_ids)
         return embedded if self.widening is None else self.widening(embedded)
 
 

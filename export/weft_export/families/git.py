@@ -46,7 +46,7 @@ class GitConfig:
     class_token: bool = False
     encoder_style: Style = field(default_factory=Style)
     style: Style = field(default_factory=Style)
-    words: EmbeddingStyle = field(default_factory=lambda: EmbeddingStyle(positions=True))
+    embeddings: EmbeddingStyle = field(default_factory=lambda: EmbeddingStyle(positions=True))
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
@@ -109,18 +109,18 @@ class Git(CausalTransformer):
         self.encoder = Encoder(config.num_encoder_layers, *encoder_sizes, config.encoder_style)
         self.projection = nn.Linear(config.d_encoder, width)
         self.projection_norm = nn.LayerNorm(width, config.encoder_style.norm_eps)
-        self.words = Embeddings(config.target_vocab_size, config.max_target_tokens, width, config.words)
+        self.embeddings = Embeddings(config.target_vocab_size, config.max_target_tokens, width, config.embeddings)
         self.states = tuple(replace(state, encoded=True) for state in self.states)
 
     def embed(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:
         """See CausalTransformer. past_lengths count the picture's places."""
         places = None if past_lengths is None else past_lengths - self.num_positions
-        embedded: Tensor = self.words(ids, places)
+        embedded: Tensor = self.embeddings(ids, places)
         return embedded
 
     def logits(self, x: Tensor) -> Tensor:
         """See CausalTransformer."""
-        return self.words.logits(x)
+        return self.embeddings.logits(x)
 
     def encode_states(self, *source: Tensor) -> tuple[Tensor, ...]:
         """Return each layer's keys and values of the picture, [batch, h, places, head_dim]."""

@@ -14,8 +14,9 @@ from weft_export.layers.feed_forward import ACTIVATIONS
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLmConfig(EncoderConfig):
-    """A body, and what makes logits of a place; `words` says whether they are of the tokens' table, and have a bias.
+    """A body, and what makes logits of a place.
 
+    embeddings: says too whether the logits are of the tokens' table, and whether they have a bias.
     head_activation: what follows the linear layer before the logits.
     head_bias: that layer has a bias.
     """
@@ -54,7 +55,7 @@ class MaskedLm(Classifier):
         # Of the others there are no logits: they would take more than all layers together.
         index = mask_positions[..., None].expand(-1, -1, encoded.shape[-1])
         x = torch.gather(encoded, 1, index)
-        logits: Tensor = self.body.words.logits(self.norm(self.activation(self.dense(x))))
+        logits: Tensor = self.body.embeddings.logits(self.norm(self.activation(self.dense(x))))
         return logits
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:

@@ -85,6 +85,6 @@ class PicturedDecoder(DecoderOnly):
         size = self.config.vocab_size
         words = self.embed(ids.clamp(max=size - 1), past_lengths)
         seen = features[..., : words.shape[-1]].to(words.dtype)
-        if self.words.positions is not None:
-            seen = seen + self.words.places(ids.shape[1], past_lengths)
+        if self.embeddings.positions is not None:
+            seen = seen + self.embeddings.places(ids.shape[1], past_lengths)
         return torch.where((ids == size)[..., None], seen, words)

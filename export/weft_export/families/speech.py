@@ -33,7 +33,7 @@ class SpeechConfig:
     num_decoder_layers: int
     encoder_style: Style = field(default_factory=Style)
     style: Style = field(default_factory=Style)
-    words: EmbeddingStyle = field(default_factory=EmbeddingStyle)
+    embeddings: EmbeddingStyle = field(default_factory=EmbeddingStyle)
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class Speech(SequenceToSequence):
         self.positions = nn.Parameter(half_and_half(config.num_positions, width))
         encoder_sizes = (width, config.num_encoder_heads, config.d_encoder_ff, config.dropout)
         self.encoder = Encoder(config.num_encoder_layers, *encoder_sizes, config.encoder_style)
-        words = Embeddings(config.target_vocab_size, config.max_target_tokens, width, config.words)
+        words = Embeddings(config.target_vocab_size, config.max_target_tokens, width, config.embeddings)
         sizes = (width, config.num_decoder_heads, config.d_decoder_ff, config.dropout, config.style)
         decoder = Decoder(words, config.max_target_tokens, config.num_decoder_layers, *sizes)
         self._write_with(decoder, config.num_positions)

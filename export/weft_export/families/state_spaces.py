@@ -29,7 +29,7 @@ class StateSpacesConfig:
     num_layers: int
     state_space: StateSpaceSizes
     norm_eps: float = 1e-5
-    words: EmbeddingStyle = field(default_factory=EmbeddingStyle)
+    embeddings: EmbeddingStyle = field(default_factory=EmbeddingStyle)
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class StateSpaces(Writer):
     def __init__(self, config: StateSpacesConfig) -> None:
         super().__init__()
         self.config = config
-        self.words = Embeddings(config.vocab_size, config.max_tokens, config.d_model, config.words)
+        self.embeddings = Embeddings(config.vocab_size, config.max_tokens, config.d_model, config.embeddings)
         sizes = (config.d_model, config.state_space, config.norm_eps, config.dropout)
         layers = [StateSpaceLayer(*sizes) for _ in range(config.num_layers)]
         # Any: torch does not type the items of a ModuleList.
@@ -88,10 +88,10 @@ class StateSpaces(Writer):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Return logits [batch, seq, vocab] for input_ids [batch, seq]; padding may only follow a row's tokens."""
-        x = self.dropout(self.words(input_ids))
+        x = self.dropout(self.embeddings(input_ids))
         for layer in self.layers:
             x = layer(x)
-        return self.words.logits(self.norm(x))
+        return self.embeddings.logits(self.norm(x))
 
     def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:  # noqa: ARG002 - there is no source
         """See Writer."""
@@ -99,12 +99,12 @@ class StateSpaces(Writer):
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """See Writer."""
-        x = self.words(run.input_ids, run.past_lengths)
+        x = self.embeddings(run.input_ids, run.past_lengths)
         presents: list[tuple[Tensor, ...]] = []
         of_layer = len(states) // len(self.layers)
         for index, layer in enumerate(self.layers):
             past = tuple(states[index * of_layer : (index + 1) * of_layer])
             x, present = layer.step(x, past, run.lengths)
             presents.append(present)
-        logits: Tensor = self.words.logits(self.norm(last_position(x, run.lengths)))
+        logits: Tensor = self.embeddings.logits(self.norm(last_position(x, run.lengths)))
         return logits, list(flat(presents))

@@ -42,7 +42,7 @@ class VisionEncoderDecoderConfig:
     num_class_tokens: int = 1
     encoder_style: Style = field(default_factory=Style)
     style: Style = field(default_factory=Style)
-    words: EmbeddingStyle = field(default_factory=EmbeddingStyle)
+    embeddings: EmbeddingStyle = field(default_factory=EmbeddingStyle)
     projected: bool = False
     dropout: float = 0.0  # in training only
 
@@ -77,7 +77,7 @@ class VisionEncoderDecoder(SequenceToSequence):
         encoder_sizes = (config.d_encoder, config.num_encoder_heads, config.d_encoder_ff, config.dropout)
         self.encoder = Encoder(config.num_encoder_layers, *encoder_sizes, config.encoder_style)
         self.projection = nn.Linear(config.d_encoder, config.d_model) if config.projected else None
-        words = Embeddings(config.target_vocab_size, config.max_target_tokens, config.d_model, config.words)
+        words = Embeddings(config.target_vocab_size, config.max_target_tokens, config.d_model, config.embeddings)
         sizes = (config.d_model, config.num_decoder_heads, config.d_decoder_ff, config.dropout, config.style)
         d_memory = None if config.projected else config.d_encoder
         decoder = Decoder(words, config.max_target_tokens, config.num_decoder_layers, *sizes, d_memory=d_memory)

@@ -42,7 +42,7 @@ class WaveformSpeechConfig:
     rotation: Rope
     encoder_style: Style = field(default_factory=Style)
     style: Style = field(default_factory=Style)
-    words: EmbeddingStyle = field(default_factory=EmbeddingStyle)
+    embeddings: EmbeddingStyle = field(default_factory=EmbeddingStyle)
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class WaveformSpeech(SequenceToSequence):
         reach = Reach(config.num_positions, [ALL] * layers, [config.rotation], [0] * layers)
         encoder_sizes = (width, config.num_heads, config.d_encoder_ff, config.dropout, config.encoder_style)
         self.encoder = Encoder(layers, *encoder_sizes, reach=reach)
-        words = Embeddings(config.target_vocab_size, config.max_target_tokens, width, config.words)
+        words = Embeddings(config.target_vocab_size, config.max_target_tokens, width, config.embeddings)
         sizes = (width, config.num_heads, config.d_decoder_ff, config.dropout, config.style)
         longest = config.max_target_tokens
         decoder = Decoder(words, longest, config.num_decoder_layers, *sizes, rotation=config.rotation)

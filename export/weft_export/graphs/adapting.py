@@ -32,6 +32,8 @@ _GROUPS, _MEMBERS, _ADAPTED = 3, 4, 5
 def adapter_spec(model: nn.Module, rank: int, names: Sequence[str] = PRODUCTS) -> bundle_pb2.AdapterSpec:
     """Return which products of a model take an adapter of at most `rank`: those of its layers with one of `names`.
 
+    Of a model that sees, what sees has none: what is kept of a picture is kept for all who show it.
+
     Raises:
         CheckpointError: there are none.
     """
@@ -51,8 +53,9 @@ def adapter_spec(model: nn.Module, rank: int, names: Sequence[str] = PRODUCTS) -
 
 def _products(model: nn.Module) -> list[tuple[str, nn.Linear]]:
     found = []
+    kinds = (CausalLayer,) if getattr(model, "sees", False) else _LAYERS
     for path, layer in model.named_modules():
-        if type(layer) not in _LAYERS:
+        if type(layer) not in kinds:
             continue
         for part, sublayer in layer.named_children():
             if type(sublayer) in _SUBLAYERS:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.held_out import Example
 from weft_export.checkpoints.sharing import sharing
+from weft_export.choices import COMPENSATED
 from weft_export.errors import CheckpointError
 from weft_export.layers.block_linear import MAX_WEIGHT
 from weft_export.layers.embeddings import TiedEmbedding
@@ -21,8 +22,6 @@ from weft_export.quantization.requests import sensible_requests, telling_request
 from weft_proto.bundle_rules import HOST_PRECISIONS
 from weft_proto.v1 import bundle_pb2
 
-COMPENSATED = frozenset({bundle_pb2.PRECISION_INT4, bundle_pb2.PRECISION_INT4_FP16})
-"""Precisions at which what one column loses, later ones make good."""
 MAX_TOKENS = 1024
 """Of so many tokens is kept what products read, for rounding to 4 bits."""
 

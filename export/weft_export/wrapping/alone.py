@@ -50,8 +50,9 @@ def _check_company(session: Any, described: OnnxModel, batch: Batch, model: onnx
                 error = float(np.abs(whole[row] - part).max())
                 company = "alone" if len(rows) == 1 else f"among rows {', '.join(map(str, rows))}"
                 raise ExportError(
-                    f"the rows of the graph are not alone: {batch.told(row)} gets another answer {company} than among"
-                    f" all {number} (by {error:.1e}). {_blamed(model)}. Served answers must not depend on their batch"
+                    f"the rows of the graph are not alone: {batch.describe(row)} gets another answer {company} than"
+                    f" among all {number} (by {error:.1e}). {_blamed(model)}."
+                    " Served answers must not depend on their batch"
                 )
 
 
@@ -68,7 +69,7 @@ def _check_padding(session: Any, described: OnnxModel, batch: Batch) -> None:
         if not np.array_equal(one, other):
             error = float(np.abs(one - other).max())
             raise ExportError(
-                f"padding is read: {batch.told(row)} gets another answer with other ids behind its end (by"
+                f"padding is read: {batch.describe(row)} gets another answer with other ids behind its end (by"
                 f" {error:.1e}). The graph must give them no weight at all, by its lengths or attention_mask"
             )
 

@@ -23,7 +23,7 @@ from weft_proto.bundle_rules import LIMITS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
-MAX_TOKENS = int(LIMITS["TextSpec"]["max_source_tokens"].most or 0)
+MAX_TOKENS = int(LIMITS["TextSpec"]["max_source_tokens"].maximum or 0)
 DEFAULT_TOKENS = 512
 GOLDEN_TEXT = "The cat is in the house."
 Needed = TypeVar("Needed")

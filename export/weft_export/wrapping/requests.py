@@ -55,7 +55,7 @@ class Batch:
         """Return the part of a row's output that is not padding."""
         return output[: len(self.requests[row])] if per_token else output
 
-    def told(self, row: int) -> str:
+    def describe(self, row: int) -> str:
         """Say which request it is, for people."""
         if self.width == 0:
             return f"row {row}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_NAME_BYTES = 4096
 MAX_TEXT_BYTES = 4 * 1024 * 1024
 # No bundle may say that it takes more. Each takes as many as it says.
-_MAX_IDS = int(LIMITS["TextSpec"]["max_total_tokens"].most or 0)
+_MAX_IDS = int(LIMITS["TextSpec"]["max_total_tokens"].maximum or 0)
 # Of the Open Inference Protocol. No request has a use for so many tensors, dimensions or parameters.
 _TENSORS = FieldLimit(16)
 _ELEMENTS = FieldLimit(MAX_INPUTS, "INPUT_TOO_LONG")

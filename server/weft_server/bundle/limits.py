@@ -29,10 +29,10 @@ def _verify_one(value: Message | str | float, name: str, limit: Limit) -> None:
         # `decoding` has no limits here: it is held to what a request may ask for.
         if value.DESCRIPTOR.name in LIMITS:
             verify_limits(value, f"{name}.")
-    elif limit.most is None:
+    elif limit.maximum is None:
         return
     elif isinstance(value, str):
-        if len(value) > limit.most:
-            raise BundleError(f"{name} has {len(value):,} characters; at most {limit.most:,} are allowed")
-    elif not limit.least <= value <= limit.most:  # so NaN fails too
-        raise BundleError(f"{name} is {value}; it must be from {limit.least:,} to {limit.most:,}")
+        if len(value) > limit.maximum:
+            raise BundleError(f"{name} has {len(value):,} characters; at most {limit.maximum:,} are allowed")
+    elif not limit.minimum <= value <= limit.maximum:  # so NaN fails too
+        raise BundleError(f"{name} is {value}; it must be from {limit.minimum:,} to {limit.maximum:,}")

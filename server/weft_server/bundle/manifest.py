@@ -214,7 +214,6 @@ def _verify_sight(manifest: bundle_pb2.BundleManifest, *, seeing: bool) -> None:
     for role in roles & {bundle_pb2.GRAPH_ROLE_MIXED, bundle_pb2.GRAPH_ROLE_SCORE}:
         raise BundleError(f"a bundle with an IMAGE_ENCODER graph has no {_role_name(role)} graph")
     require(not is_paged(manifest.states), "a bundle with an IMAGE_ENCODER graph has no caches in blocks")
-    require(not manifest.HasField("adapters"), "adapters are not for bundles with an IMAGE_ENCODER graph")
 
 
 def _verify_words(text: bundle_pb2.TextSpec, task: Task) -> None:

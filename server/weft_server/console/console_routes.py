@@ -144,9 +144,9 @@ def _row(field: DecodingField) -> dict[str, Any]:
         "path": field.path,
         "name": field.name,
         "kind": field.kind.__name__,
-        "least": field.least,
-        "most": field.most,
+        "least": field.minimum,
+        "most": field.maximum,
         "default": field.default,
         "help": field.help,
-        "range": "" if field.most is None else field.range,
+        "range": "" if field.maximum is None else field.range,
     }

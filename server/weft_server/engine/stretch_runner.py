@@ -57,6 +57,9 @@ class StretchRunner:
         chunk.columns.send()
         inputs, written = self._states.blocks(slot, slot + 1)
         inputs |= chunk.columns.rows(0, 1) | {"total_length": block_of(self._total_length)}
-        self._session.bind(inputs, written | self._next.blocks(1, reads_all=True)).run()
+        bound = self._session.bind(inputs, written | self._next.blocks(1, reads_all=True))
+        if self._slots.stack:
+            self._slots.stack.give(bound, self._slots.adapters[slot : slot + 1], length)
+        bound.run()
         self._slots.past_lengths[slot] = past + length
         return self._next.read(1, 1, reads_all=True)

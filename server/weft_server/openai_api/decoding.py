@@ -191,7 +191,7 @@ def _put_row(message: Any, row: DecodingField, asked: Any) -> None:
     value = _given(asked, row.name)
     if value == _ALL and row.name == "top_k":
         value = 0
-    if value is not None and row.most is not None and not row.takes(value):
+    if value is not None and row.maximum is not None and not row.takes(value):
         # The table's advice is for callers of weft.v1.
         also = ", or 0 for no draws" if row.advice else ""
         # An integer may be too large for a float.

@@ -67,7 +67,7 @@ def _llama(ours, sizes):
     """The table of the exporter's converter, read backwards. Its queries, keys and values are three names for one."""
     table = LLAMA.names(DecoderOnlyConfig(**{name: sizes[name] for name in _LLAMA_SIZES}))
     for name, tensor in ours.items():
-        source = source_of(table, "words.tokens.weight" if name == "embedding.weight" else name)
+        source = source_of(table, "embeddings.tokens.weight" if name == "embedding.weight" else name)
         theirs = source.names[:1] if source.needs_one else source.names
         parts = tensor.split(_rows(sizes)) if len(theirs) == len(QKV) else [tensor]
         yield from zip(theirs, parts, strict=True)

@@ -6,15 +6,21 @@ from typing import NamedTuple
 
 import torch
 from captioner_kinds import CAPTIONERS
+from cell_kinds import CELLS, made_cells
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, EXTRACTORS, FILLERS, TAGGERS, masking
 from hf_models import VOCAB, Kind, made, token_rows
 from hybrid_kinds import HYBRIDS
 from picture_kinds import DINOV2, PICTURES, REGISTERS, SIGLIP_ALONE, VIT_BODY
+from query_kinds import BLIP2, inputs_of, made_queries
 from seq2seq_kinds import SEQ2SEQ
+from sight_kinds import SEEING, SPLITTING, TILING, chat_of, made_seeing, pictures, their_inputs
+from stretch_kinds import GEMMA3, STRETCHES, made_stretches
 from test_captioners import their_logits, with_processor
 from test_pairs import OTHER, joining
 from test_pictures import made_with_processor
+from test_stretches import asked
+from test_stretches import inputs_of as inputs_of_stretches
 from test_whisper import MELS, WHISPER, made_whisper
 from torch import Tensor
 
@@ -40,6 +46,7 @@ class Case(NamedTuple):
     theirs: Callable[[torch.nn.Module], Tensor]
     ours: Callable[[Checkpoint], Tensor]
     options: ExportOptions = DEFAULT_OPTIONS
+    inside: tuple[str, ...] = ("layer", "block", ".h.")
 
 
 def case_of(kind: Kind, directory, seed: int = 0) -> Case:
@@ -158,6 +165,39 @@ def _captioner(kind, directory, seed):
     return Case(model, theirs, lambda each: each.model.decode(target, pixels), ExportOptions(max_tokens=80))
 
 
+DECODER = ("language_model.layers", "language_model.model.decoder.layers", "text_model.layers")
+"""Where the layers of decoders are that see."""
+
+
+def _seeing(kind, directory, seed):
+    model, inputs = _shown(kind, directory, seed)
+
+    def ours(checkpoint):
+        ids, text = inputs["input_ids"], checkpoint.text
+        places = ids.masked_fill(ids == text.image_id, text.source_vocab_size)
+        seen = [inputs[name] for name in ("pixel_values",) if name in inputs]
+        return checkpoint.model.decode(places, *seen)
+
+    options = ExportOptions(max_tokens=90 if kind is BLIP2 else 200)
+    return Case(model, lambda each: each(**inputs).logits, ours, options, DECODER)
+
+
+def _shown(kind, directory, seed):
+    """A model on disk, and what it reads of a chat: with pictures, where one is one tile of one size."""
+    shown = pictures(2, seed)
+    if kind is BLIP2:
+        model, processor = made_queries(seed, directory)
+        return model, dict(inputs_of(processor, shown[0], "What is here?"))
+    if kind in STRETCHES:
+        model, processor = made_stretches(kind, seed, directory)
+        return model, inputs_of_stretches(kind, processor, chat_of(shown) if kind is GEMMA3 else asked(shown))
+    if kind in SEEING:
+        model, processor = made_seeing(kind, seed, directory)
+        return model, their_inputs(processor, chat_of(shown))
+    model = (made_cells if kind in CELLS else made_seeing)(kind, seed, directory)[0]
+    return model, {"input_ids": torch.tensor(token_rows(VOCAB, (40,), seed))}
+
+
 def _whisper(_, directory, seed):
     model = made_whisper(directory, seed)
     generator = torch.Generator().manual_seed(seed)
@@ -182,6 +222,7 @@ _MAKERS = (
     ([SIGLIP_ALONE], _picture_vector),
     (SEQ2SEQ, _seq2seq),
     (CAPTIONERS, _captioner),
+    ([*SEEING, *TILING, *SPLITTING, *CELLS, *STRETCHES, BLIP2], _seeing),
     ([WHISPER], _whisper),
 )
 KINDS = {kind.name: kind for kinds, _ in _MAKERS for kind in kinds}

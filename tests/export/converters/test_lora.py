@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers
-from adapted import KINDS, RANK, adapted, case_of, read_back
+from adapted import KINDS, RANK, adapted, case_of, linears, read_back
 from encoder_kinds import CLASSIFIERS, EMBEDDERS
 from hf_models import LOGITS, NUM_LONG, furthest, made
 from test_embedders import dense, described
@@ -36,6 +36,7 @@ QUICK = (
     "t5",
     "vit-gpt2",
     "whisper",
+    "llava-llama",
 )
 # Bundles take no adapters of these, or none of their attention.
 DEBERTA = ("debertav2", "debertav2-tags", "debertav2-spans", "debertav2-masks", "debertav2-body", "debertav2-words")
@@ -67,7 +68,8 @@ def check(name, seed, tmp_path):
     check_names(case.model, tmp_path / "model")
     with torch.inference_mode():
         base = case.theirs(case.model)
-        expected = case.theirs(adapted(case.model, tmp_path / "adapter", seed, size=0.5))
+        products = linears(case.model, inside=case.inside)
+        expected = case.theirs(adapted(case.model, tmp_path / "adapter", seed, size=0.5, target_modules=products))
     actual = read_back(case, tmp_path / "model", tmp_path / "adapter", tmp_path / "merged", proved=name not in APART)
     assert LOGITS >= furthest(actual, expected)
     assert 100 * LOGITS < furthest(base, expected)

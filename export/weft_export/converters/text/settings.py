@@ -20,7 +20,7 @@ NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_t
 # Options with the names of tokens. Where there is a tokenizer.json, transformers does not read them.
 _FRAMES = ("add_bos_token", "add_eos_token")
 _LISTS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
-MAX_IDS = int(LIMITS["TextSpec"]["source_vocab_size"].most or 0)
+MAX_IDS = int(LIMITS["TextSpec"]["source_vocab_size"].maximum or 0)
 
 Token = str | AddedToken
 Names = Mapping[str, Token | None]

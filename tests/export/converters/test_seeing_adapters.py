@@ -1,0 +1,101 @@
+"""Adapters that PEFT saved of decoders that see, as they are served: answers about pictures are PEFT's own."""
+
+import asyncio
+import json
+
+import pytest
+from adapted import DECODER, RANK, adapted, linears
+from sight_kinds import DECODING, SEEING, TEMPLATE, as_messages, chat_of, made_seeing, pictures, their_tokens
+from test_tiles import file_of
+
+from loaded import Loaded, ask
+from weft_export.adapters.export_adapter import export_adapter
+from weft_export.errors import CheckpointError, ExportError
+from weft_export.export import export_checkpoint
+from weft_export.options import ExportOptions
+from weft_proto.bundle_rules import ADAPTER_FILE
+from weft_server.errors import RequestError
+
+MAX_TOKENS = 150
+LLAVA = SEEING[0]
+
+
+def exported(directory, golden=None):
+    """Write a random LLaVA, and its bundle with places for adapters. Return the bundle, their model and processor."""
+    theirs, processor = made_seeing(LLAVA, 1, directory / "saved", TEMPLATE)
+    bundle = directory / "models" / "m" / "1"
+    export_checkpoint(directory / "saved", bundle, ExportOptions(adapters=RANK, max_tokens=MAX_TOKENS, golden=golden))
+    return bundle, theirs, processor
+
+
+@pytest.mark.slow
+def test_an_adapter_of_a_decoder_that_sees_answers_as_peft(tmp_path):
+    """24 greedy tokens to two pictures and to one, beside the base, with what is kept of prompts and pictures."""
+    bundle, theirs, processor = exported(tmp_path, str(picture_in(tmp_path)))
+    shown = pictures(3, 1)
+    alone = [{"role": "user", "content": [{"type": "text", "text": "Say."}, {"type": "image", "image": shown[2]}]}]
+    chats = [chat_of(shown[:2]), alone]
+    base = [their_tokens(theirs, processor, each) for each in chats]
+    of_peft = adapted(theirs, tmp_path / "formal", size=0.6, target_modules=linears(theirs, inside=DECODER))
+    export_adapter(tmp_path / "formal", bundle, tmp_path / "saved")
+    expected = [their_tokens(of_peft.base_model.model, processor, each) for each in chats]
+    asked = [as_messages(each) for each in chats]
+
+    async def run():
+        async with Loaded(bundle, slots=3, prefix_cache_mb=8) as model:
+            named = {"name": model.name, "adapter": "formal"}
+            found = []
+            for _ in range(2):
+                answers = [ask(model, messages=each, decoding=DECODING) for each in asked]
+                answers += [ask(model, model=named, messages=each, decoding=DECODING) for each in asked]
+                found.append([list(each.completion.token_ids) for each in await asyncio.gather(*answers)])
+            return found
+
+    assert [[*base, *expected]] * 2 == asyncio.run(run())
+    assert base != expected
+
+
+def picture_in(directory):
+    """A picture that a golden request shows."""
+    path = directory / "shown.png"
+    path.write_bytes(file_of(pictures(1, 7)[0]))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("question", [None, "And what is here?"], ids=["own", "other"])
+def test_an_adapter_is_asked_about_the_picture_of_its_bundle(question, tmp_path):
+    """A server has no other: it would refuse the adapter."""
+    bundle, theirs, _ = exported(tmp_path, str(picture_in(tmp_path)))
+    adapted(theirs, tmp_path / "formal", size=0.6, target_modules=linears(theirs, inside=DECODER))
+    report = export_adapter(tmp_path / "formal", bundle, tmp_path / "saved", golden=question)
+    golden = json.loads((bundle / "bundle.json").read_text())["golden"]
+    told = json.loads((report.directory / ADAPTER_FILE).read_text())["golden"]
+    assert (golden["imagePath"], question or golden["question"]) == (told["imagePath"], told["question"])
+    assert golden["tokenIds"] != told["tokenIds"]
+    with pytest.raises(ExportError, match="the bundle's own picture is asked"):
+        export_adapter(tmp_path / "formal", bundle, tmp_path / "saved", golden=str(tmp_path / "shown.png"), force=True)
+
+    async def run():
+        async with Loaded(bundle) as model:
+            named = {"name": model.name, "adapter": "formal"}
+            messages = {"turns": [{"role": "user", "content": "a"}]}
+            await ask(model, model=named, messages=messages, decoding=DECODING)
+            with pytest.raises(RequestError, match="adapter"):
+                await ask(model, model=named | {"adapter": "casual"}, messages=messages, decoding=DECODING)
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_what_changes_the_way_a_model_sees_is_refused_by_name(tmp_path):
+    """Features are kept for all who show a picture. PEFT's own names of products are in what sees, too."""
+    bundle, theirs, _ = exported(tmp_path)
+    for name, targets in {
+        "vision_tower": ["q_proj", "v_proj"],
+        "multi_modal_projector": r".*(language_model.*q_proj|multi_modal_projector\.linear_1)",
+    }.items():
+        model = adapted(theirs, tmp_path / name, target_modules=targets)
+        with pytest.raises(CheckpointError, match=rf"the adapter changes .*{name}.*exclude_modules"):
+            export_adapter(tmp_path / name, bundle, tmp_path / "saved")
+        model.unload()
