@@ -5,10 +5,11 @@ from collections import Counter
 import onnx
 import torch
 from tiny import CHECKPOINTS
+from torch import nn
 
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
-from weft_export.layers.feed_forward import GatedFeedForward, MergedFeedForward
+from weft_export.layers.feed_forward import GatedFeedForward, MergedFeedForward, merge_feed_forwards
 from weft_proto.v1 import bundle_pb2
 
 ROLE = bundle_pb2.GRAPH_ROLE_DECODER
@@ -38,4 +39,6 @@ def test_one_product_gives_what_two_give():
     for bias in (False, True):
         gated = GatedFeedForward(16, 24, activation="silu", bias=bias)
         x = torch.randn(3, 5, 16)
-        torch.testing.assert_close(MergedFeedForward(gated)(x), gated(x), atol=1e-6, rtol=1e-6)
+        merge_feed_forwards(holder := nn.Sequential(gated))
+        assert isinstance(holder[0], MergedFeedForward)
+        torch.testing.assert_close(holder(x), gated(x), atol=1e-6, rtol=1e-6)

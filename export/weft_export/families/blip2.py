@@ -128,7 +128,8 @@ class Blip2(PicturedDecoder):
     def see(self, pixel_values: Tensor) -> Tensor:
         """See Writer."""
         seen = self.tower.encoded(pixel_values)
-        x = self.queries_norm(self.queries).expand(seen.shape[0], -1, -1)
+        # For each picture by itself: what hangs on no input would be computed when the graph is opened.
+        x = self.queries_norm(self.queries.expand(seen.shape[0], -1, -1))
         for layer in self.query_layers:
             x = layer(x, seen)
         features: Tensor = self.projector(x)

@@ -36,8 +36,8 @@ class CacheRounding(nn.Module):
         return _levels(keys, self.key_scale), _levels(values, self.value_scale)
 
     def widened(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what levels stand for, float32 of the same shape."""
-        return keys.float() * self.key_scale.float(), values.float() * self.value_scale.float()
+        """Return what levels stand for, float32 of the same shape; float64 in a model that computes so."""
+        return keys.float() * _wide(self.key_scale), values.float() * _wide(self.value_scale)
 
     def forward(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values as they are after rounding, of the same shape and type."""
@@ -51,8 +51,13 @@ def _scale_of(magnitudes: Tensor) -> Tensor:
     return (magnitudes.clamp(min=float(least)) / LEVELS).float()[None, :, None]
 
 
+def _wide(x: Tensor) -> Tensor:
+    """Return x in float32, or as it is where it is float64."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 def _levels(x: Tensor, scale: Tensor) -> Tensor:
-    x = x.float() * scale.float().reciprocal()
+    x = _wide(x) * _wide(scale).reciprocal()
     if torch.onnx.is_in_onnx_export():
         one, zero_point = torch.tensor(1.0), torch.tensor(0, dtype=torch.int8)
         # With one scale for all, the operator is a single fast pass. With one for each channel it would take numbers
