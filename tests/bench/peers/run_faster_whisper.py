@@ -6,7 +6,7 @@ import ctranslate2
 import faster_whisper
 from adapter import HUGE_PAGES, HUGGING_FACE, System, serve
 from batches import answered
-from recordings import samples_of, words_of
+from recordings import batches_of, words_of
 
 _TYPES = {"fp32": ("float32",), "int8": ("int8_float32", "int8_bfloat16")}
 
@@ -50,14 +50,14 @@ class FasterWhisper(System):
 
     def convert(self, requests):
         """Samples, the longest recording first."""
-        rows = sorted(enumerate(requests), key=lambda row: -row[1]["seconds"])
-        return [([row], samples_of(self.folder, row[1])) for row in rows]
+        return batches_of(self.folder, requests)
 
     def run(self, batches, in_flight):
         """A recording at a time in each worker."""
         return answered(batches, self.setting["workers"], self._text)
 
-    def _text(self, samples):
+    def _text(self, batch):
+        (samples,) = batch
         # Greedy, and no second try at another temperature.
         segments, _ = self.model.transcribe(
             samples,

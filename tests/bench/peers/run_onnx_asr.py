@@ -9,7 +9,7 @@ import onnxruntime
 from adapter import HUGE_PAGES, HUGGING_FACE, System, serve
 from batches import answered
 from onnxruntime.quantization import quantize_dynamic
-from recordings import samples_of, words_of
+from recordings import batches_of, words_of
 
 _GRAPHS = ("encoder_model", "decoder_model_merged")
 
@@ -61,9 +61,7 @@ class OnnxAsr(System):
 
     def convert(self, requests):
         """Batches of samples of like lengths."""
-        rows, size = sorted(enumerate(requests), key=lambda row: -row[1]["seconds"]), self.setting["batch"]
-        batches = [rows[start : start + size] for start in range(0, len(rows), size)]
-        return [(batch, [samples_of(self.folder, request) for _, request in batch]) for batch in batches]
+        return batches_of(self.folder, requests, self.setting["batch"])
 
     def run(self, batches, in_flight):
         """Answer batch by batch."""

@@ -7,7 +7,7 @@ from adapter import HUGE_PAGES, System, serve
 from batches import answered
 from ggml_whisper import ggml_file
 from pywhispercpp.model import Model
-from recordings import samples_of, words_of
+from recordings import batches_of, words_of
 
 
 class WhisperCpp(System):
@@ -46,14 +46,14 @@ class WhisperCpp(System):
 
     def convert(self, requests):
         """Samples, the longest recording first."""
-        rows = sorted(enumerate(requests), key=lambda row: -row[1]["seconds"])
-        return [([row], samples_of(self.folder, row[1])) for row in rows]
+        return batches_of(self.folder, requests)
 
     def run(self, batches, in_flight):
         """A recording at a time in each model."""
         return answered(batches, self.setting["workers"], self._text)
 
-    def _text(self, samples):
+    def _text(self, batch):
+        (samples,) = batch
         model = self.models.get()
         try:
             # Greedy, and no second try at another temperature.
