@@ -25,10 +25,10 @@ _MOST_OF_ROW = 8
 _FIRST_STEP = 1.5
 # Nothing weighs anything there. A row of which all but a few tokens are ruled out has no more.
 _DEEPEST = 80.0
-# Relative error of a sum of float32 exponentials. Gaps are rounded three times, by 2**-24 each. What a rounded gap
-# changes is its share times its size, and the mean size is below log(vocab) = 13. An exponential has 4 units in the
-# last place, and numpy sums by halves. Together 4e-6.
-_SUM_ERROR = 1e-5
+# Relative error of a sum of float32 exponentials, added in float64. Gaps are rounded three times, by 2**-24 each. What
+# a rounded gap changes is its share times its size, and the mean size is below log(vocab) = 13: 2.4e-6. An exponential
+# has 4 units in the last place: 5e-7. A token of a flat row weighs little more: a larger error leaves draws open.
+_SUM_ERROR = 4e-6
 
 
 class Cuts(NamedTuple):
@@ -90,7 +90,7 @@ def _sum(logits: Floats, peak: np.float32, temperature: float) -> Bounds:
     gaps = logits - peak
     if temperature != 1:
         gaps *= np.float32(1 / temperature)
-    return Bounds.around(float(np.exp(gaps, out=gaps).sum()), _SUM_ERROR)
+    return Bounds.around(float(np.exp(gaps, out=gaps).sum(dtype=np.float64)), _SUM_ERROR)
 
 
 class _Best(NamedTuple):
