@@ -279,6 +279,8 @@ class DecodeLane:
         At least one piece is read. Where a prompt is cut depends on the load. Its bits do not, as long as a run reads
         two tokens or more.
         """
+        if self.rows.prompt is None and not self.has_room():
+            return
         left, reads_once = max(self._allowance(), PREFILL_BUCKETS[0]), self._reads_once()
         while left >= PREFILL_BUCKETS[0] and self._has_prompt(take, left):
             piece = self._next_piece(left)
