@@ -69,6 +69,7 @@ class Converter:
     fixed: what is so about writing, whatever generation_config.json says.
     pools: of an embedder, whether how it pools may be chosen.
     follows_settings: whether its class in transformers writes by that file at all, or else by config.json.
+    is_for: of a class that becomes several families, which configs are of this one.
     """
 
     model_type: str
@@ -85,4 +86,5 @@ class Converter:
     nested: str = ""
     fixed: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}
     follows_settings: bool = True
+    is_for: Callable[[Mapping[str, Any]], bool] = lambda _: True
     pools: bool = True

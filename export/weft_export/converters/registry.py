@@ -80,6 +80,7 @@ MODULE_OF = {
     "parakeet_ctc": "parakeet",
     "blip": "blip",
     "blip-2": "blip2",
+    "florence2": "florence2",
     "idefics3": "idefics3",
     "smolvlm": "idefics3",
     "gemma3": "gemma3",

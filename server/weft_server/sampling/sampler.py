@@ -100,11 +100,17 @@ def sample(
 
     Log-probabilities are under the model at temperature 1. Without a normaliser they are NaN.
     """
-    every_row = np.arange(len(candidates.topk_ids))
     barred = settings.step < settings.min_new
-    allowed = candidates.ranked
+    is_barred = np.count_nonzero(barred) > 0
+    sampled = settings.temperature.nonzero()[0]
+    if not len(sampled) and candidates.ranked is None:
+        ids = candidates.topk_ids[:, 0].copy()
+        if not is_barred or not np.count_nonzero(barred[:, None] & (ids[:, None] == end_ids)):
+            return ids, candidates.topk_logits[:, 0] - candidates.logsumexp
 
-    if barred.any():
+    every_row = np.arange(len(candidates.topk_ids))
+    allowed = candidates.ranked
+    if is_barred:
         free = ~(barred[:, None] & (candidates.topk_ids[:, :, None] == end_ids).any(axis=2))
         allowed = free if allowed is None else free & allowed
     if allowed is not None:
@@ -113,7 +119,6 @@ def sample(
     else:
         picks = np.zeros_like(every_row)
 
-    sampled = np.flatnonzero(settings.temperature)
     if len(sampled):
         picks[sampled] = _draw(candidates, settings, sampled, allowed)
 
