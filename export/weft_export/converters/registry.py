@@ -126,6 +126,12 @@ _REASONS = {
     "new": "its class NewModel is code of its authors, which is never run; transformers has it as GteModel: take a"
     " directory of that, whose model_type is 'gte'",
     "rwkv7": "transformers has no class of it",
+    "internvl": "it reads a picture in the grid of tiles whose shape is nearest, which nobody has done yet",
+    **dict.fromkeys(
+        ("mistral3", "pixtral"),
+        "tokens stand between the rows of a picture in a prompt, which nobody has done yet; the decoder alone is read:"
+        " 'mistral'",
+    ),
     "nvembed": "its class NVEmbedModel is code of its authors, which is never run",
     **dict.fromkeys(
         ("parakeet_rnnt", "parakeet_tdt"),
