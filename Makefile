@@ -290,7 +290,8 @@ bench-prefix: $(READY) ## measure the first token with and without the prefix ca
 
 bench-speculation: $(REAL)/smollm2/config.json ## measure answers with and without drafts, at int8
 	@test -e $(REAL)/int8/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/int8/smollm2/1 --precision int8 --max-tokens 1024 --no-explain --no-score
-	@$(PY) tests/bench/speculation.py $(REAL)/int8/smollm2/1 $(ARGS)
+	@test -e $(REAL)/int8/text-to-text/1 || $(BIN)/weft export export/checkpoints/text-to-text $(REAL)/int8/text-to-text/1 --precision int8 --no-explain --no-score
+	@for bundle in smollm2 text-to-text; do $(PY) tests/bench/speculation.py $(REAL)/int8/$$bundle/1 $(ARGS) || exit 1; done
 
 bench-pinned: models ## one server of two cores against two of one each
 	@$(PY) tests/bench/pinned.py
