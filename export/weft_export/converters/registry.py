@@ -124,6 +124,7 @@ _REASONS = {
     "new": "its class NewModel is code of its authors, which is never run; transformers has it as GteModel: take a"
     " directory of that, whose model_type is 'gte'",
     "mamba": "each number of its state forgets at a rate of its own, which nobody has done yet; 'mamba2' is read",
+    "instructblip": "its Q-Former reads the question too, which nobody has done yet; 'blip-2' is read",
     "rwkv7": "transformers has no class of it",
     "nvembed": "its class NVEmbedModel is code of its authors, which is never run",
     **dict.fromkeys(

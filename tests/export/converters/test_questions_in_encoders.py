@@ -21,13 +21,18 @@ from loaded import Loaded, ask
 from process import ServerProcess
 from shown_code import blocks
 from terminal import WEFT
-from weft_export.checkpoints.framing import asked_source
+from weft_export.checkpoints.framing import asked_ids, asked_source
+from weft_export.checkpoints.held_out import read_held_out, write_held_out
 from weft_export.checkpoints.picture import read_picture
+from weft_export.checkpoints.tokenizer import read_tokenizer
+from weft_export.converters.classes import check_class
 from weft_export.converters.convert import convert
+from weft_export.converters.questions import FORMS
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import export_checkpoint
-from weft_export.graphs.answering import Row
+from weft_export.graphs.answering import Row, row_of
 from weft_export.options import ExportOptions
+from weft_export.quantization.requests import OWN_TEXTS, held_out_requests, own_requests
 from weft_proto.questions import asked_text
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
@@ -191,6 +196,8 @@ def test_it_is_asked_by_the_sdk_the_command_and_http(florence2, tmp_path):
     with ServerProcess(models, api_port=0) as server, weft.Client(server.target) as client:
         api = server.wait_for("listening")["api"]
         client.wait_until_ready(timeout=60)
+        (model,) = client.list_models()
+        assert FORMS == dict(model.question_forms)
         assert expected == client.answer(data, "<CAPTION>", decoding=decoding).text
         command = [*WEFT, "answer", str(path), "<CAPTION>", "--target", server.target]
         ran = subprocess.run(
@@ -249,6 +256,23 @@ def test_what_no_question_is_is_refused(florence2):
     asyncio.run(refused())
 
 
+def test_examples_and_texts_of_our_own_are_asked_of_the_encoder(tmp_path):
+    """Held-out ones bring a question, which may be a word for a sentence. So has what rounding is measured with."""
+    made_asking(FLORENCE2, 0, tmp_path)
+    checkpoint = converted(tmp_path, max_tokens=80)
+    (picture,) = pictures(1)
+    write_held_out(tmp_path, [(file_of(picture), "a cat", "<CAPTION>")])
+    (example,) = read_held_out(tmp_path / "held_out.jsonl", checkpoint)
+    asked = asked_ids(checkpoint, "<CAPTION>")
+    assert asked == list(example.asked_ids) == row_of(checkpoint, example).asked.tolist()
+    ((_, ids, lengths), _), *_ = held_out_requests(checkpoint, [example])
+    assert (asked, len(asked)) == (ids[0].tolist(), lengths.item())
+    ((_, ids, lengths), _), *_ = own_requests(checkpoint)
+    words = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer).encode(OWN_TEXTS[0]).ids
+    assert words[:128] == ids[0].tolist()
+    assert ids.shape[1] == lengths.item()
+
+
 def test_the_manuals_boxes_are_those_of_the_processor(tmp_path):
     """Of one label several boxes; a label without one, and three places, are none."""
     _, processor = made_asking(FLORENCE2, 0, tmp_path)
@@ -287,6 +311,20 @@ def test_what_contradicts_itself_is_refused_by_name(name, tmp_path):
     change_within(tmp_path / file, part, **changes)
     with pytest.raises(CheckpointError, match=name):
         convert(tmp_path, ExportOptions(), filled=False)
+
+
+@pytest.mark.parametrize("kind", ASKING, ids=ids)
+def test_a_question_is_as_long_as_is_chosen(kind, tmp_path):
+    """Of a Florence-2 it has room behind the picture, where it ends unless a length is chosen."""
+    theirs, _ = made_asking(kind, 0, tmp_path)
+    options = ExportOptions(max_source_tokens=40)
+    check_class(theirs.config.to_dict() | {"architectures": [kind.architecture]}, options, embeds=False)
+    assert 40 == convert(tmp_path, options, filled=False).checkpoint.text.max_source_tokens
+    usual = convert(tmp_path, ExportOptions(), filled=False).checkpoint
+    assert {FLORENCE2: 256 - usual.model.config.num_places, BLIP2_T5: 512}[kind] == usual.text.max_source_tokens
+    if kind is FLORENCE2:
+        with pytest.raises(CheckpointError, match=f"the model takes {usual.text.max_source_tokens} tokens"):
+            convert(tmp_path, ExportOptions(max_source_tokens=usual.text.max_source_tokens + 1), filled=False)
 
 
 def test_a_tokenizer_that_frames_texts_otherwise_is_refused(tmp_path):
