@@ -9,6 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+import transformers
 from hf_models import LOGITS, NUM_LONG, converted, furthest, greedy, their_greedy
 from question_kinds import ASKING, BLIP2_T5, FLORENCE2, made_asking
 from sight_kinds import DECODING, NEW_TOKENS, pictures
@@ -76,21 +77,21 @@ def test_so_do_random_ones(kind, seed, tmp_path):
     check(kind, seed, tmp_path)
 
 
-def served(bundle, requests, *, at_once=True, explain=None):
+def served(bundle, requests, decoding=DECODING, *, at_once=True, explain=None):
     """What a server answers to pictures with questions: all at once, or one after another."""
 
     async def run():
         async with Loaded(bundle, slots=len(requests)) as model:
             asked = [{"image": {"data": file_of(picture)}, "text": text} for picture, text in requests]
-            calls = [ask(model, **each, decoding=DECODING, return_scores=True, explain=explain) for each in asked]
+            calls = [ask(model, **each, decoding=decoding, return_scores=True, explain=explain) for each in asked]
             return await asyncio.gather(*calls) if at_once else [await each for each in calls]
 
     return asyncio.run(run())
 
 
 def asked_of(seed):
-    """Two pictures with two questions each, of other lengths."""
-    return [(picture, question) for picture in pictures(2, seed) for question in QUESTIONS]
+    """Two pictures with three questions each. Two of them are padded to one length, and have other lengths."""
+    return [(picture, question) for picture in pictures(2, seed) for question in (*QUESTIONS, "Whom?")]
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,7 @@ def florence2(tmp_path_factory):
 
 
 def check_served(theirs, processor, bundle):
-    """Hold answers to four questions that come at once to generate(): tokens, and the text of all that are no ends."""
+    """Hold answers to six questions that come at once to generate(): tokens, and the text of all that are no ends."""
     for (picture, question), answer in zip(asked_of(1), served(bundle, asked_of(1)), strict=True):
         inputs = processor(images=picture, text=question, return_tensors="pt")
         expected = their_greedy(theirs, inputs, NEW_TOKENS)
@@ -113,12 +114,31 @@ def check_served(theirs, processor, bundle):
 
 @pytest.mark.slow
 def test_a_florence2_is_served_as_transformers_generates(florence2):
-    """The same greedy tokens. Those of places on the picture, which are special there, stay in the text."""
+    """The same greedy tokens. Those of places on the picture, which are special there, stay in the text.
+
+    A mask does not, although no file names it.
+    """
     theirs, processor, models = florence2
     check_served(theirs, processor, models / "m" / "1")
     tokenizer = Tokenizer.from_file(str(models / "m" / "1" / "tokenizer.json"))
-    places = [tokenizer.token_to_id(each) for each in ("<s>", "<loc_3>", "<loc_19>", "<image>", "<end>")]
+    places = [tokenizer.token_to_id(each) for each in ("<s>", "<loc_3>", "<loc_19>", "<mask>", "<image>", "<end>")]
     assert "<loc_3><loc_19>" == tokenizer.decode(places)
+
+
+@pytest.mark.slow
+def test_a_florence2_searches_as_its_file_says(tmp_path):
+    """As released: three beams, no three tokens twice, a first and a last token that are forced."""
+    _, processor = made_asking(FLORENCE2, 3, tmp_path / "theirs")
+    said = {"num_beams": 3, "early_stopping": True, "no_repeat_ngram_size": 3, "max_new_tokens": NEW_TOKENS}
+    forced = {"forced_bos_token_id": 301, "forced_eos_token_id": 1}
+    ends = {"decoder_start_token_id": 1, "eos_token_id": 1, "bos_token_id": 301, "pad_token_id": 0}
+    (tmp_path / "theirs" / "generation_config.json").write_text(json.dumps(said | forced | ends))
+    theirs = transformers.Florence2ForConditionalGeneration.from_pretrained(tmp_path / "theirs").eval()
+    export_checkpoint(tmp_path / "theirs", tmp_path / "m" / "1", ExportOptions(max_tokens=80))
+    for (picture, question), answer in zip(asked_of(3), served(tmp_path / "m" / "1", asked_of(3), None), strict=True):
+        inputs = processor(images=picture, text=question, return_tensors="pt")
+        # The start, and the token that is forced.
+        assert theirs.generate(**inputs)[0, 2:].tolist() == list(answer.completion.token_ids)
 
 
 @pytest.mark.slow
@@ -135,7 +155,7 @@ def bits(answer):
 
 
 def check_company(bundle, seed):
-    """Hold answers to eight questions that come at once to those of each alone."""
+    """Hold answers to twelve questions that come at once to those of each alone."""
     requests = asked_of(seed)
     together = served(bundle, requests * 2)
     alone = served(bundle, requests, at_once=False)
