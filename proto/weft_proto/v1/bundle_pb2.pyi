@@ -1350,7 +1350,7 @@ class QuestionSpec(_message.Message):
     most 4,194,303, and below source_vocab_size.
     """
     @_builtins.property
-    def forms(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuestionForm]:
+    def forms(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.QuestionForm]:
         """forms are words of a question that stand for a sentence; at most 64, each token once. Of those that a question holds the first one
         counts: before all with {input}, those without. What is tokenized is the sentence.
         """
@@ -1359,7 +1359,7 @@ class QuestionSpec(_message.Message):
         self,
         *,
         image_id: _builtins.int = ...,
-        forms: _abc.Iterable[Global___QuestionForm] | None = ...,
+        forms: _abc.Iterable[_common_pb2.QuestionForm] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1368,34 +1368,6 @@ class QuestionSpec(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QuestionSpec: _TypeAlias = QuestionSpec  # noqa: Y015
-
-@_typing.final
-class QuestionForm(_message.Message):
-    """QuestionForm is a word of a question that stands for a sentence."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TOKEN_FIELD_NUMBER: _builtins.int
-    TEXT_FIELD_NUMBER: _builtins.int
-    token: _builtins.str
-    """token is the word, such as `<CAPTION>`, of 1 to 64 characters."""
-    text: _builtins.str
-    """text is the sentence, of 1 to 1,024 characters. If it holds {input}, which it does once at most, what a question has besides the
-    token comes there, without blanks around it. Otherwise a question with the token has nothing besides.
-    """
-    def __init__(
-        self,
-        *,
-        token: _builtins.str = ...,
-        text: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text", "token", b"token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___QuestionForm: _TypeAlias = QuestionForm  # noqa: Y015
 
 @_typing.final
 class TextSide(_message.Message):
