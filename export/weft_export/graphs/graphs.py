@@ -12,6 +12,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.sharing import sharing
 from weft_export.families.classifier import Classifier
 from weft_export.families.writer import KV_CACHE, MEMORY, RECURRENT, State, Writer
+from weft_export.graphs.one_vocabulary import has_one_vocabulary
 from weft_export.graphs.views import (
     ClassifierView,
     CtcView,
@@ -34,13 +35,14 @@ from weft_proto.bundle_rules import (
     MASK_POSITIONS,
     POSITION_OFFSETS,
     PROMPT,
+    QUESTION_WEIGHTS,
     SCORE_PORTS,
     SCORED_PORTS,
     TARGET_WEIGHTS,
 )
 from weft_proto.ctc import least_samples, num_frames_of
 from weft_proto.paging import PAGED_PORTS
-from weft_proto.questions import begins_filled, picture_places
+from weft_proto.questions import begins_filled, encoder_asks, picture_places
 from weft_proto.sight import NUM_AXES
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -154,12 +156,12 @@ def graphs_of(
             role, pixels = bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER, _pixels(checkpoint, _BATCH)
             graphs.append(Graph(role, "image_encoder.onnx", SightView(model), pixels, (FEATURES,)))
         # At other precisions, a run of several tokens has other bits than runs of one.
-        verifies = model.verifies and precision == bundle_pb2.PRECISION_INT8 and TASKS[checkpoint.task].takes_prompt
+        verifies = model.verifies and precision == bundle_pb2.PRECISION_INT8 and _may_copy(checkpoint)
         decoders = [
             _paged(model, states) if checkpoint.paged else _decoder(checkpoint, model, states, verifies=verifies)
         ]
         if mixed_runs:
-            decoders.append(_mixed(checkpoint, model, states))
+            decoders.append(_mixed(checkpoint, model, states, verifies=verifies))
         # On a device a condition would wait for the host, and CUDA's captured graphs know none.
         if runs_on_cpu and not _steps(model) and not checkpoint.paged:
             decoders = [replace(graph, deferred=DEFERRED_PORTS) for graph in decoders]
@@ -186,6 +188,12 @@ def _state(state: State, precision: bundle_pb2.Precision.ValueType) -> bundle_pb
     )
 
 
+def _may_copy(checkpoint: Checkpoint) -> bool:
+    """Whether an answer may repeat tokens of what it was asked."""
+    task = TASKS[checkpoint.task]
+    return task.takes_prompt or (task.takes_language and has_one_vocabulary(checkpoint))
+
+
 def _steps(model: Writer) -> bool:
     """Whether each run reads one token of a row."""
     return any(state.kind == RECURRENT for state in model.states) and not model.reads_pieces
@@ -204,7 +212,8 @@ def _in_blocks(state: bundle_pb2.StateTensor) -> bundle_pb2.StateTensor:
 def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     rows = _ROWS if batch > 1 else {}
     if TASKS[checkpoint.task].takes_image and checkpoint.image is not None:
-        return _pixels(checkpoint, batch)
+        asked = checkpoint.text is not None and encoder_asks(checkpoint.text)
+        return (*_pixels(checkpoint, batch), *(_text(checkpoint, batch) if asked else ()))
     if checkpoint.audio is not None and (checkpoint.audio.HasField("ctc") or checkpoint.audio.min_samples):
         # Long enough for several labels.
         num_samples = least_samples(checkpoint.audio) + _SEQ * checkpoint.audio.hop_size
@@ -217,15 +226,20 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     if checkpoint.audio is not None:
         features = torch.zeros(batch, checkpoint.audio.num_mels, checkpoint.audio.num_frames)
         return (Input("input_features", features, rows),)
-    # Of several blocks: a graph that was traced with one would have one.
-    seq = _SEQ + 2 * getattr(checkpoint.model, "blocks_of", 0)
-    text = (
-        Input("input_ids", torch.zeros(batch, seq, dtype=torch.int64), {**rows, 1: "seq"}),
-        Input("lengths", torch.full((batch,), seq, dtype=torch.int32), rows),
-    )
+    text = _text(checkpoint, batch)
     if not TASKS[checkpoint.task].fills_masks:
         return text
     return (*text, Input(MASK_POSITIONS, torch.zeros(batch, _MASKS, dtype=torch.int64), {**rows, 1: "masks"}))
+
+
+def _text(checkpoint: Checkpoint, batch: int) -> tuple[Input, Input]:
+    rows = _ROWS if batch > 1 else {}
+    # Of several blocks: a graph that was traced with one would have one.
+    seq = _SEQ + 2 * getattr(checkpoint.model, "blocks_of", 0)
+    return (
+        Input("input_ids", torch.zeros(batch, seq, dtype=torch.int64), {**rows, 1: "seq"}),
+        Input("lengths", torch.full((batch,), seq, dtype=torch.int32), rows),
+    )
 
 
 def _pixels(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
@@ -300,14 +314,15 @@ def _paged(model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
     return Graph(role, "decoder.onnx", view, tuple(inputs), outputs, states=tuple(states))
 
 
-def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
+def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor], *, verifies: bool) -> Graph:
     one = torch.zeros(1, dtype=torch.int32)
+    ends = torch.full((_ENDS,), _SEQ, dtype=torch.int32) if verifies else one + _SEQ
     inputs = [
         Input("input_ids", torch.zeros(_BATCH, 1, dtype=torch.int64), _ROWS),
         Input("past_lengths", torch.zeros(_BATCH, dtype=torch.int32), _ROWS),
         Input("prompt_ids", torch.zeros(1, _SEQ, dtype=torch.int64), {1: "seq"}),
         Input("prompt_past_lengths", one, {}),
-        Input("prompt_lengths", one + _SEQ, {}),
+        Input("prompt_lengths", ends, {0: "ends"} if verifies else {}),
         Input("total_length", torch.tensor([checkpoint.text_spec.max_total_tokens], dtype=torch.int32), {}),
     ]
     inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
@@ -328,8 +343,8 @@ def _explain(checkpoint: Checkpoint, model: Writer | Classifier) -> Graph:
     one = torch.zeros(1, dtype=torch.int64)
     inputs += [Input("layer", one, {}), Input("head", one.clone(), {})]
     outputs = EXPLAIN_PORTS
-    if isinstance(model, Writer) and model.explains_target:
-        outputs = (*outputs, TARGET_WEIGHTS)
+    if isinstance(model, Writer) and (model.explains_target or model.reads_question):
+        outputs = (*outputs, QUESTION_WEIGHTS if model.reads_question else TARGET_WEIGHTS)
     return Graph(bundle_pb2.GRAPH_ROLE_EXPLAIN, "explain.onnx", ExplainView(model), tuple(inputs), outputs)
 
 

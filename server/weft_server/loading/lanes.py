@@ -20,13 +20,13 @@ from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.mixed_check import verify_mixed
 from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
 from weft_server.engine.prefix_reader import PrefixReader, prefix_cache_of
-from weft_server.engine.run_shapes import DEVICE_RUN_COST, EXACT, RunShapes
+from weft_server.engine.run_shapes import DEVICE_RUN_COST, EXACT, UNPADDED, RunShapes
 from weft_server.engine.score_lane import ScoreLane
 from weft_server.engine.slots import Slots
 from weft_server.engine.speculation import Speculation
 from weft_server.engine.stretch_runner import StretchRunner
 from weft_server.errors import BundleError
-from weft_server.loading.exact_drafts import exact_drafts
+from weft_server.loading.exact_drafts import exact_drafts, has_memory, may_draft_mixed
 from weft_server.loading.limit_checks import verify_classifier, verify_decoder, verify_scorer, verify_stretches
 from weft_server.loading.lone_rows import keep_lone_decodes, keep_lone_rows
 from weft_server.loading.longest_inputs import longest_source, takes_picture
@@ -71,6 +71,11 @@ class Graphs:
     def places(self) -> range:
         """The devices, counted from 0. The lane of an index is at this index, modulo their number."""
         return range(len(self._devices))
+
+    def is_unpadded(self, role: bundle_pb2.GraphRole.ValueType) -> bool:
+        """Whether the bundle has such a graph, and it computes no padding."""
+        graph = self.bundle.graph(role)
+        return graph is not None and graph.unpadded
 
     def open(self, role: bundle_pb2.GraphRole.ValueType, place: int = 0, *, packs: bool = True) -> Session | None:
         """A session of the graph on a device, or None if the bundle has no such graph."""
@@ -194,6 +199,7 @@ def _batching(
             batch_tokens=config.batch_tokens,
             metrics=metrics,
             longest=longest,
+            unpadded=any(graphs.is_unpadded(role) for role in TASKS[manifest.task].needs),
             stack=stack_of(manifest, config.max_batch),
         )
         if POINTS:
@@ -226,6 +232,7 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     keep_lone_decodes(decoders[0], graphs.bundle)
     least_rows = decoders[0].device.least_rows
     max_drafts = exact_drafts(graphs.bundle, decoders[0], config.num_speculative_tokens)
+    may_draft_beside = mixed is not None and may_draft_mixed(graphs.bundle, decoders[0], mixed, max_drafts)
 
     def make(index: int) -> DecodeLane:
         # The slots are divided as evenly as possible. A row that is filled up needs one beside its own.
@@ -256,7 +263,15 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
             prefix_reader=PrefixReader(cache, runner.host_states, slots, metrics, stretches)
             if cache and runner.host_states
             else None,
-            speculation=Speculation(slots, max_total=text.max_total_tokens, most=max_drafts, metrics=metrics)
+            speculation=Speculation(
+                slots,
+                max_total=text.max_total_tokens,
+                most=max_drafts,
+                metrics=metrics,
+                vocab_size=text.target_vocab_size,
+                has_memory=has_memory(manifest),
+                beside=may_draft_beside,
+            )
             if max_drafts
             else None,
             stretches=stretches,
@@ -285,7 +300,7 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
 def _encoder_shapes(graphs: Graphs, num_slots: int, config: ServerConfig) -> RunShapes:
     """Which shapes the runs of an encoder have."""
     if graphs.device.in_place:
-        return EXACT
+        return UNPADDED if graphs.is_unpadded(bundle_pb2.GRAPH_ROLE_ENCODER) else EXACT
     source = longest_source(graphs.manifest, takes_image=TASKS[graphs.manifest.task].takes_image)
     budget = max(config.prefill_budget, DEVICE_RUN_COST)
     return RunShapes(graphs.device, attrgetter("width"), {source.port: source}, most=num_slots, budget=budget)
