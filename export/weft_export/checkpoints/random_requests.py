@@ -102,8 +102,7 @@ def _pictured(
 ) -> list[RandomRequest]:
     """Return pictures, with questions where these are asked: of the encoder, or behind the start."""
     text, places = checkpoint.text, picture_places(image)
-    pictures = random_pictures(image, count, generator)
-    pixels = [pictures[index : index + 1] for index in range(count)]
+    pixels = [random_pictures(image, 1, generator) for _ in range(count)]
     if text is None or not TASKS[checkpoint.task].takes_question:
         return [RandomRequest((each,), _start(text, index), places) for index, each in enumerate(pixels)]
     lengths = _lengths(min(text.max_source_tokens, MAX_PROMPT), count, generator)

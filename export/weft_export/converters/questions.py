@@ -30,8 +30,17 @@ FORMS = {
     "<REGION_TO_DESCRIPTION>": "What does the region {input} describe?",
     "<REGION_TO_OCR>": "What text is in the region {input}?",
 }
-# Tokens by the names of these are no text of an answer. All others are: places on a picture, for example.
-_NO_TEXT = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token", "image_token")
+# Tokens that are no text of an answer, by their names, and what BART's class takes where no file names one. All others
+# are text: places on a picture, for example.
+_NO_TEXT = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "sep_token": "</s>",
+    "cls_token": "<s>",
+    "mask_token": "<mask>",
+}
 
 
 def put_question(text: bundle_pb2.TextSpec, hf: HfCheckpoint, sight: Any, files: dict[str, bytes]) -> str:
@@ -48,14 +57,14 @@ def put_question(text: bundle_pb2.TextSpec, hf: HfCheckpoint, sight: Any, files:
         return GOLDEN_QUESTION
     place, given = read_processor(hf, "image_processor")
     _check_count(place, "image_seq_length", given, sight)
-    around = named_token(hf, "bos_token", "<s>"), named_token(hf, "eos_token", "</s>")
+    named = {name: named_token(hf, name, usual) for name, usual in _NO_TEXT.items()}
+    around = named["bos_token"], named["eos_token"]
     if framing(tokenizer) != around:
         raise CheckpointError(f"the tokenizer puts {framing(tokenizer)} around a text, and Florence2Processor {around}")
     for form, sentence in FORMS.items():
         text.question.forms.add(token=form, text=sentence)
-    kept = {token, *(named_token(hf, name, "") for name in _NO_TEXT)}
-    for name in {text.source_tokenizer, text.target_tokenizer}:
-        files[name] = _with_text(files[name], kept)
+    for file in {text.source_tokenizer, text.target_tokenizer}:
+        files[file] = _with_text(files[file], {token, *named.values()})
     return "<CAPTION>"
 
 

@@ -1610,3 +1610,31 @@ class Prompt(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Prompt: _TypeAlias = Prompt  # noqa: Y015
+
+@_typing.final
+class QuestionForm(_message.Message):
+    """QuestionForm is a word of a question that stands for a sentence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token is the word, such as `<CAPTION>`; of a bundle 1 to 64 characters."""
+    text: _builtins.str
+    """text is the sentence; of a bundle 1 to 1,024 characters. If it holds {input}, which it does once at most, what a question has besides the
+    token comes there, without blanks around it. Otherwise a question with the token has nothing besides.
+    """
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuestionForm: _TypeAlias = QuestionForm  # noqa: Y015

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, processors
 
 IMAGE_TOKEN, BOS, EOS = "<image>", "<s>", "<end>"
 IMAGE_ID, VOCABULARY = 300, 328
-PLACES = tuple(f"<loc_{place}>" for place in range(20))
+PLACES = (*(f"<loc_{place}>" for place in range(20)), "<mask>")
 
 
 def davit(rng, d_model):

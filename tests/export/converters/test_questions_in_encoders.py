@@ -9,6 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+import transformers
 from hf_models import LOGITS, NUM_LONG, converted, furthest, greedy, their_greedy
 from question_kinds import ASKING, BLIP2_T5, FLORENCE2, made_asking
 from sight_kinds import DECODING, NEW_TOKENS, pictures
@@ -21,13 +22,18 @@ from loaded import Loaded, ask
 from process import ServerProcess
 from shown_code import blocks
 from terminal import WEFT
-from weft_export.checkpoints.framing import asked_source
+from weft_export.checkpoints.framing import asked_ids, asked_source
+from weft_export.checkpoints.held_out import read_held_out, write_held_out
 from weft_export.checkpoints.picture import read_picture
+from weft_export.checkpoints.tokenizer import read_tokenizer
+from weft_export.converters.classes import check_class
 from weft_export.converters.convert import convert
+from weft_export.converters.questions import FORMS
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import export_checkpoint
-from weft_export.graphs.answering import Row
+from weft_export.graphs.answering import Row, row_of
 from weft_export.options import ExportOptions
+from weft_export.quantization.requests import OWN_TEXTS, held_out_requests, own_requests
 from weft_proto.questions import asked_text
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
@@ -71,21 +77,21 @@ def test_so_do_random_ones(kind, seed, tmp_path):
     check(kind, seed, tmp_path)
 
 
-def served(bundle, requests, *, at_once=True, explain=None):
+def served(bundle, requests, decoding=DECODING, *, at_once=True, explain=None):
     """What a server answers to pictures with questions: all at once, or one after another."""
 
     async def run():
         async with Loaded(bundle, slots=len(requests)) as model:
             asked = [{"image": {"data": file_of(picture)}, "text": text} for picture, text in requests]
-            calls = [ask(model, **each, decoding=DECODING, return_scores=True, explain=explain) for each in asked]
+            calls = [ask(model, **each, decoding=decoding, return_scores=True, explain=explain) for each in asked]
             return await asyncio.gather(*calls) if at_once else [await each for each in calls]
 
     return asyncio.run(run())
 
 
 def asked_of(seed):
-    """Two pictures with two questions each, of other lengths."""
-    return [(picture, question) for picture in pictures(2, seed) for question in QUESTIONS]
+    """Two pictures with three questions each. Two of them are padded to one length, and have other lengths."""
+    return [(picture, question) for picture in pictures(2, seed) for question in (*QUESTIONS, "Whom?")]
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +104,7 @@ def florence2(tmp_path_factory):
 
 
 def check_served(theirs, processor, bundle):
-    """Hold answers to four questions that come at once to generate(): tokens, and the text of all that are no ends."""
+    """Hold answers to six questions that come at once to generate(): tokens, and the text of all that are no ends."""
     for (picture, question), answer in zip(asked_of(1), served(bundle, asked_of(1)), strict=True):
         inputs = processor(images=picture, text=question, return_tensors="pt")
         expected = their_greedy(theirs, inputs, NEW_TOKENS)
@@ -108,12 +114,31 @@ def check_served(theirs, processor, bundle):
 
 @pytest.mark.slow
 def test_a_florence2_is_served_as_transformers_generates(florence2):
-    """The same greedy tokens. Those of places on the picture, which are special there, stay in the text."""
+    """The same greedy tokens. Those of places on the picture, which are special there, stay in the text.
+
+    A mask does not, although no file names it.
+    """
     theirs, processor, models = florence2
     check_served(theirs, processor, models / "m" / "1")
     tokenizer = Tokenizer.from_file(str(models / "m" / "1" / "tokenizer.json"))
-    places = [tokenizer.token_to_id(each) for each in ("<s>", "<loc_3>", "<loc_19>", "<image>", "<end>")]
+    places = [tokenizer.token_to_id(each) for each in ("<s>", "<loc_3>", "<loc_19>", "<mask>", "<image>", "<end>")]
     assert "<loc_3><loc_19>" == tokenizer.decode(places)
+
+
+@pytest.mark.slow
+def test_a_florence2_searches_as_its_file_says(tmp_path):
+    """As released: three beams, no three tokens twice, a first and a last token that are forced."""
+    _, processor = made_asking(FLORENCE2, 3, tmp_path / "theirs")
+    said = {"num_beams": 3, "early_stopping": True, "no_repeat_ngram_size": 3, "max_new_tokens": NEW_TOKENS}
+    forced = {"forced_bos_token_id": 301, "forced_eos_token_id": 1}
+    ends = {"decoder_start_token_id": 1, "eos_token_id": 1, "bos_token_id": 301, "pad_token_id": 0}
+    (tmp_path / "theirs" / "generation_config.json").write_text(json.dumps(said | forced | ends))
+    theirs = transformers.Florence2ForConditionalGeneration.from_pretrained(tmp_path / "theirs").eval()
+    export_checkpoint(tmp_path / "theirs", tmp_path / "m" / "1", ExportOptions(max_tokens=80))
+    for (picture, question), answer in zip(asked_of(3), served(tmp_path / "m" / "1", asked_of(3), None), strict=True):
+        inputs = processor(images=picture, text=question, return_tensors="pt")
+        # The start, and the token that is forced.
+        assert theirs.generate(**inputs)[0, 2:].tolist() == list(answer.completion.token_ids)
 
 
 @pytest.mark.slow
@@ -130,7 +155,7 @@ def bits(answer):
 
 
 def check_company(bundle, seed):
-    """Hold answers to eight questions that come at once to those of each alone."""
+    """Hold answers to twelve questions that come at once to those of each alone."""
     requests = asked_of(seed)
     together = served(bundle, requests * 2)
     alone = served(bundle, requests, at_once=False)
@@ -191,6 +216,8 @@ def test_it_is_asked_by_the_sdk_the_command_and_http(florence2, tmp_path):
     with ServerProcess(models, api_port=0) as server, weft.Client(server.target) as client:
         api = server.wait_for("listening")["api"]
         client.wait_until_ready(timeout=60)
+        (model,) = client.list_models()
+        assert FORMS == dict(model.question_forms)
         assert expected == client.answer(data, "<CAPTION>", decoding=decoding).text
         command = [*WEFT, "answer", str(path), "<CAPTION>", "--target", server.target]
         ran = subprocess.run(
@@ -249,6 +276,23 @@ def test_what_no_question_is_is_refused(florence2):
     asyncio.run(refused())
 
 
+def test_examples_and_texts_of_our_own_are_asked_of_the_encoder(tmp_path):
+    """Held-out ones bring a question, which may be a word for a sentence. So has what rounding is measured with."""
+    made_asking(FLORENCE2, 0, tmp_path)
+    checkpoint = converted(tmp_path, max_tokens=80)
+    (picture,) = pictures(1)
+    write_held_out(tmp_path, [(file_of(picture), "a cat", "<CAPTION>")])
+    (example,) = read_held_out(tmp_path / "held_out.jsonl", checkpoint)
+    asked = asked_ids(checkpoint, "<CAPTION>")
+    assert asked == list(example.asked_ids) == row_of(checkpoint, example).asked.tolist()
+    ((_, ids, lengths), _), *_ = held_out_requests(checkpoint, [example])
+    assert (asked, len(asked)) == (ids[0].tolist(), lengths.item())
+    ((_, ids, lengths), _), *_ = own_requests(checkpoint)
+    words = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer).encode(OWN_TEXTS[0]).ids
+    assert words[:128] == ids[0].tolist()
+    assert ids.shape[1] == lengths.item()
+
+
 def test_the_manuals_boxes_are_those_of_the_processor(tmp_path):
     """Of one label several boxes; a label without one, and three places, are none."""
     _, processor = made_asking(FLORENCE2, 0, tmp_path)
@@ -287,6 +331,20 @@ def test_what_contradicts_itself_is_refused_by_name(name, tmp_path):
     change_within(tmp_path / file, part, **changes)
     with pytest.raises(CheckpointError, match=name):
         convert(tmp_path, ExportOptions(), filled=False)
+
+
+@pytest.mark.parametrize("kind", ASKING, ids=ids)
+def test_a_question_is_as_long_as_is_chosen(kind, tmp_path):
+    """Of a Florence-2 it has room behind the picture, where it ends unless a length is chosen."""
+    theirs, _ = made_asking(kind, 0, tmp_path)
+    options = ExportOptions(max_source_tokens=40)
+    check_class(theirs.config.to_dict() | {"architectures": [kind.architecture]}, options, embeds=False)
+    assert 40 == convert(tmp_path, options, filled=False).checkpoint.text.max_source_tokens
+    usual = convert(tmp_path, ExportOptions(), filled=False).checkpoint
+    assert {FLORENCE2: 256 - usual.model.config.num_places, BLIP2_T5: 512}[kind] == usual.text.max_source_tokens
+    if kind is FLORENCE2:
+        with pytest.raises(CheckpointError, match=f"the model takes {usual.text.max_source_tokens} tokens"):
+            convert(tmp_path, ExportOptions(max_source_tokens=usual.text.max_source_tokens + 1), filled=False)
 
 
 def test_a_tokenizer_that_frames_texts_otherwise_is_refused(tmp_path):

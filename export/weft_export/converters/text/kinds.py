@@ -63,6 +63,7 @@ _USUAL = {
     "distilbert": "BertTokenizer",
     "electra": "BertTokenizer",
     "ernie4_5": AS_IT_IS,
+    "florence2": "BartTokenizer",
     "gemma": "GemmaTokenizer",
     "gemma2": "GemmaTokenizer",
     "gemma3": "GemmaTokenizer",
