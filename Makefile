@@ -258,6 +258,9 @@ proto: $(READY) ## regenerate the committed stubs of the contracts
 bench-smoke: models ## measure the engine's overhead, under two minutes
 	@$(PY) tests/bench/smoke.py
 
+bench-calls: models ## Classify and one token over a bare echo by gRPC, a minute
+	@$(PY) tests/bench/calls.py $(ARGS)
+
 bench-pair: models ## two checkouts in turn; BEFORE=path
 	@$(PY) tests/bench/pair.py $(BEFORE)
 
@@ -291,6 +294,10 @@ bench-prefix: $(READY) ## measure the first token with and without the prefix ca
 bench-speculation: $(REAL)/smollm2/config.json ## measure answers with and without drafts, at int8
 	@test -e $(REAL)/int8/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/int8/smollm2/1 --precision int8 --max-tokens 1024 --no-explain --no-score
 	@$(PY) tests/bench/speculation.py $(REAL)/int8/smollm2/1 $(ARGS)
+
+bench-draws: $(REAL)/smollm2/config.json ## measure steps of 32 rows that draw, over greedy ones
+	@test -e $(REAL)/fp32/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/fp32/smollm2/1 --max-tokens 1024 --no-explain --no-score
+	@$(PY) tests/bench/draws.py $(REAL)/fp32/smollm2/1 $(ARGS)
 
 bench-pinned: models ## one server of two cores against two of one each
 	@$(PY) tests/bench/pinned.py

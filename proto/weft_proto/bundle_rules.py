@@ -80,10 +80,6 @@ ONNX_NAME = {
     bundle_pb2.DATA_TYPE_INT8: "INT8",
 }
 
-# What ONNX Runtime is told wherever a graph is opened. Without it, x86 processors that have no VNNI add up products of
-# uint8 and int8 in pairs of 16 bits, which overflow: sums of integers are wrong. Elsewhere it changes nothing.
-SESSION_ENTRIES = {"session.x64quantprecision": "1"}
-
 # What a graph may be made of.
 OPERATOR_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 # EPContext names a file with a compiled engine for an execution provider to load.

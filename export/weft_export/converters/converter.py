@@ -62,6 +62,7 @@ class Converter:
     computed_names: more of them, which follow from more than the family's config.
     takes_labels: the checkpoint has no labels, and they are chosen.
     prefix: what all their names begin with, where they are saved with it. Some files lack it.
+    spellings: patterns of other names that files have, and what the table calls them, one after the other.
     ignored: patterns of names that hold nothing to convert: masks, tables that follow from the config.
     bias: our name of the logits' bias, where banned tokens are written down. Empty: the family has none.
     nested: the object of config.json that says about writing what the top does not.
@@ -78,6 +79,7 @@ class Converter:
     names: Callable[[Any], Names]
     prefix: str = ""
     computed_names: Callable[[Any, HfCheckpoint], Names] | None = None
+    spellings: tuple[tuple[str, str], ...] = ()
     takes_labels: bool = False
     ignored: tuple[str, ...] = ()
     bias: str = ""

@@ -74,7 +74,7 @@ LIMITS = {
     "num_halvings": MAX_STAGES,
     **dict.fromkeys((*LAYER_FIELDS, "rotation_of", "feature_layers", "deep_layers", "reads_every"), MAX_LAYERS),
     **dict.fromkeys(("convolution_taps", "taps"), MAX_TAPS),
-    **dict.fromkeys(("d_state", "d_state_head"), WIDTH),
+    **dict.fromkeys(("d_state", "d_state_head", "d_inner", "step_rank"), WIDTH),
     **dict.fromkeys(("num_state_heads", "num_state_groups", "num_groups"), MAX_HEADS),
     "attends": 1,
     **dict.fromkeys(("num_heads", "num_kv_heads", "num_encoder_heads", "num_decoder_heads"), MAX_HEADS),
@@ -91,7 +91,7 @@ LIMITS = {
 """The most that a whole number of a config may be, by its field."""
 RANGES = {
     "dropout": (0.0, 1.0),
-    "norm_eps": (1e-20, 1.0),
+    **dict.fromkeys(("norm_eps", "inner_norm_eps"), (1e-20, 1.0)),
     "rope_theta": (1.01, 1e12),
     **dict.fromkeys(("scale", "softcap", "gain", "residual_scale", "logit_scale", "gate_limit"), (1e-6, 1e6)),
     "alibi": (0.0, 1e3),

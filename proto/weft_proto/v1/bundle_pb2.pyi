@@ -1013,10 +1013,13 @@ class Graph(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     INPUTS_FIELD_NUMBER: _builtins.int
     OUTPUTS_FIELD_NUMBER: _builtins.int
+    UNPADDED_FIELD_NUMBER: _builtins.int
     role: Global___GraphRole.ValueType
     """role is what it computes."""
     path: _builtins.str
     """path is the .onnx file, at most 255 characters; external data lies in files of the bundle too."""
+    unpadded: _builtins.bool
+    """unpadded says that an encoder's padding is computed in attention alone, so texts of several lengths may share a run."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Port]:
         """inputs are the graph's inputs in order, at most 16,384."""
@@ -1032,10 +1035,11 @@ class Graph(_message.Message):
         path: _builtins.str = ...,
         inputs: _abc.Iterable[Global___Port] | None = ...,
         outputs: _abc.Iterable[Global___Port] | None = ...,
+        unpadded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "outputs", b"outputs", "path", b"path", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "outputs", b"outputs", "path", b"path", "role", b"role", "unpadded", b"unpadded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

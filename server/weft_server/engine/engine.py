@@ -332,6 +332,9 @@ class Engine:
         """The queue as a lane asks it."""
 
         def take(intake: Intake) -> list[Sequence]:
+            # A step mostly finds nobody, and needs no lock for that. Whoever comes just now waits for the next step.
+            if not self._scheduler.waiting:
+                return []
             with self.lock:
                 # Read here: who came while this lane waited for the lock is not admitted before that.
                 now = time.monotonic()

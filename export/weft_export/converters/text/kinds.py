@@ -83,6 +83,8 @@ _USUAL = {
     "led": "LEDTokenizer",
     "llava": AS_IT_IS,
     "m2m_100": M2M_100,
+    "falcon_mamba": "GPTNeoXTokenizer",
+    "mamba": "GPTNeoXTokenizer",
     "mamba2": "GPTNeoXTokenizer",
     "marian": MARIAN,
     "mbart": "MBartTokenizer",
