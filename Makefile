@@ -293,7 +293,8 @@ bench-prefix: $(READY) ## measure the first token with and without the prefix ca
 
 bench-speculation: $(REAL)/smollm2/config.json ## measure answers with and without drafts, at int8
 	@test -e $(REAL)/int8/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/int8/smollm2/1 --precision int8 --max-tokens 1024 --no-explain --no-score
-	@$(PY) tests/bench/speculation.py $(REAL)/int8/smollm2/1 $(ARGS)
+	@test -e $(REAL)/int8/text-to-text/1 || $(BIN)/weft export export/checkpoints/text-to-text $(REAL)/int8/text-to-text/1 --precision int8 --no-explain --no-score
+	@for bundle in smollm2 text-to-text; do $(PY) tests/bench/speculation.py $(REAL)/int8/$$bundle/1 $(ARGS) || exit 1; done
 
 bench-draws: $(REAL)/smollm2/config.json ## measure steps of 32 rows that draw, over greedy ones
 	@test -e $(REAL)/fp32/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/fp32/smollm2/1 --max-tokens 1024 --no-explain --no-score

@@ -144,9 +144,10 @@ class ServerConfig(BaseSettings):
         7,
         ge=0,
         le=7,
-        description="Most tokens that a generated answer drafts from its own prompt and text in a step, while it runs "
-        "alone in its lane. Those that are right are given at once. No answer changes by a bit: a model for which that "
-        "does not hold drafts none. Only int8 bundles, on the CPU. 0 means none.",
+        description="Most tokens that a generated answer drafts from its own prompt or source, and its text, in a "
+        "step, while it runs alone in its lane, or is the last one where the bundle has mixed runs. Those that are "
+        "right are given at once. No answer changes by a bit: a model for which that does not hold drafts none. Only "
+        "int8 bundles, on the CPU. 0 means none.",
     )
     batch_tokens: Count = Field(
         4096,

@@ -31,10 +31,16 @@ def test_more_lengths_are_of_the_last_row():
     [
         ("tiny-generate", bundle_pb2.PRECISION_INT8, "rows"),
         ("tiny-generate", bundle_pb2.PRECISION_FP32, "batch"),
+        ("tiny-t5", bundle_pb2.PRECISION_INT8, "rows"),
+        ("tiny-t5", bundle_pb2.PRECISION_FP32, "batch"),
         ("tiny-translate", bundle_pb2.PRECISION_INT8, "batch"),
+        ("tiny-caption", bundle_pb2.PRECISION_INT8, "batch"),
     ],
 )
-def test_int8_generators_may_be_asked_for_several_positions(name, precision, rows):
-    """Others have as many lengths as rows: with float32 products such runs have other bits, and a source's are cut."""
+def test_int8_decoders_may_be_asked_for_several_positions(name, precision, rows):
+    """Others have as many lengths as rows.
+
+    With float32 products such runs have other bits. What reads another vocabulary, or a picture, has nothing to copy.
+    """
     graph = next(graph for graph in graphs_of(CHECKPOINTS[name](), precision) if graph.role == DECODER)
     assert {0: rows} == next(port.axes for port in graph.inputs if port.name == "lengths")

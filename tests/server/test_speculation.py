@@ -195,7 +195,8 @@ def row(num_new, past, *, max_new=50):
     slots.num_running = 1
     slots.num_new[0], slots.past_lengths[0] = num_new, past
     slots.output_ids[0, :num_new] = np.resize([5, 6, 7, 8], num_new)
-    return slots, Speculation(slots, max_total=64, most=7, metrics=Metrics().for_model("m", 1, "t"))
+    metrics = Metrics().for_model("m", 1, "t")
+    return slots, Speculation(slots, max_total=64, most=7, metrics=metrics, vocab_size=20)
 
 
 def test_a_row_drafts_fewer_where_drafts_are_wrong():
@@ -206,19 +207,19 @@ def test_a_row_drafts_fewer_where_drafts_are_wrong():
     slots, drafting = row(4, 15)
     sizes = []
     for share in (1, 0.5, 0, 0.5, 0, 0, 0, 1, 1):
-        sizes.append(len(drafting.drafts()))
-        drafting.note(sizes[-1], int(share * sizes[-1]))
+        sizes.append(len(drafting.drafts(7)))
+        drafting.note(0, sizes[-1], int(share * sizes[-1]))
     assert [7, 7, 7, 3, 3, 1, 1, 1, 7] == sizes
     slots.output_ids[0, :4] = [1, 2, 7, 8]
-    assert [1, 2, 7, 8, 1, 2, 7] == drafting.drafts().tolist()
+    assert [1, 2, 7, 8, 1, 2, 7] == drafting.drafts(7).tolist()
     slots.num_missed[0] = 3
-    assert 0 == len(drafting.drafts())
+    assert 0 == len(drafting.drafts(7))
     slots.clear(0)
     slots.place(0, Sequence("next", Ids(np.array([5, 6, 7, 5, 6])), Decoding(50, 0)))
     slots.num_new[0], slots.output_ids[0, 0] = 1, 7
-    assert 7 == len(drafting.drafts())
+    assert 7 == len(drafting.drafts(7))
     slots.num_running = 0  # the row has ended: slot 0 may hold the next prompt by now
-    drafting.note(7, 0)
+    drafting.note(0, 7, 0)
     assert 0 == slots.num_missed[0]
 
 
@@ -228,7 +229,7 @@ def test_a_row_drafts_fewer_where_drafts_are_wrong():
 )
 def test_no_run_goes_past_an_end(num_new, past, max_new, most):
     """What is drafted fits into the rest of the answer, the token behind it included, and into the cache."""
-    assert most == len(row(num_new, past, max_new=max_new)[1].drafts())
+    assert most == len(row(num_new, past, max_new=max_new)[1].drafts(7))
 
 
 @pytest.mark.parametrize("column", ["is_beam", "adapters"])
@@ -236,7 +237,7 @@ def test_some_rows_draft_nothing(column):
     """A beam, whose search moves its tokens, and a row with an adapter."""
     slots, drafting = row(4, 15)
     getattr(slots, column)[0] = 1
-    assert 0 == len(drafting.drafts())
+    assert 0 == len(drafting.drafts(7))
 
 
 def checked(directory):

@@ -18,6 +18,7 @@ class SequenceToSequence(Writer):
 
     decoder: Decoder
     scores = True
+    verifies = True
     num_class_tokens: int = 0
     """How many places of the memory stand before those of the source. An explanation leaves them out."""
 

@@ -12,6 +12,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.sharing import sharing
 from weft_export.families.classifier import Classifier
 from weft_export.families.writer import KV_CACHE, MEMORY, RECURRENT, State, Writer
+from weft_export.graphs.one_vocabulary import has_one_vocabulary
 from weft_export.graphs.views import (
     ClassifierView,
     CtcView,
@@ -155,12 +156,12 @@ def graphs_of(
             role, pixels = bundle_pb2.GRAPH_ROLE_IMAGE_ENCODER, _pixels(checkpoint, _BATCH)
             graphs.append(Graph(role, "image_encoder.onnx", SightView(model), pixels, (FEATURES,)))
         # At other precisions, a run of several tokens has other bits than runs of one.
-        verifies = model.verifies and precision == bundle_pb2.PRECISION_INT8 and TASKS[checkpoint.task].takes_prompt
+        verifies = model.verifies and precision == bundle_pb2.PRECISION_INT8 and _may_copy(checkpoint)
         decoders = [
             _paged(model, states) if checkpoint.paged else _decoder(checkpoint, model, states, verifies=verifies)
         ]
         if mixed_runs:
-            decoders.append(_mixed(checkpoint, model, states))
+            decoders.append(_mixed(checkpoint, model, states, verifies=verifies))
         # On a device a condition would wait for the host, and CUDA's captured graphs know none.
         if runs_on_cpu and not _steps(model) and not checkpoint.paged:
             decoders = [replace(graph, deferred=DEFERRED_PORTS) for graph in decoders]
@@ -185,6 +186,12 @@ def _state(state: State, precision: bundle_pb2.Precision.ValueType) -> bundle_pb
         length_axis=state.length_axis,
         encoder_output=f"{encoder_output}.{state.name}" if state.encoded else "",
     )
+
+
+def _may_copy(checkpoint: Checkpoint) -> bool:
+    """Whether an answer may repeat tokens of what it was asked."""
+    task = TASKS[checkpoint.task]
+    return task.takes_prompt or (task.takes_language and has_one_vocabulary(checkpoint))
 
 
 def _steps(model: Writer) -> bool:
@@ -307,14 +314,15 @@ def _paged(model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
     return Graph(role, "decoder.onnx", view, tuple(inputs), outputs, states=tuple(states))
 
 
-def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
+def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor], *, verifies: bool) -> Graph:
     one = torch.zeros(1, dtype=torch.int32)
+    ends = torch.full((_ENDS,), _SEQ, dtype=torch.int32) if verifies else one + _SEQ
     inputs = [
         Input("input_ids", torch.zeros(_BATCH, 1, dtype=torch.int64), _ROWS),
         Input("past_lengths", torch.zeros(_BATCH, dtype=torch.int32), _ROWS),
         Input("prompt_ids", torch.zeros(1, _SEQ, dtype=torch.int64), {1: "seq"}),
         Input("prompt_past_lengths", one, {}),
-        Input("prompt_lengths", one + _SEQ, {}),
+        Input("prompt_lengths", ends, {0: "ends"} if verifies else {}),
         Input("total_length", torch.tensor([checkpoint.text_spec.max_total_tokens], dtype=torch.int32), {}),
     ]
     inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]

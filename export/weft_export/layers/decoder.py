@@ -10,7 +10,7 @@ from weft_export.layers.attention import SelfAttention, causal_mask
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.cross_attention import CrossAttention
 from weft_export.layers.embeddings import TokenEmbedding
-from weft_export.layers.pooling import last_position
+from weft_export.layers.pooling import last_position, last_positions
 from weft_export.layers.positions import Rope, rope_tables
 from weft_export.layers.run import Run
 from weft_export.layers.score_bias import RelativeBias
@@ -164,7 +164,7 @@ class Decoder(nn.Module):
     def step(
         self, run: Run, caches: Sequence[KeyValue], memories: Sequence[KeyValue]
     ) -> tuple[Tensor, list[KeyValue], list[KeyValue]]:
-        """Return logits [batch, vocab] of each row's last real token, the present caches and the memories."""
+        """Do as SequenceToSequence.step, of caches and memories."""
         x = self.embedding(run.input_ids, run.past_lengths)
         biases = self._in_layers(
             None
@@ -176,7 +176,8 @@ class Decoder(nn.Module):
             x, present, same = layer.step(x, past, run, memory, bias, self.rotary)
             presents.append(present)
             kept.append(same)
-        return self.embedding.logits(self.norm(last_position(x, run.lengths))), presents, kept
+        picked = (last_positions if run.verifies else last_position)(x, run.lengths)
+        return self.embedding.logits(self.norm(picked)), presents, kept
 
     def attentions(self, target_ids: Tensor, memories: Sequence[KeyValue], memory_mask: Tensor) -> list[Tensor]:
         """Return each layer's cross-attention weights [batch, h, target, source], teacher-forced."""

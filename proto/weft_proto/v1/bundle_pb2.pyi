@@ -140,14 +140,15 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     right padding; `total_length` [1] on the host, the cache's capacity; `memory_lengths` [batch] when there is a MEMORY
     state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
     descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
-    tensors of the states that have one. Outside TASK_GENERATE and TASK_ANSWER, seq is always 1, and so it is where `input_ids` is
-    [batch, 1]. With a MEMORY it is at most as long as the picture. A RECURRENT state is then what it is behind the last real token.
+    tensors of the states that have one. Outside TASK_GENERATE and TASK_ANSWER, seq is 1 but as said below, and always where `input_ids`
+    is [batch, 1]. With a MEMORY it is at most as long as the picture. A RECURRENT state is then what it is behind the last real token.
     With one, each run of a prompt but the last reads a multiple of 8 tokens of it: a graph may group them, from where the run begins.
 
-    For TASK_GENERATE, `lengths` may be [rows], and the outputs but the presents too, where rows is batch or more: then lengths
-    behind those of the batch are of its last row. So a run of one sequence may be asked what follows each of its new tokens. A
-    server asks for that where it has seen that such a run has the bits of as many runs of one token. A graph may have
-    an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
+    For TASK_GENERATE and TASK_TRANSLATE, `lengths` may be [rows], and the outputs but the presents too, where rows is batch or
+    more: then lengths behind those of the batch are of its last row. So a run of one sequence may be asked what follows each of its new
+    tokens. A server asks for that where it has seen that such a run has the bits of as many runs of one token. For TASK_TRANSLATE it says
+    that an id of an answer stands for the same token in a source, and a run has at most as many tokens as its row has memory. A graph
+    may have an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
     the DECODER has.
 
     Beside an IMAGE_ENCODER there is an input `features` float32 [batch, seq, width]. Where an input id is text.source_vocab_size,
@@ -195,7 +196,8 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     RECURRENT state; nothing may show in the bits of either. Inputs: `input_ids` [batch, 1] and `past_lengths` [batch] of the
     rows, `prompt_ids` [1, seq], `prompt_past_lengths` [1] and `prompt_lengths` [1] of the other, `total_length` [1]; the past
     tensors of the rows, then of the other, whose names begin with `prompt.`. Outputs as DECODER's for batch + 1 rows, the last
-    being the other, then the present tensors, named likewise.
+    being the other, then the present tensors, named likewise. `prompt_lengths` may be [ends]: then outputs are of batch + ends rows,
+    the last being what follows so many of the other's tokens. A server then may ask what follows each of its drafts, as of a DECODER.
     """
     GRAPH_ROLE_SCORE: _GraphRole.ValueType  # 7
     """GRAPH_ROLE_SCORE reads given answers in one teacher-forced pass, and says how probable their tokens are; for models that
@@ -253,14 +255,15 @@ GRAPH_ROLE_DECODER: GraphRole.ValueType  # 2
 right padding; `total_length` [1] on the host, the cache's capacity; `memory_lengths` [batch] when there is a MEMORY
 state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
 descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
-tensors of the states that have one. Outside TASK_GENERATE and TASK_ANSWER, seq is always 1, and so it is where `input_ids` is
-[batch, 1]. With a MEMORY it is at most as long as the picture. A RECURRENT state is then what it is behind the last real token.
+tensors of the states that have one. Outside TASK_GENERATE and TASK_ANSWER, seq is 1 but as said below, and always where `input_ids`
+is [batch, 1]. With a MEMORY it is at most as long as the picture. A RECURRENT state is then what it is behind the last real token.
 With one, each run of a prompt but the last reads a multiple of 8 tokens of it: a graph may group them, from where the run begins.
 
-For TASK_GENERATE, `lengths` may be [rows], and the outputs but the presents too, where rows is batch or more: then lengths
-behind those of the batch are of its last row. So a run of one sequence may be asked what follows each of its new tokens. A
-server asks for that where it has seen that such a run has the bits of as many runs of one token. A graph may have
-an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
+For TASK_GENERATE and TASK_TRANSLATE, `lengths` may be [rows], and the outputs but the presents too, where rows is batch or
+more: then lengths behind those of the batch are of its last row. So a run of one sequence may be asked what follows each of its new
+tokens. A server asks for that where it has seen that such a run has the bits of as many runs of one token. For TASK_TRANSLATE it says
+that an id of an answer stands for the same token in a source, and a run has at most as many tokens as its row has memory. A graph
+may have an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
 the DECODER has.
 
 Beside an IMAGE_ENCODER there is an input `features` float32 [batch, seq, width]. Where an input id is text.source_vocab_size,
@@ -308,7 +311,8 @@ GRAPH_ROLE_MIXED: GraphRole.ValueType  # 6
 RECURRENT state; nothing may show in the bits of either. Inputs: `input_ids` [batch, 1] and `past_lengths` [batch] of the
 rows, `prompt_ids` [1, seq], `prompt_past_lengths` [1] and `prompt_lengths` [1] of the other, `total_length` [1]; the past
 tensors of the rows, then of the other, whose names begin with `prompt.`. Outputs as DECODER's for batch + 1 rows, the last
-being the other, then the present tensors, named likewise.
+being the other, then the present tensors, named likewise. `prompt_lengths` may be [ends]: then outputs are of batch + ends rows,
+the last being what follows so many of the other's tokens. A server then may ask what follows each of its drafts, as of a DECODER.
 """
 GRAPH_ROLE_SCORE: GraphRole.ValueType  # 7
 """GRAPH_ROLE_SCORE reads given answers in one teacher-forced pass, and says how probable their tokens are; for models that

@@ -329,10 +329,10 @@ class DecodeLane:
     def _decode(self, piece: PromptPiece | None) -> None:
         """Give every row a token. A piece of a prompt, if there is one, is read in the same run.
 
-        A row that runs alone may be given several.
+        The last row may be given several.
         """
         num_rows = self.slots.num_running
-        if num_rows == 1 and piece is None and self.speculation and len(drafts := self.speculation.drafts()):
+        if piece is None and self.speculation and len(drafts := self._drafts(self.speculation)):
             self._verify(self.speculation, drafts)
             return
         started = time.monotonic()
@@ -347,13 +347,24 @@ class DecodeLane:
         self._metrics.decode_batch_size.observe(num_rows)
         self.rows.advance(candidates)
 
+    def _drafts(self, speculation: Speculation) -> np.ndarray:
+        """What the last row drafts: alone as much as it may, and beside others as much as would be read of a prompt."""
+        num_rows = self.slots.num_running
+        if num_rows == 1:
+            return speculation.drafts(self.runner.max_drafts)
+        may_beside = speculation.beside and not self.rows.prompt
+        return speculation.drafts(max(self.budget, num_rows // 2) - 1 if may_beside else 0)
+
     def _verify(self, speculation: Speculation, drafts: np.ndarray) -> None:
-        """Give the only row as many tokens as its drafts are right, and one more."""
+        """Give the last row as many tokens as its drafts are right, and one more. Give each row before it one."""
         started = time.monotonic()
-        candidates = self.runner.verify(drafts)
+        num_before = self.slots.num_running - 1
+        candidates = self.runner.verify(drafts, num_before)
         self._metrics.decode_step.observe(time.monotonic() - started)
-        self._metrics.decode_batch_size.observe(1)
-        speculation.note(len(drafts), self.rows.verify(drafts, candidates))
+        self._metrics.decode_batch_size.observe(num_before + 1)
+        speculation.note(num_before, len(drafts), self.rows.verify(drafts, candidates))
+        if num_before:
+            self.rows.advance_before(num_before, candidates)
 
     def _note_read(self, padded: int, piece: PromptPiece) -> None:
         """Count a piece that was read, and keep what it completes. It lies in the slot behind the rows."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Sequence as Many
 
-    from weft_server.engine.prefill_chunks import PrefillChunk
     from weft_server.engine.run_shapes import RunShapes
     from weft_server.engine.slots import Slots
     from weft_server.runtime.blocks import Block
@@ -63,8 +62,7 @@ class DecodeRunner:
     ) -> None:
         """`best` is as in FullLogits. `shapes` are those of the encoder's runs.
 
-        `is_biased` says what `attends_with_bias` says of the decoder. A run of `verify` reads at most `max_drafts`
-        drafts.
+        `is_biased` is what `attends_with_bias` says of the decoder. `verify` reads at most `max_drafts` drafts.
         """
         self.encoder = encoder
         self.shapes = shapes
@@ -112,7 +110,7 @@ class DecodeRunner:
             arrays[TEMPERATURES] = self._temperatures
         self._columns = Columns(arrays, device)
         self._fixed = self._sight.fixed(device)
-        self._next = NextTokens(max(slots.num_slots, 1 + max_drafts), asking, manifest.text.target_vocab_size, device)
+        self._next = NextTokens(slots.num_slots + max_drafts, asking, manifest.text.target_vocab_size, device)
 
         self._chunks = PrefillChunks(
             device,
@@ -126,7 +124,7 @@ class DecodeRunner:
         )
         self.decodes: dict[tuple[int, int, bool], BoundSession] = {}
         self._prefills: dict[tuple[int, int, int, bool], BoundSession] = {}
-        self._mixes: dict[tuple[int, int, bool], BoundSession] = {}
+        self._mixes: dict[tuple[int, int, int, bool], BoundSession] = {}
         self._verifies: dict[tuple[int, bool], BoundSession] = {}
         self.max_drafts = max_drafts
         self._drafts = DraftColumns(slots, self._sight, max_drafts)
@@ -212,15 +210,7 @@ class DecodeRunner:
         past = int(self._slots.past_lengths[num_rows])
         chunk = self._chunks.filled(token_ids, past, 0)  # this graph has no memory
         reads_all = self._reads_all(0, num_rows + ends)
-        key = (num_rows, chunk.bucket, reads_all)
-        if key not in self._mixes:
-            self._mixes[key] = self._bind_mixed(num_rows, chunk, reads_all=reads_all)
-        if self._slots.stack:
-            # In this graph, each token of the prompt is a row.
-            adapters = self._slots.adapters[: num_rows + 1].repeat([*[1] * num_rows, chunk.bucket])
-            self._slots.stack.give(self._mixes[key], adapters, 1)
-        self._mixes[key].run()
-        self._slots.past_lengths[:num_rows] += 1
+        self._run_beside(num_rows, chunk.columns.rows(0, 1), chunk.bucket, 1, reads_all=reads_all)
         self._slots.past_lengths[num_rows] = past + len(token_ids)
         return chunk.bucket, self._next.read(num_rows + 1, num_rows + ends, reads_all=reads_all)
 
@@ -248,20 +238,24 @@ class DecodeRunner:
         self.states.turn(0, num_rows, self._num_held)
         return self._next.read(batch, num_rows, reads_all=reads_all)
 
-    def verify(self, drafts: np.ndarray) -> Candidates:
-        """Feed the first slot its input id and drafts int64 [n] of what follows; candidates [n + 1, ...] behind each.
+    def verify(self, drafts: np.ndarray, num_before: int = 0) -> Candidates:
+        """Feed the slot behind `num_before` others its input id and drafts int64 [n] of what follows.
 
-        Its past is as long as before: whoever accepts drafts counts them. What lies behind is never read.
+        The others are fed their input ids, as in `decode`. Returns candidates [num_before + n + 1, ...]: of each of the
+        others, then behind each of the last one's tokens. Its past is as long as before: whoever accepts drafts counts
+        them. What lies behind is never read.
         """
-        size = 1 + len(drafts)
-        reads_all = self._reads_all(0, 1)
-        self._drafts.fill(drafts)
-        if (size, reads_all) not in self._verifies:
-            self._verifies[size, reads_all] = self._bind_verifying(size, reads_all=reads_all)
-        bound = self._verifies[size, reads_all]
-        self._adapt(bound, self._slots.adapters[:1], size)
-        bound.run()
-        return self._next.read(size, size, reads_all=reads_all)
+        size, reads_all = 1 + len(drafts), self._reads_all(0, num_before + 1)
+        self._drafts.fill(num_before, drafts)
+        columns = self._columns.rows(num_before, num_before + 1) | self._drafts.blocks(size)
+        if num_before:
+            self._run_beside(num_before, columns, size, size, reads_all=reads_all)
+        else:
+            if (size, reads_all) not in self._verifies:
+                self._verifies[size, reads_all] = self._bind(0, 1, columns, num_ends=size, reads_all=reads_all)
+            self._adapt(self._verifies[size, reads_all], self._slots.adapters[:1], size)
+            self._verifies[size, reads_all].run()
+        return self._next.read(num_before + size, num_before + size, reads_all=reads_all)
 
     def end(self, slot: int) -> None:
         """See Pasts. A slot's memory is its own, whoever holds it."""
@@ -359,31 +353,40 @@ class DecodeRunner:
         if self._slots.stack:
             self._slots.stack.give(bound, adapters, seq)
 
-    def _bind(self, start: int, stop: int, columns: dict[str, Block], *, reads_all: bool) -> BoundSession:
-        """Bind a run over slots [start, stop) that reads its ids and lengths from `columns`."""
+    def _bind(
+        self, start: int, stop: int, columns: dict[str, Block], *, num_ends: int | None = None, reads_all: bool
+    ) -> BoundSession:
+        """Bind a run over slots [start, stop) that reads its ids and lengths from `columns`.
+
+        It is asked what follows `num_ends` tokens, if that is not one for each slot.
+        """
         inputs, written = self.states.blocks(start, stop)
         inputs |= self._asking.columns(columns, reads_all=reads_all)
         inputs |= self._told(reads_all=reads_all)
-        written |= self._next.blocks(stop - start, reads_all=reads_all)
+        written |= self._next.blocks(num_ends or stop - start, reads_all=reads_all)
         return self._asking.session(reads_all=reads_all).bind(inputs, written)
 
-    def _bind_mixed(self, num_rows: int, chunk: PrefillChunk, *, reads_all: bool) -> BoundSession:
-        assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
-        inputs, written = self.states.blocks(0, num_rows)
-        prompt_inputs, prompt_written = self.states.blocks(num_rows, num_rows + 1)
-        inputs |= {PROMPT + name: block for name, block in prompt_inputs.items()}
-        written |= {PROMPT + name: block for name, block in prompt_written.items()}
-        inputs |= self._columns.rows(0, num_rows)
-        inputs |= {_PROMPT_COLUMNS[name]: block for name, block in chunk.columns.rows(0, 1).items()}
-        inputs |= self._told(reads_all=reads_all)
-        return self._mixed.bind(inputs, self._next.blocks(num_rows + 1, reads_all=reads_all) | written)
-
-    def _bind_verifying(self, size: int, *, reads_all: bool) -> BoundSession:
-        inputs, written = self.states.blocks(0, 1)
-        inputs |= self._columns.rows(0, 1)
-        inputs |= self._drafts.blocks(size)
-        inputs |= self._told(reads_all=reads_all)
-        return self._decoder.bind(inputs, written | self._next.blocks(size, reads_all=reads_all))
+    def _run_beside(
+        self, num_rows: int, columns: dict[str, Block], size: int, num_ends: int, *, reads_all: bool
+    ) -> None:
+        """Give the first rows a token each, and read `size` tokens of the slot behind; `num_ends` of them are asked."""
+        key = (num_rows, size, num_ends, reads_all)
+        if key not in self._mixes:
+            assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
+            inputs, written = self.states.blocks(0, num_rows)
+            prompt_inputs, prompt_written = self.states.blocks(num_rows, num_rows + 1)
+            inputs |= {PROMPT + name: block for name, block in prompt_inputs.items()}
+            written |= {PROMPT + name: block for name, block in prompt_written.items()}
+            inputs |= self._columns.rows(0, num_rows) | self._told(reads_all=reads_all)
+            inputs |= {_PROMPT_COLUMNS[name]: block for name, block in columns.items()}
+            written |= self._next.blocks(num_rows + num_ends, reads_all=reads_all)
+            self._mixes[key] = self._mixed.bind(inputs, written)
+        bound = self._mixes[key]
+        if self._slots.stack:
+            # In this graph, each token of that slot is a row.
+            self._slots.stack.give(bound, self._slots.adapters[: num_rows + 1].repeat([*[1] * num_rows, size]), 1)
+        bound.run()
+        self._slots.past_lengths[:num_rows] += 1
 
     def _told(self, *, reads_all: bool) -> dict[str, Block]:
         """What every run reads on the host."""

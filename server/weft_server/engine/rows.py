@@ -151,27 +151,43 @@ class Rows:
         self._give(0, candidates)
 
     def verify(self, drafts: np.ndarray, candidates: Candidates) -> int:
-        """Give the only row the tokens of a run that has read drafts, and what follows those that are right.
+        """Give the last row the tokens of a run that has read drafts, and what follows those that are right.
 
-        drafts is int64 [n]. candidates are [n + 1, ...], behind the input id and behind each draft. Each token is
-        chosen as in a step of its own: by the row's settings, its rules and its draw for this place. A draft is right
-        if it is that token. Returns how many were right.
+        drafts is int64 [n]. candidates are [rows + n, ...]: of the rows before, which `advance_before` gives theirs,
+        then behind the input id and behind each draft. Each token is chosen as in a step of its own: by the row's
+        settings, its rules and its draw for this place. A draft is right if it is that token. Returns how many were
+        right.
         """
-        slots, start, now = self.slots, float(self.slots.last_token[0]), time.monotonic()
-        num_given = 0
+        slots, now = self.slots, time.monotonic()
+        row, num_given = slots.num_running - 1, 0
+        start = float(slots.last_token[row])
         while True:
             # What lies behind has been read in vain, if a draft is wrong, and is overwritten.
-            slots.past_lengths[0] += 1
-            given = self.token_selection.give(0, candidates.picked(np.array([num_given])))
+            slots.past_lengths[row] += 1
+            given = self.token_selection.give(row, candidates.picked(np.array([row + num_given])))
             self.metrics.generated_tokens.inc(int(given.chosen[0]))
             num_given += 1
-            slots.last_token[0] = now
-            self.hand_out(0, given, now)
-            if not slots.num_running or num_given > len(drafts) or given.ids[0] != drafts[num_given - 1]:
+            slots.last_token[row] = now
+            self.hand_out(row, given, now)
+            if slots.num_running == row or num_given > len(drafts) or given.ids[0] != drafts[num_given - 1]:
                 break
         # They came together, after the time of one run.
         self.metrics.inter_token_latency.observe((now - start) / num_given, num_given)
         return num_given - 1
+
+    def advance_before(self, num_rows: int, candidates: Candidates) -> None:
+        """Give the first rows their next token, of a run that read drafts of the row behind them: see `verify`.
+
+        That row has been given its tokens, and may have ended. No prompt may be in prefill.
+        """
+        slots = self.slots
+        goes_on = slots.num_running > num_rows
+        # For now it is none of those that run.
+        slots.num_running = num_rows
+        self._give(0, candidates.picked(np.arange(num_rows)))
+        if goes_on:
+            self._move(num_rows, slots.num_running)
+            slots.num_running += 1
 
     def drop(self, sequence: Sequence, outcome: Outcome) -> None:
         """End all rows of a sequence between two steps, unless it has ended. Its caller takes no more of its tokens."""

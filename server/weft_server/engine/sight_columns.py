@@ -45,7 +45,7 @@ class SightColumns:
 
 
 class DraftColumns:
-    """What a run reads that verifies drafts of the first row: the input id before them, and what stands beside."""
+    """What a run reads that verifies drafts of a row: the input id before them, and what stands beside."""
 
     def __init__(self, slots: Slots, sight: SightColumns, max_drafts: int) -> None:
         """A run reads at most `max_drafts` drafts."""
@@ -56,10 +56,10 @@ class DraftColumns:
         self._ends = np.arange(1, 2 + max_drafts, dtype=np.int32)
         self._offsets = np.zeros((1, 1 + max_drafts, NUM_AXES), np.int64)
 
-    def fill(self, drafts: np.ndarray) -> None:
-        """Take the drafts of the next run, int64 [n]."""
-        self._ids[0, 0], self._ids[0, 1 : 1 + len(drafts)] = self._slots.input_ids[0, 0], drafts
-        self._offsets[:] = self._slots.position_offsets[0]
+    def fill(self, slot: int, drafts: np.ndarray) -> None:
+        """Take the drafts of the next run, int64 [n], of the row in a slot."""
+        self._ids[0, 0], self._ids[0, 1 : 1 + len(drafts)] = self._slots.input_ids[slot, 0], drafts
+        self._offsets[:] = self._slots.position_offsets[slot]
 
     def blocks(self, size: int) -> dict[str, Block]:
         """What a run of so many tokens reads, by port."""

@@ -26,7 +26,7 @@ from weft_server.engine.slots import Slots
 from weft_server.engine.speculation import Speculation
 from weft_server.engine.stretch_runner import StretchRunner
 from weft_server.errors import BundleError
-from weft_server.loading.exact_drafts import exact_drafts
+from weft_server.loading.exact_drafts import exact_drafts, has_memory, may_draft_mixed
 from weft_server.loading.limit_checks import verify_classifier, verify_decoder, verify_scorer, verify_stretches
 from weft_server.loading.lone_rows import keep_lone_decodes, keep_lone_rows
 from weft_server.loading.longest_inputs import longest_source, takes_picture
@@ -232,6 +232,7 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     keep_lone_decodes(decoders[0], graphs.bundle)
     least_rows = decoders[0].device.least_rows
     max_drafts = exact_drafts(graphs.bundle, decoders[0], config.num_speculative_tokens)
+    may_draft_beside = mixed is not None and may_draft_mixed(graphs.bundle, decoders[0], mixed, max_drafts)
 
     def make(index: int) -> DecodeLane:
         # The slots are divided as evenly as possible. A row that is filled up needs one beside its own.
@@ -262,7 +263,15 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
             prefix_reader=PrefixReader(cache, runner.host_states, slots, metrics, stretches)
             if cache and runner.host_states
             else None,
-            speculation=Speculation(slots, max_total=text.max_total_tokens, most=max_drafts, metrics=metrics)
+            speculation=Speculation(
+                slots,
+                max_total=text.max_total_tokens,
+                most=max_drafts,
+                metrics=metrics,
+                vocab_size=text.target_vocab_size,
+                has_memory=has_memory(manifest),
+                beside=may_draft_beside,
+            )
             if max_drafts
             else None,
             stretches=stretches,

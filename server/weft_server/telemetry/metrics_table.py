@@ -59,7 +59,7 @@ TABLE = (
     Spec(
         "counter",
         "spec_decode_draft_tokens_total",
-        "Tokens that a row which ran alone drafted from its own prompt and answer.",
+        "Tokens that a row drafted from its own prompt or source, and its answer.",
     ),
     Spec(
         "counter",
