@@ -4,12 +4,14 @@ import asyncio
 import base64
 import http.client
 import json
+import shutil
 import subprocess
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from google.protobuf import json_format
 from hf_models import LOGITS, NUM_LONG, converted, furthest, greedy, their_greedy
 from question_kinds import ASKING, BLIP2_T5, FLORENCE2, made_asking
 from sight_kinds import DECODING, NEW_TOKENS, pictures
@@ -18,7 +20,7 @@ from test_tiles import file_of
 from tokenizers import Tokenizer
 
 import weft
-from loaded import Loaded, ask
+from loaded import Loaded, ask, refusal_of
 from process import ServerProcess
 from shown_code import blocks
 from terminal import WEFT
@@ -35,7 +37,7 @@ from weft_export.graphs.answering import Row, row_of
 from weft_export.options import ExportOptions
 from weft_export.quantization.requests import OWN_TEXTS, held_out_requests, own_requests
 from weft_proto.questions import asked_text
-from weft_proto.v1 import common_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import InvalidRequest
 
 QUESTIONS = ("What is to be seen here? <a cat, or a dog>", "Why")
@@ -291,6 +293,12 @@ def test_examples_and_texts_of_our_own_are_asked_of_the_encoder(tmp_path):
     words = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer).encode(OWN_TEXTS[0]).ids
     assert words[:128] == ids[0].tolist()
     assert ids.shape[1] == lengths.item()
+    for question, wrong in (
+        ("a <image>", "question spells the token of a picture"),
+        ("<OD> a", "question must be '<OD>'"),
+    ):
+        with pytest.raises(CheckpointError, match=wrong):
+            asked_ids(checkpoint, question)
 
 
 def test_the_manuals_boxes_are_those_of_the_processor(tmp_path):
@@ -304,6 +312,53 @@ def test_the_manuals_boxes_are_those_of_the_processor(tmp_path):
     size = 640, 479
     expected = processor.post_processor.parse_description_with_bboxes_from_text_and_spans(text, size)
     assert [(each["cat_name"], each["bbox"]) for each in expected] == shown["boxes"](text, *size)
+
+
+def without_port(graph, side, name):
+    """Take a port out of a graph of a manifest."""
+
+    def change(manifest):
+        (found,) = (each for each in manifest.graphs if each.role == graph)
+        ports = [port for port in getattr(found, side) if port.name != name]
+        found.ClearField(side)
+        getattr(found, side).extend(ports)
+
+    return change
+
+
+def nowhere(manifest):
+    """A picture without a grid, whose question the decoder would read."""
+    manifest.text.ClearField("question")
+    manifest.image.grid_rows = manifest.image.grid_columns = 0
+
+
+def shorter_memory(manifest):
+    """A memory without room for the last token of the longest question."""
+    state = next(each for each in manifest.states if each.kind == bundle_pb2.STATE_KIND_MEMORY)
+    state.shape[state.length_axis] -= 1
+
+
+WRONG = {
+    "text.question is for answer": lambda manifest: setattr(manifest, "task", common_pb2.TASK_CAPTION),
+    "has no token of text.question.image_id 327": lambda manifest: setattr(manifest.text.question, "image_id", 327),
+    "image_id 328 is outside": lambda manifest: setattr(manifest.text.question, "image_id", 328),
+    "grid_rows and grid_columns are missing": nowhere,
+    "source positions": shorter_memory,
+    "no input 'input_ids'": without_port(bundle_pb2.GRAPH_ROLE_ENCODER, "inputs", "input_ids"),
+    "no output 'question_weights'": without_port(bundle_pb2.GRAPH_ROLE_EXPLAIN, "outputs", "question_weights"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("why", WRONG)
+def test_a_manifest_that_says_otherwise_is_refused(why, florence2, tmp_path):
+    """What the encoder reads is stated once, and the rest of a bundle fits it."""
+    bundle = tmp_path / "m" / "1"
+    shutil.copytree(florence2[2] / "m" / "1", bundle)
+    manifest = json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
+    WRONG[why](manifest)
+    (bundle / "bundle.json").write_text(json_format.MessageToJson(manifest))
+    assert why in asyncio.run(refusal_of(bundle))
 
 
 PROCESSOR, CONFIG = "processor_config.json", "config.json"
