@@ -258,6 +258,9 @@ proto: $(READY) ## regenerate the committed stubs of the contracts
 bench-smoke: models ## measure the engine's overhead, under two minutes
 	@$(PY) tests/bench/smoke.py
 
+bench-calls: models ## Classify and one token over a bare echo by gRPC, a minute
+	@$(PY) tests/bench/calls.py $(ARGS)
+
 bench-pair: models ## two checkouts in turn; BEFORE=path
 	@$(PY) tests/bench/pair.py $(BEFORE)
 
@@ -292,6 +295,10 @@ bench-speculation: $(REAL)/smollm2/config.json ## measure answers with and witho
 	@test -e $(REAL)/int8/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/int8/smollm2/1 --precision int8 --max-tokens 1024 --no-explain --no-score
 	@test -e $(REAL)/int8/text-to-text/1 || $(BIN)/weft export export/checkpoints/text-to-text $(REAL)/int8/text-to-text/1 --precision int8 --no-explain --no-score
 	@for bundle in smollm2 text-to-text; do $(PY) tests/bench/speculation.py $(REAL)/int8/$$bundle/1 $(ARGS) || exit 1; done
+
+bench-draws: $(REAL)/smollm2/config.json ## measure steps of 32 rows that draw, over greedy ones
+	@test -e $(REAL)/fp32/smollm2/1 || $(BIN)/weft export $(REAL)/smollm2 $(REAL)/fp32/smollm2/1 --max-tokens 1024 --no-explain --no-score
+	@$(PY) tests/bench/draws.py $(REAL)/fp32/smollm2/1 $(ARGS)
 
 bench-pinned: models ## one server of two cores against two of one each
 	@$(PY) tests/bench/pinned.py

@@ -35,7 +35,7 @@ from weft._decoding import (
     PhraseBias,
     Sampling,
 )
-from weft._model import Limits, Model, ModelState, Prompt, TruncationSide, VectorKind
+from weft._model import Limits, Model, ModelState, Prompt, QuestionForm, TruncationSide, VectorKind
 from weft._sync.admin import AdminClient
 from weft._sync.client import Client
 from weft._sync.many import Many
@@ -153,6 +153,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "Output",
     "PictureColumns",
     "Prompt",
+    "QuestionForm",
     "ResolvedModel",
     "Score",
     "Segment",

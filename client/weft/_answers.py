@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from weft._completions import Completion
 from weft._decoding import Decoding
 from weft._decoding_message import read_decoding
-from weft._model import Model, Prompt, VectorKind
+from weft._model import Model, Prompt, QuestionForm, VectorKind
 from weft._types import Alignment, PictureColumns, Timings, TopToken
 from weft_proto.v1 import common_pb2
 
@@ -127,6 +127,7 @@ _MADE: dict[Any, Callable[[Any], Any]] = {
     Decoding: read_decoding,
     PictureColumns: _picture_columns,
     Prompt: lambda message: Prompt(message.name, message.text, message.max_tokens),
+    QuestionForm: lambda message: QuestionForm(message.token, message.text),
     Timings: _timings,
     tuple[TopToken, ...]: _top_tokens,
     VectorKind: _vector_kind,

@@ -20,6 +20,16 @@ class Prompt(NamedTuple):
     max_tokens: int = 0
 
 
+class QuestionForm(NamedTuple):
+    """A word of a question, such as `<CAPTION>`, and the sentence that a model reads in its place.
+
+    Where the sentence has {input}, the rest of the question stands there. Otherwise the word stands alone.
+    """
+
+    token: str
+    text: str
+
+
 class VectorKind(StrEnum):
     """What `embed` gives of a text: a vector of the whole, one for each token, or the weights of tokens."""
 
@@ -100,6 +110,7 @@ class Model(Brief):
     `takes_adapters` is whether a request may name an adapter. `adapters` are those that lie beside it now.
     `prompts` are those that `prompt_name` of `embed` and `classify` may name, and `default_prompt_name` names the one
     of a request that names none. `truncation_side` is where a text of more than `Limits.max_source_tokens` is cut.
+    `question_forms` are words of a question of `answer` that stand for a sentence.
     """
 
     name: str
@@ -147,3 +158,4 @@ class Model(Brief):
     size_bytes: int = 0
     takes_pictures: bool = False
     vector_kinds: tuple[VectorKind, ...] = ()
+    question_forms: tuple[QuestionForm, ...] = ()

@@ -198,6 +198,8 @@ def _reads(model: Model) -> Iterator[str]:
     if any(prompt.text for prompt in model.prompts):
         default = f"; by default {model.default_prompt_name}" if model.default_prompt_name else ""
         yield f"prompts: {', '.join(f'{name} {text!r}' for name, text, _ in model.prompts)}{default}"
+    if model.question_forms:
+        yield f"questions by a word: {', '.join(each.token for each in model.question_forms)}"
     if model.truncation_side is not TruncationSide.UNSPECIFIED:
         yield f"cuts a text that is too long on the {model.truncation_side}"
 

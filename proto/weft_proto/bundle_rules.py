@@ -80,10 +80,6 @@ ONNX_NAME = {
     bundle_pb2.DATA_TYPE_INT8: "INT8",
 }
 
-# What ONNX Runtime is told wherever a graph is opened. Without it, x86 processors that have no VNNI add up products of
-# uint8 and int8 in pairs of 16 bits, which overflow: sums of integers are wrong. Elsewhere it changes nothing.
-SESSION_ENTRIES = {"session.x64quantprecision": "1"}
-
 # What a graph may be made of.
 OPERATOR_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 # EPContext names a file with a compiled engine for an execution provider to load.
@@ -108,8 +104,8 @@ EMBEDDING_TOLERANCE = {
 }
 # By how much the weights of a row of an explanation may miss a sum of 1. They are float32 at any precision.
 EXPLAIN_SUM_TOLERANCE = 1e-5
-# An output of an EXPLAIN graph that a bundle of TASK_ANSWER may have: what lay on target_ids, float32 [rows, target].
-TARGET_WEIGHTS = "target_weights"
+# Outputs of an EXPLAIN graph of TASK_ANSWER: what lay on target_ids, float32 [rows, target], or on a question's ids.
+TARGET_WEIGHTS, QUESTION_WEIGHTS = "target_weights", "question_weights"
 
 # What a request may be. The last two are what a server takes unless its settings say otherwise.
 PICTURE_FORMATS = ("PNG", "JPEG", "WEBP")
@@ -214,6 +210,8 @@ LIMITS = {
         "default_prompt_name": Limit(_NAME),
         "sides": Limit(entries=256),
     },
+    "QuestionSpec": {"image_id": Limit(_VOCAB - 1), "forms": Limit(entries=64)},
+    "QuestionForm": {"token": Limit(64), "text": Limit(1024)},
     "Prompt": {"name": Limit(_NAME), "text": Limit(1024), "max_tokens": Limit(0)},
     "TextSide": {
         "prompt_name": Limit(_NAME),

@@ -4,7 +4,7 @@ import math
 
 from weft_proto.ctc import least_fault
 from weft_proto.languages import LanguageError, Languages, known_tag
-from weft_proto.tasks import TASKS
+from weft_proto.questions import decoder_asks
 from weft_proto.v1 import bundle_pb2
 
 # Hz, and channels, of a file.
@@ -60,7 +60,7 @@ def longest_prefix(manifest: bundle_pb2.BundleManifest) -> int:
     """Return how many ids a decoder is fed at most behind its start token, whatever its model takes."""
     audio = manifest.audio
     spoken = bool(audio.languages) + bool({"transcribe_id", "translate_id"} & _given(audio).keys())
-    asked = manifest.text.max_source_tokens if TASKS[manifest.task].takes_question else 0
+    asked = manifest.text.max_source_tokens if decoder_asks(manifest.task, manifest.text) else 0
     return Languages(manifest.text).longest_prefix + spoken + audio.HasField("no_timestamps_id") + asked
 
 

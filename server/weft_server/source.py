@@ -89,6 +89,11 @@ class Source(ABC):
         return ()
 
     @property
+    def explained_ids(self) -> tuple[int, ...]:
+        """The tokens of a question that an explanation is over, beside what is shown."""
+        return self.asked_ids
+
+    @property
     def once_read(self) -> Source:
         """What is kept of it when it has been read to its end."""
         return self

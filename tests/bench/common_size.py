@@ -12,7 +12,9 @@ from weft_export.families.gpt import GptConfig
 from weft_export.families.hybrid import HybridConfig
 from weft_export.families.registry import FAMILIES
 from weft_export.families.rnn import RnnConfig
+from weft_export.families.state_spaces import StateSpacesConfig
 from weft_export.families.t5 import T5Config
+from weft_export.layers.selective_state_space import SelectiveSizes
 from weft_export.layers.state_space import StateSpaceSizes
 from weft_export.layers.style import Style
 from weft_proto.v1 import bundle_pb2, common_pb2
@@ -30,6 +32,9 @@ _GENERATES = {"vocab_size": VOCAB, "max_tokens": CAPACITY, "num_layers": LAYERS}
 # One of the two layers attends, with heads of Llama style.
 _LLAMA = Style(rms_norm=True, activation="silu", gated=True, bias=False)
 _HYBRID = {**_GENERATES, **_BLOCKS, "num_kv_heads": 2, "style": _LLAMA, "attends": (0, 1)}
+_STATE_SPACE = StateSpaceSizes(num_state_heads=HEADS, d_state_head=2 * WIDTH // HEADS, d_state=64)
+# Without networks between them two layers have the weights of one that attends.
+_ALONE = {**_GENERATES, "d_model": WIDTH, "num_layers": 2 * LAYERS}
 COMMON = {
     "rnn": RnnConfig(**_TRANSLATES, cell="lstm", d_embedding=WIDTH, d_hidden=WIDTH, num_layers=LAYERS),
     "attention_rnn": AttentionRnnConfig(
@@ -47,11 +52,13 @@ COMMON = {
     "gpt": GptConfig(**_GENERATES, **_BLOCKS),
     "causal_lm": CausalLmConfig(**_GENERATES, **_BLOCKS, num_kv_heads=2),
     "hybrid": HybridConfig(**_HYBRID),
-    "state_space": HybridConfig(
-        **_HYBRID, state_space=StateSpaceSizes(num_state_heads=HEADS, d_state_head=2 * WIDTH // HEADS, d_state=64)
+    "state_space": HybridConfig(**_HYBRID, state_space=_STATE_SPACE),
+    "mamba": StateSpacesConfig(
+        **_ALONE, selective=SelectiveSizes(d_inner=2 * WIDTH, d_state=16, step_rank=WIDTH // 16)
     ),
+    "mamba2": StateSpacesConfig(**_ALONE, state_space=_STATE_SPACE),
 }
-_FAMILY = {"state_space": "hybrid"}
+_FAMILY = {"state_space": "hybrid", "mamba": "state_spaces", "mamba2": "state_spaces"}
 
 
 def common_bundle(repository, name):

@@ -12,6 +12,8 @@ NAMES = {
     "causal_lm": "Llama style (2 of 8 key/value heads)",
     "hybrid": "LFM2 style, 1 of 2 layers attends",
     "state_space": "Granite 4 H style, 1 of 2 layers attends",
+    "mamba": "Mamba, 4 layers, none attends",
+    "mamba2": "Mamba 2, 4 layers, none attends",
 }
 # A step of one row is mostly the calling of operators: its curves show noise, so the tables alone have them.
 PANELS = (
@@ -24,7 +26,7 @@ def plot_growth(growth, path):
     """Draw two panels over a common logarithmic length axis, with direct labels in one legend below."""
     figure = Figure(figsize=(9.5, 5), layout="constrained")
     for axes, (key, title, scale) in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
-        for each, marker in zip(growth, "osD^vPX*", strict=True):
+        for each, marker in zip(growth, "osD^vPX*hd", strict=True):
             values = [value * scale for value in each[key]]
             axes.plot(each["lengths"], values, marker=marker, markersize=5, label=NAMES[each["family"]])
         axes.set_title(title)

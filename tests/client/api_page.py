@@ -42,7 +42,7 @@ GROUPS = {
         "Span", "Extraction", "ExtractedAnswer", "FilledMasks", "FilledMask", "Filling",
         "Embeddings", "Score", "TokenMatch", "Tokenization", "Token", "Detokenization",
         "Alignment", "PictureColumns", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
-        "Prompt", "TruncationSide", "VectorKind",
+        "Prompt", "QuestionForm", "TruncationSide", "VectorKind",
         "LabelScoring",
         "ModelState", "Health",
     ],

@@ -394,6 +394,13 @@ def test_a_model_says_what_stands_before_a_text_and_where_it_is_cut(capsys):
     assert (1, False) == (out.count("prompts: "), "by default" in out.partition("prompts: ")[2].partition("\n")[0])
 
 
+def test_a_model_says_which_words_of_a_question_it_knows(capsys):
+    """Those that stand for a sentence."""
+    forms = (weft.QuestionForm("<OCR>", "What is the text?"), weft.QuestionForm("<CAPTION>", "What is it?"))
+    model_table([replace(_answers.model(MODELS[0]), question_forms=forms)])
+    assert "questions by a word: <OCR>, <CAPTION>" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_model_says_in_what_it_computes_and_how_large_it_is(capsys):
     """And on what, where that is not the processor. One that is not loaded has told no size."""
     model = replace(_answers.model(MODELS[0]), precision="fp16", devices=("cuda:0",), size_bytes=1_234_500_000)

@@ -221,6 +221,7 @@ def test_pictures_and_texts_of_a_message_are_carried_in_their_order(client, serv
         (["a", 7], "messages[0].content[1]"),
         ([{"text": "a", "image": b"b"}], "messages[0].content[0]"),
         ([{"type": "text"}], "messages[0].content[0]"),
+        ([{"video": b"a"}], "messages[0].content[0]"),
         ([{"text": 7}], "messages[0].content[0].text"),
         ([{"image": "no/such.png"}], "messages[0].content[0]"),
         (b"a", "messages[0].content"),

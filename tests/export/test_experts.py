@@ -13,7 +13,7 @@ from weft_export.families.speech import SpeechConfig
 from weft_export.layers.block_linear import FOUR_BITS, BlockLinear
 from weft_export.layers.quantized_linear import QuantisedLinear
 from weft_export.layers.style import Style
-from weft_proto.bundle_rules import SESSION_ENTRIES
+from weft_proto.session_entries import SESSION_ENTRIES
 
 EXPERTS, CHOSEN, WIDTH, INSIDE = 4, 2, 32, 64
 STYLE = {"rms_norm": True, "activation": "silu", "gated": True, "bias": False}

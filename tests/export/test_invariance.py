@@ -10,7 +10,7 @@ from tiny import CHECKPOINTS, INT4, INT8
 from tiny_parts import randomised
 
 from weft_export.graphs.graphs import graphs_of
-from weft_export.graphs.onnx_graph import write_graph
+from weft_export.graphs.onnx_graph import read_ports, write_graph
 from weft_export.quantization.integer_products import quantised
 from weft_export.verification.session import open_session
 from weft_proto.bundle_rules import FEATURES, MASK_POSITIONS, POSITION_OFFSETS, READS_ALL
@@ -22,6 +22,11 @@ from weft_server.source import SHORT
 ROWS = 7
 READERS = [name for name in CHECKPOINTS if sample(name).task != common_pb2.TASK_GENERATE or sample(name).sees]
 TRANSLATORS = [name for name in CHECKPOINTS if sample(name).task == common_pb2.TASK_TRANSLATE]
+# Of those that read texts by an encoder whose graph computes no padding, each kind.
+UNPADDED = [
+    *("tiny-text", "tiny-bert-int8", "tiny-tags", "tiny-extract-int8", "tiny-masks", "tiny-masks-int8", "tiny-embed"),
+    *("tiny-embed-int8", "tiny-m3"),
+]
 RNG = np.random.default_rng(0)
 READ_ALL = {READS_ALL: np.ones(1, np.int32)}
 
@@ -101,10 +106,13 @@ def check_rows(session, manifest):
         assert_padding_is_not_read(session, feeds, manifest.text.source_vocab_size)
 
 
-def wide_encoder(name, directory):
-    """The encoder of a tiny checkpoint whose model has been made wide enough for sources of SHORT tokens, opened."""
+def wide_graph(name, role, directory):
+    """A graph of a tiny checkpoint whose model has been made wide enough for texts of SHORT tokens, written and opened.
+
+    Returns what the manifest says of it too, and how many words there are.
+    """
     checkpoint, precision = CHECKPOINTS[name.removesuffix("-int8")](), bundle_pb2.PRECISION_FP32
-    sizes = {"max_source_tokens": SHORT, "d_model": 128, "d_ff": 192}
+    sizes = {"max_source_tokens": SHORT, "max_tokens": SHORT, "d_model": 128, "d_ff": 192}
     config = checkpoint.model.config
     config = replace(config, **{name: size for name, size in sizes.items() if hasattr(config, name)})
     text = bundle_pb2.TextSpec()
@@ -113,17 +121,17 @@ def wide_encoder(name, directory):
     checkpoint = replace(checkpoint, model=randomised(type(checkpoint.model)(config)), text=text)
     if name.endswith("-int8"):
         checkpoint, precision = quantised(checkpoint), bundle_pb2.PRECISION_INT8
-    role = bundle_pb2.GRAPH_ROLE_ENCODER
     (graph,) = (graph for graph in graphs_of(checkpoint, precision) if graph.role == role)
     write_graph(graph, directory)
-    session = open_session(directory / graph.file_name)
-    return session, checkpoint.text.source_vocab_size
+    path = directory / graph.file_name
+    return open_session(path), read_ports(path, role), checkpoint.text.source_vocab_size
 
 
 @pytest.mark.parametrize("name", [*TRANSLATORS, *(f"{name}-int8" for name in INT8 if name in TRANSLATORS)])
 def test_encoders_of_mixed_lengths(name, tmp_path):
     """Up to SHORT tokens it does not show how far a source is padded, so that a server may encode lengths together."""
-    session, vocab_size = wide_encoder(name, tmp_path)
+    session, graph, vocab_size = wide_graph(name, bundle_pb2.GRAPH_ROLE_ENCODER, tmp_path)
+    assert graph.unpadded == ("rnn" not in name)
     lengths = np.arange(1, SHORT + 1, dtype=np.int32)
     ids = RNG.integers(0, vocab_size, (SHORT, SHORT))
     for width in (24, 39, SHORT):
@@ -134,6 +142,27 @@ def test_encoders_of_mixed_lengths(name, tmp_path):
             for port, one, many in zip(session.get_outputs(), alone, together, strict=True):
                 valid = tuple(slice(size) for size in one.shape[1:])
                 assert np.array_equal(one[0], many[row][valid]), f"{port.name} of {length} tokens in {width}"
+
+
+@pytest.mark.parametrize("name", UNPADDED)
+def test_graphs_without_padding_of_mixed_lengths(name, tmp_path):
+    """Up to SHORT tokens it does not show in any answer how far a text is padded, by a multiple of eight."""
+    task = TASKS[sample(name.removesuffix("-int8")).task]
+    (role,) = task.needs
+    session, graph, vocab_size = wide_graph(name, role, tmp_path)
+    assert graph.unpadded
+    lengths = np.arange(1, SHORT + 1, dtype=np.int32)
+    ids = RNG.integers(0, vocab_size, (SHORT, SHORT))
+    feeds = {"input_ids": ids, "lengths": lengths}
+    if task.fills_masks:
+        feeds[MASK_POSITIONS] = RNG.integers(0, lengths[:, None], (SHORT, 2))
+    (together,) = session.run(None, feeds)
+    for row, length in enumerate(lengths.tolist()):
+        width = -(-length // 8) * 8
+        own = {name: value[row : row + 1] for name, value in feeds.items()}
+        (alone,) = session.run(None, own | {"input_ids": own["input_ids"][:, :width]})
+        valid = (slice(length),) if together.shape[1:2] == (SHORT,) and alone.ndim > 2 else ()
+        assert np.array_equal(alone[0][valid], together[row][valid]), f"{length} tokens"
 
 
 @pytest.mark.parametrize("width", [66, 70, 76])
@@ -190,6 +219,8 @@ CUTS = [
     ("tiny-state-space", [8, 16]),
     ("tiny-state-space", [16, 5]),
     ("tiny-mamba", [16, 5]),
+    # What a token does to its state does not hang on the others of its run.
+    ("tiny-selective", [3, 1, 17]),
     ("tiny-state-space-int8", [8, 8, 7]),
 ]
 

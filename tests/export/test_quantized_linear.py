@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from weft_export.layers.quantized_linear import LEVELS, QuantisedEmbedding, QuantisedLinear, quantise
-from weft_proto.bundle_rules import SESSION_ENTRIES
+from weft_proto.session_entries import SESSION_ENTRIES
 
 # Above 1024, sums of products need more than float32's 24 bits.
 WIDTHS = [32, 1024, 2047]

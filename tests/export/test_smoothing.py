@@ -17,10 +17,10 @@ from weft_export.layers.quantized_linear import QuantisedEmbedding, QuantisedLin
 from weft_export.options import ExportOptions
 from weft_export.quantization import integer_products
 from weft_export.quantization.choice import MAX_EFFECT, MAX_SHARE, Choice, choose
-from weft_export.quantization.effects import STRENGTHS, effects_of
+from weft_export.quantization.effects import STRENGTHS, Effects, effects_of
 from weft_export.quantization.integer_products import choice_of, quantised, smooth
 from weft_export.quantization.requests import sensible_requests
-from weft_export.quantization.smoothing_sites import sites_of
+from weft_export.quantization.smoothing_sites import Site, own_sites, sites_of
 from weft_export.verification.session import open_session
 from weft_proto.v1 import bundle_pb2
 
@@ -50,7 +50,7 @@ def test_smoothing_changes_no_answer(name):
     # A tied output projection is smoothed when it is rounded, and never as it is.
     inner = [site for site in sites if isinstance(checkpoint.model.get_submodule(site.readers[0]), nn.Linear)]
     for site in inner:
-        choice.divided[site.maker] = factors = effects.factors[site.maker, STRENGTHS[0]]
+        choice.divided[site.maker] = factors = effects.factors[site, STRENGTHS[0]]
         choice.multiplied.update(dict.fromkeys(site.readers, factors))
     model = sharing(checkpoint.model)
     smooth(model, choice)
@@ -132,21 +132,73 @@ def test_the_effect_says_what_rounding_does(monkeypatch):
         assert 1 / 3 < sum(choice.effects.values()) / measured < 3
 
 
-def test_what_cannot_be_smoothed_stays_float():
-    """Behind a norm that a residual reads too there is no site. The product that costs most stays as it is, named."""
+def test_what_nothing_can_divide_before_divides_what_it_reads():
+    """Behind a norm that a residual reads too there is no site. Of such products few divide by themselves.
+
+    They are those that gain most, as few as are needed, and none that gains less than half.
+    """
+    smoothed = {"most": 0.001, "less": 0.0001, "little": 0.006}
+    plain = {"most": 0.02, "less": 0.001, "little": 0.007}
+    sites = [Site(None, (path,)) for path in plain]
+    effects = Effects(
+        plain,
+        {(path, STRENGTHS[0]): effect for path, effect in smoothed.items()},
+        {(site, STRENGTHS[0]): torch.ones(4) for site in sites},
+    )
+    choice = choose(effects, sites, dict.fromkeys(plain, 100))
+
+    assert ({"most": STRENGTHS[0]}, set(), {"most"}) == (choice.strengths, choice.floats, choice.dividing.keys())
+    assert 0.009 == pytest.approx(sum(choice.effects.values()))
+    choice = choose(replace(effects, plain=plain | {"little": 0.02}), sites, dict.fromkeys(plain, 100))
+    assert {"most", "little"} == choice.dividing.keys()
+
+
+def test_a_rounded_model_divides_where_it_says_so():
+    """What the manifest names is what the model does: a float product, or one that divides what it reads."""
     checkpoint = CHECKPOINTS["tiny-bert"]()
     assert [] == sites_of(checkpoint.model)
-    rounded = quantised(checkpoint)
-    floats = [product.name for product in rounded.rounding.products if product.is_float]
+    choice, rounded = choice_of(checkpoint, ()), quantised(checkpoint)
+    special = {product.name: product.is_float for product in rounded.rounding.products}
 
-    assert 1 <= len(floats) <= 3
+    assert special.keys() == choice.floats | choice.dividing.keys()
+    assert 1 <= len(special) <= 5
     for path, module in rounded.model.named_modules():
-        if path in floats:
-            assert type(module) is nn.Linear
+        if isinstance(module, QuantisedLinear):
+            assert (path in special) == (module.inverse is not None)
+        elif special.get(path):
             assert checkpoint.model.get_submodule(path).weight.data_ptr() == module.weight.data_ptr()
         else:
             assert path.endswith("head") or type(module) is not nn.Linear
     assert rounded.rounding.effect <= MAX_EFFECT < rounded.rounding.plain_effect
+
+
+def test_a_product_that_divides_what_it_reads_computes_the_same():
+    """Its weights are multiplied by the factors. An outlying channel then costs the others nothing."""
+    linear, factors = nn.Linear(64, 20), torch.ones(64)
+    factors[3] = 100.0
+    with torch.no_grad():
+        linear.weight[:, 3] /= 100
+    x = torch.randn(5, 64) * factors
+    with torch.inference_mode():
+        expected, plain, divides = (
+            each(x) for each in (linear, QuantisedLinear(linear), QuantisedLinear(linear, factors))
+        )
+
+    assert (divides - expected).std() < 0.02 * expected.std() < 0.1 * (plain - expected).std()
+
+
+def test_what_smoothing_cannot_mend_stays_float():
+    """The product that costs most stays as it is, named, and shares its weights with the checkpoint."""
+    checkpoint = with_outliers()
+    sites = [*sites_of(checkpoint.model), *own_sites(checkpoint.model)]
+    effects = effects_of(checkpoint, sensible_requests(checkpoint, (), 4), sites)
+    path = max(effects.plain, key=effects.plain.__getitem__)
+    hard = {key: effects.plain[key[0]] if key[0] == path else effect for key, effect in effects.smoothed.items()}
+    sizes = {path: checkpoint.model.get_submodule(path).weight.numel() for path in effects.plain}
+    choice = choose(replace(effects, smoothed=hard), sites, sizes)
+
+    assert path in choice.floats
+    assert path not in choice.strengths
 
 
 def test_few_products_stay_float_however_much_rounding_costs():

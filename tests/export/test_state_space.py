@@ -5,7 +5,7 @@ import torch
 from tiny_hybrid import tiny_state_space
 from torch.nn import functional
 
-from weft_export.layers.state_space import BLOCK, _softplus
+from weft_export.layers.state_space import BLOCK, softplus
 
 SEQ = 21
 
@@ -87,4 +87,4 @@ def test_a_head_that_forgets_at_once_overflows_nowhere(layer):
 def test_a_step_is_exact_where_it_is_small():
     """To seven digits, from steps that are nearly nothing to steps that are as long as their number."""
     x = torch.linspace(-40, 40, 4001)
-    torch.testing.assert_close(_softplus(x).double(), x.double().exp().log1p(), rtol=4e-7, atol=0)
+    torch.testing.assert_close(softplus(x).double(), x.double().exp().log1p(), rtol=4e-7, atol=0)

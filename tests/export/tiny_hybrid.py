@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import torch
 from tiny_decoder import MAX_TOKENS, tiny_decoder
 from tiny_parts import randomised
 
@@ -9,6 +10,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.hybrid import Hybrid, HybridConfig
 from weft_export.families.state_spaces import StateSpaces, StateSpacesConfig
 from weft_export.layers.positions import Rope
+from weft_export.layers.selective_state_space import SelectiveSizes
 from weft_export.layers.state_space import StateSpaceSizes
 from weft_export.layers.style import Style
 
@@ -44,6 +46,17 @@ def tiny_mamba() -> Checkpoint:
     sizes = StateSpaceSizes(num_state_heads=4, d_state_head=16, d_state=16, num_state_groups=2)
     config = StateSpacesConfig(vocab_size=300, max_tokens=MAX_TOKENS, d_model=32, num_layers=2, state_space=sizes)
     model = randomised(StateSpaces(config))
+    return replace(tiny_decoder(), family="state_spaces", model=model, attention_layer=None)
+
+
+def tiny_selective() -> Checkpoint:
+    """Return a generator of bytes of selective state spaces alone, normed within as in Falcon Mamba."""
+    sizes = SelectiveSizes(d_inner=40, d_state=9, step_rank=3, inner_norm_eps=1e-5)
+    config = StateSpacesConfig(vocab_size=300, max_tokens=MAX_TOKENS, d_model=32, num_layers=2, selective=sizes)
+    model = randomised(StateSpaces(config))
+    with torch.no_grad():
+        for layer in model.layers:
+            layer.recurrence.rate.abs_()  # one below 0 remembers ever more
     return replace(tiny_decoder(), family="state_spaces", model=model, attention_layer=None)
 
 

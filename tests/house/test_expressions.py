@@ -36,6 +36,7 @@ def run(unit, begin="", end=""):
 # How an expression is asked, and its worst texts. The names are those of the source, or the expression itself.
 SERVER = {
     "telemetry/metrics_page.py _NO_VERSION": ("sub", run("; ", end="x"), run("1", ";version="), run(";version=1.1")),
+    "openai_api/chat.py _TYPE_OF_PART": ("fullmatch", run("1", "messages["), run("1", "messages[0].content[", "].x")),
     "openai_api/params.py _INDEX": ("sub", run("["), run("1", "["), run("[1]")),
     "auth/tokens.py _MODEL": ("fullmatch", run("a"), run("a:")),
     "auth/tokens.py _RATE": ("fullmatch", run("1"), run("1/")),

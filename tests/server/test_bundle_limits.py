@@ -24,7 +24,7 @@ from weft_server.errors import BundleError
 CONTRACTS = Path(__file__).parents[2] / "proto" / "weft_proto" / "v1"
 PROTO = (CONTRACTS / "bundle.proto").read_text()
 # What a manifest holds that other contracts have too.
-SHARED = {"Prompt": common_pb2.Prompt}
+SHARED = {"Prompt": common_pb2.Prompt, "QuestionForm": common_pb2.QuestionForm}
 MESSAGES = vars(bundle_pb2) | SHARED
 TEXT_OF = {name: (CONTRACTS / "common.proto").read_text() for name in SHARED}
 MANUAL = (Path(__file__).parents[2] / "docs/bundle.md").read_text()

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft_server.engine.run_shapes import RUN_COST, computed_tokens, runs_of
+from weft_server.engine.run_shapes import EXACT, RUN_COST, UNPADDED, runs_of
 from weft_server.sequence import Sequence
 from weft_server.source import SHORT, Ids, Pixels
 
@@ -16,10 +16,10 @@ def of(length):
     return Sequence(str(length), Ids(np.zeros(length, np.int64)), None)
 
 
-def lengths_of(*lengths):
+def lengths_of(*lengths, shapes=EXACT):
     """The runs that sources of these lengths form, by their lengths."""
     sequences = [of(length) for length in lengths]
-    return [[sequence.num_input_tokens for sequence in run] for run in runs_of(sequences)]
+    return [[sequence.num_input_tokens for sequence in run] for run in runs_of(sequences, shapes)]
 
 
 def test_near_lengths_share_a_run_and_far_ones_do_not():
@@ -41,11 +41,17 @@ def test_long_sources_share_a_run_at_one_padded_length_only():
 def test_what_is_computed_is_what_an_encoder_is_given():
     """Texts are padded to one width; pictures, whose patches count, are what they are."""
     picture = Pixels(np.zeros((3, 240, 240), np.float32), (15, 15))
-    texts = [of(length) for length in (9, 25)]
-    assert 2 * 25 == computed_tokens(texts)
-    assert 9 == computed_tokens(texts[:1])
-    assert 66 == computed_tokens([of(65)])
-    assert 2 * 225 == computed_tokens([Sequence("p", picture, None)] * 2)
+    texts = [of(length).source for length in (9, 25)]
+    assert 2 * 25 == EXACT.computed_tokens(texts)
+    assert 9 == EXACT.computed_tokens(texts[:1])
+    assert 66 == EXACT.computed_tokens([of(65).source])
+    assert 2 * 225 == EXACT.computed_tokens([picture] * 2)
+    assert 9 + 25 == UNPADDED.computed_tokens(texts)
+
+
+def test_where_no_padding_is_computed_all_short_sources_share_a_run():
+    """Long ones stay with their like, because padding may show in their bits."""
+    assert [[1, 9, 26, 64], [65, 66], [67]] == lengths_of(66, 26, 64, 67, 1, 65, 9, shapes=UNPADDED)
 
 
 @given(st.lists(st.integers(1, 200), max_size=40))

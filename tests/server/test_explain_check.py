@@ -53,7 +53,7 @@ def verify(wrong, default_layer=None, *, asked=False):
     if default_layer is not None:
         manifest.attention.default_layer = default_layer
     model = SimpleNamespace(explainer=Graph(wrong, asked=asked), manifest=manifest)
-    source = SimpleNamespace(num_shown=PLACES, asked_ids=(5,) * PLACES)
+    source = SimpleNamespace(num_shown=PLACES, explained_ids=(5,) * PLACES)
     asyncio.run(verify_explanation(model, source, [], ROWS))
 
 

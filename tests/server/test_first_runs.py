@@ -17,7 +17,7 @@ from running import Running
 from toy import Toy
 from waiting import until
 from weft_server.engine import engine as engine_module
-from weft_server.engine.run_shapes import RunShapes, computed_tokens, runs_of
+from weft_server.engine.run_shapes import RunShapes, runs_of
 from weft_server.errors import LaneFailed
 from weft_server.loading import build
 from weft_server.runtime.device import HOST, Device
@@ -283,4 +283,4 @@ def test_an_encoders_run_on_a_device_has_one_of_the_warmed_shapes():
         lengths = rng.integers(1, 201, rng.integers(1, 17)).tolist()
         runs = runs_of([Sequence(str(n), Ids(np.zeros(n, int)), None) for n in lengths], shapes)
         assert sorted(lengths) == sorted(sequence.num_input_tokens for run in runs for sequence in run)
-        assert {computed_tokens(run, shapes) for run in runs} <= warm
+        assert {shapes.computed_tokens([sequence.source for sequence in run]) for run in runs} <= warm

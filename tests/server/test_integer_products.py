@@ -1,11 +1,15 @@
 """Products of 8-bit integers, in the sessions of the server and of the exporter: exact on every processor."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from weft_export.verification.session import open_session
+from weft_proto.session_entries import SESSION_ENTRIES, session_entries
 from weft_server.runtime.session import Session
 
 WIDTH, COLUMNS = 130, 33
@@ -59,3 +63,29 @@ def test_sums_of_integers_are_exact(run, num_threads, tmp_path):
     for rows in (slice(0, 1), slice(9, 10), slice(10, 11), slice(0, 2), slice(0, 11)):
         sums = run(path, num_threads, {"levels": LEVELS[rows].astype(np.uint8)})
         assert np.array_equal(expected[rows], sums)
+
+
+@pytest.mark.parametrize(
+    ("flags", "unsigned"),
+    [("avx2 fma", True), ("avx2 avx512f", True), ("avx2 avx512f avx512_vnni", False), ("avx2 avx_vnni", False)],
+)
+def test_weights_become_unsigned_where_sums_would_overflow(flags, unsigned):
+    """That is without VNNI. Where nothing is known of the processor, sums are right rather than fast."""
+    cpuinfo = ["processor\t: 0", f"flags\t\t: fpu {flags}", "bugs\t\t: avx512_vnni"]
+
+    assert unsigned == bool(session_entries(cpuinfo))
+    assert session_entries([])
+
+
+@pytest.mark.skipif("vnni" not in Path("/proc/cpuinfo").read_text(), reason="no VNNI")
+def test_weights_stay_signed_where_the_processor_has_vnni(tmp_path):
+    """Products of unsigned weights would take twice as long there."""
+    path = written(tmp_path / "product.onnx")
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "opened.onnx")
+    for name, value in SESSION_ENTRIES.items():
+        options.add_session_config_entry(name, value)
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    (weights,) = (each for each in onnx.load(tmp_path / "opened.onnx").graph.initializer if list(each.dims)[1:])
+    assert weights.data_type == TensorProto.INT8

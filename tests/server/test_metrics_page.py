@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.samples import Exemplar
@@ -113,6 +114,35 @@ def test_what_is_kept_is_what_would_be_written(events):
         assert _lines_of(page, "a", accept) + _lines_of(page, "b", accept) == kept
 
 
+@pytest.mark.parametrize("accept", FORMATS)
+def test_new_numbers_in_known_lines_are_as_the_library_writes_them(accept):
+    """Numbers that change, a label that is new, and traces that come: each page is as if all were written anew."""
+    metrics = Metrics()
+    page, model = MetricsPage(metrics), metrics.for_model('a "model" of mine', 1, "generate")
+    model.watch(_stats)
+    model.set_ready()
+    trace = Exemplar({"trace_id": "ab"}, 0.3, 5.0)
+    for event in (
+        lambda: metrics.count_call(model, "OK", "", 0.25),
+        lambda: metrics.count_call(model, "OK", "", 1e7 / 3),
+        lambda: metrics.count_call(model, "INVALID_ARGUMENT", "BAD", 0.001),
+        lambda: model.generated_tokens.inc(12345678),
+        lambda: model.request_duration.exemplify(trace),
+        lambda: metrics.count_call(model, "OK", "", 0.3),
+        lambda: model.prefix_cache_bytes.add(0.1),
+    ):
+        event()
+        kept = page.render(accept)[1].decode().splitlines()
+        model.lines.clear()
+        anew = page.render(accept)[1].decode().splitlines()
+
+        # Those of the process, and when a lane moved last, are of the moment.
+        of_a_moment = ("process_", "weft_scheduler_last_step")
+        assert [line for line in anew if not line.startswith(of_a_moment)] == [
+            line for line in kept if not line.startswith(of_a_moment)
+        ]
+
+
 def test_nothing_is_written_twice():
     """A second page takes the lines of all models that did nothing meanwhile, and of metrics that did not change."""
     metrics = Metrics()
@@ -133,7 +163,7 @@ def test_nothing_is_written_twice():
 def _kept(metrics):
     """The lines that each model keeps, by its name and the metric's."""
     models = metrics.models.values()
-    return {(model.name, name): lines for model in models for (_, name), (_, lines) in model.lines.items()}
+    return {(model.name, name): lines for model in models for (_, name), (_, lines, *_) in model.lines.items()}
 
 
 def test_headers_take_no_memory():

@@ -294,6 +294,17 @@ def test_messages_that_a_model_does_not_take(task, messages, param):
     assert (400, param) == refusal(CHAT, task, messages=messages)[:2]
 
 
+@pytest.mark.parametrize("kind", ["video_url", "video", "input_audio", "file"])
+def test_parts_that_others_take_are_refused_by_name(kind):
+    """No model reads a video. The error says where it stands, and what can be sent; a part of no kind is only wrong."""
+    asked = {"model": "m", "messages": user(TEXT, {"type": kind, kind: {"url": URL}})}
+    status, _, answer = asyncio.run(Client(Scripted(), common_pb2.TASK_GENERATE).send("POST", CHAT, asked))
+    error = answer["error"]
+    assert (400, "messages[0].content[1].type", "not_supported") == (status, error["param"], error["code"])
+    assert f"is {kind}, and " in error["message"]
+    assert (400, "messages[0].content[0].type", "invalid_field") == refusal(CHAT, messages=user({"type": "films"}))
+
+
 def test_every_error_has_a_status():
     """The table has each code that gRPC's has. Only what may succeed later is tried again by SDKs."""
     assert TYPES.keys() == {code.name for code in _CODES.values()}

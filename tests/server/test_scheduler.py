@@ -31,10 +31,10 @@ def enqueue(scheduler, *lengths):
     return made
 
 
-def batch(scheduler, *, most, budget):
+def batch(scheduler, *, most, budget, lane=0, unpadded=False):
     """What a lane of the host takes to classify it."""
-    shapes = RunShapes(HOST, attrgetter("bucket"), {}, most=most, budget=budget)
-    return scheduler.take(0, Intake(most=most, budget=budget, shapes=shapes))
+    shapes = RunShapes(HOST, attrgetter("bucket"), {}, most=most, budget=budget, unpadded=unpadded)
+    return scheduler.take(lane, Intake(most=most, budget=budget, shapes=shapes))
 
 
 def test_reserved_places_count_as_waiting():
@@ -206,6 +206,29 @@ def test_a_batch_keeps_to_its_bounds():
     assert 3 == len(batch(scheduler, most=64, budget=48))
     assert 1 == len(batch(scheduler, most=1, budget=48))
     assert 1 == len(batch(scheduler, most=64, budget=1))
+
+
+def test_a_batch_has_texts_of_any_length_where_no_padding_is_computed():
+    """Up to 64 tokens, each counted as the longest that may come. Longer ones go with their like."""
+    scheduler = Scheduler(1, 99, 1000)
+    a, b, c, d, e, f = enqueue(scheduler, 9, 64, 65, 1, 66, 67)
+
+    assert [a, b] == batch(scheduler, most=64, budget=128, unpadded=True)
+    assert [c, e] == batch(scheduler, most=64, budget=1000, unpadded=True)
+    assert [d] == batch(scheduler, most=64, budget=1, unpadded=True)
+    assert [f] == batch(scheduler, most=64, budget=1000, unpadded=True)
+
+
+def test_a_batch_is_no_more_than_an_even_share():
+    """Of those who wait, idle lanes leave each other a part. A lane beside one that is as busy takes all."""
+    scheduler = Scheduler(2, 99, 1000)
+    enqueue(scheduler, *[10] * 5)
+
+    assert 3 == len(batch(scheduler, most=64, budget=1000))
+    assert 2 == len(batch(scheduler, most=64, budget=1000, lane=1))
+    scheduler.free(1, 2)
+    enqueue(scheduler, 10, 10, 10)
+    assert 3 == len(batch(scheduler, most=64, budget=1000, lane=1))
 
 
 @dataclass

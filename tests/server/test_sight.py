@@ -94,7 +94,9 @@ def test_what_is_kept_is_bounded_and_the_oldest_leaves():
     assert 1 == metrics.counters["picture_cache_evictions_total", ""].value
 
 
+MP4 = b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom"
 REFUSED = {
+    "a video": (chat(("a", MP4)), "messages.turns[0].parts[1].image.data", "BAD_IMAGE"),
     "no picture": (chat(("a", b"no picture")), "messages.turns[0].parts[1].image.data", "BAD_IMAGE"),
     "an empty picture": (chat(("a", b"")), "messages.turns[0].parts[1].image.data", "EMPTY_INPUT"),
     "both": (

@@ -106,12 +106,14 @@ class Modules:
         if is_foreign(checkpoint):
             kind = KINDS.get(read_object(checkpoint / CONFIG_FILE)["model_type"], kind)
         self._conv1d = re.compile(kind.conv1d)
+        self._kind = kind
         self._by_name = {renamed(name, kind): name for name in stored} | {name: name for name in stored}
 
     def stored(self, name: str) -> str | None:
         """Return what a file calls a parameter of the model. It may leave out, or add, what the path begins with."""
-        if name in self._by_name:
-            return self._by_name[name]
+        for each in (name, renamed(name, self._kind)):
+            if each in self._by_name:
+                return self._by_name[each]
         known = {file for each, file in self._by_name.items() if each.endswith(f".{name}") or name.endswith(f".{each}")}
         return known.pop() if len(known) == 1 else None
 

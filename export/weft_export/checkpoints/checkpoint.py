@@ -82,7 +82,8 @@ class Checkpoint:
                 if isinstance(self.model, Writer):
                     check_bidirectional(self.text_spec, self.image, self.model.bidirectional)
                 check_audio(self.task, config, self.audio, self.text)
-            check_question(self.task, self.text, self.image, getattr(self.model, "states", ()))
+            asked = config if isinstance(self.model, Writer) and self.model.reads_question else None
+            check_question(self.task, self.text, self.image, getattr(self.model, "states", ()), asked)
             check_labels(self.task, config, self.labels)
             check_metric(self.metrics, self.metric, self.unscored)
             check_value("description", self.description, LIMITS["BundleManifest"]["description"])

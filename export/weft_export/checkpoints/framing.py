@@ -10,6 +10,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer, tried
 from weft_export.errors import CheckpointError
 from weft_proto.languages import Frame, LanguageError, Languages
+from weft_proto.questions import asked_text, decoder_asks
 from weft_proto.sound import spoken_ids
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -31,19 +32,42 @@ def frame_of(checkpoint: Checkpoint, source_language: str = "", target_language:
         if source_language or target_language:
             raise CheckpointError(f"{'source' if source_language else 'target'}_language is for models that translate")
         plain = Languages(text).plain
-        return Frame(prefix=(*plain.prefix, *_asked(checkpoint, question))) if row.takes_question else plain
+        asks = decoder_asks(checkpoint.task, text)
+        return Frame(prefix=(*plain.prefix, *asked_ids(checkpoint, question))) if asks else plain
     try:
         return Languages(text).frame(source_language, target_language)
     except LanguageError as error:
         raise CheckpointError(f"{error.field} {error}") from error
 
 
-def _asked(checkpoint: Checkpoint, question: str) -> list[int]:
-    tokenizer = read_tokenizer(checkpoint, checkpoint.text_spec.source_tokenizer)
+def asked_ids(checkpoint: Checkpoint, question: str) -> list[int]:
+    """Return the ids of a question as a model reads it.
+
+    Raises:
+        CheckpointError: a server would refuse it. The sentence begins with its name.
+    """
+    text = checkpoint.text_spec
+    tokenizer = read_tokenizer(checkpoint, text.source_tokenizer)
     try:
-        return encode_source(checkpoint, tokenizer, question)
-    except CheckpointError as error:
+        ids = encode_source(checkpoint, tokenizer, asked_text(text, question))
+    except (CheckpointError, ValueError) as error:
         raise CheckpointError(f"question {error}") from error
+    if text.HasField("question") and text.question.image_id in ids:
+        raise CheckpointError("question spells the token of a picture")
+    return ids
+
+
+def asked_source(checkpoint: Checkpoint, question: str, place: str = "") -> tuple[Tensor, ...]:
+    """Return what an encoder reads of a question behind a picture: ids [1, seq] and lengths.
+
+    Raises:
+        CheckpointError: as of asked_ids, behind `place`.
+    """
+    try:
+        ids = torch.tensor([asked_ids(checkpoint, question)])
+    except CheckpointError as error:
+        raise CheckpointError(f"{place}{error}") from error
+    return ids, torch.tensor([ids.shape[1]], dtype=torch.int32)
 
 
 def _spoken(audio: bundle_pb2.AudioSpec, language: str) -> Frame:

@@ -32,10 +32,11 @@ from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE
-from weft_export.checkpoints.framing import frame_of, joined
+from weft_export.checkpoints.framing import asked_ids, frame_of, joined
 from weft_export.checkpoints.tokenizer import encode, encode_source, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_MASKS
+from weft_proto.questions import encoder_asks
 from weft_proto.tasks import TASKS
 
 HeldOut = Iterable[tuple[str | bytes, Any] | tuple[bytes, Any, str]]
@@ -48,7 +49,8 @@ class Example:
 
     source is pixel_values [C, H, W], input_features [mels, frames], or token ids [seq] of text. prefix_ids is what a
     decoder is fed behind its start token. context says which ids are those of the text that an answer is taken from;
-    then reference is its first and its last token, counted there. Of masks, reference holds token ids.
+    then reference is its first and its last token, counted there. Of masks, reference holds token ids. asked_ids is a
+    question that an encoder reads behind a picture.
     """
 
     source: Tensor
@@ -56,6 +58,7 @@ class Example:
     text: str = ""
     prefix_ids: tuple[int, ...] = ()
     context: range = range(0)
+    asked_ids: tuple[int, ...] = ()
 
 
 def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
@@ -103,6 +106,8 @@ def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> 
     reference = _reference(line["reference"], checkpoint)
     try:
         frame = frame_of(checkpoint, *(_said(line, key) for key in ("source_language", "target_language", "question")))
+        asks_encoder = checkpoint.text is not None and encoder_asks(checkpoint.text)
+        asked = tuple(asked_ids(checkpoint, _said(line, "question"))) if asks_encoder else ()
     except CheckpointError as error:
         raise ValueError(str(error)) from error
     if tokenizer is None:
@@ -112,7 +117,7 @@ def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> 
             raise ValueError(f"the input is not base64: {error}") from error
         except CheckpointError as error:
             raise ValueError(str(error)) from error
-        return Example(source, reference, prefix_ids=frame.prefix)
+        return Example(source, reference, prefix_ids=frame.prefix, asked_ids=asked)
     if not isinstance(given, str):
         raise TypeError("the input is not a text")
     try:

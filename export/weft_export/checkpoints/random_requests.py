@@ -8,7 +8,7 @@ from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_proto.ctc import least_samples, num_frames_of, num_labels_of
-from weft_proto.questions import picture_places
+from weft_proto.questions import encoder_asks, picture_places
 from weft_proto.sound import spoken_ids, window_samples
 from weft_proto.tasks import TASKS
 from weft_proto.tiling import most_places
@@ -61,17 +61,7 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
         return torch.randint(vocab_size, (1, length), generator=generator)
 
     if image is not None and TASKS[checkpoint.task].takes_image:
-        shape = (1, image.channels, image.height, image.width)
-        pixels = [torch.randn(shape, generator=generator) for _ in range(num_requests)]
-        memory_length = image.num_class_tokens + image.grid_rows * image.grid_columns
-        asked: list[list[int]] = [[] for _ in pixels]
-        if text is not None and TASKS[checkpoint.task].takes_question:
-            lengths = _lengths(min(text.max_source_tokens, MAX_PROMPT), num_requests, generator)
-            asked = [ids(text.source_vocab_size, length)[0].tolist() for length in lengths]
-        return [
-            RandomRequest((values,), [*_start(text, index), *asked[index]], memory_length=memory_length)
-            for index, values in enumerate(pixels)
-        ]
+        return _pictured(checkpoint, image, num_requests, generator)
     if checkpoint.audio is not None and (checkpoint.audio.HasField("ctc") or checkpoint.audio.min_samples):
         longest = min(window_samples(checkpoint.audio), MAX_HEARD_S * checkpoint.audio.sample_rate)
         least = least_samples(checkpoint.audio)
@@ -105,6 +95,27 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
         )
         for index, length in enumerate(lengths)
     ]
+
+
+def _pictured(
+    checkpoint: Checkpoint, image: bundle_pb2.ImageSpec, count: int, generator: torch.Generator
+) -> list[RandomRequest]:
+    """Return pictures, with questions where these are asked: of the encoder, or behind the start."""
+    text, places = checkpoint.text, picture_places(image)
+    pixels = [random_pictures(image, 1, generator) for _ in range(count)]
+    if text is None or not TASKS[checkpoint.task].takes_question:
+        return [RandomRequest((each,), _start(text, index), places) for index, each in enumerate(pixels)]
+    lengths = _lengths(min(text.max_source_tokens, MAX_PROMPT), count, generator)
+    asked = [torch.randint(text.source_vocab_size, (1, length), generator=generator) for length in lengths]
+    requests = []
+    for index, (values, ids) in enumerate(zip(pixels, asked, strict=True)):
+        length = ids.shape[1]
+        if encoder_asks(text):
+            source = (values, ids, torch.tensor([length], dtype=torch.int32))
+            requests.append(RandomRequest(source, _start(text, index), places + length))
+        else:
+            requests.append(RandomRequest((values,), [*_start(text, index), *ids[0].tolist()], places))
+    return requests
 
 
 def _heard(checkpoint: Checkpoint, num_samples: int, generator: torch.Generator) -> RandomRequest:

@@ -19,7 +19,7 @@ from weft_proto.chat.prompt import PromptTemplate
 from weft_proto.ctc import ctc_fault
 from weft_proto.languages import check_languages
 from weft_proto.prompts import prompts_fault
-from weft_proto.questions import picture_places, question_fault
+from weft_proto.questions import encoder_asks, picture_places, question_fault
 from weft_proto.resizing import resizing_fault
 from weft_proto.sight import stretch_fault
 from weft_proto.sound import audio_fault
@@ -203,8 +203,17 @@ def check_question(
     text: bundle_pb2.TextSpec | None,
     image: bundle_pb2.ImageSpec | None,
     states: Sequence[State],
+    sizes: Any,
 ) -> None:
-    """Raise ValueError when the room in a model's states does not fit its pictures and questions."""
+    """Raise ValueError when the room in a model's states does not fit its pictures and questions.
+
+    sizes: the config of a family whose encoder reads questions. None: it does not.
+    """
+    asks = text is not None and encoder_asks(text)
+    _require(asks == (sizes is not None), "text.question is for models whose encoder reads it, and needed there")
+    if text is not None and sizes is not None:
+        for field in ("max_source_tokens", "source_vocab_size"):
+            _require_equal(f"text.{field}", getattr(text, field), f"model.{field}", getattr(sizes, field))
     if TASKS[task].takes_question and text is not None and image is not None:
         begun = any(state.kind == KV_CACHE and state.encoded for state in states)
         fault = question_fault(text, picture_places(image) if begun else 0)

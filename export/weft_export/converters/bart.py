@@ -104,10 +104,11 @@ def names_with(
     """
 
     def names(config: BartConfig) -> Names:
+        longest_source = config.num_places + config.max_source_tokens
         return {
             **_words(body, "embeddings", "encoder", "decoder"),
             **_words(body, "decoder.embedding", "decoder", "encoder", *(["lm_head.weight"] * config.embeddings.tied)),
-            **positions(config, "embeddings.positions.weight", config.max_source_tokens, "encoder"),
+            **positions(config, "embeddings.positions.weight", longest_source, "encoder"),
             **positions(config, "decoder.embedding.positions.weight", config.max_target_tokens, "decoder"),
             "decoder.embedding.projection.weight": "lm_head.weight",
             "decoder.embedding.bias": computed(

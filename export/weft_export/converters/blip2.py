@@ -1,11 +1,11 @@
-"""BLIP-2 (Li et al. 2023): a ViT and a Q-Former before OPT."""
+"""BLIP-2 (Li et al. 2023): a ViT and a Q-Former before OPT, or before T5."""
 
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from typing import Any
 
-from weft_export.converters import opt
+from weft_export.converters import opt, t5
 from weft_export.converters.blip import VISION_LAYER
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS, Fields
@@ -13,7 +13,9 @@ from weft_export.converters.llava import parts_of
 from weft_export.converters.pictures import patches, picture_sides, without_batch
 from weft_export.converters.sources import Names, both, both_rows, layer_names, norm
 from weft_export.families.blip2 import Blip2Config, QueriesConfig, QuerySightConfig
+from weft_export.families.blip2_t5 import Blip2T5Config
 from weft_export.families.decoder_only import DecoderOnlyConfig
+from weft_export.families.t5 import T5Config
 from weft_export.families.vit import VitSizes
 from weft_export.layers.style import Style
 from weft_proto.bundle_rules import LIMITS
@@ -27,22 +29,38 @@ _ABSENT = {
     "max_position_embeddings": 2048,
 }
 _ENDS = {"bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
+_T5_ENDS = {"decoder_start_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
+_LANGUAGE = "language_model."
 
 
 def sizes(hf: HfCheckpoint) -> Blip2Config:
     """Three objects of config.json describe the parts."""
-    fields = hf.fields
-    # The token of a picture is read beside the tokenizer. The others say again what the parts say, or are of others.
-    fields.skip("image_token_index", "image_token_id", "image_text_hidden_size", "use_decoder_only_language_model")
-    fields.skip("tie_word_embeddings")
-    text, vision = parts_of(fields)
-    text.among("model_type", {"opt": "opt"}, "opt")
-    sight = QuerySightConfig(tower=_tower(hf, vision), queries=_queries(fields, fields.part("qformer_config")))
+    text, sight = _parts(hf)
+    text.among("model_type", {"opt": "opt", "t5": "t5"}, "opt")
     for name, value in _ABSENT.items():
         text.take_for_granted(name, value)
     decoder = opt.sizes(replace(hf, fields=text))
     own = {field.name: getattr(decoder, field.name) for field in fields_of(DecoderOnlyConfig)}
     return Blip2Config(**own, sight=sight)
+
+
+def sizes_before_t5(hf: HfCheckpoint) -> Blip2T5Config:
+    """Do the same before an encoder."""
+    text, sight = _parts(hf)
+    own = frozenset(name.removeprefix(_LANGUAGE) for name in hf.tensors if name.startswith(_LANGUAGE))
+    written = t5.sizes(replace(hf, fields=text, tensors=own))
+    return Blip2T5Config(**{field.name: getattr(written, field.name) for field in fields_of(T5Config)}, sight=sight)
+
+
+def _parts(hf: HfCheckpoint) -> tuple[Fields, QuerySightConfig]:
+    """Return what config.json says of the language model, and what sees pictures for it."""
+    fields = hf.fields
+    # The token of a picture is read beside the tokenizer. The others say again what the parts say, or are of others.
+    fields.skip("image_token_index", "image_token_id", "image_text_hidden_size", "use_decoder_only_language_model")
+    fields.skip("tie_word_embeddings")
+    text, vision = parts_of(fields)
+    sight = QuerySightConfig(tower=_tower(hf, vision), queries=_queries(fields, fields.part("qformer_config")))
+    return text, sight
 
 
 def _tower(hf: HfCheckpoint, vision: Fields) -> VitSizes:
@@ -94,11 +112,25 @@ def starts_and_ends(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: usual if text.get(name) is None else text[name] for name, usual in _ENDS.items()}
 
 
+def starts_and_ends_of_t5(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same of a T5."""
+    text = config.get("text_config") or {}
+    return {name: usual if text.get(name) is None else text[name] for name, usual in _T5_ENDS.items()}
+
+
 def names(config: Blip2Config) -> Names:
     """OPT's names behind one prefix."""
+    return {**layer_names(opt.names(config), "", _LANGUAGE), **_sight_names()}
+
+
+def names_before_t5(config: Blip2T5Config) -> Names:
+    """T5's names behind one prefix."""
+    return {**layer_names(t5.names(config), "", _LANGUAGE), **_sight_names()}
+
+
+def _sight_names() -> Names:
     vision, queries = "vision_model.", "qformer."
     return {
-        **layer_names(opt.names(config), "", "language_model."),
         "tower.class_token": f"{vision}embeddings.class_embedding",
         "tower.positions": without_batch(f"{vision}embeddings.position_embedding"),
         **patches("tower.patches.projection", f"{vision}embeddings.patch_embedding"),
@@ -109,6 +141,11 @@ def names(config: Blip2Config) -> Names:
         **layer_names(_QUERY_LAYER, "query_layers.{}.", f"{queries}encoder.layer.{{}}."),
         **both("projector", "language_projection"),
     }
+
+
+def _writes_by_t5(config: Mapping[str, Any]) -> bool:
+    text = config.get("text_config")
+    return isinstance(text, dict) and text.get("model_type") == "t5"
 
 
 _QUERY_LAYER: Names = {
@@ -135,5 +172,18 @@ BLIP2 = Converter(
     nested="text_config",
     fixed=starts_and_ends,
     follows_settings=False,
+    is_for=lambda config: not _writes_by_t5(config),
 )
-CONVERTERS = (BLIP2,)
+BLIP2_T5 = Converter(
+    model_type="blip-2",
+    architectures=("Blip2ForConditionalGeneration",),
+    family="blip2_t5",
+    sizes=sizes_before_t5,
+    names=names_before_t5,
+    ignored=(r".*\.position_ids", *(_LANGUAGE.replace(".", r"\.") + each for each in t5.IGNORED)),
+    nested="text_config",
+    fixed=starts_and_ends_of_t5,
+    follows_settings=False,
+    is_for=_writes_by_t5,
+)
+CONVERTERS = (BLIP2, BLIP2_T5)

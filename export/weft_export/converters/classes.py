@@ -17,20 +17,22 @@ _BODY_OF = re.compile(r"(?P<body>.*)ForMaskedLM|(?P<decoder>Llama|Mistral|Qwen2|
 _BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel|Siglip).*Model|CLIPTextModelWithProjection"
 _DECODERS = r".*ForCausalLM|GPT2LMHeadModel"
 _MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe|GptOss|Qwen3VLMoe"
-_HYBRIDS = r"Lfm2|GraniteMoeHybrid|Mamba2"
+_HYBRIDS = r"Lfm2|GraniteMoeHybrid|Mamba|FalconMamba"
 _CTC = r".*ForCTC"
 _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2(WithRegisters)?Model"
 _BOTH_WAYS = r"Gemma3ForConditional|PaliGemma"
-_SEEING = rf"Blip2|Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL|Qwen3VL|{_BOTH_WAYS}"
+_IN_ENCODERS = r"Florence2|Blip2OfT5"
+"""Their encoders read pictures and questions."""
+_SEEING = rf"Blip2For|Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL|Qwen3VL|{_BOTH_WAYS}"
 _TAKEN_BY = {
     "precision fp16": rf"(?!{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
-    "precision bf16": rf"(?!Whisper|Moonshine|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
+    "precision bf16": rf"(?!Florence2|Whisper|Moonshine|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
     "mixed_runs": rf"(?!{_HYBRIDS}|HunYuan)({_DECODERS})",
     "paged": rf"(?!Bloom|{_HYBRIDS}|HunYuan|GptOss)({_DECODERS})",
-    "adapters": rf"(?!{_CTC}|Moonshine|LED|{_HYBRIDS}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel).*",
+    "adapters": rf"(?!{_IN_ENCODERS}|{_CTC}|Moonshine|LED|{_HYBRIDS}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel).*",
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}|{_CTC}).*",
-    "max_source_tokens": rf"MarianMTModel|(?!Whisper|Moonshine|Blip|{_SEEING}).*ForConditionalGeneration",
+    "max_source_tokens": rf"MarianMTModel|Blip2OfT5|(?!Whisper|Moonshine|Blip|{_SEEING}).*ForConditionalGeneration",
     "max_pixels": r"Qwen2VL.*|Qwen2_5_VL.*|Qwen3VL.*",
     "label_text": r"CLIPModel|SiglipModel",
     "pairs": r".*ForSequenceClassification",
@@ -71,6 +73,7 @@ _WRITTEN_BY = {
     "vision-encoder-decoder": ("decoder", None),
     "blip": ("text_config", "blip_text_model"),
     "blip-2": ("text_config", "opt"),
+    "florence2": ("text_config", "bart"),
 }
 """Of each model_type whose texts are another's: the part of its config, and the model_type there. None: it says so."""
 
@@ -88,7 +91,7 @@ def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bo
         return
     name = named[0]
     body = _BODY_OF.fullmatch(name) if embeds else None
-    read_as = name if body is None else f"{body['body'] or body['decoder']}Model"
+    read_as = _called(name, config) if body is None else f"{body['body'] or body['decoder']}Model"
     for option, classes in _TAKEN_BY.items():
         is_labelled = name == "CLIPModel" and options.labels is not None and not option.startswith("label")
         taken_as = _LABELLED if is_labelled else read_as
@@ -102,6 +105,13 @@ def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bo
         raise CheckpointError(
             f"{flag_of('paged')} is not for heads of over {MAX_HEAD_DIM} numbers: no kernel reads them"
         )
+
+
+def _called(name: str, config: Mapping[str, Any]) -> str:
+    """Return a class as the tables above have it: a BLIP-2 with T5 is not as one with OPT."""
+    text = config.get("text_config")
+    is_t5 = name.startswith("Blip2For") and isinstance(text, dict) and text.get("model_type") == "t5"
+    return "Blip2OfT5" if is_t5 else name
 
 
 def _head_dim(config: Mapping[str, Any]) -> int:
@@ -134,7 +144,7 @@ def check_length(config: Mapping[str, Any], options: ExportOptions) -> None:
     if isinstance(kind, str) and kind in _WRITTEN_BY:
         part, named = _WRITTEN_BY[kind]
         config = inner if isinstance(inner := config.get(part), dict) else {}
-        kind = named or config.get("model_type")
+        kind = None if config.get("model_type") == "t5" else named or config.get("model_type")
     if not isinstance(kind, str) or kind not in _PLACES:
         return
     field, default, empty = _PLACES[kind]

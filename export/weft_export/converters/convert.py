@@ -133,7 +133,8 @@ def converter_of(config: dict[str, Any], *, has_labels: bool = False, embeds: bo
     ):
         raise CheckpointError("config.json: model_type must be a string, and architectures a list of strings")
     of_type = converters_of(model_type)
-    known = [converter for converter in of_type if not named or named[0] in converter.architectures]
+    of_class = [converter for converter in of_type if not named or named[0] in converter.architectures]
+    known = [converter for converter in of_class if converter.is_for(config)]
     if known:
         # Of equal ones the first.
         return max(known, key=lambda each: (each.takes_labels == has_labels) + ((each.family in EMBEDDERS) == embeds))
@@ -176,7 +177,9 @@ def check_options(converter: Converter, options: ExportOptions) -> None:
         raise CheckpointError(f"pooling is chosen for the body of an encoder, not for {converter.architectures[0]}")
     if options.max_tokens is not None and not TASKS[family_of(converter.family).task].has_text:
         raise CheckpointError(f"texts have a length, which {converter.architectures[0]} neither reads nor writes")
-    if options.max_source_tokens is not None and not TASKS[family_of(converter.family).task].takes_language:
+    family = family_of(converter.family)
+    reads_source = TASKS[family.task].takes_language or getattr(family.model, "reads_question", False)
+    if options.max_source_tokens is not None and not reads_source:
         raise CheckpointError(f"sources have a length for translators, not for {converter.architectures[0]}")
     if options.max_pixels is not None and converter.family not in {"qwen_vl", "qwen3_vl"}:
         raise CheckpointError(f"pixels are bounded for pictures of any size, not for {converter.architectures[0]}")

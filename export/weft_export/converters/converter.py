@@ -62,12 +62,14 @@ class Converter:
     computed_names: more of them, which follow from more than the family's config.
     takes_labels: the checkpoint has no labels, and they are chosen.
     prefix: what all their names begin with, where they are saved with it. Some files lack it.
+    spellings: patterns of other names that files have, and what the table calls them, one after the other.
     ignored: patterns of names that hold nothing to convert: masks, tables that follow from the config.
     bias: our name of the logits' bias, where banned tokens are written down. Empty: the family has none.
     nested: the object of config.json that says about writing what the top does not.
     fixed: what is so about writing, whatever generation_config.json says.
     pools: of an embedder, whether how it pools may be chosen.
     follows_settings: whether its class in transformers writes by that file at all, or else by config.json.
+    is_for: of a class that becomes several families, which configs are of this one.
     """
 
     model_type: str
@@ -77,10 +79,12 @@ class Converter:
     names: Callable[[Any], Names]
     prefix: str = ""
     computed_names: Callable[[Any, HfCheckpoint], Names] | None = None
+    spellings: tuple[tuple[str, str], ...] = ()
     takes_labels: bool = False
     ignored: tuple[str, ...] = ()
     bias: str = ""
     nested: str = ""
     fixed: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}
     follows_settings: bool = True
+    is_for: Callable[[Mapping[str, Any]], bool] = lambda _: True
     pools: bool = True

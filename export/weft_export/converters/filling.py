@@ -33,19 +33,19 @@ def plan(
     table = {**converter.names(config)}
     if converter.computed_names is not None:
         table |= converter.computed_names(config, hf)
-    known = set(stored.entries)
+    known = _spelled(converter, stored)
     prefixed = not converter.prefix or any(name.startswith(converter.prefix) for name in known)
     sources, missing = {}, []
     for ours in shell.state_dict():
         source = source_of(table, ours)
         if not prefixed:
             source = _without(converter.prefix, source)
-        sources[ours] = source
+        sources[ours] = _called(source, known)
         missing += [name for name in source.names if name not in known and name not in source.optional]
-        if source.needs_one and known.isdisjoint(source.names):
+        if source.needs_one and known.keys().isdisjoint(source.names):
             missing.append(source.names[0])
     used = {name for source in sources.values() for name in source.names}
-    unused = sorted(name for name in known - used if not _ignored(converter, name))
+    unused = sorted(name for each, name in known.items() if name not in used and not _ignored(converter, each))
     if missing or unused:
         _refuse(stored, missing, unused)
     for ours, tensor in shell.state_dict().items():
@@ -104,12 +104,34 @@ def _where(stored: NamedTensors) -> Path:
     return path if is_gguf(path) else path.parent
 
 
+def _spelled(converter: Converter, stored: NamedTensors) -> dict[str, str]:
+    """Return the names of the files' tensors by what the table calls them.
+
+    Raises:
+        CheckpointError: two are one weight, in two spellings.
+    """
+    found: dict[str, str] = {}
+    for name in stored.entries:
+        called = name
+        for pattern, replacement in converter.spellings:
+            called = re.sub(pattern, replacement, called)
+        if called in found:
+            raise CheckpointError(f"{_where(stored)}: {found[called]} and {name} are two names of one weight")
+        found[called] = name
+    return found
+
+
 def _ignored(converter: Converter, name: str) -> bool:
     return any(re.fullmatch(pattern, name) for pattern in converter.ignored)
 
 
 def _without(prefix: str, source: Source) -> Source:
-    short = {name: name.removeprefix(prefix) for name in source.names}
+    return _called(source, {name: name.removeprefix(prefix) for name in source.names})
+
+
+def _called(source: Source, names: Mapping[str, str]) -> Source:
+    """Return a source whose tensors have other names. One that is not among them keeps its own."""
+    short = {name: names.get(name, name) for name in source.names}
     return replace(source, names=tuple(short.values()), optional=frozenset(short[name] for name in source.optional))
 
 

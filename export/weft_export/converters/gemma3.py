@@ -9,7 +9,7 @@ from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.decoders import plus_one
 from weft_export.converters.fields import Fields
 from weft_export.converters.gemma import normed_sizes, sandwich_names
-from weft_export.converters.llava import INNER, TOWER, is_nested, parts_of
+from weft_export.converters.llava import SEEING, behind_tower, parts_of
 from weft_export.converters.pictures import read_picture_spec
 from weft_export.converters.sight import with_room
 from weft_export.converters.siglip import encoder_names, tower_sizes
@@ -68,17 +68,13 @@ def tower_of(hf: HfCheckpoint, vision: Fields) -> SiglipSizes:
 
 
 def names(config: Gemma3Config) -> Names:
-    """Gemma 3's names behind one prefix; those of the tower follow below."""
+    """Gemma 3's names behind one prefix, and SigLIP's behind another."""
     return {
         **layer_names(sandwich_names(config), "", "language_model."),
         "norm_of_places.weight": plus_one(f"{_PROJECTOR}.mm_soft_emb_norm.weight"),
         "projector.weight": transposed(f"{_PROJECTOR}.mm_input_projection_weight"),
+        **behind_tower(encoder_names("")),
     }
-
-
-def tower_names(_: Gemma3Config, hf: HfCheckpoint) -> Names:
-    """SigLIP's names."""
-    return layer_names(encoder_names(INNER if is_nested(hf) else ""), "tower.", TOWER)
 
 
 GEMMA3 = Converter(
@@ -87,9 +83,9 @@ GEMMA3 = Converter(
     family="gemma3",
     sizes=sizes,
     names=names,
-    computed_names=tower_names,
+    spellings=SEEING,
     # A head makes one vector of a picture.
-    ignored=(r"vision_tower\.(vision_model\.)?head\..*", r".*\.position_ids", r".*\.rotary_emb\.inv_freq"),
+    ignored=(r"vision_tower\.head\..*", r".*\.position_ids", r".*\.rotary_emb\.inv_freq"),
     bias="embeddings.bias",
     nested="text_config",
 )

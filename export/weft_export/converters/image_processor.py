@@ -104,6 +104,7 @@ KIND_OF_MODEL = {
     "dinov2": _CLIP,
     "idefics3": _IDEFICS3,
     "smolvlm": _IDEFICS3,
+    "florence2": _CLIP,
     "gemma3": _GEMMA3,
     "paligemma": _SIGLIP,
     "llava": _CLIP,

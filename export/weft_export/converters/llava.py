@@ -22,7 +22,15 @@ _DECODERS: dict[str, Callable[[HfCheckpoint], DecoderOnlyConfig]] = {
 # What their classes take where text_config says nothing: files of transformers 4 have what differs alone.
 _ABSENT = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
 _WORDS = {"llama": 32000, "mistral": 32000, "qwen2": 151936}
-TOWER, INNER = "vision_tower.", "vision_model."
+_TOWER = "vision_tower."
+# transformers writes what its files of version 4 have. In memory, and in what others save of it, the decoder stands
+# beside what sees, below the head. In version 4, a tower's names have a prefix more.
+SEEING = (
+    (r"^model\.language_model\.", "language_model.model."),
+    (r"^lm_head\.", "language_model.lm_head."),
+    (r"^model\.(vision_tower|multi_modal_projector|image_newline)", r"\1"),
+    (r"^vision_tower\.vision_model\.", _TOWER),
+)
 
 
 def sizes(hf: HfCheckpoint) -> LlavaConfig:
@@ -86,13 +94,13 @@ def feature_layers(fields: Fields, num_layers: int, usual: int) -> tuple[int, ..
     return tuple(numbers)
 
 
-def is_nested(hf: HfCheckpoint) -> bool:
-    """Whether the tower's names have a prefix of its own. transformers 5 saves it without."""
-    return any(name.startswith(f"{TOWER}{INNER}") for name in hf.tensors)
-
-
 def names(config: LlavaConfig) -> Names:
-    """Llama's names behind one prefix; those of the tower follow below."""
+    """Llama's names behind one prefix, and CLIP's behind another."""
+    return {**joined_names(config), **behind_tower(encoder_names(""))}
+
+
+def joined_names(config: DecoderOnlyConfig) -> Names:
+    """Those of the decoder and of the projector."""
     return {
         **layer_names(llama_names(config), "", "language_model."),
         **both("projector.linear_1", "multi_modal_projector.linear_1"),
@@ -100,9 +108,9 @@ def names(config: LlavaConfig) -> Names:
     }
 
 
-def tower_names(_: LlavaConfig, hf: HfCheckpoint) -> Names:
-    """CLIP's names."""
-    return layer_names(encoder_names(INNER if is_nested(hf) else ""), "tower.", TOWER)
+def behind_tower(table: Names) -> Names:
+    """Return the names of what sees, behind its prefix."""
+    return layer_names(table, "tower.", _TOWER)
 
 
 LLAVA = Converter(
@@ -111,10 +119,10 @@ LLAVA = Converter(
     family="llava",
     sizes=sizes,
     names=names,
-    computed_names=tower_names,
+    spellings=SEEING,
     ignored=(
         # It norms the class token for those who compare it.
-        r"vision_tower\.(vision_model\.)?post_layernorm\..*",
+        r"vision_tower\.post_layernorm\..*",
         r".*\.position_ids",
         r".*\.rotary_emb\.inv_freq",
     ),

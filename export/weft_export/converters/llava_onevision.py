@@ -5,12 +5,11 @@ from typing import Any
 
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.fields import ACTIVATIONS, Fields
-from weft_export.converters.llava import INNER, LLAVA, TOWER, decoder_sizes, feature_layers, is_nested, parts_of
-from weft_export.converters.llava import names as llava_names
+from weft_export.converters.llava import LLAVA, behind_tower, decoder_sizes, feature_layers, joined_names, parts_of
 from weft_export.converters.pictures import read_picture_spec
 from weft_export.converters.sight import put_tiling, with_room
 from weft_export.converters.siglip import tower_names, tower_sizes
-from weft_export.converters.sources import Names, computed, layer_names
+from weft_export.converters.sources import Names, computed
 from weft_export.families.llava_onevision import LlavaOnevisionConfig, TileSightConfig
 
 
@@ -44,13 +43,9 @@ def _sight(hf: HfCheckpoint, vision: Fields) -> TileSightConfig:
 
 
 def names(config: LlavaOnevisionConfig) -> Names:
-    """LLaVA's, and what ends a row."""
-    return {**llava_names(config), "row_end": computed(lambda vector: vector[None], "image_newline")}
-
-
-def names_of_tower(_: LlavaOnevisionConfig, hf: HfCheckpoint) -> Names:
-    """SigLIP's names."""
-    return layer_names(tower_names(INNER if is_nested(hf) else ""), "tower.", TOWER)
+    """LLaVA's with those of a SigLIP, and what ends a row."""
+    row_end = computed(lambda vector: vector[None], "image_newline")
+    return {**joined_names(config), **behind_tower(tower_names("")), "row_end": row_end}
 
 
 LLAVA_ONEVISION: Converter = replace(
@@ -60,8 +55,7 @@ LLAVA_ONEVISION: Converter = replace(
     family="llava_onevision",
     sizes=sizes,
     names=names,
-    computed_names=names_of_tower,
     # A head and the norm before it: what makes one vector of a picture.
-    ignored=(*LLAVA.ignored, r"vision_tower\.(vision_model\.)?head\..*"),
+    ignored=(*LLAVA.ignored, r"vision_tower\.head\..*"),
 )
 CONVERTERS = (LLAVA_ONEVISION,)

@@ -7,9 +7,10 @@ from dataclasses import fields as fields_of
 from weft_export.converters import gemma
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.gemma3 import GEMMA3, sizes_of, tower_of
-from weft_export.converters.llava import parts_of
+from weft_export.converters.llava import behind_tower, parts_of
 from weft_export.converters.pictures import read_picture_spec
 from weft_export.converters.sight import with_room
+from weft_export.converters.siglip import encoder_names
 from weft_export.converters.sources import Names, both, layer_names
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.paligemma import PaliGemmaConfig, PatchSightConfig
@@ -53,11 +54,12 @@ def sizes(hf: HfCheckpoint) -> PaliGemmaConfig:
 
 
 def names(config: PaliGemmaConfig) -> Names:
-    """The decoder's names behind one prefix; those of the tower are read as Gemma 3's."""
+    """The decoder's names behind one prefix, and SigLIP's behind another."""
     decoder = gemma.sandwich_names if config.style.residual == "sandwich" else gemma.names
     return {
         **layer_names(decoder(config), "", "language_model."),
         **both("projector", "multi_modal_projector.linear"),
+        **behind_tower(encoder_names("")),
     }
 
 

@@ -130,7 +130,7 @@ def _put_query(text: bundle_pb2.TextSpec, hf: HfCheckpoint, sight: Any, files: d
             f"{PROCESSOR_FILE}: num_query_tokens is {given.get('num_query_tokens')!r:.60}, and config.json makes"
             f" {sight.num_places} places of a picture"
         )
-    before, behind = _framing(tokenizer_of(text.source_tokenizer, files[text.source_tokenizer]))
+    before, behind = framing(tokenizer_of(text.source_tokenizer, files[text.source_tokenizer]))
     _unframe(text, files)
     words = {"IMAGE": named_token(hf, "image_token", "<image>"), "BEFORE": before, "BEHIND": behind}
     template = _BLIP2
@@ -149,7 +149,7 @@ def _unframe(text: bundle_pb2.TextSpec, files: dict[str, bytes]) -> None:
     files[name] = json.dumps(bare, ensure_ascii=False).encode()
 
 
-def _framing(tokenizer: Tokenizer) -> tuple[str, str]:
+def framing(tokenizer: Tokenizer) -> tuple[str, str]:
     """Return what a tokenizer puts before a text and behind it, as a template writes it."""
     bare, framed = (tokenizer.encode(_PROBE, add_special_tokens=each).ids for each in (False, True))
     count = next((each for each in range(len(framed)) if framed[each : each + len(bare)] == bare), None)

@@ -77,7 +77,17 @@ QUERY_KEYS: Table = {
 }
 """Of one of whose pictures few queries read the whole."""
 
+TASK_KEYS: Table = {
+    **PROCESSOR_KEYS,
+    # Its class does not read it.
+    "num_additional_image_tokens": NEUTRAL,
+    # How boxes are made of an answer. Answers are texts here, in which the tokens of places stand.
+    "post_processor_config": NEUTRAL,
+}
+"""Of Florence2Processor."""
+
 _TABLES = {
+    "florence2": TASK_KEYS,
     "blip-2": QUERY_KEYS,
     "gemma3": STRETCH_KEYS,
     "paligemma": STRETCH_KEYS,

@@ -124,5 +124,6 @@ QWEN3_VL: Converter = replace(
     family="qwen3_vl",
     sizes=sizes,
     names=names,
+    spellings=(),
 )
 CONVERTERS = (QWEN3_VL,)

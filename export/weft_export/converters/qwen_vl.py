@@ -29,6 +29,9 @@ _ABSENT = {
 }
 _SECTIONS = [16, 24, 24]
 _SECOND = "qwen2_5_vl"
+# transformers writes what its first files have. In memory, and in what others save of it, the decoder stands beside
+# what sees.
+_SPELLINGS = ((r"^model\.language_model\.", "model."), (r"^model\.visual\.", "visual."))
 
 
 def sizes(hf: HfCheckpoint) -> QwenVlConfig:
@@ -166,6 +169,7 @@ QWEN2_VL = Converter(
     family="qwen_vl",
     sizes=sizes,
     names=names,
+    spellings=_SPELLINGS,
     ignored=(r".*\.rotary_emb\.inv_freq", r".*\.rotary_pos_emb\.inv_freq"),
     bias="embeddings.bias",
     nested="text_config",

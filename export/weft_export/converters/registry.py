@@ -55,6 +55,8 @@ MODULE_OF = {
     "lfm2": "lfm2",
     "granitemoehybrid": "granite_hybrid",
     "hunyuan_v1_dense": "hunyuan",
+    "mamba": "mamba",
+    "falcon_mamba": "mamba",
     "mamba2": "mamba2",
     "mixtral": "mixtures",
     "qwen3_moe": "mixtures",
@@ -78,6 +80,7 @@ MODULE_OF = {
     "parakeet_ctc": "parakeet",
     "blip": "blip",
     "blip-2": "blip2",
+    "florence2": "florence2",
     "idefics3": "idefics3",
     "smolvlm": "idefics3",
     "gemma3": "gemma3",
@@ -122,8 +125,14 @@ MODULE_OF = {
 _REASONS = {
     "new": "its class NewModel is code of its authors, which is never run; transformers has it as GteModel: take a"
     " directory of that, whose model_type is 'gte'",
-    "mamba": "each number of its state forgets at a rate of its own, which nobody has done yet; 'mamba2' is read",
+    "instructblip": "its Q-Former reads the question too, which nobody has done yet; 'blip-2' is read",
     "rwkv7": "transformers has no class of it",
+    "internvl": "it reads a picture in the grid of tiles whose shape is nearest, which nobody has done yet",
+    **dict.fromkeys(
+        ("mistral3", "pixtral"),
+        "tokens stand between the rows of a picture in a prompt, which nobody has done yet; the decoder alone is read:"
+        " 'mistral'",
+    ),
     "nvembed": "its class NVEmbedModel is code of its authors, which is never run",
     **dict.fromkeys(
         ("parakeet_rnnt", "parakeet_tdt"),

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.converters.converter import DEFAULT_TOKENS, HfCheckpoint
 from weft_export.converters.fields import Fields
@@ -17,6 +19,7 @@ from weft_proto.v1 import bundle_pb2
 
 # Of the configs and processors of transformers.
 _IMAGE_IDS = {
+    "florence2": 51289,
     "gemma3": 262144,
     "paligemma": 256000,
     "llava": 32000,
@@ -36,7 +39,7 @@ _IMAGE_TOKENS = {
     "qwen3_vl_moe": "<|image_pad|>",
 }
 _IMAGE_TOKEN = "<image>"  # noqa: S105 - of all others
-_NAMED_BY_TOKENIZER = ("blip-2", "gemma3", "paligemma")
+_NAMED_BY_TOKENIZER = ("blip-2", "florence2", "gemma3", "paligemma")
 # Of Idefics3Processor.
 _SPLIT_PLACES = 169
 _ASPECT_RATIO = "anyres_max_9"
@@ -75,33 +78,44 @@ def put_image_id(
         CheckpointError: config, processor and tokenizer contradict each other, or the model: transformers fails then.
     """
     fields, given = hf.fields, read_object_if_there(hf.directory / PROCESSOR_FILE)
-    index, named = fields.raw("image_token_index"), fields.raw("image_token_id")
-    if None not in (index, named) and index != named:
-        raise fields.wrong("image_token_id", f"differs from image_token_index, {index!r:.40}")
-    field = "image_token_id" if index is None else "image_token_index"
-    text.image_id = fields.whole(field, _IMAGE_IDS.get(fields.word("model_type")))
-    usual = _IMAGE_TOKENS.get(fields.word("model_type"), _IMAGE_TOKEN)
-    token = given.get("image_token") or usual
-    if fields.word("model_type") in _NAMED_BY_TOKENIZER:
-        from weft_export.converters.picture_prompts import named_token  # noqa: PLC0415 - late: for these models
-
-        token = named_token(hf, "image_token", usual)
     tokenizer = tokenizer_of(text.source_tokenizer, files[text.source_tokenizer])
-    known = tokenizer.token_to_id(str(token))
-    if known != text.image_id:
-        raise CheckpointError(
-            f"{PROCESSOR_FILE}: image_token is {token!r:.60}, whose id in the tokenizer is {known}, and config.json"
-            f" has {field} {text.image_id}"
-        )
+    text.image_id, token = image_token(hf, tokenizer)
     _CHECKS[getattr(sight, "tiled", "")](given, sight)
     for each in _ADDED if fields.word("model_type") == "idefics3" else ():
         if tokenizer.token_to_id(each) is None:
             raise CheckpointError(f"the tokenizer has no {each}, which Idefics3Processor would add")
     if fields.word("model_type") == "smolvlm":
         _check_words(hf)
-    if text.HasField("chat") and PromptTemplate(text.chat, files[text.chat.template]).shows_pictures(str(token)):
+    if text.HasField("chat") and PromptTemplate(text.chat, files[text.chat.template]).shows_pictures(token):
         return ()
     return (f"no chat template has a place for a picture, which is {token}: no request can hold pictures",)
+
+
+def image_token(hf: HfCheckpoint, tokenizer: Tokenizer) -> tuple[int, str]:
+    """Return the id of the token that stands for a place of a picture, and the token.
+
+    Raises:
+        CheckpointError: config, processor and tokenizer contradict each other: transformers fails then.
+    """
+    fields, given = hf.fields, read_object_if_there(hf.directory / PROCESSOR_FILE)
+    index, named = fields.raw("image_token_index"), fields.raw("image_token_id")
+    if None not in (index, named) and index != named:
+        raise fields.wrong("image_token_id", f"differs from image_token_index, {index!r:.40}")
+    field = "image_token_id" if index is None else "image_token_index"
+    image_id = fields.whole(field, _IMAGE_IDS.get(fields.word("model_type")))
+    usual = _IMAGE_TOKENS.get(fields.word("model_type"), _IMAGE_TOKEN)
+    token = given.get("image_token") or usual
+    if fields.word("model_type") in _NAMED_BY_TOKENIZER:
+        from weft_export.converters.picture_prompts import named_token  # noqa: PLC0415 - late: for these models
+
+        token = named_token(hf, "image_token", usual)
+    known = tokenizer.token_to_id(str(token))
+    if known != image_id:
+        raise CheckpointError(
+            f"{PROCESSOR_FILE}: image_token is {token!r:.60}, whose id in the tokenizer is {known}, and config.json"
+            f" has {field} {image_id}"
+        )
+    return image_id, str(token)
 
 
 def _check_places(given: Mapping[str, Any], sight: Any) -> None:

@@ -107,14 +107,14 @@ def _stack(config: T5Config, stack: str, attention: str, num_layers: int, *, fee
     }
 
 
-_IGNORED = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
+IGNORED = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
 T5 = Converter(
     model_type="t5",
     architectures=("T5ForConditionalGeneration",),
     family="t5",
     sizes=sizes,
     names=names,
-    ignored=_IGNORED,
+    ignored=IGNORED,
 )
 MT5 = Converter(
     model_type="mt5",
@@ -122,7 +122,7 @@ MT5 = Converter(
     family="t5",
     sizes=sizes,
     names=names,
-    ignored=_IGNORED,
+    ignored=IGNORED,
 )
 UMT5 = Converter(
     model_type="umt5",

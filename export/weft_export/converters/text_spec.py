@@ -77,7 +77,7 @@ def _text_of(
 ) -> bundle_pb2.TextSpec:
     row, generation = TASKS[task], hf.generation
     text = bundle_pb2.TextSpec(pad_id=next((each for each in (generation.pad_id, side.pad_id) if each is not None), 0))
-    if row.takes_text:
+    if row.reads_text:
         text.source_tokenizer = side.source_tokenizer
         text.source_vocab_size = getattr(sizes, "source_vocab_size", None) or sizes.vocab_size
     if not row.writes_text:
@@ -95,7 +95,7 @@ def _text_of(
             text.chat.CopyFrom(side.chat)
         return text
     text.max_total_tokens = text.max_new_tokens = sizes.max_target_tokens
-    if row.takes_text:
+    if row.reads_text:
         text.max_source_tokens = sizes.max_source_tokens
     starts = (generation.start_id, generation.bos_id, generation.pad_id)
     start = next((each for each in starts if each is not None), None)

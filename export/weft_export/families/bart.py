@@ -48,6 +48,11 @@ class BartConfig:
         require_each_layer("windows", self.windows, self.num_encoder_layers, 1, LENGTH)
         require_head("d_model / num_decoder_heads", self.d_model, self.num_decoder_heads, 8)
 
+    @property
+    def num_places(self) -> int:
+        """How many places stand before the text of a source, of a model that reads pictures too."""
+        return 0
+
 
 class Bart(SequenceToSequence):
     """Each side has words of its own. Where a checkpoint shares them, both hold the same memory."""
@@ -57,7 +62,8 @@ class Bart(SequenceToSequence):
         self.config = config
         width = config.d_model
         read = replace(config.embeddings, transform=None, tied=True, bias=False, softcap=None)
-        self.embeddings = Embeddings(config.source_vocab_size, config.max_source_tokens, width, read)
+        longest_source = config.num_places + config.max_source_tokens
+        self.embeddings = Embeddings(config.source_vocab_size, longest_source, width, read)
         encoder_sizes = (width, config.num_encoder_heads, config.d_encoder_ff, config.dropout, config.style)
         self.encoder = Encoder(config.num_encoder_layers, *encoder_sizes)
         for layer, window in zip(self.encoder.layers, config.windows, strict=False):
@@ -68,7 +74,7 @@ class Bart(SequenceToSequence):
         words = Embeddings(config.target_vocab_size, config.max_target_tokens, width, config.embeddings)
         decoder_sizes = (width, config.num_decoder_heads, config.d_decoder_ff, config.dropout, config.style)
         decoder = Decoder(words, config.max_target_tokens, config.num_decoder_layers, *decoder_sizes)
-        self._write_with(decoder, config.max_source_tokens)
+        self._write_with(decoder, longest_source)
 
     @property
     def unadapted(self) -> str | None:

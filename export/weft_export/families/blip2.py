@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from weft_export.families.pictured_decoder import PicturedDecoder, PicturedDecoderConfig
 from weft_export.families.sizes import require_divisible, require_sizes
 from weft_export.families.vit import VitBody, VitSizes
+from weft_export.families.writer import Writer
 from weft_export.layers.attention import SelfAttention
 from weft_export.layers.cross_attention import CrossAttention
 from weft_export.layers.style import Style, StyledLayer
@@ -108,14 +109,12 @@ class QueryLayer(StyledLayer):
         return self.fed(self.feed_forward_norm, self.feed_forward, x, x)
 
 
-class Blip2(PicturedDecoder):
-    """See PicturedDecoder."""
+class QueriedSight(Writer):
+    """The part of a model that sees by queries."""
 
-    config: Blip2Config
-
-    def __init__(self, config: Blip2Config) -> None:
-        super().__init__(config)
-        tower, sizes = config.sight.tower, config.sight.queries
+    def look_with(self, sight: QuerySightConfig, d_model: int) -> None:
+        """Make the tower, the queries and their layers, and what brings them to the width of words, d_model."""
+        tower, sizes = sight.tower, sight.queries
         self.tower = VitBody(tower)
         self.queries = nn.Parameter(torch.randn(1, sizes.num_queries, sizes.d_model) * 0.02)
         self.queries_norm = sizes.style.plain_norm(sizes.d_model)
@@ -123,7 +122,7 @@ class Blip2(PicturedDecoder):
         self.query_layers = nn.ModuleList(
             QueryLayer(sizes, None if index % sizes.reads_every else tower.d_model) for index in range(sizes.num_layers)
         )
-        self.projector = nn.Linear(sizes.d_model, config.d_model)
+        self.projector = nn.Linear(sizes.d_model, d_model)
 
     def see(self, pixel_values: Tensor) -> Tensor:
         """See Writer."""
@@ -134,3 +133,13 @@ class Blip2(PicturedDecoder):
             x = layer(x, seen)
         features: Tensor = self.projector(x)
         return features
+
+
+class Blip2(QueriedSight, PicturedDecoder):
+    """See PicturedDecoder."""
+
+    config: Blip2Config
+
+    def __init__(self, config: Blip2Config) -> None:
+        super().__init__(config)
+        self.look_with(config.sight, config.d_model)

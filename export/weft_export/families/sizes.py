@@ -33,6 +33,8 @@ LAYER_FIELDS = (
 """Those that say how many modules are built."""
 # Ids, of which the first is 0.
 _TOKENS = ("separator_id", "filled_with", "unweighted")
+# Zeros around a picture, of which there may be none.
+_FROM_ZERO = (*_TOKENS, "filled")
 LIMITS = {
     **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), VOCABULARY),
     **dict.fromkeys(
@@ -72,12 +74,13 @@ LIMITS = {
     "num_halvings": MAX_STAGES,
     **dict.fromkeys((*LAYER_FIELDS, "rotation_of", "feature_layers", "deep_layers", "reads_every"), MAX_LAYERS),
     **dict.fromkeys(("convolution_taps", "taps"), MAX_TAPS),
-    **dict.fromkeys(("d_state", "d_state_head"), WIDTH),
-    **dict.fromkeys(("num_state_heads", "num_state_groups"), MAX_HEADS),
+    **dict.fromkeys(("d_state", "d_state_head", "d_inner", "step_rank"), WIDTH),
+    **dict.fromkeys(("num_state_heads", "num_state_groups", "num_groups"), MAX_HEADS),
     "attends": 1,
     **dict.fromkeys(("num_heads", "num_kv_heads", "num_encoder_heads", "num_decoder_heads"), MAX_HEADS),
     "num_labels": MAX_LABELS,
     **dict.fromkeys(("image_height", "image_width", "patch_size", "window_size", "position_side"), MAX_IMAGE_SIDE),
+    **dict.fromkeys(("stride", "filled"), MAX_IMAGE_SIDE),
     **dict.fromkeys(_TOKENS, VOCABULARY - 1),
     **dict.fromkeys(("num_experts", "num_chosen_experts"), MAX_EXPERTS),
     "channels": 3,
@@ -88,7 +91,7 @@ LIMITS = {
 """The most that a whole number of a config may be, by its field."""
 RANGES = {
     "dropout": (0.0, 1.0),
-    "norm_eps": (1e-20, 1.0),
+    **dict.fromkeys(("norm_eps", "inner_norm_eps"), (1e-20, 1.0)),
     "rope_theta": (1.01, 1e12),
     **dict.fromkeys(("scale", "softcap", "gain", "residual_scale", "logit_scale", "gate_limit"), (1e-6, 1e6)),
     "alibi": (0.0, 1e3),
@@ -222,7 +225,7 @@ def require_among(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _require_whole(name: str, value: object, limit: int) -> None:
-    least = 0 if name.partition("[")[0] in _TOKENS else 1
+    least = 0 if name.partition("[")[0] in _FROM_ZERO else 1
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= limit:
         raise ValueError(f"model.{name} must be a whole number in [{least}, {limit}], not {value!r}")
 

@@ -1,4 +1,6 @@
-"""A decoder without attention, of Mamba 2's layers alone ("Transformers are SSMs", Dao and Gu 2024).
+"""A decoder without attention, of Mamba's layers alone.
+
+"Mamba" (Gu and Dao 2023), or Mamba 2: "Transformers are SSMs" (Dao and Gu 2024).
 
 All that a sequence keeps is a state of constant size in each layer. A token costs the same after ten and after a
 million.
@@ -15,35 +17,42 @@ from weft_export.families.writer import RECURRENT, State, Writer, flat
 from weft_export.layers.embeddings import Embeddings, EmbeddingStyle
 from weft_export.layers.pooling import last_position
 from weft_export.layers.run import Run
+from weft_export.layers.selective_state_space import SelectiveSizes, SelectiveStateSpace
 from weft_export.layers.state_space import StateSpace, StateSpaceSizes
 from weft_export.layers.style import RmsNorm
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateSpacesConfig:
-    """Sizes and choices. max_tokens is prompt and continuation together: of these layers none has such a bound."""
+    """Sizes and choices. max_tokens is prompt and continuation together: of these layers none has such a bound.
+
+    state_space: of each layer, if they are Mamba 2's. selective: the same, if they are Mamba's.
+    """
 
     vocab_size: int
     max_tokens: int
     d_model: int
     num_layers: int
-    state_space: StateSpaceSizes
+    state_space: StateSpaceSizes | None = None
+    selective: SelectiveSizes | None = None
     norm_eps: float = 1e-5
     embeddings: EmbeddingStyle = field(default_factory=EmbeddingStyle)
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
         require_sizes(self)
+        if (self.state_space is None) == (self.selective is None):
+            raise ValueError("model must have one of state_space and selective: they say what a layer is")
 
 
 class StateSpaceLayer(nn.Module):
     """x + state_space(norm(x)). There is no feed-forward network: the gate of a state space does its work."""
 
-    def __init__(self, d_model: int, sizes: StateSpaceSizes, norm_eps: float, dropout: float) -> None:
+    def __init__(self, config: StateSpacesConfig) -> None:
         super().__init__()
-        self.norm = RmsNorm(d_model, norm_eps)
-        self.recurrence = StateSpace(d_model, sizes, norm_eps)
-        self.dropout = nn.Dropout(dropout)
+        self.norm = RmsNorm(config.d_model, config.norm_eps)
+        self.recurrence = _recurrence(config)
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the whole of x [batch, seq, d_model] to the same shape."""
@@ -54,6 +63,13 @@ class StateSpaceLayer(nn.Module):
         """Map the next positions, of which lengths int32 [batch] are real; returns them and the present state."""
         out, present = self.recurrence.step(self.norm(x), past, lengths)
         return x + out, present
+
+
+def _recurrence(config: StateSpacesConfig) -> StateSpace | SelectiveStateSpace:
+    if config.state_space is not None:
+        return StateSpace(config.d_model, config.state_space, config.norm_eps)
+    assert config.selective is not None, "a layer of no kind. This is a bug."
+    return SelectiveStateSpace(config.d_model, config.selective)
 
 
 class StateSpaces(Writer):
@@ -69,8 +85,7 @@ class StateSpaces(Writer):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config.vocab_size, config.max_tokens, config.d_model, config.embeddings)
-        sizes = (config.d_model, config.state_space, config.norm_eps, config.dropout)
-        layers = [StateSpaceLayer(*sizes) for _ in range(config.num_layers)]
+        layers = [StateSpaceLayer(config) for _ in range(config.num_layers)]
         # Any: torch does not type the items of a ModuleList.
         self.layers: Any = nn.ModuleList(layers)
         self.norm = RmsNorm(config.d_model, config.norm_eps)

@@ -59,6 +59,11 @@ class T5Config:
         """The one vocabulary."""
         return self.vocab_size
 
+    @property
+    def num_places(self) -> int:
+        """How many places stand before the text of a source, of a model that reads pictures too."""
+        return 0
+
 
 class T5Embedding(TokenEmbedding):
     """E[token], and the output projection: a matrix of its own, or E. x may be scaled by 1 / sqrt(d_model) first."""
@@ -100,7 +105,7 @@ class T5(SequenceToSequence):
         sizes = (config.d_model, config.num_heads, config.d_ff, config.dropout, style)
         buckets = (config.num_buckets, config.max_distance)
         # A batch is padded to a multiple of 8, which may lie beyond max_source_tokens.
-        longest_source = -(-config.max_source_tokens // 8) * 8
+        longest_source = config.num_places + -(-config.max_source_tokens // 8) * 8
         tables = [1, 1] if config.layers_share_bias else [config.num_encoder_layers, config.num_decoder_layers]
         both_ways = RelativeBias(config.num_heads, longest_source, *buckets, bidirectional=True, num_tables=tables[0])
         backwards = RelativeBias(
@@ -113,7 +118,7 @@ class T5(SequenceToSequence):
         decoder = Decoder(
             embedding, config.max_target_tokens, config.num_decoder_layers, *sizes, relative_bias=backwards
         )
-        self._write_with(decoder, config.max_source_tokens)
+        self._write_with(decoder, config.num_places + config.max_source_tokens)
         self._initialise()
 
     @torch.no_grad()

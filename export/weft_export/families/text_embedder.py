@@ -147,6 +147,7 @@ class TextEmbedder(Embedder):
     def __init__(self, config: TextEmbedderConfig) -> None:
         super().__init__(config, config.d_model)
         self.body = Body(config)
+        self.body.encoder.unpads = config.pooling != NONE and config.filled_with is None
         # What each of many vectors was read from is more than one row.
         self.attention_heads = () if config.pooling == NONE else (config.num_heads,) * config.num_layers
         if config.weighs is not None:

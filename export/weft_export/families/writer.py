@@ -51,7 +51,7 @@ class Writer(nn.Module):
     """A model that writes text, token by token. `source` is what its encoder takes, and empty without an encoder.
 
     Text: input_ids int64 [batch, seq] right-padded and lengths int32 [batch]. Image: pixel_values [batch, C, H, W].
-    Recording: input_features [batch, mels, frames].
+    Recording: input_features [batch, mels, frames]. Of a model that reads questions: a picture's, and then a text's.
     Of a model that sees, it is the pictures of a prompt, and empty without any.
     """
 
@@ -81,6 +81,8 @@ class Writer(nn.Module):
     """
     sees: bool = False
     """Whether its prompts may hold pictures. Its config has `sight`, and a run features."""
+    reads_question: bool = False
+    """Whether its encoder reads a picture and a question behind it. Its config has `sight`."""
     blocks_of: int = 0
     """How many tokens of a source an encoder reads together that reads it in blocks. 0: it does not."""
     offsets_positions: bool = False
@@ -124,7 +126,7 @@ class Writer(nn.Module):
         raise NotImplementedError
 
     def see(self, pixel_values: Tensor) -> Tensor:
-        """Return what prompts have in the place of pictures, [batch, places, d_model], of a model that sees."""
+        """Return what prompts or sources have of pictures, [batch, places, d_model], of a model with `sight`."""
         raise NotImplementedError
 
     def shown(self, *source: Tensor) -> Tensor:
@@ -196,6 +198,6 @@ class Writer(nn.Module):
         2. Without one, the prompt is the source, and target_ids are the produced tokens but the last. There is a row
            for the prompt's last token, and one for each of target_ids.
 
-        Where explains_target says so, there is a third tensor: see Explanation.
+        Where explains_target or reads_question says so, there is a third tensor: see Explanation.
         """
         raise NotImplementedError

@@ -48,6 +48,8 @@ class Row:
     source: Tensor | None
     tokens: list[int]
     guesses: list[int] = field(default_factory=list)
+    asked: Tensor | None = None
+    """The ids [seq] of a question that an encoder reads behind its picture."""
     features: Tensor | None = None
     """What a model that sees gave for the pictures of the prompt; see Writer.placed."""
     offsets: Tensor | None = None
@@ -60,7 +62,8 @@ def row_of(checkpoint: Checkpoint, example: "Example") -> Row:
     """Return a held-out example's request to a model that writes text."""
     text = checkpoint.text_spec
     if text.HasField("start_id"):
-        return Row(example.source, [text.start_id, *example.prefix_ids])
+        asked = torch.tensor(example.asked_ids) if example.asked_ids else None
+        return Row(example.source, [text.start_id, *example.prefix_ids], asked=asked)
     return Row(None, example.source.tolist())
 
 
@@ -234,7 +237,10 @@ def _admit(
     sources = [row.source for row in rows if row.source is not None]
     if not sources:
         return values, None
-    out = run(bundle_pb2.GRAPH_ROLE_ENCODER, _stacked(sources))
+    inputs = _stacked(sources)
+    asked = [row.asked for row in rows if row.asked is not None]
+    questions = _stacked(asked) if asked else {}
+    out = run(bundle_pb2.GRAPH_ROLE_ENCODER, {**inputs, **questions})
     lengths = None
     for state in states:
         if not state.encoder_output:
@@ -246,7 +252,10 @@ def _admit(
         axis = 1 + state.length_axis
         length = min(encoded.shape[axis], values[state.past].shape[axis])
         values[state.past].narrow(axis, 0, length).copy_(encoded.narrow(axis, 0, length))
-        if state.kind == bundle_pb2.STATE_KIND_MEMORY:
+        if asked and state.kind == bundle_pb2.STATE_KIND_MEMORY:
+            num_places = encoded.shape[axis] - questions["input_ids"].shape[1]
+            lengths = questions["lengths"] + num_places
+        elif state.kind == bundle_pb2.STATE_KIND_MEMORY:
             real = [length if source.is_floating_point() else len(source) for source in sources]
             lengths = torch.tensor(real, dtype=torch.int32)
     return values, lengths

@@ -35,13 +35,14 @@ from weft_proto.bundle_rules import (
     MASK_POSITIONS,
     POSITION_OFFSETS,
     PROMPT,
+    QUESTION_WEIGHTS,
     SCORE_PORTS,
     SCORED_PORTS,
     TARGET_WEIGHTS,
 )
 from weft_proto.ctc import least_samples, num_frames_of
 from weft_proto.paging import PAGED_PORTS
-from weft_proto.questions import begins_filled, picture_places
+from weft_proto.questions import begins_filled, encoder_asks, picture_places
 from weft_proto.sight import NUM_AXES
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -211,7 +212,8 @@ def _in_blocks(state: bundle_pb2.StateTensor) -> bundle_pb2.StateTensor:
 def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     rows = _ROWS if batch > 1 else {}
     if TASKS[checkpoint.task].takes_image and checkpoint.image is not None:
-        return _pixels(checkpoint, batch)
+        asked = checkpoint.text is not None and encoder_asks(checkpoint.text)
+        return (*_pixels(checkpoint, batch), *(_text(checkpoint, batch) if asked else ()))
     if checkpoint.audio is not None and (checkpoint.audio.HasField("ctc") or checkpoint.audio.min_samples):
         # Long enough for several labels.
         num_samples = least_samples(checkpoint.audio) + _SEQ * checkpoint.audio.hop_size
@@ -224,15 +226,20 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     if checkpoint.audio is not None:
         features = torch.zeros(batch, checkpoint.audio.num_mels, checkpoint.audio.num_frames)
         return (Input("input_features", features, rows),)
-    # Of several blocks: a graph that was traced with one would have one.
-    seq = _SEQ + 2 * getattr(checkpoint.model, "blocks_of", 0)
-    text = (
-        Input("input_ids", torch.zeros(batch, seq, dtype=torch.int64), {**rows, 1: "seq"}),
-        Input("lengths", torch.full((batch,), seq, dtype=torch.int32), rows),
-    )
+    text = _text(checkpoint, batch)
     if not TASKS[checkpoint.task].fills_masks:
         return text
     return (*text, Input(MASK_POSITIONS, torch.zeros(batch, _MASKS, dtype=torch.int64), {**rows, 1: "masks"}))
+
+
+def _text(checkpoint: Checkpoint, batch: int) -> tuple[Input, Input]:
+    rows = _ROWS if batch > 1 else {}
+    # Of several blocks: a graph that was traced with one would have one.
+    seq = _SEQ + 2 * getattr(checkpoint.model, "blocks_of", 0)
+    return (
+        Input("input_ids", torch.zeros(batch, seq, dtype=torch.int64), {**rows, 1: "seq"}),
+        Input("lengths", torch.full((batch,), seq, dtype=torch.int32), rows),
+    )
 
 
 def _pixels(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
@@ -336,8 +343,8 @@ def _explain(checkpoint: Checkpoint, model: Writer | Classifier) -> Graph:
     one = torch.zeros(1, dtype=torch.int64)
     inputs += [Input("layer", one, {}), Input("head", one.clone(), {})]
     outputs = EXPLAIN_PORTS
-    if isinstance(model, Writer) and model.explains_target:
-        outputs = (*outputs, TARGET_WEIGHTS)
+    if isinstance(model, Writer) and (model.explains_target or model.reads_question):
+        outputs = (*outputs, QUESTION_WEIGHTS if model.reads_question else TARGET_WEIGHTS)
     return Graph(bundle_pb2.GRAPH_ROLE_EXPLAIN, "explain.onnx", ExplainView(model), tuple(inputs), outputs)
 
 

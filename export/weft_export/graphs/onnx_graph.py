@@ -116,7 +116,16 @@ def read_ports(path: Path, role: bundle_pb2.GraphRole.ValueType) -> bundle_pb2.G
         path=path.name,
         inputs=[_port(value) for value in model.graph.input],
         outputs=[_port(value) for value in model.graph.output],
+        unpadded=_is_unpadded(model.graph),
     )
+
+
+def _is_unpadded(graph: onnx.GraphProto) -> bool:
+    """Whether the graph looks for the places of a batch that are less than its lengths: see layers/unpadding.py."""
+    makers = {name: node for node in graph.node for name in node.output}
+    found = [makers.get(node.input[0]) for node in graph.node if node.op_type == "NonZero"]
+    flattened = [makers.get(node.input[0]) for node in found if node is not None and node.op_type == "Reshape"]
+    return any(node is not None and node.op_type == "Less" for node in flattened)
 
 
 def _port(value: onnx.ValueInfoProto) -> bundle_pb2.Port:

@@ -55,6 +55,11 @@ def adapting(adapters: Adapters) -> Iterator[None]:
         _given.pop()
 
 
+def is_adapting() -> bool:
+    """Whether products are computed for rows of which each may have an adapter."""
+    return bool(_given)
+
+
 @contextmanager
 def noting_layers() -> Iterator[list[str]]:
     """Collect the names of the products that are computed inside, each once, in their order."""

@@ -21,6 +21,7 @@ from weft_export.layers.paged_attention import append_and_attend_packed
 from weft_export.layers.positions import rotate
 from weft_export.layers.query_key_norm import HeadNorm, WidthNorm
 from weft_export.layers.run import PackedRun, Run
+from weft_export.layers.unpadding import Unpadding
 
 
 def padding_mask(lengths: Tensor, seq: int) -> Tensor:
@@ -84,6 +85,8 @@ class SelfAttention(nn.Module):
     rounding: CacheRounding | None
     sinks: nn.Parameter | None
     turned_norm: HeadNorm | None
+    # Whether encode takes tokens without padding.
+    unpads = True
 
     def __init__(
         self,
@@ -174,7 +177,8 @@ class SelfAttention(nn.Module):
     def fill(self, x: Tensor) -> tuple[Tensor, KeyValue]:
         """Attend both ways over all of x [batch, seq, d_model], and return what a step's cache holds of it too."""
         query, key, value = self._projected(x).chunk(3, dim=-1)
-        return self._attend_both(query, key, value), self._kept(key, value)
+        out: Tensor = self.output(self._gathered(query, key, value))
+        return out, self._kept(key, value)
 
     def keep(self, x: Tensor) -> KeyValue:
         """Return what a step's cache holds of x [batch, seq, d_model]."""
@@ -192,32 +196,29 @@ class SelfAttention(nn.Module):
         bias: Tensor | None = None,
         num_read: int | None = None,
         rotary: KeyValue | None = None,
+        unpadding: Unpadding | None = None,
     ) -> Tensor:
         """Attend both ways over x [batch, seq, d_model], to the first lengths [batch] positions, or to all if None.
 
         bias [1, h or 1, seq, seq] is added to the scores. With num_read only so many first positions ask and get an
-        answer. rotary is as in forward.
+        answer. rotary is as in forward. With unpadding x is [tokens, 1, d_model]; see EncoderLayer.
         """
-        query, key, value = self._projected(x).chunk(3, dim=-1)
+        projected = self._projected(x)
+        query, key, value = projected.chunk(3, dim=-1) if unpadding is None else unpadding.thirds(projected)
         if rotary is not None:
             query, key = self._turned(query, rotary), self._turned(key, rotary)
         bias = self.bias_of(split_heads(query, self.num_heads), split_heads(key, self.num_heads), bias)
         if num_read is not None:
             query = query[:, :num_read]
             bias = None if bias is None else bias[:, :, :num_read]
-        return self._attend_both(query, key, value, lengths, bias)
-
-    def _attend_both(
-        self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None = None, bias: Tensor | None = None
-    ) -> Tensor:
-        """Attend both ways from query [batch, asking, d_model] to keys and values [batch, seq, d_model]."""
-        out: Tensor = self.output(self._gathered(query, key, value, lengths, bias))
+        gathered = self._gathered(query, key, value, lengths, bias)
+        out: Tensor = self.output(gathered if unpadding is None or num_read is not None else unpadding.tokens(gathered))
         return out
 
     def _gathered(
         self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
-        """Return the same before the last product."""
+        """Attend both ways from query [batch, asking, d_model] to keys and values [batch, seq, d_model]."""
         if torch.onnx.is_in_onnx_export():
             return self._emit_encode(query, key, value, lengths, bias)
         mask = padding_mask(lengths, key.shape[1]) if lengths is not None else torch.ones(1, 1, 1, 1, dtype=torch.bool)

@@ -10,6 +10,7 @@ from weft_export.layers.attention import SelfAttention
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.score_bias import RelativeBias
 from weft_export.layers.style import DEFAULT_STYLE, Style, StyledLayer
+from weft_export.layers.unpadding import Unpadding, unpadding_of
 
 if TYPE_CHECKING:
     from weft_export.layers.reach import Reach
@@ -45,13 +46,16 @@ class EncoderLayer(StyledLayer):
         bias: Tensor | None = None,
         num_read: int | None = None,
         rotary: KeyValue | None = None,
+        unpadding: Unpadding | None = None,
     ) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape, attending to the first lengths [batch] positions or to all.
 
         bias [1, h or 1, seq, seq] is added to the scores. With num_read, only the first num_read positions are mapped.
+        With unpadding x is [tokens, 1, d_model], and the answer too unless only so many positions are mapped.
         """
-        out = self.attention.encode(self.before(self.attention_norm, x), lengths, bias, num_read, rotary)
-        x = x if num_read is None else x[:, :num_read]
+        out = self.attention.encode(self.before(self.attention_norm, x), lengths, bias, num_read, rotary, unpadding)
+        if num_read is not None:
+            x = x[:, :num_read] if unpadding is None else unpadding.padded(x, num_read)
         return self.fed(self.feed_forward_norm, self.feed_forward, x, self.after(self.attention_norm, x, out))
 
     def weights(self, x: Tensor, mask: Tensor, bias: Tensor | None = None, rotary: KeyValue | None = None) -> Tensor:
@@ -96,6 +100,8 @@ class Encoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.relative_bias = relative_bias
         self.causal = causal
+        # Whether nobody reads what the places behind lengths become.
+        self.unpads = True
 
     def forward(self, x: Tensor, lengths: Tensor | None, num_read: int | None = None) -> Tensor:
         """Encode embedded x [batch, seq, d_model], of which each row has the first lengths [batch] or all.
@@ -104,11 +110,13 @@ class Encoder(nn.Module):
         """
         seen = self._seen(x)
         x = self.dropout(x)
+        unpadding = unpadding_of(x, lengths) if self.unpads and self.layers[0].attention.unpads else None
+        x = x if unpadding is None else unpadding.tokens(x)
         last = len(self.layers) - 1
         for index, (layer, (rotary, bias)) in enumerate(zip(self.layers, seen, strict=True)):
-            x = layer(x, lengths, bias, num_read if index == last else None, rotary)
+            x = layer(x, lengths, bias, num_read if index == last else None, rotary, unpadding)
         out: Tensor = self.norm(x)
-        return out
+        return out if unpadding is None or num_read is not None else unpadding.padded(out)
 
     def attentions(self, x: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
         """Return each layer's self-attention weights [batch, h, seq, seq] over x [batch, seq, d_model].

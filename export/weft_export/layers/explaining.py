@@ -10,7 +10,7 @@ Explanation = tuple[Tensor, ...]
 """weights float32 [rows, source], each row summing to 1, and source_mass float32 [rows].
 
 Of a model whose decoder reads a question, target_weights float32 [rows, target] come third: what each row attended to
-among target_ids, where rows sum to 1 at most.
+among target_ids, where rows sum to 1 at most. Of one whose encoder reads it, they are question_weights [rows, seq].
 """
 
 

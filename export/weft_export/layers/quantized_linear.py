@@ -43,23 +43,30 @@ def integer_product(x: Tensor, columns: Tensor, scale: Tensor, wide: Tensor) -> 
 
 
 class QuantisedLinear(nn.Module):
-    """Stands for an nn.Linear."""
+    """Stands for an nn.Linear.
+
+    factors [d_in] multiply its weights, and what it reads is divided by them.
+    """
 
     columns: Tensor
     wide: Tensor
     scale: Tensor
     bias: Tensor | None
+    inverse: Tensor | None
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, factors: Tensor | None = None) -> None:
         super().__init__()
-        weight, scale = quantise(linear.weight.detach().float())
+        weight = linear.weight.detach().float()
+        weight, scale = quantise(weight if factors is None else weight * factors)
         self.register_buffer("columns", weight.t().contiguous())
         self.register_buffer("wide", self.columns.float())
         self.register_buffer("scale", scale[:, 0])
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().float())
+        self.register_buffer("inverse", None if factors is None else factors.reciprocal())
 
     def product(self, x: Tensor) -> Tensor:
         """Multiply x [..., d_in] by the weights: [..., d_out]."""
+        x = x if self.inverse is None else x * self.inverse
         return integer_product(x, self.columns, self.scale, self.wide)
 
     def forward(self, x: Tensor) -> Tensor:

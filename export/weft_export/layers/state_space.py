@@ -9,6 +9,7 @@ product of c, b and x under a mask, and what it reads of all before is c h. So t
 BLOCK tokens. Blocks begin where a run begins. A prompt that is always cut at multiples of BLOCK has the same bits.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -90,7 +91,7 @@ class StateSpace(nn.Module):
         value, write, read = torch.split(functional.silu(convolved), self.parts, dim=-1)
         # A step of length 0 forgets nothing and writes nothing.
         real = torch.arange(x.shape[1]) < lengths[:, None]
-        steps = _softplus(steps + self.step_bias) * real[:, :, None].to(x.dtype)
+        steps = softplus(steps + self.step_bias) * real[:, :, None].to(x.dtype)
 
         kept = _exp(-steps * self.rate)
         heads_of = value.view(*x.shape[:2], heads, -1)
@@ -180,12 +181,14 @@ def _exp(x: Tensor) -> Tensor:
     return beside[..., 0] / beside[..., 1]
 
 
-def _softplus(x: Tensor) -> Tensor:
+def softplus(x: Tensor, exp: Callable[[Tensor], Tensor] = _exp) -> Tensor:
     """Return log(1 + e^x), also where it is small: with u = e^-|x| as max(x, 0) + 2 artanh(u / (2 + u)), by its series.
+
+    exp: returns e^x of x <= 0.
 
     A step may be a thousandth, of which log(1 + u) itself would lose half of the digits.
     """
-    u = _exp(-x.abs())
+    u = exp(-x.abs())
     ratio = u / (2 + u)
     square = ratio * ratio
     series = torch.full_like(square, 1 / _LAST_TERM)

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from weft_export.layers.attention import SelfAttention
 from weft_export.layers.cached_attention import KeyValue, split_heads
+from weft_export.layers.unpadding import Unpadding
 
 
 class WindowedAttention(SelfAttention):
@@ -18,6 +19,8 @@ class WindowedAttention(SelfAttention):
     The work grows with the length times the reach, and not with the square of the length: queries lie in blocks of
     `reach`, and each block meets the keys of three. No sum is over more than these, however long the text is.
     """
+
+    unpads = False
 
     def __init__(self, d_model: int, num_heads: int, reach: int | None, **options: object) -> None:
         """Make the products. reach: None where no text is so long that a token does not see all."""
@@ -32,10 +35,11 @@ class WindowedAttention(SelfAttention):
         bias: Tensor | None = None,
         num_read: int | None = None,
         rotary: KeyValue | None = None,
+        unpadding: Unpadding | None = None,
     ) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape, of which the first lengths [batch] positions are real."""
         assert lengths is not None, "texts have lengths. This is a bug."
-        others = (bias, num_read, rotary)
+        others = (bias, num_read, rotary, unpadding)
         assert all(each is None for each in others), "they are not for windows. This is a bug."
         query, key, value = self.global_qkv(x).chunk(3, dim=-1)
         first = self._gathered(query[:, :1], key, value, lengths)

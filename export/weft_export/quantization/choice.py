@@ -34,6 +34,7 @@ class Choice:
     strengths: of those that are smoothed.
     floats: those that stay float32.
     multiplied, divided: the factors of a product's inputs (columns of its weight) and of its outputs, or of a norm's.
+    dividing: the factors of products that divide what they read by themselves.
     effects: of each product as it is then rounded, 0 if it stays float32.
     plain: of each product if it were rounded as it is.
     """
@@ -42,6 +43,7 @@ class Choice:
     floats: set[str] = field(default_factory=set)
     multiplied: dict[str, Tensor] = field(default_factory=dict)
     divided: dict[str, Tensor] = field(default_factory=dict)
+    dividing: dict[str, Tensor] = field(default_factory=dict)
     effects: dict[str, float] = field(default_factory=dict)
     plain: dict[str, float] = field(default_factory=dict)
 
@@ -66,30 +68,64 @@ class Choice:
 
 
 def choose(effects: Effects, sites: Sequence[Site], sizes: Mapping[str, int]) -> Choice:
-    """Choose by effects. sizes are the numbers of weights of all products, by path."""
+    """Choose by effects. sizes are the numbers of weights of all products, by path.
+
+    What makes a vector divides it wherever that is better. A product divides what it reads only if it has to.
+    """
     if sum(effects.plain.values()) <= MAX_EFFECT:
         return Choice(effects=dict(effects.plain), plain=dict(effects.plain))
-    chosen = {site: _strength(effects, site) for site in sites}
-    found = dict(effects.plain)
-    for site, strength in chosen.items():
-        found |= {path: effects.smoothed[path, strength] for path in site.readers if strength}
+    chosen = {site: _strength(effects, site) for site in sites if site.maker is not None}
+    chosen |= _dividing(effects, [site for site in sites if site.maker is None], _found(effects, chosen))
+    found = _found(effects, chosen)
     floats = _floats(found, sizes)
     effects_left = {path: 0.0 if path in floats else each for path, each in found.items()}
     choice = Choice(floats=floats, effects=effects_left, plain=dict(effects.plain))
     for site, strength in chosen.items():
         if strength and not floats.issuperset(site.readers):
-            factors = effects.factors[site.maker, strength]
-            choice.divided[site.maker] = factors
-            choice.multiplied.update(dict.fromkeys(site.readers, factors))
-            choice.strengths.update(dict.fromkeys(site.readers, strength))
+            _take(choice, site, strength, effects.factors[site, strength])
     return choice
+
+
+def _found(effects: Effects, chosen: Mapping[Site, float]) -> dict[str, float]:
+    """Return the effects of all products where sites are smoothed with such strengths."""
+    smoothed = {path: strength for site, strength in chosen.items() if strength for path in site.readers}
+    return dict(effects.plain) | {path: effects.smoothed[path, strength] for path, strength in smoothed.items()}
+
+
+def _take(choice: Choice, site: Site, strength: float, factors: Tensor) -> None:
+    choice.strengths.update(dict.fromkeys(site.readers, strength))
+    if site.maker is None:
+        choice.dividing[site.readers[0]] = factors
+    else:
+        choice.divided[site.maker] = factors
+        choice.multiplied.update(dict.fromkeys(site.readers, factors))
+
+
+def _dividing(effects: Effects, sites: Iterable[Site], found: Mapping[str, float]) -> dict[Site, float]:
+    """Return the strengths of products that divide what they read: of those that gain most, as few as are needed.
+
+    Each gains half of its effect at least. Without outliers it would gain less, and be an operator more for that.
+    """
+    gains: dict[Site, float] = {}
+    strengths = {site: _strength(effects, site) for site in sites}
+    for site, strength in strengths.items():
+        (path,) = site.readers
+        if strength and effects.smoothed[path, strength] <= effects.plain[path] / 2:
+            gains[site] = effects.plain[path] - effects.smoothed[path, strength]
+    left, taken = sum(found.values()), {}
+    for site in sorted(gains, key=gains.__getitem__, reverse=True):
+        if left <= MAX_EFFECT:
+            break
+        left -= gains[site]
+        taken[site] = strengths[site]
+    return taken
 
 
 def _strength(effects: Effects, site: Site) -> float:
     """Return the best strength of a site, or 0."""
-    costs = {0.0: sum(effects.plain[path] for path in site.readers)}
+    costs = {0.0: sum(effects.plain.get(path, 0.0) for path in site.readers)}
     for strength in STRENGTHS:
-        if (site.maker, strength) in effects.factors:
+        if (site, strength) in effects.factors:
             costs[strength] = sum(effects.smoothed[path, strength] for path in site.readers)
     return min(costs, key=costs.__getitem__)
 

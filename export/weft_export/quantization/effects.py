@@ -47,12 +47,12 @@ class Effects:
     """By how many nats an answer, or a token of it, moves when one product is rounded.
 
     plain: of each product, by path.
-    smoothed: of each reader of a site, by path and strength; and the factors of the site, by its maker and strength.
+    smoothed: of each reader of a site, by path and strength; and the factors of the site, by it and the strength.
     """
 
     plain: Mapping[str, float]
     smoothed: Mapping[tuple[str, float], float]
-    factors: Mapping[tuple[str, float], Tensor]
+    factors: Mapping[tuple[Site, float], Tensor]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def effects_of(checkpoint: Checkpoint, requests: Sequence[Request], sites: Seque
     requests = [cut(request) for request in requests]
     largest = _largest(model, products, requests)
     factors = {
-        (site.maker, strength): _factors(site, strength, largest, products)
+        (site, strength): _factors(site, strength, largest, products)
         for site in sites
         for strength in STRENGTHS
         if all(path in largest for path in site.readers)
@@ -126,12 +126,12 @@ def _largest(
 
 
 def _trials(
-    products: Mapping[str, ObservedProduct], sites: Sequence[Site], factors: Mapping[tuple[str, float], Tensor]
+    products: Mapping[str, ObservedProduct], sites: Sequence[Site], factors: Mapping[tuple[Site, float], Tensor]
 ) -> dict[str, list[_Trial]]:
     trials = {path: [_Trial(0.0, None, _steps(product.weight, None))] for path, product in products.items()}
     for site in sites:
         for strength in STRENGTHS:
-            scale = factors.get((site.maker, strength))
+            scale = factors.get((site, strength))
             for path in site.readers if scale is not None else ():
                 trials[path].append(_Trial(strength, scale, _steps(products[path].weight, scale)))
     return trials

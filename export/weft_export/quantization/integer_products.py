@@ -22,7 +22,7 @@ from weft_export.quantization.choice import Choice, choose
 from weft_export.quantization.effects import effects_of
 from weft_export.quantization.observers import descends, is_product
 from weft_export.quantization.requests import sensible_requests
-from weft_export.quantization.smoothing_sites import sites_of
+from weft_export.quantization.smoothing_sites import own_sites, sites_of
 
 NUM_REQUESTS = 8
 """How many requests the effects of rounding are measured on."""
@@ -57,7 +57,7 @@ def check_finite(model: nn.Module) -> None:
 
 def choice_of(checkpoint: Checkpoint, examples: Sequence[Example]) -> Choice:
     """Measure what rounding would do to the answers, and choose what is smoothed and what stays float32."""
-    sites = sites_of(checkpoint.model)
+    sites = [*sites_of(checkpoint.model), *own_sites(checkpoint.model)]
     effects = effects_of(checkpoint, sensible_requests(checkpoint, examples, NUM_REQUESTS), sites)
     sizes = {path: checkpoint.model.get_parameter(f"{path}.weight").numel() for path in effects.plain}
     return choose(effects, sites, sizes)
@@ -117,9 +117,11 @@ def _round_in(module: nn.Module, prefix: str, choice: Choice) -> None:
             if descends(child):
                 _round_in(child, f"{path}.", choice)
         elif path not in choice.floats:
-            setattr(module, name, _rounded(child, choice.multiplied.get(path)))
+            setattr(module, name, _rounded(child, path, choice))
 
 
-def _rounded(product: nn.Linear | TiedEmbedding, factors: Tensor | None) -> nn.Module:
-    """Round a product. A linear one has its factors already."""
-    return QuantisedLinear(product) if isinstance(product, nn.Linear) else QuantisedEmbedding(product, factors)
+def _rounded(product: nn.Linear | TiedEmbedding, path: str, choice: Choice) -> nn.Module:
+    """Round a product. A linear one has the factors already that it need not divide by itself."""
+    if isinstance(product, nn.Linear):
+        return QuantisedLinear(product, choice.dividing.get(path))
+    return QuantisedEmbedding(product, choice.multiplied.get(path))

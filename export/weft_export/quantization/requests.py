@@ -13,7 +13,7 @@ from weft_export.checkpoints.tokenizer import encode, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_export.families.writer import KV_CACHE, Writer
 from weft_export.graphs.answering import reference_ids, row_of, target_tokenizer
-from weft_proto.questions import picture_places
+from weft_proto.questions import encoder_asks, picture_places
 from weft_proto.tasks import TASKS
 
 _ALL = """
@@ -146,7 +146,8 @@ def held_out_requests(checkpoint: Checkpoint, examples: Sequence[Example]) -> It
         row = row_of(checkpoint, example)
         wanted = reference_ids(checkpoint, tokenizer, example)
         tokens = (row.tokens + wanted)[: _room(checkpoint)]
-        yield () if row.source is None else _batch_of(row.source), tokens
+        asked = () if row.asked is None else _batch_of(row.asked)
+        yield () if row.source is None else (*_batch_of(row.source), *asked), tokens
 
 
 def own_requests(checkpoint: Checkpoint) -> Iterator[Request]:
@@ -162,6 +163,10 @@ def own_requests(checkpoint: Checkpoint) -> Iterator[Request]:
         source: tuple[Tensor, ...] = ()
         if pictures is not None:
             source = pictures[index].source
+            asked = _ids(checkpoint, text.source_tokenizer, words, text.source_vocab_size) if encoder_asks(text) else []
+            if asked:
+                question = torch.tensor(asked[: min(MAX_TARGET, text.max_source_tokens)])
+                source = (source[0], *_batch_of(question))
         elif text.max_source_tokens:
             ids = _ids(checkpoint, text.source_tokenizer, words, text.source_vocab_size)
             if not ids:

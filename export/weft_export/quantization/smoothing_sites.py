@@ -2,6 +2,8 @@
 
 For example, a norm's weight is divided by factors, and the columns of the products that read it are multiplied by them.
 The function stays the same, and the graph gets no operator more ("SmoothQuant", Xiao et al. 2023, section 4).
+
+What else a product reads it can divide by itself, which is an operator more.
 """
 
 from collections.abc import Iterator
@@ -29,17 +31,24 @@ _READERS = (
 class Site:
     """One such vector, by the paths of modules: what makes it (a norm or a product), and all products that read it.
 
-    What makes it serves nothing else.
+    What makes it serves nothing else. Without a maker, its one reader divides what it reads.
     """
 
-    maker: str
+    maker: str | None
     readers: tuple[str, ...]
 
 
 def sites_of(model: nn.Module) -> list[Site]:
     """Return the sites of a model. Where a norm's vector goes elsewhere too, as in post-norm layers, there is none."""
     sites = [site for path, module in model.named_modules() for site in _sites_at(f"{path}." if path else "", module)]
-    return [site for site in sites if _is_divisible(model.get_submodule(site.maker))]
+    return [site for site in sites if site.maker is not None and _is_divisible(model.get_submodule(site.maker))]
+
+
+def own_sites(model: nn.Module) -> list[Site]:
+    """Return a site of its own for each linear product that reads none of those of `sites_of`."""
+    readers = {path for site in sites_of(model) for path in site.readers}
+    products = (path for path, module in model.named_modules() if isinstance(module, nn.Linear))
+    return [Site(None, (path,)) for path in products if path not in readers]
 
 
 def _sites_at(path: str, module: nn.Module) -> Iterator[Site]:

@@ -19,12 +19,12 @@ from torch import Tensor
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import RandomRequest
 from weft_export.families.writer import Writer
-from weft_export.graphs.graphs import Graph
+from weft_export.graphs.graphs import EXPLAIN_PORTS, Graph
 from weft_export.graphs.onnx_graph import INNER
 from weft_export.layers.explaining import over_source
 from weft_export.verification.session import Pairs, open_session
 from weft_export.verification.tolerance import AttentionTolerance, Tolerance
-from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE, TARGET_WEIGHTS
+from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -185,9 +185,9 @@ class ExplainParity:
         weights, what = actual[0], f"{self.graph.file_name} output {{}} of layer {reading[0]}"
         self.shapes.compare(what.format("weights"), expected[0], weights)
         self.sums.compare(f"{self.graph.file_name} sum of weights", torch.ones(len(weights)), weights.sum(axis=1))
-        if TARGET_WEIGHTS in self.graph.outputs:
+        if len(actual) > len(EXPLAIN_PORTS):
             right, rows = over_source(expected[-1])[0], over_source(torch.from_numpy(actual[-1]))[0].numpy()
-            self.shapes.compare(what.format(TARGET_WEIGHTS), right, rows)
+            self.shapes.compare(what.format(self.graph.outputs[-1]), right, rows)
 
 
 def _tensors(readings: Sequence[Reading], *, each: int | None = None) -> tuple[Tensor, Tensor]:

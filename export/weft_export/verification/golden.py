@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.framing import frame_of, positions_of
+from weft_export.checkpoints.framing import asked_source, frame_of, positions_of
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.families.classifier import IDENTITY, Classifier
@@ -21,6 +21,7 @@ from weft_export.verification.tolerance import Tolerance, allowed
 from weft_export.verification.tolerances import bounds_of, num_passes, tolerance_of
 from weft_proto.bundle_rules import MAX_MASKS, MAX_PROBABILITIES, ROUNDED
 from weft_proto.languages import Frame
+from weft_proto.questions import encoder_asks
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -298,7 +299,7 @@ def check_golden(
     if checkpoint.sees:
         row = row_seen(run, checkpoint, source)
     else:
-        row = Row(source[0][0], start) if starts else Row(None, source[0][0].tolist())
+        row = row_behind(checkpoint, source, start) if starts else Row(None, source[0][0].tolist())
     num_given = len(row.tokens)
     with torch.inference_mode():
         write(run, checkpoint, [row], len(golden.token_ids))
@@ -379,7 +380,9 @@ def _source(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, 
     if checkpoint.sees:
         return pictured(checkpoint, golden)
     if name := golden.image_path or golden.audio_path:
-        return (checkpoint.read_media(name, checkpoint.files[name])[None],)
+        media = checkpoint.read_media(name, checkpoint.files[name])[None]
+        asks = checkpoint.text is not None and encoder_asks(checkpoint.text)
+        return (media, *asked_source(checkpoint, golden.question, "golden.")) if asks else (media,)
     tokenizer = read_tokenizer(checkpoint, checkpoint.text_spec.source_tokenizer)
     try:
         ids = encode_source(checkpoint, tokenizer, golden.text, frame)

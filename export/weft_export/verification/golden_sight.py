@@ -21,7 +21,8 @@ def row_behind(checkpoint: Checkpoint, source: tuple[Tensor, ...], tokens: list[
         return Row(
             None, tokens, features=checkpoint.model.shown(*source), offsets=_offsets(checkpoint.model, tokens, source)
         )
-    return Row(source[0][0] if source else None, tokens)
+    asked = source[1][0] if isinstance(checkpoint.model, Writer) and checkpoint.model.reads_question else None
+    return Row(source[0][0] if source else None, tokens, asked=asked)
 
 
 def row_seen(run: Run, checkpoint: Checkpoint, asked: tuple[Tensor, ...]) -> Row:

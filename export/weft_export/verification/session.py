@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from weft_export.errors import ExportError
 from weft_export.verification.widening import runnable
-from weft_proto.bundle_rules import ADAPTER_PORTS, SESSION_ENTRIES, adapter_ports
+from weft_proto.bundle_rules import ADAPTER_PORTS, adapter_ports
+from weft_proto.session_entries import SESSION_ENTRIES
 
 Array = NDArray[Any]
 Pairs = Mapping[str, tuple[Array, Array]]

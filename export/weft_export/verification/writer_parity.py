@@ -13,7 +13,7 @@ from weft_export.verification.end_parity import check_end
 from weft_export.verification.runtime import run_padded
 from weft_export.verification.session import is_paged_session
 from weft_export.verification.tolerance import Tolerance
-from weft_proto.tasks import TASKS
+from weft_proto.questions import decoder_asks
 from weft_proto.v1 import bundle_pb2
 
 
@@ -41,7 +41,7 @@ def check_writer(
     if role in graphs:
         _check_sight(tolerance, graphs[role], opened(role), checkpoint)
     role = bundle_pb2.GRAPH_ROLE_DECODER
-    reads_prefix = TASKS[checkpoint.task].takes_question
+    reads_prefix = decoder_asks(checkpoint.task, checkpoint.text_spec)
     other = bundle_pb2.GRAPH_ROLE_BIDIRECTIONAL
     both_ways = (graphs[other], opened(other)) if other in graphs else None
     run = DecodeParity(

@@ -130,7 +130,8 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     """GRAPH_ROLE_UNSPECIFIED is refused."""
     GRAPH_ROLE_ENCODER: _GraphRole.ValueType  # 1
     """GRAPH_ROLE_ENCODER writes a request's memory. Inputs: `input_ids` [batch, seq] and `lengths` [batch] for text, or
-    `pixel_values` float32 [batch, channels, height, width] for an image. Outputs: one [batch, ...] tensor for each state of
+    `pixel_values` float32 [batch, channels, height, width] for an image; all three of them, the picture first, with a QuestionSpec. Then a
+    memory has the places of the picture, and behind them those of the tokens. Outputs: one [batch, ...] tensor for each state of
     kind MEMORY, and for each other one that has an encoder_output.
     """
     GRAPH_ROLE_DECODER: _GraphRole.ValueType  # 2
@@ -183,7 +184,8 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     position. Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
     heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
     [rows, source] summing to 1, `source_mass` float32 [rows]. For answer perhaps `target_weights` float32 [rows, target] too: what
-    each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most.
+    each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most. With a QuestionSpec there is
+    `question_weights` float32 [rows, seq] instead: the same among `input_ids`. Where a picture has no grid, source are all its places.
     """
     GRAPH_ROLE_TAGGER: _GraphRole.ValueType  # 5
     """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]. Of TASK_EXTRACT they are
@@ -243,7 +245,8 @@ GRAPH_ROLE_UNSPECIFIED: GraphRole.ValueType  # 0
 """GRAPH_ROLE_UNSPECIFIED is refused."""
 GRAPH_ROLE_ENCODER: GraphRole.ValueType  # 1
 """GRAPH_ROLE_ENCODER writes a request's memory. Inputs: `input_ids` [batch, seq] and `lengths` [batch] for text, or
-`pixel_values` float32 [batch, channels, height, width] for an image. Outputs: one [batch, ...] tensor for each state of
+`pixel_values` float32 [batch, channels, height, width] for an image; all three of them, the picture first, with a QuestionSpec. Then a
+memory has the places of the picture, and behind them those of the tokens. Outputs: one [batch, ...] tensor for each state of
 kind MEMORY, and for each other one that has an encoder_output.
 """
 GRAPH_ROLE_DECODER: GraphRole.ValueType  # 2
@@ -296,7 +299,8 @@ prompt's ids, and where the DECODER has them `position_offsets` int64 [1, seq, 3
 position. Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
 heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
 [rows, source] summing to 1, `source_mass` float32 [rows]. For answer perhaps `target_weights` float32 [rows, target] too: what
-each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most.
+each row attended to among target_ids by the same layer and head, as it was: rows sum to 1 at most. With a QuestionSpec there is
+`question_weights` float32 [rows, seq] instead: the same among `input_ids`. Where a picture has no grid, source are all its places.
 """
 GRAPH_ROLE_TAGGER: GraphRole.ValueType  # 5
 """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]. Of TASK_EXTRACT they are
@@ -1013,10 +1017,13 @@ class Graph(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     INPUTS_FIELD_NUMBER: _builtins.int
     OUTPUTS_FIELD_NUMBER: _builtins.int
+    UNPADDED_FIELD_NUMBER: _builtins.int
     role: Global___GraphRole.ValueType
     """role is what it computes."""
     path: _builtins.str
     """path is the .onnx file, at most 255 characters; external data lies in files of the bundle too."""
+    unpadded: _builtins.bool
+    """unpadded says that an encoder's padding is computed in attention alone, so texts of several lengths may share a run."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Port]:
         """inputs are the graph's inputs in order, at most 16,384."""
@@ -1032,10 +1039,11 @@ class Graph(_message.Message):
         path: _builtins.str = ...,
         inputs: _abc.Iterable[Global___Port] | None = ...,
         outputs: _abc.Iterable[Global___Port] | None = ...,
+        unpadded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "outputs", b"outputs", "path", b"path", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "outputs", b"outputs", "path", b"path", "role", b"role", "unpadded", b"unpadded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1163,6 +1171,7 @@ class TextSpec(_message.Message):
     SIDES_FIELD_NUMBER: _builtins.int
     IMAGE_ID_FIELD_NUMBER: _builtins.int
     BIDIRECTIONAL_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
     source_tokenizer: _builtins.str
     """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source, prompt or question, special tokens included
     by its post-processor. Empty when the input has no text. At most 255 characters.
@@ -1185,11 +1194,11 @@ class TextSpec(_message.Message):
     """pad_id fills padding, at most 4,194,303; what it is never changes an answer."""
     max_source_tokens: _builtins.int
     """max_source_tokens bounds a source (translate, classify, tag, extract, fill_mask, embed), what a language adds included, or a question (answer); the
-    graphs must take so many. At most 131,072.
+    graphs must take so many, beside the places of a picture. At most 131,072.
     """
     max_total_tokens: _builtins.int
     """max_total_tokens is the decoder's cache capacity: prompt and new tokens together; for answer the start, prefix_ids, the longest
-    question and max_new_tokens, and the picture where the caches begin with it. At most 1,048,576.
+    question unless the encoder reads it, max_new_tokens, and the picture where the caches begin with it. At most 1,048,576.
     """
     max_new_tokens: _builtins.int
     """max_new_tokens bounds produced tokens; with the longest prefix together at most max_total_tokens, and at most 1,048,576."""
@@ -1267,6 +1276,10 @@ class TextSpec(_message.Message):
         a text without one of these prompts is refused.
         """
 
+    @_builtins.property
+    def question(self) -> Global___QuestionSpec:
+        """question says that the ENCODER reads a question behind its picture (answer). Unset: the decoder reads it behind start_id and prefix_ids."""
+
     def __init__(
         self,
         *,
@@ -1295,10 +1308,11 @@ class TextSpec(_message.Message):
         sides: _abc.Iterable[Global___TextSide] | None = ...,
         image_id: _builtins.int | None = ...,
         bidirectional: Global___Bidirectional.ValueType = ...,
+        question: Global___QuestionSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "mask_id", b"mask_id", "separator_id", b"separator_id", "start_id", b"start_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "mask_id", b"mask_id", "question", b"question", "separator_id", b"separator_id", "start_id", b"start_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "bidirectional", b"bidirectional", "chat", b"chat", "default_prompt_name", b"default_prompt_name", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "prompts", b"prompts", "separator_id", b"separator_id", "sides", b"sides", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size", "truncation_side", b"truncation_side"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "bidirectional", b"bidirectional", "chat", b"chat", "default_prompt_name", b"default_prompt_name", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "prompts", b"prompts", "question", b"question", "separator_id", b"separator_id", "sides", b"sides", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size", "truncation_side", b"truncation_side"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forced_end_id: _TypeAlias = _typing.Literal["forced_end_id"]  # noqa: Y015
     _WhichOneofArgType__forced_end_id: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id"]  # noqa: Y015
@@ -1322,6 +1336,38 @@ class TextSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__start_id) -> _WhichOneofReturnType__start_id | None: ...
 
 Global___TextSpec: _TypeAlias = TextSpec  # noqa: Y015
+
+@_typing.final
+class QuestionSpec(_message.Message):
+    """QuestionSpec says how an encoder reads a question ("Florence-2", Xiao et al. 2024; "BLIP-2", Li et al. 2023)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMAGE_ID_FIELD_NUMBER: _builtins.int
+    FORMS_FIELD_NUMBER: _builtins.int
+    image_id: _builtins.int
+    """image_id is the token of the source tokenizer that its makers write for a place of a picture. A question that has it is refused. At
+    most 4,194,303, and below source_vocab_size.
+    """
+    @_builtins.property
+    def forms(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.QuestionForm]:
+        """forms are words of a question that stand for a sentence; at most 64, each token once. Of those that a question holds the first one
+        counts: before all with {input}, those without. What is tokenized is the sentence.
+        """
+
+    def __init__(
+        self,
+        *,
+        image_id: _builtins.int = ...,
+        forms: _abc.Iterable[_common_pb2.QuestionForm] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forms", b"forms", "image_id", b"image_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuestionSpec: _TypeAlias = QuestionSpec  # noqa: Y015
 
 @_typing.final
 class TextSide(_message.Message):
@@ -1508,7 +1554,8 @@ class ImageSpec(_message.Message):
     """resample is how it is resized."""
     grid_rows: _builtins.int
     """grid_rows is the height of the grid that attention is shown on, at most 4,096; grid_rows * grid_columns is at most 65,536. Both are
-    0 where no place of a picture lies anywhere on it (generate): queries that each read the whole. Then there are num_class_tokens.
+    0 where no place of a picture lies anywhere on it (generate, answer): queries that each read the whole. Then there are
+    num_class_tokens.
     """
     grid_columns: _builtins.int
     """grid_columns is the grid's width, at most 4,096."""

@@ -1413,7 +1413,8 @@ class Alignment(_message.Message):
     @_builtins.property
     def source_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """source_tokens are the source's tokens as text pieces, special tokens included: the columns. A place of a picture in a prompt has
-        the piece of the model's token for pictures, such as `<image>`: see pictures. Empty for an image and for a recording.
+        the piece of the model's token for pictures, such as `<image>`: see pictures. So has each place of a picture without a grid (answer).
+        Empty for any other image and for a recording.
         """
 
     @_builtins.property
@@ -1436,7 +1437,7 @@ class Alignment(_message.Message):
     @_builtins.property
     def question_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """question_tokens are the tokens of the question (answer) as text pieces, special tokens included. Empty for other tasks, and for a
-        bundle whose EXPLAIN graph has no target_weights.
+        bundle whose EXPLAIN graph tells nothing of it.
         """
 
     @_builtins.property
@@ -1448,7 +1449,7 @@ class Alignment(_message.Message):
     @_builtins.property
     def question_mass(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """question_mass is, for each row, the share of the attention that lay on the question before the row was made to sum to 1, [0, 1].
-        Where the picture stands before the words it is a share of the same attention as source_mass. Where the picture is a memory,
+        Where the picture stands before the words it is a share of the same attention as source_mass. Where the picture alone is a memory,
         words have an attention of their own, and it is a share of that: the rest lay on the start token and on what was produced.
         A row without any (0) is uniform.
         """
@@ -1609,3 +1610,31 @@ class Prompt(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Prompt: _TypeAlias = Prompt  # noqa: Y015
+
+@_typing.final
+class QuestionForm(_message.Message):
+    """QuestionForm is a word of a question that stands for a sentence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token is the word, such as `<CAPTION>`; of a bundle 1 to 64 characters."""
+    text: _builtins.str
+    """text is the sentence; of a bundle 1 to 1,024 characters. If it holds {input}, which it does once at most, what a question has besides the
+    token comes there, without blanks around it. Otherwise a question with the token has nothing besides.
+    """
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuestionForm: _TypeAlias = QuestionForm  # noqa: Y015

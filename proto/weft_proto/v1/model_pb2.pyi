@@ -181,6 +181,7 @@ class Model(_message.Message):
     TRUNCATION_SIDE_FIELD_NUMBER: _builtins.int
     CALL_FORMAT_FIELD_NUMBER: _builtins.int
     VECTOR_KINDS_FIELD_NUMBER: _builtins.int
+    QUESTION_FORMS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository."""
     version: _builtins.int
@@ -302,6 +303,10 @@ class Model(_message.Message):
     def vector_kinds(self) -> _containers.RepeatedScalarFieldContainer[_common_pb2.VectorKind.ValueType]:
         """vector_kinds are those that EmbedRequest.kinds may name, the one of a request that names none first."""
 
+    @_builtins.property
+    def question_forms(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.QuestionForm]:
+        """question_forms are words of AnswerRequest.text that stand for a sentence."""
+
     def __init__(
         self,
         *,
@@ -350,10 +355,11 @@ class Model(_message.Message):
         truncation_side: _common_pb2.TruncationSide.ValueType = ...,
         call_format: _builtins.str = ...,
         vector_kinds: _abc.Iterable[_common_pb2.VectorKind.ValueType] | None = ...,
+        question_forms: _abc.Iterable[_common_pb2.QuestionForm] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "call_format", b"call_format", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "default_language", b"default_language", "default_prompt_name", b"default_prompt_name", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "mask_token", b"mask_token", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "prompts", b"prompts", "size_bytes", b"size_bytes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "takes_pictures", b"takes_pictures", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "times_words", b"times_words", "truncation_side", b"truncation_side", "vector_kinds", b"vector_kinds", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "call_format", b"call_format", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "default_language", b"default_language", "default_prompt_name", b"default_prompt_name", "default_timestamps", b"default_timestamps", "default_to_english", b"default_to_english", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "mask_token", b"mask_token", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "prompts", b"prompts", "question_forms", b"question_forms", "size_bytes", b"size_bytes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "takes_pictures", b"takes_pictures", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "times_words", b"times_words", "truncation_side", b"truncation_side", "vector_kinds", b"vector_kinds", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

@@ -18,7 +18,7 @@ from weft_proto.ctc import ctc_fault, num_labels_of
 from weft_proto.languages import check_languages
 from weft_proto.paging import is_paged
 from weft_proto.prompts import prompts_fault
-from weft_proto.questions import begins_filled, picture_places, question_fault
+from weft_proto.questions import begins_filled, encoder_asks, picture_places, question_fault
 from weft_proto.resizing import resizing_fault
 from weft_proto.sight import sees
 from weft_proto.sound import audio_fault, window_samples
@@ -57,7 +57,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     _verify_sight(manifest, seeing=seeing)
     verify_bidirectional(manifest, seeing=seeing)
     if task.takes_image:
-        _verify_image(manifest.image, task)
+        _verify_image(manifest.image, task, may_lie_nowhere=encoder_asks(manifest.text))
         if task.takes_question:
             _verify_source(manifest.text, files, task)
             begun = picture_places(manifest.image) if begins_filled(manifest.states) else 0
@@ -72,6 +72,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     _verify_words(manifest.text, task)
     _verify_pairs(manifest, task)
     _verify_mask(manifest.text, task)
+    require(task.takes_question or not encoder_asks(manifest.text), "text.question is for answer")
     if manifest.text.HasField("chat"):
         require(task.takes_prompt, "text.chat is for generate")
         template = manifest.text.chat.template
@@ -152,14 +153,14 @@ def _verify_tokenizers(text: bundle_pb2.TextSpec, files: set[str]) -> None:
         require(not path or path in files, f"{which} tokenizer {path!r} is not a file of the bundle")
 
 
-def _verify_image(image: bundle_pb2.ImageSpec, task: Task) -> None:
+def _verify_image(image: bundle_pb2.ImageSpec, task: Task, *, may_lie_nowhere: bool = False) -> None:
     require(image.channels in {1, 3}, f"image.channels is {image.channels}, not 1 or 3")
     require(image.height * image.width, "image.height and width are missing")
     require(image.resample in _RESAMPLES, f"image.resample {image.resample} is unknown")
     for name, values in (("mean", image.mean), ("std", image.std)):
         require(len(values) == image.channels, f"image.{name} has {len(values)} values for {image.channels} channels")
     grid = image.grid_rows * image.grid_columns
-    lies_nowhere = task.takes_prompt and image.num_class_tokens and not (image.grid_rows or image.grid_columns)
+    lies_nowhere = may_lie_nowhere and image.num_class_tokens and not (image.grid_rows or image.grid_columns)
     require(grid or lies_nowhere, "image.grid_rows and grid_columns are missing")
     require(grid <= MAX_GRID, f"image.grid_rows times grid_columns is {grid:,}, over {MAX_GRID:,}")
     fault = resizing_fault(image)
@@ -205,7 +206,7 @@ def _verify_sight(manifest: bundle_pb2.BundleManifest, *, seeing: bool) -> None:
     require(stated == seeing, "text.image_id is for bundles with an IMAGE_ENCODER graph, and needed there")
     if not seeing:
         return
-    _verify_image(manifest.image, TASKS[manifest.task])
+    _verify_image(manifest.image, TASKS[manifest.task], may_lie_nowhere=True)
     require(text.image_id < text.source_vocab_size, f"text.image_id {text.image_id} is outside the source vocabulary")
     places = picture_places(manifest.image)
     fits = places + 1 < text.max_total_tokens

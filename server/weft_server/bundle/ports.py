@@ -10,6 +10,7 @@ from weft_proto.bundle_rules import (
     MAX_TOP_TOKENS,
     POSITION_OFFSETS,
     PROMPT,
+    QUESTION_WEIGHTS,
     READS_ALL,
     SCORE_PORTS,
     SCORED_PORTS,
@@ -17,7 +18,7 @@ from weft_proto.bundle_rules import (
     adapter_ports,
 )
 from weft_proto.paging import is_paged
-from weft_proto.questions import picture_places
+from weft_proto.questions import encoder_asks, picture_places
 from weft_proto.sight import NUM_AXES, feature_width, offsets_positions
 from weft_proto.tasks import TASKS
 from weft_proto.token_vectors import has_token_vectors, row_width
@@ -122,7 +123,7 @@ def _adapters(graph: bundle_pb2.Graph, manifest: bundle_pb2.BundleManifest) -> d
 
 def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> dict[str, Demand]:
     if TASKS[manifest.task].takes_image:
-        return _pictures(manifest, batch)
+        return _pictures(manifest, batch) | (_texts(batch) if encoder_asks(manifest.text) else {})
     if manifest.audio.ctc.HasField("mel"):
         frames = (batch, None, manifest.audio.ctc.mel.num_mels)
         return {"input_features": Demand(bundle_pb2.DATA_TYPE_FLOAT32, frames)}
@@ -178,14 +179,17 @@ def _explain(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
         inputs["target_ids"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1, None))
     inputs["layer"] = inputs["head"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1,))
     rows = None if task.writes_text or task.labels_tokens or task.fills_masks else 1
-    source = manifest.image.grid_rows * manifest.image.grid_columns if task.takes_image else None
+    image, asks = manifest.image, encoder_asks(manifest.text)
+    source = image.grid_rows * image.grid_columns or image.num_class_tokens if task.takes_image else None
     if task.takes_audio and not manifest.audio.min_samples:
         source = manifest.audio.num_positions
     outputs = {
         "weights": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows, source)),
         "source_mass": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows,)),
     }
-    if task.takes_question:
+    if asks:
+        outputs[QUESTION_WEIGHTS] = Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows, None))
+    elif task.takes_question:
         outputs[TARGET_WEIGHTS] = Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows, None))
     return inputs, outputs
 

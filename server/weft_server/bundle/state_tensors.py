@@ -4,6 +4,7 @@ import math
 
 from weft_proto.bundle_rules import FLOAT_TYPE, HOST_PRECISIONS, MAX_STATE_ELEMENTS, ROUNDED
 from weft_proto.paging import is_paged, paging_fault
+from weft_proto.questions import encoder_asks, picture_places
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import require
@@ -71,8 +72,8 @@ def _data_types(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleManife
 def _source_length(manifest: bundle_pb2.BundleManifest) -> int:
     """How many positions the longest source has that an encoder reads."""
     if TASKS[manifest.task].takes_image:
-        image = manifest.image
-        return image.num_class_tokens + image.grid_rows * image.grid_columns
+        asked = manifest.text.max_source_tokens if encoder_asks(manifest.text) else 0
+        return picture_places(manifest.image) + asked
     if TASKS[manifest.task].takes_audio:
         return manifest.audio.num_positions
     return manifest.text.max_source_tokens

@@ -43,6 +43,7 @@ class ClassifyLane:
         batch_tokens: int,
         metrics: ModelMetrics,
         longest: Mapping[str, Source],
+        unpadded: bool = False,
         stack: AdapterStack | None = None,
     ) -> None:
         """Of several `sessions`, a run takes the one that reads its kind of input.
@@ -55,6 +56,8 @@ class ClassifyLane:
         `best_only` says that of the labels of each moment the likeliest is an answer: its index and its
         log-probability, float32 [moments, 2]. There are fewer labels than a float32 counts exactly.
 
+        `unpadded` is as in RunShapes.
+
         `stack` has a place for each request of a batch, if the model takes adapters.
         """
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
@@ -66,7 +69,9 @@ class ClassifyLane:
         self._batch_tokens = batch_tokens
         self._metrics = metrics
         device = next(iter(self.sessions.values())).device
-        self._shapes = RunShapes(device, attrgetter("bucket"), longest, most=max_batch, budget=batch_tokens)
+        self._shapes = RunShapes(
+            device, attrgetter("bucket"), longest, most=max_batch, budget=batch_tokens, unpadded=unpadded
+        )
         self._stack = stack
         self._batch: list[Sequence] = []
 
@@ -137,7 +142,7 @@ class ClassifyLane:
         started = time.monotonic()
         sources = [sequence.source for sequence in batch]
         values = self._compute(sources, self._adapters(batch, self.sessions[sources[0].port]))
-        self._observe(batch, started, self._shapes.num_rows(len(batch)) * self._shapes.width(sources[0]))
+        self._observe(batch, started, self._shapes.computed_tokens(sources))
         # Copies, so that no answer keeps those of the whole batch alive.
         return [self._own(row, sequence).copy() for row, sequence in zip(values, batch, strict=True)]
 

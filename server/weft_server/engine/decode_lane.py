@@ -11,7 +11,7 @@ import numpy as np
 from weft_server.engine.lane import Intake
 from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
 from weft_server.engine.rows import Rows, slot_of
-from weft_server.engine.run_shapes import DEVICE_RUN_COST, RUN_COST, computed_tokens, runs_of
+from weft_server.engine.run_shapes import DEVICE_RUN_COST, RUN_COST, runs_of
 from weft_server.telemetry.engine_stats import Usage
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ class DecodeLane:
         question is read at once.
         """
         for run in runs_of(self._admit(take, start_id), self.runner.shapes):
-            self.runner.encode([sequence.source for sequence in run], [slot_of(sequence) for sequence in run])
+            sources = [sequence.source for sequence in run]
+            self.runner.encode(sources, [slot_of(sequence) for sequence in run])
             now = time.monotonic()
             for sequence in run:
                 sequence.times.encoded = now
@@ -176,7 +177,7 @@ class DecodeLane:
                 if self.prefix_reader:
                     self.prefix_reader.keep_source(sequence)
             self._count_computed(
-                computed_tokens(run, self.runner.shapes), sum(sequence.source.num_places for sequence in run)
+                self.runner.shapes.computed_tokens(sources), sum(source.num_places for source in sources)
             )
 
     def _read_prefix(self, sequence: Sequence, start_id: int) -> None:
@@ -278,6 +279,8 @@ class DecodeLane:
         At least one piece is read. Where a prompt is cut depends on the load. Its bits do not, as long as a run reads
         two tokens or more.
         """
+        if self.rows.prompt is None and not self.has_room():
+            return
         left, reads_once = max(self._allowance(), PREFILL_BUCKETS[0]), self._reads_once()
         while left >= PREFILL_BUCKETS[0] and self._has_prompt(take, left):
             piece = self._next_piece(left)

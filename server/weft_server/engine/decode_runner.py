@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_proto.bundle_rules import PROMPT
-from weft_proto.questions import begins_filled, picture_places
-from weft_proto.tasks import TASKS
+from weft_proto.questions import begins_filled, decoder_asks, picture_places
 from weft_proto.v1 import bundle_pb2
 from weft_server.engine.full_logits import FullLogits
 from weft_server.engine.prefill_chunks import PREFILL_CHUNK, PrefillChunks, reads_one_by_one
@@ -85,7 +84,7 @@ class DecodeRunner:
         # Caches begin with what an encoder writes.
         self._begins = begins_filled(manifest.states)
         # Of a question, which is read at once, and of the picture that it is about.
-        takes_question = TASKS[manifest.task].takes_question
+        takes_question = decoder_asks(manifest.task, manifest.text)
         self._max_question = manifest.text.max_source_tokens if takes_question else 0
         self._num_places = picture_places(manifest.image) if takes_question else 1
         self._max_total = manifest.text.max_total_tokens

@@ -324,14 +324,15 @@ class Engine:
         return False
 
     def _made(self, owner: LaneThread) -> Lane:
-        lane = self._make_lane(owner.index)
-        self._warm(owner, lane)
+        self._warm(owner, lane := self._make_lane(owner.index))
         return lane
 
     def _take_for(self, owner: LaneThread) -> Take:
         """The queue as a lane asks it."""
 
         def take(intake: Intake) -> list[Sequence]:
+            if not self._scheduler.waiting:
+                return []  # as mostly, and without the lock: who comes just now waits for the next step
             with self.lock:
                 # Read here: who came while this lane waited for the lock is not admitted before that.
                 now = time.monotonic()

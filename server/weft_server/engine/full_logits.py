@@ -42,7 +42,7 @@ class FullLogits:
 
     def reads_all(self, slots: Slots, rows: slice | np.ndarray) -> bool:
         """Whether one of some rows needs more of a run than its best candidates."""
-        return self.always_all or bool(slots.reads_all[rows].any())
+        return self.always_all or bool(np.count_nonzero(slots.reads_all[rows]))
 
     def session(self, *, reads_all: bool) -> Session:
         """The graph of such a run."""

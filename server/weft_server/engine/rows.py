@@ -58,11 +58,12 @@ class Rows:
     @property
     def num_held(self) -> int:
         """Slots that are held: a prefix of all. A prompt holds as many as it will have rows, from its beginning on."""
-        return self.slots.num_running + sum(len(prompt.ranks_left) for prompt in self.prompts)
+        num_running = self.slots.num_running
+        return num_running + sum(len(prompt.ranks_left) for prompt in self.prompts) if self.prompts else num_running
 
     def is_watched(self) -> bool:
         """Whether somebody is given each token of a row as it comes."""
-        return bool(self.slots.wants_tokens[: self.slots.num_running].any())
+        return bool(np.count_nonzero(self.slots.wants_tokens[: self.slots.num_running]))
 
     def begin(self, sequence: Sequence, start_id: int) -> None:
         """Make rows of a sequence whose source an encoder will have read before the next decode run. See `spread`."""
@@ -239,17 +240,17 @@ class Rows:
         going = ~done
         # Looked up before any row moves.
         dropped: list[tuple[Sequence, RequestError | None]] = []
-        if late.any():
+        if np.count_nonzero(late):
             rows = np.flatnonzero(late & going)[::-1].tolist()
             dropped = [(self.slots.sequence_in(start + row), given.refused.get(row)) for row in rows]
             going &= ~late
-        for row in np.flatnonzero(slots.wants_tokens[start:stop] & given.chosen & going).tolist():
+        for row in (slots.wants_tokens[start:stop] & given.chosen & going).nonzero()[0].tolist():
             sequence = self.slots.sequence_in(start + row)
             tops = slots.tops[start + row][-1:]
             token_ids, log_probs = [int(given.ids[row])], [float(given.log_probs[row])]
             self._deliveries.append(Delivery(sequence, token_ids, log_probs, None, tops=tops))
         # From the last row down: ending one moves the last running row into its place.
-        for row in np.flatnonzero(done)[::-1].tolist():
+        for row in done.nonzero()[0][::-1].tolist():
             if not given.chosen[row]:
                 self._end_missing(start + row)
             else:
@@ -271,11 +272,15 @@ class Rows:
         """Note when the rows from `start` on were given a token, and how long that was after the one before."""
         rows = slice(start, self.slots.num_running)
         num_new, last_token = self.slots.num_new[rows], self.slots.last_token[rows]
-        for row in np.flatnonzero(chosen & (num_new == 1)).tolist():
+        for row in (chosen & (num_new == 1)).nonzero()[0].tolist():
             self.slots.sequence_in(start + row).times.first_token = now
-        # Most rows had it from the same run.
-        for before, count in Counter(last_token[chosen & (num_new > 1)].tolist()).items():
-            self.metrics.inter_token_latency.observe(now - before, count)
+        befores = last_token[chosen & (num_new > 1)].tolist()
+        # Mostly all rows had it from the same run. To count one by one takes longer.
+        if befores and befores.count(befores[0]) == len(befores):
+            self.metrics.inter_token_latency.observe(now - befores[0], len(befores))
+        else:
+            for before, count in Counter(befores).items():
+                self.metrics.inter_token_latency.observe(now - before, count)
         last_token[chosen] = now
 
     def _end(self, slot: int, reason: FinishReason) -> None:

@@ -40,8 +40,13 @@ class RunShapes:
         *,
         most: int,
         budget: int,
+        unpadded: bool = False,
     ) -> None:
-        """`own` is the width of an input on the host. `longest` has the longest input, by the port that reads it."""
+        """`own` is the width of an input on the host. `longest` has the longest input, by the port that reads it.
+
+        `unpadded` says that a text's padding costs next to nothing: see Graph in bundle.proto.
+        """
+        self.unpadded = unpadded
         self.in_place = device.in_place
         self._least = device.least_rows
         self._own = own
@@ -69,18 +74,30 @@ class RunShapes:
 
     def alike(self, source: Source) -> Hashable:
         """What is equal of inputs that may share a batch."""
+        if self._is_mixed(source):
+            return source.port, source.num_masks
         if self.in_place or isinstance(source, Whole):
             return source.alike
         return source.port, self.width(source), source.num_masks
 
     def limit(self, source: Source) -> int:
-        """How many inputs a run has at most in which this one is the longest."""
-        width = self.width(source)
+        """How many inputs a run has at most in which this one is the longest, or one of those that it is alike."""
+        width = SHORT if self._is_mixed(source) else self.width(source)
         # A row of the vocabulary for each mask may be a megabyte. A run has no more of them than inputs with one mask.
         most = min(self._most // max(1, source.num_masks), self._budget // width)
         if self.in_place:
             return max(1, most)
         return max([number for number in self._numbers if number <= most], default=1)
+
+    def _is_mixed(self, source: Source) -> bool:
+        """Whether it shares runs with texts of other lengths because no padding is computed."""
+        return self.unpadded and isinstance(source, Ids) and self._own(source) <= SHORT
+
+    def computed_tokens(self, sources: Many[Source]) -> int:
+        """How many tokens a run of these computes, padding included."""
+        if self.unpadded:
+            return sum(source.num_tokens for source in sources)
+        return self.num_rows(len(sources)) * max(self.width(source) for source in sources)
 
     def feeds(self, sources: Many[Source], pad_id: int) -> dict[str, np.ndarray]:
         """Return what a graph reads of inputs that share a run. Nobody reads what rows give that are too many."""
@@ -116,6 +133,8 @@ def _doubled(first: int, last: int) -> list[int]:
 
 # As on the host, whatever the device.
 EXACT = RunShapes(HOST, attrgetter("width"), {}, most=sys.maxsize, budget=sys.maxsize)
+# The same of an encoder that computes no padding.
+UNPADDED = RunShapes(HOST, attrgetter("width"), {}, most=sys.maxsize, budget=sys.maxsize, unpadded=True)
 
 
 # A run costs something by itself, because it reads all weights. This many tokens cost as much. Measured:
@@ -125,11 +144,6 @@ RUN_COST = 16
 # The same on a device. Measured on an H200, Llama's shape with 100 million weights: a prefill run of 768 tokens takes
 # as long as one of 2. Nobody has measured a model so large that computing so many tokens takes longer than its weights.
 DEVICE_RUN_COST = 512
-
-
-def computed_tokens(run: Many[Sequence], shapes: RunShapes = EXACT) -> int:
-    """Return how many tokens a run of `runs_of` computes, padding included."""
-    return shapes.num_rows(len(run)) * shapes.width(run[-1].source)
 
 
 def runs_of(sequences: Iterable[Sequence], shapes: RunShapes = EXACT) -> list[list[Sequence]]:
@@ -163,7 +177,8 @@ def _joins(sequence: Sequence, run: list[Sequence], shapes: RunShapes) -> bool:
     width = shapes.width(sequence.source)
     padding = len(run) * (width - shapes.width(run[-1].source))
     is_full = len(run) >= shapes.limit(sequence.source)
-    is_worth_it = padding <= RUN_COST and width <= SHORT if shapes.in_place else padding <= DEVICE_RUN_COST
+    is_cheap = shapes.unpadded or padding <= (RUN_COST if shapes.in_place else DEVICE_RUN_COST)
+    is_worth_it = is_cheap and (width <= SHORT or not shapes.in_place)
     return not is_full and (padding == 0 or is_worth_it)
 
 

@@ -260,7 +260,7 @@ class Scheduler:
         first = self._first(now)
         if first is None:
             return []
-        limit, alike = shapes.limit(first.source), shapes.alike(first.source)
+        limit, alike = min(shapes.limit(first.source), self._even_share(lane)), shapes.alike(first.source)
         wanted = (sequence for sequence in self.waiting.in_order() if shapes.alike(sequence.source) == alike)
         chosen = list(islice(wanted, limit))
         for late in [sequence for sequence in chosen if sequence.deadline <= now]:
@@ -272,9 +272,7 @@ class Scheduler:
         room = most if intake.room is None else intake.room
         if not self.may_take(lane) or self._should_wait(most, least):
             return []
-        loads = self._loads_beside(lane)
-        even = math.ceil((sum(loads) + self._queued_slots) / len(loads))
-        limit = max(even, min(loads) + least)
+        limit = max(self._even_share(lane), min(self._loads_beside(lane)) + least)
         taken: list[Sequence] = []
         num_slots = self.loads[lane] + room
         while len(taken) < most and self.loads[lane] < limit and self.waiting:
@@ -291,6 +289,11 @@ class Scheduler:
             room -= following.width
             taken.append(self._admit(lane, following))
         return taken
+
+    def _even_share(self, lane: int) -> int:
+        """How much `lane` would hold if all that lanes hold and all that waits were shared evenly."""
+        loads = self._loads_beside(lane)
+        return math.ceil((sum(loads) + self._queued_slots) / len(loads))
 
     def _loads_beside(self, lane: int) -> list[int]:
         """What `lane` holds, and each lane that could take instead of it."""

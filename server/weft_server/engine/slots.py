@@ -115,6 +115,8 @@ class Slots:
         self.is_special = np.zeros(num_slots, np.bool_)
         self.columns = [column for column in vars(self).values() if isinstance(column, np.ndarray)]
         self.columns += [getattr(self.sampling, name) for name in _SAMPLING]
+        self._numbers = np.arange(num_slots)
+        self._settings: dict[int, Settings] = {}
 
     @property
     def num_used(self) -> int:
@@ -174,19 +176,20 @@ class Slots:
         A row whose prefix has not been read is given the next id of that instead, which is no part of its answer.
         Returns bool [rows]: which answers have a token more.
         """
-        rows = np.arange(start, self.num_running)
-        num_new = self.num_new[start : self.num_running]
-        chosen: np.ndarray = self.prefix_left[start : self.num_running] == 0
+        stop = self.num_running
+        rows, num_new = self._numbers[start:stop], self.num_new[start:stop]
+        chosen: np.ndarray = self.prefix_left[start:stop] == 0
         # A row in its prefix writes here too. The first token of its answer overwrites that.
         self.output_ids[rows, num_new] = ids
         self.log_probs[rows, num_new] = log_probs
-        self.input_ids[rows, 0] = ids
-        for row in rows[~chosen].tolist():
-            self.input_ids[row] = self.prefix_ids[row, -self.prefix_left[row]]
-            self.prefix_left[row] -= 1
+        self.input_ids[start:stop, 0] = ids
+        if np.count_nonzero(chosen) < stop - start:
+            for row in rows[~chosen].tolist():
+                self.input_ids[row] = self.prefix_ids[row, -self.prefix_left[row]]
+                self.prefix_left[row] -= 1
         num_new += chosen
-        if self.is_special[start : self.num_running].any():
-            for row in np.flatnonzero(self.has_rules[start : self.num_running] & chosen).tolist():
+        if np.count_nonzero(self.is_special[start:stop]):
+            for row in np.flatnonzero(self.has_rules[start:stop] & chosen).tolist():
                 self.rules_of(start + row).advance(int(ids[row]))
         return chosen
 
@@ -329,7 +332,12 @@ class Slots:
 
     def settings(self, start: int, stop: int) -> Settings:
         """How rows [start, stop) want their next token, as views."""
-        return self.sampling.rows(start, stop)
+        if start:
+            return self.sampling.rows(start, stop)
+        # Those of a step, which come again and again.
+        if stop not in self._settings:
+            self._settings[stop] = self.sampling.rows(0, stop)
+        return self._settings[stop]
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless held slots are a prefix and every sequence knows its slot."""

@@ -45,20 +45,25 @@ class TokenSelection:
         self._slots = slots
         self._beams = beams
         self._end_ids = end_ids
+        # By id, up to one behind the last end token, which stands for all beyond.
+        self._is_end = np.isin(np.arange(2 + end_ids.max(initial=-1)), end_ids)
         self._count = count
 
     def give(self, start: int, candidates: Candidates) -> SelectedTokens:
         """Give the rows from `start` on their next token, of a run's candidates of them."""
         slots = self._slots
         rows = slice(start, slots.num_running)
-        special = bool(slots.is_special[rows].any())
+        special = bool(np.count_nonzero(slots.is_special[rows]))
         ruled: list[int] = []
         if special:
             # A row that is still fed its prefix chooses nothing. A beam's rules are asked by its search.
             alone = ~slots.is_beam[rows] & (slots.prefix_left[rows] == 0)
             ruled = np.flatnonzero(slots.has_rules[rows] & alone).tolist()
-        ids, log_probs, missing = self._choose(start, candidates, ruled)
-        at_end = (ids[:, None] == self._end_ids).any(axis=1)
+            ids, log_probs, missing = self._choose(start, candidates, ruled)
+        else:
+            ids, log_probs = sample(candidates, slots.settings(start, slots.num_running), self._end_ids, self._count)
+            missing = []
+        at_end = self._is_end.take(ids, mode="clip")
         if special:
             self._note_own_ends(start, candidates, ids, log_probs, at_end)
         found = self._beams.choose(start, candidates, ids, log_probs) if self._beams.num else []

@@ -188,6 +188,8 @@ def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
         raise BundleError(f"{text.source_tokenizer} has ids beyond text.source_vocab_size {text.source_vocab_size}")
     if text.HasField("image_id") and text.image_id not in tokenizer.vocabulary.tokens:
         raise BundleError(f"{text.source_tokenizer} has no token of text.image_id {text.image_id}")
+    if text.HasField("question") and text.question.image_id not in tokenizer.vocabulary.tokens:
+        raise BundleError(f"{text.source_tokenizer} has no token of text.question.image_id {text.question.image_id}")
     if text.HasField("mask_id") and text.mask_id not in tokenizer.vocabulary.tokens:
         raise BundleError(f"{text.source_tokenizer} has no token of text.mask_id {text.mask_id}")
     try:

@@ -40,7 +40,7 @@ async def verify_explanation(
     attention = model.manifest.attention
     if explainer is None:
         return
-    shapes = (num_rows, source.num_shown), (num_rows, len(source.asked_ids))
+    shapes = (num_rows, source.num_shown), (num_rows, len(source.explained_ids))
     summarises = not attention.HasField("default_layer")
     most = max(_FEWEST_READINGS, _MAX_WEIGHTS_READ // max(1, model.manifest.provenance.num_parameters)) // 3
 

@@ -20,7 +20,7 @@ from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.mixed_check import verify_mixed
 from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
 from weft_server.engine.prefix_reader import PrefixReader, prefix_cache_of
-from weft_server.engine.run_shapes import DEVICE_RUN_COST, EXACT, RunShapes
+from weft_server.engine.run_shapes import DEVICE_RUN_COST, EXACT, UNPADDED, RunShapes
 from weft_server.engine.score_lane import ScoreLane
 from weft_server.engine.slots import Slots
 from weft_server.engine.speculation import Speculation
@@ -71,6 +71,11 @@ class Graphs:
     def places(self) -> range:
         """The devices, counted from 0. The lane of an index is at this index, modulo their number."""
         return range(len(self._devices))
+
+    def is_unpadded(self, role: bundle_pb2.GraphRole.ValueType) -> bool:
+        """Whether the bundle has such a graph, and it computes no padding."""
+        graph = self.bundle.graph(role)
+        return graph is not None and graph.unpadded
 
     def open(self, role: bundle_pb2.GraphRole.ValueType, place: int = 0, *, packs: bool = True) -> Session | None:
         """A session of the graph on a device, or None if the bundle has no such graph."""
@@ -194,6 +199,7 @@ def _batching(
             batch_tokens=config.batch_tokens,
             metrics=metrics,
             longest=longest,
+            unpadded=any(graphs.is_unpadded(role) for role in TASKS[manifest.task].needs),
             stack=stack_of(manifest, config.max_batch),
         )
         if POINTS:
@@ -294,7 +300,7 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
 def _encoder_shapes(graphs: Graphs, num_slots: int, config: ServerConfig) -> RunShapes:
     """Which shapes the runs of an encoder have."""
     if graphs.device.in_place:
-        return EXACT
+        return UNPADDED if graphs.is_unpadded(bundle_pb2.GRAPH_ROLE_ENCODER) else EXACT
     source = longest_source(graphs.manifest, takes_image=TASKS[graphs.manifest.task].takes_image)
     budget = max(config.prefill_budget, DEVICE_RUN_COST)
     return RunShapes(graphs.device, attrgetter("width"), {source.port: source}, most=num_slots, budget=budget)

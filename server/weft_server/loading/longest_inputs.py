@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_proto.ctc import least_samples
+from weft_proto.questions import encoder_asks
 from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
 from weft_proto.tiling import most_places
 from weft_proto.v1 import bundle_pb2
 from weft_server.preprocessing.log_mel import Span, sound_of
+from weft_server.preprocessing.pictured_text import PicturedText
 from weft_server.preprocessing.waveform import Waveforms
 from weft_server.source import AskedPixels, Cells, Ids, Masked
 
@@ -40,8 +42,10 @@ def longest_source(
         return _largest_picture(image, most)
     if takes_image:
         pixels = np.zeros((image.channels, image.height, image.width), np.float32)
-        question = (token_id,) * longest if TASKS[manifest.task].takes_question else ()
-        return AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
+        shown = (pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
+        if encoder_asks(text):
+            return PicturedText(*shown, asked=np.full(longest, token_id))
+        return AskedPixels(*shown, (token_id,) * longest if TASKS[manifest.task].takes_question else ())
     if TASKS[manifest.task].labels_frames or audio.min_samples:
         size = window_samples(audio)
         if most is not None:

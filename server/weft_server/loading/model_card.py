@@ -50,6 +50,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
         side = side_of(text, each.name)
         card.prompts.add(name=each.name, text=each.text, max_tokens=side.max_tokens if side else 0)
     card.default_prompt_name, card.truncation_side = text.default_prompt_name, text.truncation_side
+    card.question_forms.extend(text.question.forms)
     card.takes_messages = model.reader.takes_messages
     card.takes_pictures = model.reader.takes_pictures
     card.call_format = model.reader.call_format

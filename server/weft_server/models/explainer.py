@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from weft_proto.bundle_rules import FEATURES, POSITION_OFFSETS, TARGET_WEIGHTS
+from weft_proto.bundle_rules import FEATURES, POSITION_OFFSETS, QUESTION_WEIGHTS, TARGET_WEIGHTS
 from weft_proto.sight import NUM_AXES, feature_width, offsets_positions
 from weft_proto.tasks import TASKS
 from weft_server.engine.failure import Failure
@@ -217,6 +217,8 @@ class Explainer:
         # The first rows say what the prefix itself attended to.
         first = len(prefix_ids)
         question = None
+        if QUESTION_WEIGHTS in outputs:
+            question = _heat_of(outputs[QUESTION_WEIGHTS][first:])
         if TARGET_WEIGHTS in outputs and source.asked_ids:
             target, size = outputs[TARGET_WEIGHTS], feeds["target_ids"].shape[1]
             if target.shape != (size, size):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import re
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -52,6 +53,14 @@ _ROLES = {"developer": "system"}
 _BETWEEN_PARTS = "\n"
 # Characters of base64 that are read at once, in a millisecond or two. A multiple of four.
 _PIECE = 256 * 1024
+# Parts of a message that others' servers take, and what may be sent in their place.
+_OTHER_PARTS = {
+    "video_url": "no model reads videos: send pictures of it, each as a part image_url",
+    "video": "no model reads videos: send pictures of it, each as a part image_url",
+    "input_audio": "no model reads recordings in a chat: /v1/audio/transcriptions writes down what is said",
+    "file": "a message has texts and pictures",
+}
+_TYPE_OF_PART = re.compile(r"messages\[\d+\]\.content\[\d+\]\.type")
 
 
 _Nothing = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
@@ -154,7 +163,7 @@ _BOUND = {"decoding.max_new_tokens": "max_completion_tokens"}
 async def chat_completions(http: ApiRequest) -> Response:
     """Answer a chat by the call of its model's task."""
     size = len(http.body)
-    asked = await aside(size, partial(FIELDS.read, http.body))
+    asked = await aside(size, partial(_read, http.body))
     check_stream(asked)
     claim(http, asked)
     offered, call = offered_of(asked), call_of(asked)
@@ -233,6 +242,17 @@ def chat_of(messages: list[ChatMessage]) -> generation_pb2.Messages:
         else:
             turn.content = message.content or ""
     return chat
+
+
+def _read(body: bytes) -> Any:
+    """Return what a body asks for. Raises InvalidRequest, which names a part that others take."""
+    try:
+        return FIELDS.read(body)
+    except InvalidRequest as error:
+        kind = str(error).rpartition(" Invalid value ")[2].strip("'")
+        if kind not in _OTHER_PARTS or not _TYPE_OF_PART.fullmatch(error.field):
+            raise
+        raise InvalidRequest(error.field, f"is {kind}, and {_OTHER_PARTS[kind]}", "NOT_SUPPORTED") from error
 
 
 def _add_part(turn: generation_pb2.Message, part: TextPart | ImagePart, place: str) -> None:

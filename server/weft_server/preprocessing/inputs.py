@@ -21,12 +21,13 @@ from weft_server.preprocessing.images import PictureBounds, load_picture
 from weft_server.preprocessing.log_mel import spans_of
 from weft_server.preprocessing.picture_views import PictureViews
 from weft_server.preprocessing.pictured_prompt import PromptPicture, pictures_of
+from weft_server.preprocessing.pictured_text import joined, sentence_of
 from weft_server.preprocessing.prompts import Prompt, Prompts
 from weft_server.preprocessing.sentences import divided, sentences
 from weft_server.preprocessing.sides import filled
 from weft_server.preprocessing.tokenizer import known
 from weft_server.preprocessing.waveform import hearing_of
-from weft_server.source import AskedPixels, Ids, Pixels
+from weft_server.source import Ids, Pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -308,13 +309,12 @@ class InputReader:
 
     def read_asked(
         self, image: common_pb2.Image, question: str | common_pb2.TokenIds, field: str, wanted: Wanted
-    ) -> AskedPixels:
+    ) -> Pixels:
         """Return a picture and the question about it, which `field` holds. Raises as for each of the two."""
-        asked = self.read_text(question, field) if isinstance(question, str) else self.read_ids(question, field)
+        sentence = sentence_of(self._text, question, field)
+        asked = self.read_text(sentence, field) if isinstance(sentence, str) else self.read_ids(sentence, field)
         wanted.check()
-        picture = self.read_image(image, wanted)
-        question_ids = tuple(asked.array.tolist())
-        return AskedPixels(picture.array, picture.grid, picture.num_class_tokens, question_ids, region=picture.region)
+        return joined(self._text, self.read_image(image, wanted), asked, field)
 
     def read_windows(
         self, audio: common_pb2.Audio, wanted: Wanted, check_length: Callable[[float], None] = lambda _: None

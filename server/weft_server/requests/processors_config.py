@@ -44,8 +44,12 @@ def rules_of(
     Raises:
         InvalidRequest: a number is outside its range. Nothing is clamped.
     """
-    rules = [*_bias(asked, reader), *_penalties(asked.penalties, bounds), *_banned(asked, reader)]
-    after = [*_decay(asked, bounds), *_suppressed(asked, reader, bounds.num_forced)]
+    rules: list[Rule] = []
+    after: list[Rule] = []
+    # Most requests ask for none of these. To look for each takes 7 us.
+    if asked.ListFields():
+        rules += (*_bias(asked, reader), *_penalties(asked.penalties, bounds), *_banned(asked, reader))
+        after += (*_decay(asked, bounds), *_suppressed(asked, reader, bounds.num_forced))
     if last is not None:
         after.append(last)
     if bounds.min_new and (rules or after or constraint or asked.stop_token_ids.ids):

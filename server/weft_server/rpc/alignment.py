@@ -125,11 +125,14 @@ def _write(
     alignment.source_mass.extend(explanation.source_mass.clip(0, 1).tolist())
     if explanation.question is not None:
         weights, mass = explanation.question
-        alignment.question_tokens.extend(model.target_tokenizer.pieces(source.asked_ids))
+        alignment.question_tokens.extend(model.target_tokenizer.pieces(source.explained_ids))
         alignment.MergeFromString(packed(common_pb2.Alignment.QUESTION_WEIGHTS_FIELD_NUMBER, weights))
         alignment.question_mass.extend(mass.clip(0, 1).tolist())
     if isinstance(source, Pixels):
         alignment.grid_rows, alignment.grid_columns = source.grid
+        if not source.grid[0]:
+            token = model.source_tokenizer.pieces([model.manifest.text.question.image_id])
+            alignment.source_tokens.extend(token * source.num_shown)
         if source.region is not None:
             alignment.image_region.CopyFrom(_region(source.region))
     elif isinstance(source, Sound):

@@ -17,7 +17,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from weft_proto.bundle_rules import ADAPTER_PORTS, SESSION_ENTRIES
+from weft_proto.bundle_rules import ADAPTER_PORTS
+from weft_proto.session_entries import SESSION_ENTRIES
 from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
 from weft_server.runtime import cudart

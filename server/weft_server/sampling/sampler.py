@@ -100,11 +100,17 @@ def sample(
 
     Log-probabilities are under the model at temperature 1. Without a normaliser they are NaN.
     """
-    every_row = np.arange(len(candidates.topk_ids))
     barred = settings.step < settings.min_new
-    allowed = candidates.ranked
+    is_barred = np.count_nonzero(barred) > 0
+    sampled = settings.temperature.nonzero()[0]
+    if not len(sampled) and candidates.ranked is None:
+        ids = candidates.topk_ids[:, 0].copy()
+        if not is_barred or not np.count_nonzero(barred[:, None] & (ids[:, None] == end_ids)):
+            return ids, candidates.topk_logits[:, 0] - candidates.logsumexp
 
-    if barred.any():
+    every_row = np.arange(len(candidates.topk_ids))
+    allowed = candidates.ranked
+    if is_barred:
         free = ~(barred[:, None] & (candidates.topk_ids[:, :, None] == end_ids).any(axis=2))
         allowed = free if allowed is None else free & allowed
     if allowed is not None:
@@ -113,7 +119,6 @@ def sample(
     else:
         picks = np.zeros_like(every_row)
 
-    sampled = np.flatnonzero(settings.temperature)
     if len(sampled):
         picks[sampled] = _draw(candidates, settings, sampled, allowed)
 
@@ -148,13 +153,17 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
 
     gap = logits - logits[:, :1]
     weights = np.exp(gap / temperature[:, None])
-    listed_weights = (weights if candidates.ranked is None else weights * candidates.ranked[rows]).sum(axis=1)
+    # What they weigh before some are ruled out, where it is asked for.
+    listed_weights = np.zeros(0)
+    if candidates.total_weights is not None:
+        listed_weights = (weights if candidates.ranked is None else weights * candidates.ranked[rows]).sum(axis=1)
     counts = np.arange(1, num_candidates + 1)
 
     if allowed is not None:
         weights *= allowed[rows]
         counts = np.cumsum(allowed[rows], axis=1)
-    weights[counts > top_k[:, None]] = 0
+    if np.count_nonzero(top_k < num_candidates):
+        weights[counts > top_k[:, None]] = 0
     cumulative = np.cumsum(weights, axis=1)
 
     num_beyond = np.maximum(top_k - counts[..., -1], 0)
@@ -169,31 +178,37 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
     low[(top_k < vocab) | (settings.step[rows] < settings.min_new[rows])] = 0
     if candidates.loose is not None:
         low[candidates.loose[rows]] = 0
-    totals = cumulative[:, -1] + np.stack([low, high])  # [2, rows]
+    totals = cumulative[:, -1] + np.array((low, high))  # [2, rows]
     u = uniform(settings.seed[rows], settings.step[rows])
 
     # A nucleus. Its size may depend on where in the bounds the total lies, if the token that is drawn does not.
-    last = np.stack([(cumulative < (top_p * total)[:, None]).sum(axis=1) for total in totals])
+    last = _num_below(cumulative, top_p * totals, np.less)
     late = settings.is_late[rows]
     cut = (top_p < 1) | late
     bound = np.where(num_beyond > 0, np.exp(gap[:, -1] / temperature), 0)
     has_others = late | (settings.min_p[rows] > 0)
-    if has_others.any():
+    if np.count_nonzero(has_others):
         cut |= has_others
         last = np.minimum(last, _last_kept(settings, rows, weights, totals, bound, top_k >= vocab))
-    mass = np.take_along_axis(cumulative, np.minimum(last, num_candidates - 1).T, axis=1).T
+    mass = cumulative[np.arange(len(rows)), np.minimum(last, num_candidates - 1)]
     # Where it ends beyond the candidates, it weighs at most one of those tokens more than it has to.
     ends_beyond = last == num_candidates
-    mass = np.where(ends_beyond, top_p * totals + np.stack([np.zeros_like(bound), bound]), mass)
-    targets = u * np.where(cut, mass, totals)
-    picks = np.stack([(cumulative <= target[:, None]).sum(axis=1) for target in targets])
+    if np.count_nonzero(ends_beyond):
+        mass = np.where(ends_beyond, top_p * totals + np.array((np.zeros_like(bound), bound)), mass)
+    picks = _num_below(cumulative, u * np.where(cut, mass, totals), np.less_equal)
     decided = (picks[0] == picks[1]) & (picks[0] < num_candidates)
-    decided &= ~has_others | ~ends_beyond.any(axis=0)
+    decided &= ~has_others | ~(ends_beyond[0] | ends_beyond[1])
     decided &= ~late | (last[0] == last[1])
-    for row in np.flatnonzero(late & decided).tolist():
+    for row in (late & decided).nonzero()[0].tolist():
         kept = np.flatnonzero(weights[row, : last[0, row] + 1])
         picks[0, row] = kept[draw(weights[row, kept], settings.cuts(rows[row]), u[row])]
     return np.where(decided, picks[0], -1)
+
+
+def _num_below(cumulative: Doubles, bounds: Doubles, is_below: np.ufunc) -> Ints:
+    """Return how many of each row's numbers [rows, k] are below each of its two bounds [2, rows]: [2, rows]."""
+    below: Ints = np.add.reduce(is_below(cumulative, bounds[:, :, None]), axis=2, dtype=np.int64)
+    return below
 
 
 def _last_kept(

@@ -29,7 +29,7 @@ class ModelMetrics:
         self.counters: dict[tuple[str, str], Counter] = defaultdict(Counter)
         self.histograms = {spec.name: Histogram(spec.buckets) for spec in TABLE if spec.kind == "histogram"}
         # Their lines on the page of metrics, as they were shown last.
-        self.lines: dict[tuple[str, str], tuple[Shown, bytes]] = {}
+        self.lines: dict[tuple[str, str], Any] = {}
         self._stats: Callable[[], EngineStats] | None = None
         self._ready = False
         # Answers that wait for their explanation now.

@@ -82,7 +82,33 @@ def mamba2(rng):
     }
 
 
-STATE_SPACES = [Kind("mamba2", "Mamba2ForCausalLM", mamba2, gain=1.0)]
+def mamba(rng):
+    """Draw a Mamba."""
+    return {
+        **ids(),
+        "hidden_size": rng.choice([24, 40]),
+        "num_hidden_layers": rng.choice([1, 2, 3]),
+        **rng.choice([{"expand": 1}, {"expand": 2}, {"expand": 16, "intermediate_size": 36}]),
+        "layer_norm_epsilon": rng.choice([1e-5, 1e-3]),
+        "state_size": rng.choice([5, 16]),
+        "conv_kernel": rng.choice([2, 4]),
+        "time_step_rank": rng.choice(["auto", 1, 7]),
+        "use_conv_bias": coin(rng),
+        "use_bias": coin(rng),
+        "tie_word_embeddings": coin(rng),
+    }
+
+
+def falcon_mamba(rng):
+    """Draw a Falcon Mamba, which norms what says the steps, what is written and what is read."""
+    return {**mamba(rng), "mixer_rms_eps": rng.choice([1e-6, 1e-2])}
+
+
+STATE_SPACES = [
+    Kind("mamba", "MambaForCausalLM", mamba, gain=1.0),
+    Kind("falcon_mamba", "FalconMambaForCausalLM", falcon_mamba, gain=1.0),
+    Kind("mamba2", "Mamba2ForCausalLM", mamba2, gain=1.0),
+]
 """Those of which no layer attends."""
 HYBRIDS = [
     Kind("lfm2", "Lfm2ForCausalLM", lfm2),

@@ -11,6 +11,7 @@ from decoder_kinds import DECODERS
 from encoder_kinds import CLASSIFIERS
 from hf_models import change_config, made
 from picture_kinds import PICTURES
+from question_kinds import ASKING, made_asking
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import with_processor
 from test_matching import made_pair
@@ -71,10 +72,14 @@ def test_an_option_is_refused_by_the_name_of_a_class_where_its_converter_refuses
 
 
 def test_a_class_answers_to_a_file_where_its_task_does():
-    """Pictures and recordings. A whole CLIP is asked a picture, with labels that stay or without."""
+    """Pictures and recordings. A whole CLIP is asked a picture, with labels that stay or without.
+
+    A model that answers is asked a picture too, or a question about one of ours.
+    """
     for config in ({"model_type": kind, "architectures": [name]} for kind, name in sorted(CLASSES)):
         row = TASKS[family_of(converter_of(config).family).task]
-        assert bool(row.takes_image or row.takes_audio) == bool(takes_file(config)), config
+        takes = (row.takes_image or row.takes_audio) and not row.takes_question
+        assert takes == bool(takes_file(config)), config
         assert row.takes_audio == ("recording" in takes_file(config)), config
 
 
@@ -94,13 +99,17 @@ SIZED = {
         f"falcon {seed}": partial(made, next(each for each in DECODERS if each.name == "falcon"), seed)
         for seed in (1, 2)
     },
+    **{kind.name: partial(made_asking, kind, 0) for kind in ASKING},
     "whisper": made_whisper,
     "whole clip": partial(made_pair, 0),
 }
 
 
 @pytest.mark.parametrize(
-    "name", few_of(SIZED, ("llama", "bloom", "bert", "marian", "vit", "resnet", "whisper", "whole clip"))
+    "name",
+    few_of(
+        SIZED, ("llama", "florence2", "blip-2-t5", "bloom", "bert", "marian", "vit", "resnet", "whisper", "whole clip")
+    ),
 )
 def test_what_is_asked_of_graphs_is_refused_where_an_export_refuses_it(name, tmp_path):
     """Runs that read prompts, caches in blocks, adapters, bf16, examples: by the class, before a weight is read."""

@@ -22,6 +22,7 @@ from encoder_kinds import CLASSIFIERS, FILLERS, TAGGERS, masking
 from hf_models import LOGITS, VOCAB, Kind, enliven, furthest, greedy, made, their_greedy, token_rows
 from hybrid_kinds import STATE_SPACES
 from picture_kinds import PICTURES
+from question_kinds import ASKING, made_asking
 from seq2seq_kinds import SEQ2SEQ
 from sight_kinds import SEEING, SPLITTING, TILING, chat_of, made_seeing, pictures, their_inputs
 from test_captioners import their_captions, their_logits
@@ -36,7 +37,7 @@ from weft_proto.tiling import tiled
 
 GENERATORS = [*DECODERS, *STATE_SPACES]
 LABELLING = [*CLASSIFIERS, *TAGGERS, *FILLERS]
-KINDS = [*GENERATORS, *SEQ2SEQ, *CAPTIONERS, *LABELLING, *PICTURES, *SEEING, *TILING, *SPLITTING]
+KINDS = [*GENERATORS, *SEQ2SEQ, *CAPTIONERS, *LABELLING, *PICTURES, *SEEING, *TILING, *SPLITTING, *ASKING]
 # Their prompts hold pictures.
 PICTURED = [*SEEING, *TILING, *SPLITTING]
 NEW_TOKENS, LENGTH = 6, 40
@@ -68,7 +69,10 @@ def attempted(make):
 
 def original_of(kind, directory):
     """Write a random model. What its config does not say of writing, nothing says."""
-    if kind in PICTURED:
+    if kind in ASKING:
+        model, processor = made_asking(kind, 0, directory)
+        config, pixels = model.config, dict(processor(images=pictures(1)[0], text="a question", return_tensors="pt"))
+    elif kind in PICTURED:
         model, processor = made_seeing(kind, 0, directory)
         chat = chat_of(pictures(2)) if kind in SEEING else chat_of(pictures(2))[:1]
         config, pixels = model.config, dict(their_inputs(processor, chat))
@@ -122,6 +126,10 @@ def their_answer(kind, model, pixels):
     """Logits of a random request, and what is written greedily, if anything is."""
     if kind in PICTURED:
         return model(**pixels).logits, [their_greedy(model, pixels, NEW_TOKENS, use_cache=False)]
+    if kind in ASKING:
+        target = torch.tensor(token_rows(VOCAB, (LENGTH // 2,), 3))
+        written = [their_greedy(model, pixels, NEW_TOKENS, use_cache=False)]
+        return model(**pixels, decoder_input_ids=target).logits, written
     ids = torch.tensor(token_rows(VOCAB, (LENGTH,), 3))
     if kind in PICTURES:
         return model(pixels, return_dict=True).logits, None
@@ -149,6 +157,16 @@ def answer_about(checkpoint, *, input_ids, pixel_values, image_sizes=None, **_):
     return checkpoint.model.decode(places, *source), greedy(checkpoint, [row], NEW_TOKENS)
 
 
+def answer_to(checkpoint, input_ids, pixel_values):
+    """What ours answers to a picture and a question, of whose ids theirs has those of places before."""
+    asked = input_ids[:, checkpoint.model.config.num_places :]
+    lengths, prefix = torch.tensor([asked.shape[1]], dtype=torch.int32), list(checkpoint.text.prefix_ids)
+    row = Row(pixel_values[0], [checkpoint.text.start_id, *prefix], asked=asked[0])
+    written = [[*prefix, *greedy(checkpoint, [row], NEW_TOKENS - len(prefix))[0]]]
+    target = torch.tensor(token_rows(VOCAB, (LENGTH // 2,), 3))
+    return checkpoint.model.decode(target, pixel_values, asked, lengths), written
+
+
 def our_answer(kind, checkpoint, pixels):  # noqa: PLR0911 - one for each kind of input
     """The same of ours."""
     model, ids = checkpoint.model, torch.tensor(token_rows(VOCAB, (LENGTH,), 3))
@@ -156,6 +174,8 @@ def our_answer(kind, checkpoint, pixels):  # noqa: PLR0911 - one for each kind o
     with torch.inference_mode():
         if kind in PICTURED:
             return answer_about(checkpoint, **pixels)
+        if kind in ASKING:
+            return answer_to(checkpoint, pixels["input_ids"], pixels["pixel_values"])
         if kind in PICTURES:
             return model(pixels), None
         if kind in GENERATORS:

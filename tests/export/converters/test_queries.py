@@ -132,7 +132,7 @@ REFUSED = {
     "vision_config": (CONFIG, "", {"vision_config": None}),
     "image_size": (CONFIG, "vision_config", {"image_size": 16}),
     "use_qformer_text_input": (CONFIG, "qformer_config", {"use_qformer_text_input": True}),
-    "known are opt": (CONFIG, "text_config", {"model_type": "t5"}),
+    "known are opt, t5": (CONFIG, "text_config", {"model_type": "mt5"}),
     "do_layer_norm_before": (CONFIG, "text_config", {"do_layer_norm_before": False}),
 }
 

@@ -52,7 +52,12 @@ def refused(directory, complaint):
     ("kind", "fields", "complaint"),
     [
         ("llama", {"model_type": "new"}, "'new' is not supported; its class NewModel is code of its authors"),
-        ("llama", {"model_type": "mamba"}, "'mamba' is not supported; each number of its state .* 'mamba2' is read"),
+        ("llama", {"model_type": "internvl"}, "'internvl' is not supported; it reads a picture in the grid of tiles"),
+        (
+            "llama",
+            {"model_type": "mistral3"},
+            "'mistral3' is not supported; tokens stand between the rows of a picture",
+        ),
         ("llama", {"model_type": "rwkv7"}, "'rwkv7' is not supported; transformers has no class of it"),
         ("llama", {"model_type": "lama"}, "'lama' is not supported; the nearest is 'llama'"),
         ("llama", {"model_type": "xq9", "architectures": None}, "is not supported; supported are .*llama"),

@@ -122,6 +122,22 @@ RELEASED = {
         | {"shared_intermediate_size": 1024, "position_embedding_type": "nope", "rope_theta": 10000},
         {"init_method": "mup", "normalization_function": "rmsnorm"},
     ),
+    "mamba": (
+        {"hidden_size": 768, "num_hidden_layers": 24, "expand": 2, "intermediate_size": 1536, "state_size": 16}
+        | {
+            "conv_kernel": 4,
+            "time_step_rank": 48,
+            "time_step_init_scheme": "random",
+            "rescale_prenorm_residual": False,
+        },
+        {"d_inner": 1536, "d_model": 768, "n_layer": 24, "rms_norm": True, "ssm_cfg": {}}
+        | {"fused_add_norm": True, "pad_vocab_size_multiple": 8},
+    ),
+    "falcon_mamba": (
+        {"hidden_size": 4096, "num_hidden_layers": 64, "expand": 16, "intermediate_size": 8192, "state_size": 16}
+        | {"conv_kernel": 4, "time_step_rank": 256, "mixer_rms_eps": 1e-6, "use_falcon_mambapy": False},
+        {},
+    ),
     "mamba2": (
         {"hidden_size": 4096, "num_heads": 128, "head_dim": 64, "num_hidden_layers": 64, "n_groups": 8, "expand": 2}
         | {"state_size": 128, "conv_kernel": 4, "chunk_size": 256, "time_step_limit": [0.0, math.inf]},
@@ -168,6 +184,11 @@ OTHER = [
     ("granitemoehybrid", {"normalization_function": "layernorm"}),
     ("hunyuan_v1_dense", {"use_qk_norm": False}),
     ("hunyuan_v1_dense", {"use_cla": True}),
+    ("mamba", {"hidden_act": "gelu"}),
+    ("mamba", {"d_inner": 768}),
+    ("mamba", {"d_model": 1536}),
+    ("mamba", {"n_layer": 48}),
+    ("mamba", {"rms_norm": False}),
     ("mamba2", {"hidden_act": "gelu"}),
     ("mamba2", {"rms_norm": False}),
     ("lfm2", {"conv_dim": 1024}),
@@ -231,6 +252,7 @@ def test_what_is_wrong_is_named_as_the_config_has_it(name, other, complaint):
         ("gpt_neo", {"window_size": 0}),
         *(("mamba2", wrong) for wrong in ({"num_heads": 3}, {"n_groups": 0}, {"n_groups": 3}, {"conv_kernel": 1})),
         ("mamba2", {"time_step_limit": [0.1, 0.5]}),
+        ("mamba", {"conv_kernel": 1}),
     ],
     ids=str,
 )

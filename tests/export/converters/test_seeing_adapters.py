@@ -5,7 +5,9 @@ import json
 
 import pytest
 from adapted import DECODER, RANK, adapted, linears
-from sight_kinds import DECODING, SEEING, TEMPLATE, as_messages, chat_of, made_seeing, pictures, their_tokens
+from cell_kinds import CELLS, made_cells
+from sight_kinds import DECODING, SEEING, SPLITTING, TILING, as_messages, chat_of, made_seeing, pictures, their_tokens
+from stretch_kinds import GEMMA3, made_stretches
 from test_tiles import file_of
 
 from loaded import Loaded, ask
@@ -16,22 +18,34 @@ from weft_export.options import ExportOptions
 from weft_proto.bundle_rules import ADAPTER_FILE
 from weft_server.errors import RequestError
 
-MAX_TOKENS = 150
+MAX_TOKENS = 700
 LLAVA = SEEING[0]
+# One of each way in which a picture stands in a prompt. All but the first are for the long target.
+KINDS = [LLAVA, TILING[0], *SPLITTING, *CELLS, GEMMA3]
 
 
-def exported(directory, golden=None):
-    """Write a random LLaVA, and its bundle with places for adapters. Return the bundle, their model and processor."""
-    theirs, processor = made_seeing(LLAVA, 1, directory / "saved", TEMPLATE)
+def made(kind, directory):
+    """Write a random model with its processor; return both."""
+    if kind in CELLS:
+        return made_cells(kind, 1, directory)
+    return made_stretches(kind, 1, directory) if kind is GEMMA3 else made_seeing(kind, 1, directory)
+
+
+def exported(directory, golden=None, kind=LLAVA):
+    """Write a random model, and its bundle with places for adapters. Return the bundle, their model and processor."""
+    theirs, processor = made(kind, directory / "saved")
     bundle = directory / "models" / "m" / "1"
     export_checkpoint(directory / "saved", bundle, ExportOptions(adapters=RANK, max_tokens=MAX_TOKENS, golden=golden))
     return bundle, theirs, processor
 
 
 @pytest.mark.slow
-def test_an_adapter_of_a_decoder_that_sees_answers_as_peft(tmp_path):
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, id=kind.name, marks=[pytest.mark.long] * bool(at)) for at, kind in enumerate(KINDS)]
+)
+def test_an_adapter_of_a_decoder_that_sees_answers_as_peft(kind, tmp_path):
     """24 greedy tokens to two pictures and to one, beside the base, with what is kept of prompts and pictures."""
-    bundle, theirs, processor = exported(tmp_path, str(picture_in(tmp_path)))
+    bundle, theirs, processor = exported(tmp_path, str(picture_in(tmp_path)), kind)
     shown = pictures(3, 1)
     alone = [{"role": "user", "content": [{"type": "text", "text": "Say."}, {"type": "image", "image": shown[2]}]}]
     chats = [chat_of(shown[:2]), alone]

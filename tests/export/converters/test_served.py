@@ -28,6 +28,7 @@ from picture_kinds import (
 )
 from PIL import Image
 from query_kinds import BLIP2
+from question_kinds import ASKING
 from seq2seq_kinds import SEQ2SEQ
 from sight_kinds import SEEING, SPLITTING, TILING
 from stretch_kinds import STRETCHES
@@ -75,6 +76,7 @@ def test_every_kind_that_is_converted_has_a_row():
         *CELLS,
         *STRETCHES,
         BLIP2,
+        *ASKING,
         *CLASSIFIERS,
         *TAGGERS,
         *EXTRACTORS,

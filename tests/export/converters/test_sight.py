@@ -6,7 +6,6 @@ import pytest
 import torch
 import transformers
 from hf_models import LOGITS, NUM_LONG, change_config, converted, furthest, greedy
-from safetensors.torch import load_file, save_file
 from sight_kinds import (
     NEW_TOKENS,
     SEEING,
@@ -83,23 +82,6 @@ def test_a_model_that_sees_is_served_as_transformers_generates(kind, tmp_path):
 def test_so_do_random_ones(kind, seed, tmp_path):
     """The same law for twenty random configurations."""
     check(kind, seed, tmp_path)
-
-
-def weights_of(directory):
-    """The sums of our weights, by name."""
-    return {name: float(each.sum()) for name, each in converted(directory).model.state_dict().items()}
-
-
-def test_a_tower_saved_by_transformers_4_is_the_same(tmp_path):
-    """There its names have a prefix more."""
-    made_seeing(SEEING[0], 0, tmp_path)
-    expected = weights_of(tmp_path)
-    path = tmp_path / "model.safetensors"
-    stored = {
-        name.replace("vision_tower.", "vision_tower.vision_model."): each for name, each in load_file(path).items()
-    }
-    save_file(stored, path)
-    assert expected == weights_of(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2"])

@@ -175,6 +175,20 @@ def test_what_contradicts_itself_is_refused_by_name(name, tmp_path):
         convert(tmp_path, ExportOptions(), filled=False)
 
 
+def test_crops_are_refused_in_the_older_file_too(tmp_path):
+    """By a file `transformers` 5.23 makes none, but by its caller: who wrote it there means to have them."""
+    made_stretches(GEMMA3, 0, tmp_path)
+    processor = json.loads((tmp_path / PROCESSOR).read_text())
+    older = {**processor.pop("image_processor"), "do_pan_and_scan": None}
+    (tmp_path / PROCESSOR).write_text(json.dumps(processor))
+    for crops in (None, True):
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(older | {"do_pan_and_scan": crops}))
+        if crops is None:
+            convert(tmp_path, ExportOptions(), filled=False)
+    with pytest.raises(CheckpointError, match=r"preprocessor_config\.json: do_pan_and_scan is True"):
+        convert(tmp_path, ExportOptions(), filled=False)
+
+
 def test_what_no_run_could_read_at_once_is_refused(tmp_path):
     """A PaliGemma's prompt is one stretch."""
     made_stretches(PALIGEMMA[0], 0, tmp_path)
