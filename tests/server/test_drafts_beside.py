@@ -89,6 +89,7 @@ def test_answers_have_the_bits_of_plain_decoding(directory, monkeypatch, seed):
 
         async with Loaded(directory, prefix_cache_mb=1, **SERVED) as model:
             monkeypatch.setattr(speculation, "look_up", drafted)
+            # Not those that were tried before the model was ready.
             seen = watch(monkeypatch)
             order = list(enumerate(requests()))
             rng.shuffle(order)
@@ -106,7 +107,6 @@ def test_answers_have_the_bits_of_plain_decoding(directory, monkeypatch, seed):
 def test_drafts_wait_for_a_prompt(directory, monkeypatch, streams):
     """A mixed run has room for one of both. While a prompt is in prefill, no row drafts beside others."""
     monkeypatch.setattr(speculation, "look_up", lambda _, most: Drafts(np.full(most, 2), 3))
-    seen = watch(monkeypatch)
     verify = Rows.verify
 
     def noted(self, drafts, candidates):
@@ -120,11 +120,36 @@ def test_drafts_wait_for_a_prompt(directory, monkeypatch, streams):
     async def run():
         decoding = {"max_new_tokens": 22, "min_new_tokens": 22, "greedy": {}}
         async with Loaded(directory, **SERVED) as model:
+            seen = watch(monkeypatch)
             prompts = [*PROMPTS, *(list(range(number, 40 + number)) for number in range(4, 12))]
             await asyncio.gather(*(ask(model, token_ids={"ids": prompt}, decoding=decoding) for prompt in prompts))
+            assert any(seen)
 
     asyncio.run(run())
-    assert any(seen)
+
+
+@pytest.mark.parametrize("budget", [2, 5])
+def test_neighbours_wait_no_longer_than_for_a_prompt(directory, monkeypatch, budget):
+    """A run with drafts beside others reads no more of their row than a mixed run may of a prompt."""
+    monkeypatch.setattr(speculation, "look_up", lambda _, most: Drafts(np.full(most, 2), 3))
+    sizes = {True: set(), False: set()}
+    verify = DecodeRunner.verify
+
+    def noted(self, drafts, num_before=0):
+        sizes[num_before > 0].add(1 + len(drafts))
+        return verify(self, drafts, num_before)
+
+    async def run():
+        decoding = {"max_new_tokens": 24, "min_new_tokens": 24, "greedy": {}}
+        async with Loaded(directory, prefill_budget=budget, **SERVED) as model:
+            # Runs were tried before.
+            monkeypatch.setattr(DecodeRunner, "verify", noted)
+            await ask(model, token_ids={"ids": PROMPTS[0]}, decoding=decoding)
+            await asyncio.gather(*(ask(model, token_ids={"ids": ids}, decoding=decoding) for ids in PROMPTS))
+
+    asyncio.run(run())
+    assert budget == max(sizes[True])
+    assert 8 == max(sizes[False])
 
 
 def rows(count, *, beam=None, num_outputs=1, prompt=(5, 6, 7, 8, 5, 6, 7, 8)):

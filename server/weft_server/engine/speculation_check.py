@@ -66,10 +66,11 @@ def drafts_are_exact_beside(runner: DecodeRunner, slots: Slots, vocab_size: int)
     ids = rng.integers(0, vocab_size, 2 + runner.max_drafts)
     slots.reads_all[:] = True
     past = max(0, min(_PASTS[0], max_total - 1 - runner.max_drafts))
+    stop = past + 1 + runner.max_drafts
     for size in sorted({1, runner.max_drafts}):
-        _fill(states.states, rng, 0, max_total, slot=1)
+        _fill(states.states, rng, 0, stop, slot=1)
         for state in states.states:
-            state.move(1, 0, 0, max_total)
+            state.move(1, 0, 0, stop)
         slots.input_ids[:, 0], slots.past_lengths[:] = ids[1], past
         apart = _all_of(runner.verify(ids[2 : 2 + size]))
         entries = [array.copy() for array in _entries(states.states, past, 1 + size)]
