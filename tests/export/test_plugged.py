@@ -111,6 +111,6 @@ def test_an_unknown_family_is_answered_with_all_there_are(elsewhere):
     install(elsewhere, "flat", "no_such_module:FAMILY")
 
     with pytest.raises(
-        CheckpointError, match=r"unknown family 'flatt'; known are .*decoder_only.*, flat, gemma3, git, gpt"
+        CheckpointError, match=r"unknown family 'flatt'; known are .*decoder_only.*, flat, florence2, gemma3, git, gpt"
     ):
         family_of("flatt")

@@ -12,7 +12,6 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.sharing import sharing
 from weft_export.families.classifier import Classifier
 from weft_export.families.writer import KV_CACHE, MEMORY, RECURRENT, State, Writer
-from weft_export.graphs.one_vocabulary import has_one_vocabulary
 from weft_export.graphs.views import (
     ClassifierView,
     CtcView,
@@ -191,7 +190,11 @@ def _state(state: State, precision: bundle_pb2.Precision.ValueType) -> bundle_pb
 def _may_copy(checkpoint: Checkpoint) -> bool:
     """Whether an answer may repeat tokens of what it was asked."""
     task = TASKS[checkpoint.task]
-    return task.takes_prompt or (task.takes_language and has_one_vocabulary(checkpoint))
+    if task.takes_prompt or not task.takes_language:
+        return task.takes_prompt
+    from weft_export.graphs.one_vocabulary import has_one_vocabulary  # noqa: PLC0415 - late: for translators
+
+    return has_one_vocabulary(checkpoint)
 
 
 def _steps(model: Writer) -> bool:

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.layers.adapted_linear import is_adapting
-
 
 class Unpadding:
     """Where the tokens of a padded batch stand in it, and where the places of the batch stand among the tokens."""
@@ -45,6 +43,8 @@ def unpadding_of(x: Tensor, lengths: Tensor | None) -> Unpadding | None:
     Float32 is computed on a CPU. On a device the number of tokens would have to be known beforehand. Adapters are for
     rows of a batch.
     """
-    if lengths is None or x.dtype != torch.float32 or is_adapting() or not torch.onnx.is_in_onnx_export():
+    if lengths is None or x.dtype != torch.float32 or not torch.onnx.is_in_onnx_export():
         return None
-    return Unpadding(lengths, x.shape[1])
+    from weft_export.layers.adapted_linear import is_adapting  # noqa: PLC0415 - late: what is not exported needs none
+
+    return None if is_adapting() else Unpadding(lengths, x.shape[1])
