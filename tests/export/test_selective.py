@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper
+from recurrences import check_padding, check_pieces
 from tiny_hybrid import tiny_mamba, tiny_selective
 from torch.nn import functional
 
@@ -43,35 +44,17 @@ def recurrence(layer, x):
     return layer.output(found * functional.silu(gate)), state
 
 
-def started(layer, batch):
-    """The states before a first token."""
-    return tuple(torch.zeros(batch, *shape) for shape in layer.state_shapes.values())
-
-
-@torch.inference_mode()
 @pytest.mark.parametrize("size", [1, 4, SEQ])
 def test_tokens_are_the_recurrence(layer, size):
     """Read at once, in pieces, and token by token: the same outputs, and the same state at the end."""
     torch.manual_seed(0)
-    x, past, found = torch.randn(2, SEQ, 32), started(layer, 2), []
-    for first in range(0, SEQ, size):
-        piece = x[:, first : first + size]
-        out, past = layer.step(piece, past, torch.full((2,), piece.shape[1], dtype=torch.int32))
-        found.append(out)
-    expected, state = recurrence(layer, x)
-    torch.testing.assert_close(torch.cat(found, dim=1), expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(past[1], state, atol=1e-5, rtol=1e-5)
+    check_pieces(layer, recurrence, torch.randn(2, SEQ, 32), size)
 
 
-@torch.inference_mode()
 def test_what_is_padding_changes_no_state(layer):
     """Rows of other lengths share a run, and each state is what it is behind its own last real token."""
     torch.manual_seed(0)
-    x, lengths = torch.randn(3, SEQ, 32), [1, 6, SEQ]
-    _, states = layer.step(x, started(layer, 3), torch.tensor(lengths, dtype=torch.int32))
-    for row, length in enumerate(lengths):
-        _, state = recurrence(layer, x[row : row + 1, :length])
-        torch.testing.assert_close(states[1][row], state[0], atol=1e-5, rtol=1e-5)
+    check_padding(layer, recurrence, torch.randn(3, SEQ, 32), [1, 6, SEQ])
 
 
 def test_an_exponential_does_not_show_where_it_stands():

@@ -211,6 +211,14 @@ class HasEmbeddings(Protocol):
         """How they become vectors and back."""
 
 
+def read_taps(fields: Fields, name: str, default: int) -> int:
+    """Read over how many tokens a short convolution goes."""
+    taps = fields.whole(name, default)
+    if taps < 2:
+        raise fields.wrong(name, "must be at least 2: with 1 there is nothing to remember")
+    return taps
+
+
 def head_names(config: HasEmbeddings, tokens: str, projection: str = "lm_head") -> Names:
     """Return the sources of the words: their table of tokens, and their output projection."""
     table, head = f"{tokens}.weight", f"{projection}.weight"

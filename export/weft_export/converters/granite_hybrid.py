@@ -6,7 +6,15 @@ import torch
 from torch import Tensor
 
 from weft_export.converters.converter import HfCheckpoint
-from weft_export.converters.decoders import attention_names, head_names, norm_names, qkv_of, read_sizes, turned
+from weft_export.converters.decoders import (
+    attention_names,
+    head_names,
+    norm_names,
+    qkv_of,
+    read_sizes,
+    read_taps,
+    turned,
+)
 from weft_export.converters.fields import Fields
 from weft_export.converters.granite import granite_style, granite_words
 from weft_export.converters.lfm2 import taps_first
@@ -76,9 +84,7 @@ def _state_space(fields: Fields, d_model: int) -> StateSpaceSizes:
     groups = fields.whole("mamba_n_groups", 1)
     if not groups or heads % groups:
         raise fields.wrong("mamba_n_groups", f"must divide the number of heads, {heads}")
-    taps = fields.whole("mamba_d_conv", 4)
-    if taps < 2:
-        raise fields.wrong("mamba_d_conv", "must be at least 2: with 1 there is nothing to remember")
+    taps = read_taps(fields, "mamba_d_conv", 4)
     return StateSpaceSizes(
         num_state_heads=heads,
         d_state_head=d_head,

@@ -11,6 +11,7 @@ from weft_export.converters.decoders import (
     norm_names,
     qkv_of,
     read_sizes,
+    read_taps,
     read_words,
     turned,
 )
@@ -45,9 +46,7 @@ def sizes(hf: HfCheckpoint) -> HybridConfig:
     fields.skip("intermediate_size")
     absent = {"num_key_value_heads": 8, "intermediate_size": 12288}
     config = turned(hf, read_sizes(hf, style, words, called=called, absent=absent), theta=1e6)
-    taps = fields.whole("conv_L_cache", 3)
-    if taps < 2:
-        raise fields.wrong("conv_L_cache", "must be at least 2: with 1 there is nothing to remember")
+    taps = read_taps(fields, "conv_L_cache", 3)
     return HybridConfig(
         **vars(config) | {"d_ff": _inside(fields, config.d_ff)},
         attends=_attends(fields, config.num_layers),

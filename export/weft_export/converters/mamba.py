@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from weft_export.converters.converter import HfCheckpoint
-from weft_export.converters.decoders import head_names, norm_names, read_words
+from weft_export.converters.decoders import head_names, norm_names, read_taps, read_words
 from weft_export.converters.lfm2 import taps_first
 from weft_export.converters.llama import LLAMA
 from weft_export.converters.sources import Names, Source, both, computed
@@ -59,9 +59,7 @@ def _sizes(hf: HfCheckpoint, inner_norm_eps: float | None) -> StateSpacesConfig:
     ):
         fields.only(name, value)
     given = fields.raw("time_step_rank")
-    taps = fields.whole("conv_kernel", 4)
-    if taps < 2:
-        raise fields.wrong("conv_kernel", "must be at least 2: with 1 there is nothing to remember")
+    taps = read_taps(fields, "conv_kernel", 4)
     return StateSpacesConfig(
         vocab_size=fields.whole("vocab_size", 50280),
         max_tokens=hf.max_tokens(None),

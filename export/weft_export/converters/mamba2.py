@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from weft_export.converters.converter import HfCheckpoint
-from weft_export.converters.decoders import head_names, norm_names, read_words
+from weft_export.converters.decoders import head_names, norm_names, read_taps, read_words
 from weft_export.converters.granite_hybrid import check_steps, state_space_names
 from weft_export.converters.llama import LLAMA
 from weft_export.converters.sources import Names
@@ -42,9 +42,7 @@ def sizes(hf: HfCheckpoint) -> StateSpacesConfig:
     groups = fields.whole("n_groups", 8)
     if not groups or heads % groups:
         raise fields.wrong("n_groups", f"must divide the number of heads, {heads}")
-    taps = fields.whole("conv_kernel", 4)
-    if taps < 2:
-        raise fields.wrong("conv_kernel", "must be at least 2: with 1 there is nothing to remember")
+    taps = read_taps(fields, "conv_kernel", 4)
     return StateSpacesConfig(
         vocab_size=fields.whole("vocab_size", 32768),
         max_tokens=hf.max_tokens(None),
