@@ -81,6 +81,7 @@ MODULE_OF = {
     "blip": "blip",
     "blip-2": "blip2",
     "florence2": "florence2",
+    "git": "git",
     "idefics3": "idefics3",
     "smolvlm": "idefics3",
     "gemma3": "gemma3",

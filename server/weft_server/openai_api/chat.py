@@ -276,7 +276,7 @@ def _caption(messages: list[ChatMessage]) -> Any:
 
 def _answer(messages: list[ChatMessage]) -> Any:
     text, pictures = _only(messages)
-    if not text.strip() or len(pictures) != 1:
+    if len(pictures) != 1:
         why = "must be one picture and a question: the model answers questions about a picture"
         raise InvalidRequest("messages[0].content", why, "WRONG_INPUT_KIND")
     return answer_pb2.AnswerRequest(image=_image_of(pictures[0]), text=text)
