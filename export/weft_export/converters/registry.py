@@ -128,6 +128,12 @@ _REASONS = {
     " directory of that, whose model_type is 'gte'",
     "instructblip": "its Q-Former reads the question too, which nobody has done yet; 'blip-2' is read",
     "rwkv7": "transformers has no class of it",
+    **dict.fromkeys(
+        ("gemma3n", "gemma3n_text"),
+        "each token has four vectors in every layer and a row of a table for each of them, and the last layers read the"
+        " keys of others, which nobody has done yet; 'gemma3_text' is read",
+    ),
+    "siglip2": "its pictures are of many sizes, which nobody has done yet for it; one of a single size is a 'siglip'",
     "internvl": "it reads a picture in the grid of tiles whose shape is nearest, which nobody has done yet",
     **dict.fromkeys(
         ("mistral3", "pixtral"),
