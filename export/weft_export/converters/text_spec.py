@@ -43,6 +43,11 @@ def read_texts(
     notes = side.notes
     if side.cleans_up and row.writes_text:
         notes += (f"{CLEANS} is true: transformers takes spaces before marks out of a text, and answers have them",)
+    if text.HasField("chat") and b"<|channel|>" in files[text.chat.template]:
+        from weft_export.converters.channels import NOTE, with_marks  # noqa: PLC0415 - late: for such models
+
+        files[text.target_tokenizer] = with_marks(files[text.target_tokenizer])
+        notes += (NOTE,)
     fields: dict[str, Any] = {"text": text}
     if audio is not None:
         from weft_export.converters.audio_processor import without_timestamps  # noqa: PLC0415 - late: for such models
