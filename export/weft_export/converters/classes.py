@@ -116,6 +116,12 @@ def _called(name: str, config: Mapping[str, Any]) -> str:
     encoder = config.get("encoder")
     if isinstance(encoder, dict) and encoder.get("model_type") == "donut-swin":
         return _PAGES
+    types = config.get("layers_block_type", config.get("layer_types"))
+    if name == "GraniteMoeHybridForCausalLM" and isinstance(types, list) and types:
+        # Where all layers attend it is no hybrid.
+        attending = all(each in ("attention", "full_attention") for each in types)
+        dense = config.get("num_local_experts", 8) == 0
+        return name if not attending else "GraniteForCausalLM" if dense else "GraniteMoeForCausalLM"
     text = config.get("text_config")
     is_t5 = name.startswith("Blip2For") and isinstance(text, dict) and text.get("model_type") == "t5"
     return "Blip2OfT5" if is_t5 else name
