@@ -32,6 +32,7 @@ def sizes(hf: HfCheckpoint) -> DonutConfig:
         )
     encoder, decoder = fields.part("encoder"), fields.part("decoder")
     encoder.only("model_type", SWIN)
+    encoder.skip("tie_word_embeddings")
     encoder.only("qkv_bias", True)
     tower = SwinSizes(**body_sizes(hf, encoder))
     check_windows(encoder, tower)

@@ -21,6 +21,8 @@ def sizes(hf: HfCheckpoint) -> GitConfig:
     fields = hf.fields
     # With several, a prompt begins with the frames of a video.
     fields.only("num_image_with_embedding", None)
+    # Released configs say it, and transformers no longer reads it.
+    fields.only("position_embedding_type", "absolute")
     vision = fields.part("vision_config")
     vision.only("model_type", "git_vision_model")
     vision.skip("projection_dim", "tie_word_embeddings")

@@ -212,6 +212,29 @@ def test_what_cannot_be_done_is_refused_by_name(name, tmp_path):
         convert(tmp_path, ExportOptions(), filled=False)
 
 
+# What released configs say besides, by the part.
+GENERIC = {"chunk_size_feed_forward": 0, "is_decoder": False, "tie_word_embeddings": True, "torchscript": False}
+RELEASED = {
+    GIT: {
+        "": {"position_embedding_type": "absolute", "classifier_dropout": None, "tie_word_embeddings": False},
+        "vision_config": {**GENERIC, "dropout": 0.0, "initializer_factor": 1.0, "projection_dim": 512},
+    },
+    DONUT: {
+        "encoder": {**GENERIC, "drop_path_rate": 0.1, "hidden_size": 1024, "num_layers": 4, "path_norm": True},
+        "decoder": {"add_final_layer_norm": True, "classifier_dropout": 0.0, "encoder_layers": 12, "init_std": 0.02},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", PROMPTED, ids=ids)
+def test_what_released_configs_say_besides_is_accepted(kind, tmp_path):
+    """It says what is so anyway, or nothing of answers."""
+    made_prompted(kind, 0, tmp_path)
+    for part, fields in RELEASED[kind].items():
+        change_within(tmp_path / CONFIG, part, **fields)
+    convert(tmp_path, ExportOptions(), filled=False)
+
+
 @pytest.mark.parametrize("kind", PROMPTED, ids=ids)
 def test_lengths_are_chosen(kind, tmp_path):
     """A question takes from what is left for an answer."""
