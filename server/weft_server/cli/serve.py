@@ -118,10 +118,9 @@ def run(config: ServerConfig, stopping: Shutdown) -> None:
     raise_limit(config)
 
     async def main() -> None:
-        stopping.within_a_loop()
+        stopping.take_back()
         await App(config, stopping).run()
 
-    stopping.before_a_loop()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
 

@@ -24,8 +24,6 @@ from weft_server.process.exit_codes import ExitCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    _Handler = Callable[..., None]
-
 # A closed terminal sends SIGHUP. Admitted requests are finished then too. It may come several times, from a shell and
 # from the kernel, and beside a SIGTERM of systemd. So it is nobody's haste: it never counts as a second signal.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -58,25 +56,17 @@ class Shutdown:
         signal.set_wakeup_fd(note, warn_on_full_buffer=False)
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, _nobody)
+                signal.signal(number, self._note_signal)
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
 
-    def before_a_loop(self) -> None:
-        """Have Python's handlers note signals too. An event loop that begins takes for itself what C code writes."""
-        self._handle(_nobody, self._note_signal)
-
-    def within_a_loop(self) -> None:
-        """Have C code write to our own pipe again. The loop gives that back when it ends."""
+    def take_back(self) -> None:
+        """Have C code write here again: an event loop that begins has it write to a pipe of its own until it ends."""
         signal.set_wakeup_fd(self._note, warn_on_full_buffer=False)
-        self._handle(self._note_signal, _nobody)
-
-    def _handle(self, before: _Handler, now: _Handler) -> None:
-        for number in SIGNALS:
-            if signal.getsignal(number) == before:
-                signal.signal(number, now)
 
     def _note_signal(self, number: int, _frame: object) -> None:
-        os.write(self._note, bytes([number]))
+        """Note a signal that C code has written elsewhere: a loop begins or ends."""
+        if signal.set_wakeup_fd(self._note, warn_on_full_buffer=False) != self._note:
+            os.write(self._note, bytes([number]))
 
     def serve(self, stop: Callable[[], None], limit_s: float, tell: Callable[..., None]) -> None:
         """From now on call `stop` for a signal, from another thread. It may be called again.
