@@ -16,6 +16,9 @@ BASE = '{"model_type": "gpt2"}'
 FOLDERS = {
     "config.json: {}, model.bin, shared_vocabulary.json": "is of CTranslate2",
     "model-q4_k.gguf": "has files of GGUF, each a model or a part of one: give the file",
+    "rwkv7-g1a.pth, rwkv_vocab_v20230424.txt": (
+        "has files that torch.save wrote. If one is an RWKV 7, give the file, {}/NAME.pth"
+    ),
     f"config.json: {BASE}, model.onnx": "is of ONNX: `weft wrap",
     f"config.json: {BASE}, onnx/model.onnx": "is of ONNX: `weft wrap",
     f"config.json: {BASE}, tf_model.h5": "is of TensorFlow or Flax",
