@@ -35,6 +35,8 @@ def layer():
         mixed.decay.up_proj.bias.copy_(torch.linspace(-8.0, 6.0, width))
         for vector in (mixed.forgotten, mixed.rate_share, mixed.norm_weight):
             vector.copy_(1 + torch.randn(width) / 3)
+        # A head whose keys are 0 asks for nothing.
+        mixed.forgotten[: mixed.sizes.d_state_head] = 0
     return Whole(mixed, torch.randn(1, SEQ, width))
 
 

@@ -164,6 +164,14 @@ def test_a_line_that_says_something_else_is_refused(line, complaint, tmp_path):
         read_vocabulary(tmp_path / WORLD_FILE)
 
 
+def test_a_line_that_is_too_long_is_not_parsed(tmp_path, monkeypatch):
+    """Python's own parser may end the process over what is nested deeply."""
+    monkeypatch.setattr("ast.literal_eval", lambda text: pytest.fail(f"parsed {len(text)}") if len(text) > 1024 else "")
+    (tmp_path / WORLD_FILE).write_text("\n".join([f"1 {'-' * 100_000}1 1", *lines_of([])]))
+    with pytest.raises(CheckpointError, match="line 1 is not"):
+        read_vocabulary(tmp_path / WORLD_FILE)
+
+
 def test_a_vocabulary_that_cannot_read_all_texts_is_refused(tmp_path):
     """Each byte needs a token, and there are at most so many."""
     path = tmp_path / WORLD_FILE
