@@ -46,6 +46,7 @@ CHECKPOINTS = (
     'config.json: {"family": "gpt"}, model.safetensors',
     f"config.json: {BASE}, model.safetensors, onnx/model.onnx, tf_model.h5, adapter_config.json",
     f"config.json: {BASE}, pytorch_model-00001-of-00002.bin, pytorch_model.bin.index.json, model.onnx",
+    f"config.json: {BASE}, consolidated.00.pth",
     f"config.json: {BASE}",  # what it lacks, the reading of it says
 )
 

@@ -237,7 +237,7 @@ _FORMATS = (
         "{0} has files that torch.save wrote. If one is an RWKV 7, give the file, {0}/NAME.pth: its vocabulary "
         + WORLD_FILE
         + " must lie beside it",
-        _ends(_PTH),
+        lambda _, names, config: "model_type" not in config and any(name.endswith(_PTH) for name in names),
     ),
     _Format(
         "{0} is of an old sentence-transformers, with the body in a folder. A newer one writes it as it is read:"
