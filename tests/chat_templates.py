@@ -218,4 +218,44 @@ LLAMA_3_TOOLS = """\
 {%- endfor %}
 """
 
-WITH_TOOLS = {"hermes": HERMES, "llama3": LLAMA_3_TOOLS}
+# With channels: what an assistant said stands in one, and how many there are is said first.
+HARMONY = """\
+{%- macro typed(schema) -%}
+    {%- if schema.enum %}{{ '"' + schema.enum | join('" | "') + '"' }}
+    {%- elif schema.type == 'array' %}{{ typed(schema['items'] or {}) + '[]' }}
+    {%- elif schema.type == 'integer' %}{{ 'number' }}
+    {%- else %}{{ schema.type or 'any' }}{% endif -%}
+{%- endmacro -%}
+{{- '<|start|>system<|message|>Today: ' + strftime_now('%Y-%m-%d') + '\\nReasoning: ' }}
+{{- (reasoning_effort or 'medium') + '\\n# Valid channels: analysis, final.<|end|>' }}
+{%- set called = namespace(name=none) %}
+{%- if tools or messages[0].role in ['system', 'developer'] %}
+    {{- '<|start|>developer<|message|>' }}
+    {%- if messages[0].role in ['system', 'developer'] %}{{ '# Told\\n' + messages[0].content }}{% endif %}
+    {%- for tool in tools or [] %}
+        {{- '\\ntype ' + tool.function.name + ' = (_: {' }}
+        {%- for name, schema in (tool.function.parameters.properties or {}).items() %}
+            {{- name ~ ('' if name in (tool.function.parameters.required or []) else '?') }}
+            {{- ': ' ~ typed(schema) ~ ', ' }}
+        {%- endfor %}{{ '}) => any;' }}
+    {%- endfor %}{{ '<|end|>' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role == 'assistant' and message.tool_calls %}
+        {%- set call = message.tool_calls[0].function or message.tool_calls[0] %}
+        {%- set called.name = call.name %}
+        {{- '<|start|>assistant to=functions.' + call.name + '<|channel|>commentary json<|message|>' }}
+        {{- call.arguments | tojson + '<|call|>' }}
+    {%- elif message.role == 'assistant' %}
+        {%- if '<|channel|>' in message.content %}{{ raise_exception('What was thought is not told.') }}{% endif %}
+        {{- '<|start|>assistant<|channel|>final<|message|>' + message.content + '<|end|>' }}
+    {%- elif message.role == 'tool' %}
+        {%- if called.name is none %}{{ raise_exception('Nobody called.') }}{% endif %}
+        {{- '<|start|>functions.' + called.name + ' to=assistant<|channel|>commentary<|message|>' }}
+        {{- message.content | tojson + '<|end|>' }}
+    {%- elif message.role == 'user' %}{{ '<|start|>user<|message|>' + message.content + '<|end|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|start|>assistant{% endif %}"""
+
+WITH_TOOLS = {"hermes": HERMES, "llama3": LLAMA_3_TOOLS, "harmony": HARMONY}

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft._fields import fill, refusal
 from weft._requests import bytes_of, several_of
-from weft._types import Function, FunctionCall, Messages
+from weft._types import Function, FunctionCall, Messages, Picture
 from weft_proto.v1 import generation_pb2
 
 # What a message may have.
@@ -57,11 +57,13 @@ def _part_of(part: Any, field: str) -> tuple[str, Any]:
     """Return whether a part is a text or an image, and its value."""
     if isinstance(part, str):
         return "text", part
+    if isinstance(part, Picture):
+        return "image", part.file
     if isinstance(part, bytes | bytearray | memoryview | PathLike):
         return "image", part
     if isinstance(part, Mapping) and len(part) == 1 and (kind := next(iter(part))) in _PART:
         return kind, part[kind]
-    raise refusal(field, 'must be a text, the bytes or the Path of a picture, {"text": ...} or {"image": ...}')
+    raise refusal(field, 'must be a text, a weft.Picture, its bytes or Path, {"text": ...} or {"image": ...}')
 
 
 def tell_functions(chat: generation_pb2.Messages, functions: Iterable[Function]) -> None:

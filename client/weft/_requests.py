@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from weft._decoding_message import decoding_message
 from weft._fields import fill, refusal
-from weft._types import Explain, Function, FunctionCall, Picture, Recording, Text
+from weft._types import Explain, Function, FunctionCall, PictureFile, Recording, Text
 from weft_proto.recordings import is_recording
 from weft_proto.v1 import common_pb2
 
@@ -54,7 +54,7 @@ def several_of(field: str, given: Any, kind: type[Kind]) -> list[Kind]:
     return several
 
 
-def image_of(picture: Picture) -> common_pb2.Image:
+def image_of(picture: PictureFile) -> common_pb2.Image:
     """Return a picture as the wire has it."""
     return common_pb2.Image(data=bytes_of("image", picture))
 
@@ -72,7 +72,7 @@ def recording_of(path: Path) -> bytes:
     return data
 
 
-def bytes_of(field: str, given: Picture | Recording, kind: str = "") -> bytes:
+def bytes_of(field: str, given: PictureFile | Recording, kind: str = "") -> bytes:
     """Return the bytes of a file, or those given. `kind` is "image" or "audio", by default the field."""
     kind = (kind or field).upper()
     bad, too_large = f"BAD_{kind}", f"{kind}_TOO_LARGE"

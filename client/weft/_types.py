@@ -14,17 +14,26 @@ Text = str | Sequence[int]
 Messages = Iterable[Mapping[str, Any]]
 """A chat to go on with: {"role": "user", "content": "Hello"} and so on, in order. Roles are the model's to know.
 
-What is said to a model with `Model.takes_pictures` may be a list: {"content": ["What is this?", Path("scene.png")]}. A
-string is a text; the bytes or the Path of a file are a picture. {"text": ...} and {"image": ...} say which it is.
+What is said to a model with `Model.takes_pictures` may be a list:
+{"content": ["What is this?", weft.Picture("scene.png")]}. A string is a text; the bytes or the Path of a file are a
+picture, too. {"text": ...} and {"image": ...} say which it is.
 An answer with calls goes back with them: {"role": "assistant", "content": "", "calls": answer.calls}. What a function
 gave goes back with the call's id: {"role": "tool", "content": "rain", "call_id": call.id}.
 """
 
-Picture = bytes | str | PathLike[str]
+PictureFile = bytes | str | PathLike[str]
 """The bytes of a PNG, JPEG or WebP file, or the path of one."""
 
 Recording = bytes | str | PathLike[str]
 """The bytes of a WAV or FLAC file, or the path of one."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture among the texts of a message, where a string alone would be a text: `weft.Picture("scene.png")`."""
+
+    file: PictureFile
+    """Its bytes, or its path."""
 
 
 class Task(StrEnum):

@@ -13,7 +13,7 @@ from typing import Any
 
 from weft._picture_plot import MAX_PANELS, WIDTH, draw_panels, heat_of_image, heat_of_part, panels_size
 from weft._sound_plot import draw_sound, read_sound
-from weft._types import Alignment, Picture, Recording
+from weft._types import Alignment, PictureFile, Recording
 from weft.exceptions import Error, InvalidRequest
 
 DPI = 120
@@ -44,8 +44,8 @@ def plot_alignment(
     path_or_ax: str | PathLike[str] | Any | None = None,
     *,
     title: str | None = None,
-    image: Picture | None = None,
-    images: Sequence[Picture] = (),
+    image: PictureFile | None = None,
+    images: Sequence[PictureFile] = (),
     recording: Recording | None = None,
 ) -> Any:
     """Draw an alignment, one of five ways.
@@ -131,7 +131,7 @@ def _reading(alignment: Alignment) -> str:
     return which
 
 
-def _pictures(alignment: Alignment, images: Sequence[Picture]) -> list[Any | None]:
+def _pictures(alignment: Alignment, images: Sequence[PictureFile]) -> list[Any | None]:
     """Return the pictures of a chat as the server sees them, or nothing for each."""
     count = 1 + max(each.picture for each in alignment.pictures)
     if images and len(images) != count:
@@ -301,7 +301,7 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() or char in " \n" else "\ufffd" for char in text)
 
 
-def _read(image: Picture) -> Any:
+def _read(image: PictureFile) -> Any:
     """Return the picture as the server sees it, upright and on white."""
     from PIL import Image, ImageOps  # noqa: PLC0415 - only who draws loads it
 

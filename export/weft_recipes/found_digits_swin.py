@@ -25,7 +25,9 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     """Train, write the checkpoint into `out`, and return the figures measured on held-out pictures."""
     watch, generator, canvas = Stopwatch(), prepare(SEED), Canvas(held_out=False)
     torch.set_num_threads(1)
-    model = Swin(SwinConfig(10, **SIZES, patch_size=4, d_model=48, depths=(2, 2), num_heads=(3, 6), window_size=4))
+    model = Swin(
+        SwinConfig(num_labels=10, **SIZES, patch_size=4, d_model=48, depths=(2, 2), num_heads=(3, 6), window_size=4)
+    )
 
     def loss_of(step: int) -> Tensor:
         pictures = canvas.draw_any(BATCH, generator, min(1.0, step / NUM_LIGHT))

@@ -60,6 +60,8 @@ def question_fault(text: bundle_pb2.TextSpec, num_places: int) -> str | None:
         f"text.max_total_tokens is {text.max_total_tokens}; {num_places} places of a picture, a question and prefix of"
         f" {longest} tokens and text.max_new_tokens {text.max_new_tokens} need {needed}": needed
         > text.max_total_tokens,
+        "text.may_ask_nothing is for models whose decoder reads a question": encoder_asks(text)
+        and text.may_ask_nothing,
         "text.question is for models whose caches begin with no picture": encoder_asks(text) and num_places > 0,
     }
     faults |= dict.fromkeys(_form_faults(text), True)

@@ -29,7 +29,8 @@ GROUPS = {
         "Client", "AsyncClient", "AdminClient", "AsyncAdminClient", "Stream", "AsyncStream", "Many", "AsyncMany",
     ],
     "What goes in": [
-        "Text", "Messages", "Picture", "Recording", "Options", "WritingOptions", "TranslateOptions", "CaptionOptions",
+        "Text", "Messages", "Picture", "PictureFile", "Recording", "Options", "WritingOptions",
+        "TranslateOptions", "CaptionOptions",
         "AnswerOptions", "TranscribeOptions", "GenerateOptions", "ClassifyOptions", "TagOptions",
         "ExtractOptions", "FillMaskOptions", "EmbedOptions",
         "ScoreOptions", "TokenizeOptions", "DetokenizeOptions", "Decoding", "Phrase", "Greedy",
@@ -52,7 +53,7 @@ GROUPS = {
     ],
 }  # fmt: skip
 # Names of types without a class, and where they stand.
-ALIASES = {"Text": _types, "Messages": _types, "Picture": _types, "Recording": _types, "Phrase": _decoding}
+ALIASES = {"Text": _types, "Messages": _types, "PictureFile": _types, "Recording": _types, "Phrase": _decoding}
 
 
 def page():

@@ -203,15 +203,16 @@ def test_functions_that_cannot_be_sent_are_refused_by_name(client, server, optio
 
 
 def test_pictures_and_texts_of_a_message_are_carried_in_their_order(client, server, tmp_path):
-    """A string is a text, bytes and a Path are a picture, and a mapping says which it is. A tuple is a list too."""
+    """A string is a text, bytes and a Path are a picture, and others say which it is. A tuple is a list too."""
     path = tmp_path / "a.png"
     path.write_bytes(b"of a file")
-    said = ["What is", path, "beside", b"of bytes", {"text": "and"}, {"image": str(path)}]
+    shown = weft.Picture(str(path)), weft.Picture(b"too")
+    said = ["What is", path, "beside", b"of bytes", {"text": "and"}, {"image": str(path)}, *shown]
     client.generate(messages=[{"role": "user", "content": said}, {"role": "user", "content": ("b",)}], model="m")
 
     first, second = server.servicer.seen[0].request.messages.turns
     sent = [part.text or part.image.data for part in first.parts]
-    assert ["What is", b"of a file", "beside", b"of bytes", "and", b"of a file"] == sent
+    assert ["What is", b"of a file", "beside", b"of bytes", "and", b"of a file", b"of a file", b"too"] == sent
     assert ("", "", ["b"]) == (first.content, second.content, [part.text for part in second.parts])
 
 
@@ -224,6 +225,7 @@ def test_pictures_and_texts_of_a_message_are_carried_in_their_order(client, serv
         ([{"video": b"a"}], "messages[0].content[0]"),
         ([{"text": 7}], "messages[0].content[0].text"),
         ([{"image": "no/such.png"}], "messages[0].content[0]"),
+        ([weft.Picture("no/such.png")], "messages[0].content[0]"),
         (b"a", "messages[0].content"),
         (7, "messages[0].content"),
     ],

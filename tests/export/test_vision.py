@@ -170,7 +170,9 @@ def test_a_layer_of_swin_is_the_mean_over_its_queries():
 
 def test_every_second_layer_of_swin_is_shifted():
     """Windows shift by half in odd layers; where the grid is no longer than a window, they are the grid's and stay."""
-    config = SwinConfig(10, 1, 16, 16, 2, 8, depths=(3, 2, 2), num_heads=(2, 2, 2), window_size=4)
+    sides = {"channels": 1, "image_height": 16, "image_width": 16, "patch_size": 2}
+    sizes = {"d_model": 8, "depths": (3, 2, 2), "num_heads": (2, 2, 2), "window_size": 4}
+    config = SwinConfig(num_labels=10, **sides, **sizes)
 
     assert [0, 2, 0] == [config.shift_of(0, layer) for layer in range(3)]
     assert [0, 0] == [config.shift_of(1, layer) for layer in range(2)]

@@ -325,10 +325,11 @@ def test_a_padded_picture_keeps_its_aspect(size, mode):
     ("more", "fault"),
     [
         ({"padding": [1]}, "image.padding has 1 values for 3 channels"),
-        ({"padding": [1, 2, 3], "shortest_edge": 16}, "image.padding is set, and so is shortest_edge"),
-        ({"padding": [1, 2, 3], "resize_width": 16}, "image.padding is set, and so is shortest_edge"),
+        ({"padding": [1, 2, 3], "shortest_edge": 9}, "image.shortest_edge (9) is more than height or width"),
+        ({"padding": [1, 2, 3], "resize_width": 16}, "image.padding is set, and so is resize_height"),
         ({"padding": [1, 2, 3], "grid_rows": 2}, "image.padding is for pictures that are not explained"),
         ({"padding": [1, 2, 3], "grid_rows": 1}, None),
+        ({"padding": [1, 2, 3], "shortest_edge": 8, "grid_rows": 2}, None),
     ],
 )
 def test_what_does_not_go_with_padding_is_a_fault(more, fault):

@@ -85,6 +85,7 @@ SERVER = {
     "preprocessing/sentences.py _ORDINAL": ("fullmatch", run("1")),
     "preprocessing/image_file.py _JPEG_MARKER": ("search", run("ÿ"), run("ÿ\0")),
     "preprocessing/chat_functions.py _NAME": ("fullmatch", run("a"), run("a", end="!")),
+    "preprocessing/channels.py _MARK": ("search", run("<|"), run("<"), run("<|start|")),
     "preprocessing/written_calls.py _HERMES": ("match", run(" "), run(" ", "<tool_call>"), run(" ", "<tool_call>{"),
         run("a", '<tool_call>{"name": "'), run("\\", '<tool_call>{"name":"'), run(" ", '<tool_call>{"name":"a",')),
     "preprocessing/written_calls.py _LLAMA3": ("match", run(" "), run(" ", "{"), run("a", '{"name": "'),

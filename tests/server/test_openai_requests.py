@@ -265,6 +265,9 @@ def test_a_picture_is_asked_of_a_model_that_sees():
     assert ("Caption", PICTURE) == (method, request.image.data)
     method, request = asked(CHAT, common_pb2.TASK_ANSWER, messages=user(IMAGE, TEXT))
     assert ("Answer", PICTURE, "what is it?") == (method, request.image.data, request.text)
+    # Some may be asked nothing: the model says whether it is one.
+    method, request = asked(CHAT, common_pb2.TASK_ANSWER, messages=user(IMAGE))
+    assert ("Answer", PICTURE, "text", "") == (method, request.image.data, request.WhichOneof("question"), request.text)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +275,7 @@ def test_a_picture_is_asked_of_a_model_that_sees():
     [
         (common_pb2.TASK_CAPTION, user(IMAGE, TEXT), "messages[0].content"),
         (common_pb2.TASK_CAPTION, user(IMAGE, IMAGE), "messages[0].content"),
-        (common_pb2.TASK_ANSWER, user(IMAGE), "messages[0].content"),
+        (common_pb2.TASK_ANSWER, user(IMAGE, IMAGE), "messages[0].content"),
         (common_pb2.TASK_ANSWER, user(TEXT), "messages[0].content"),
         (common_pb2.TASK_ANSWER, [*user(IMAGE, TEXT), *user(IMAGE, TEXT)], "messages"),
         (common_pb2.TASK_TRANSLATE, [{"role": "system", "content": "a"}], "messages"),

@@ -13,7 +13,7 @@ from weft._channel import CallSettings, health_check, open_channels
 from weft._completions import Answer, Caption, Generation, Transcription, Translation
 from weft._home import LoopHome
 from weft._status import Reach
-from weft._types import Messages, Picture, Recording, Text
+from weft._types import Messages, PictureFile, Recording, Text
 from weft._verbs.classify import CLASSIFY, Classification, ClassifyOptions
 from weft._verbs.embed import EMBED, Embeddings, EmbedOptions
 from weft._verbs.extract import EXTRACT, Extraction, ExtractOptions
@@ -117,13 +117,13 @@ class AsyncClient(AsyncManyCalls):
         return self._stream(TRANSLATE, timeout, text, **options)
 
     async def caption(
-        self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
+        self, image: PictureFile, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
     ) -> Caption:
         """Describe a picture; `CaptionOptions` lists the options."""
         return await self._ask(CAPTION, timeout, image, **options)
 
     def stream_caption(
-        self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
+        self, image: PictureFile, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
     ) -> AsyncStream[Caption]:
         """Describe a picture piece by piece; `CaptionOptions` lists the options."""
         return self._stream(CAPTION, timeout, image, **options)
@@ -132,7 +132,7 @@ class AsyncClient(AsyncManyCalls):
         self,
         text: Text | None = None,
         *,
-        image: Picture | None = None,
+        image: PictureFile | None = None,
         timeout: float | None = None,
         **options: Unpack[ClassifyOptions],
     ) -> Classification:
@@ -186,7 +186,7 @@ class AsyncClient(AsyncManyCalls):
         self,
         texts: str | Iterable[Text] | None = None,
         *,
-        images: Picture | Iterable[Picture] | None = None,
+        images: PictureFile | Iterable[PictureFile] | None = None,
         timeout: float | None = None,
         **options: Unpack[EmbedOptions],
     ) -> Embeddings:
@@ -239,7 +239,7 @@ class AsyncClient(AsyncManyCalls):
 
     async def answer(
         self,
-        image: Picture,
+        image: PictureFile,
         question: Text,
         *,
         timeout: float | None = None,
@@ -250,7 +250,7 @@ class AsyncClient(AsyncManyCalls):
 
     def stream_answer(
         self,
-        image: Picture,
+        image: PictureFile,
         question: Text,
         *,
         timeout: float | None = None,

@@ -16,7 +16,7 @@ from weft._async.calls import AsyncCalls
 from weft._completions import Caption, Generation, Transcription, Translation
 from weft._home import LoopHome
 from weft._many import LoopReader, Questions, Sending, asking, note
-from weft._types import Messages, Picture, Recording, Text
+from weft._types import Messages, PictureFile, Recording, Text
 from weft._verbs.classify import CLASSIFY_ONE, Classification, ClassifyOptions
 from weft._verbs.embed import EMBED_ONE, Embeddings, EmbedOptions
 from weft._verbs.extract import EXTRACT_PAIR, Extraction, ExtractOptions
@@ -170,7 +170,7 @@ class AsyncManyCalls(AsyncCalls):
 
     def answer_many(
         self,
-        questions: Iterable[tuple[Picture, Text]] | AsyncIterable[tuple[Picture, Text]],
+        questions: Iterable[tuple[PictureFile, Text]] | AsyncIterable[tuple[PictureFile, Text]],
         *,
         concurrency: int = 16,
         timeout: float | None = None,
@@ -203,7 +203,7 @@ class AsyncManyCalls(AsyncCalls):
 
     def caption_many(
         self,
-        images: Iterable[Picture] | AsyncIterable[Picture],
+        images: Iterable[PictureFile] | AsyncIterable[PictureFile],
         *,
         concurrency: int = 16,
         timeout: float | None = None,
@@ -216,7 +216,7 @@ class AsyncManyCalls(AsyncCalls):
         self,
         texts: Iterable[Text] | AsyncIterable[Text] | None = None,
         *,
-        images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
+        images: Iterable[PictureFile] | AsyncIterable[PictureFile] | None = None,
         pairs: Iterable[tuple[str, str]] | AsyncIterable[tuple[str, str]] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
@@ -275,7 +275,7 @@ class AsyncManyCalls(AsyncCalls):
         self,
         texts: Iterable[Text] | AsyncIterable[Text] | None = None,
         *,
-        images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
+        images: Iterable[PictureFile] | AsyncIterable[PictureFile] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
         **options: Unpack[EmbedOptions],

@@ -14,7 +14,7 @@ from weft._home import Home
 from weft._status import Reach
 from weft._sync.many import ManyCalls
 from weft._sync.streams import Stream
-from weft._types import Messages, Picture, Recording, Text
+from weft._types import Messages, PictureFile, Recording, Text
 from weft._verbs.classify import CLASSIFY, Classification, ClassifyOptions
 from weft._verbs.embed import EMBED, Embeddings, EmbedOptions
 from weft._verbs.extract import EXTRACT, Extraction, ExtractOptions
@@ -116,12 +116,14 @@ class Client(ManyCalls):
         """Translate a text piece by piece; `TranslateOptions` lists the options."""
         return self._stream(TRANSLATE, timeout, text, **options)
 
-    def caption(self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]) -> Caption:
+    def caption(
+        self, image: PictureFile, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
+    ) -> Caption:
         """Describe a picture; `CaptionOptions` lists the options."""
         return self._ask(CAPTION, timeout, image, **options)
 
     def stream_caption(
-        self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
+        self, image: PictureFile, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
     ) -> Stream[Caption]:
         """Describe a picture piece by piece; `CaptionOptions` lists the options."""
         return self._stream(CAPTION, timeout, image, **options)
@@ -130,7 +132,7 @@ class Client(ManyCalls):
         self,
         text: Text | None = None,
         *,
-        image: Picture | None = None,
+        image: PictureFile | None = None,
         timeout: float | None = None,
         **options: Unpack[ClassifyOptions],
     ) -> Classification:
@@ -182,7 +184,7 @@ class Client(ManyCalls):
         self,
         texts: str | Iterable[Text] | None = None,
         *,
-        images: Picture | Iterable[Picture] | None = None,
+        images: PictureFile | Iterable[PictureFile] | None = None,
         timeout: float | None = None,
         **options: Unpack[EmbedOptions],
     ) -> Embeddings:
@@ -235,7 +237,7 @@ class Client(ManyCalls):
 
     def answer(
         self,
-        image: Picture,
+        image: PictureFile,
         question: Text,
         *,
         timeout: float | None = None,
@@ -246,7 +248,7 @@ class Client(ManyCalls):
 
     def stream_answer(
         self,
-        image: Picture,
+        image: PictureFile,
         question: Text,
         *,
         timeout: float | None = None,

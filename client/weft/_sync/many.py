@@ -17,7 +17,7 @@ from weft._completions import Caption, Generation, Transcription, Translation
 from weft._home import Home
 from weft._many import Questions, Reader, Sending, asking, note
 from weft._sync.calls import Calls
-from weft._types import Messages, Picture, Recording, Text
+from weft._types import Messages, PictureFile, Recording, Text
 from weft._verbs.classify import CLASSIFY_ONE, Classification, ClassifyOptions
 from weft._verbs.embed import EMBED_ONE, Embeddings, EmbedOptions
 from weft._verbs.extract import EXTRACT_PAIR, Extraction, ExtractOptions
@@ -173,7 +173,7 @@ class ManyCalls(Calls):
 
     def answer_many(
         self,
-        questions: Iterable[tuple[Picture, Text]],
+        questions: Iterable[tuple[PictureFile, Text]],
         *,
         concurrency: int = 16,
         timeout: float | None = None,
@@ -206,7 +206,7 @@ class ManyCalls(Calls):
 
     def caption_many(
         self,
-        images: Iterable[Picture],
+        images: Iterable[PictureFile],
         *,
         concurrency: int = 16,
         timeout: float | None = None,
@@ -219,7 +219,7 @@ class ManyCalls(Calls):
         self,
         texts: Iterable[Text] | None = None,
         *,
-        images: Iterable[Picture] | None = None,
+        images: Iterable[PictureFile] | None = None,
         pairs: Iterable[tuple[str, str]] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
@@ -278,7 +278,7 @@ class ManyCalls(Calls):
         self,
         texts: Iterable[Text] | None = None,
         *,
-        images: Iterable[Picture] | None = None,
+        images: Iterable[PictureFile] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
         **options: Unpack[EmbedOptions],

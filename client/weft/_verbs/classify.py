@@ -8,7 +8,7 @@ from weft._answers import reader
 from weft._brief import Brief
 from weft._fields import refusal
 from weft._requests import fill_options, fill_text, image_of, texts_of, two_of
-from weft._types import Alignment, LabelScoring, Picture, ResolvedModel, Text, Timings, Usage
+from weft._types import Alignment, LabelScoring, PictureFile, ResolvedModel, Text, Timings, Usage
 from weft._verbs.options import Options
 from weft._verbs.verb import Verb
 from weft.exceptions import InvalidRequest
@@ -62,7 +62,7 @@ class Classification(Brief):
 
 
 def classify_request(
-    text: Text | None, image: Picture | None = None, **options: Unpack[ClassifyOptions]
+    text: Text | None, image: PictureFile | None = None, **options: Unpack[ClassifyOptions]
 ) -> classification_pb2.ClassifyRequest:
     """Ask for the labels of a text or of a picture."""
     message = classification_pb2.ClassifyRequest()
@@ -83,7 +83,7 @@ def classify_request(
 
 
 def classify_one_request(
-    text: Text | None, image: Picture | None = None, pair: Any = None, **options: Unpack[ClassifyOptions]
+    text: Text | None, image: PictureFile | None = None, pair: Any = None, **options: Unpack[ClassifyOptions]
 ) -> classification_pb2.ClassifyRequest:
     """Do as `classify_request` for one text, one picture, or two texts in one."""
     if pair is None:

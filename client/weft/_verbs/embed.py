@@ -13,7 +13,7 @@ from weft._brief import Brief
 from weft._fields import refusal
 from weft._model import VectorKind
 from weft._requests import fill_options, fill_text, image_of
-from weft._types import Alignment, Picture, ResolvedModel, Text, Timings, Usage
+from weft._types import Alignment, PictureFile, ResolvedModel, Text, Timings, Usage
 from weft._verbs.options import Options
 from weft._verbs.verb import Verb
 from weft.exceptions import InvalidRequest
@@ -76,7 +76,7 @@ class Embeddings(Brief):
 
 def embed_request(
     texts: str | Iterable[Text] | None,
-    images: Picture | Iterable[Picture] | None = None,
+    images: PictureFile | Iterable[PictureFile] | None = None,
     **options: Unpack[EmbedOptions],
 ) -> embedding_pb2.EmbedRequest:
     """Ask for the vectors of some texts or of some pictures. One of them may stand alone."""
@@ -107,7 +107,7 @@ def _kind_of(index: int, kind: Any) -> common_pb2.VectorKind.ValueType:
 
 
 def embed_one_request(
-    text: Text | None, image: Picture | None = None, **options: Unpack[EmbedOptions]
+    text: Text | None, image: PictureFile | None = None, **options: Unpack[EmbedOptions]
 ) -> embedding_pb2.EmbedRequest:
     """Do as `embed_request` for one text or one picture."""
     return embed_request(None if text is None else [text], None if image is None else [image], **options)

@@ -7,7 +7,7 @@ from weft._answers import completion
 from weft._chat import messages_of, tell_functions
 from weft._completions import Answer, Caption, Generation, Transcription, Translation
 from weft._requests import audio_of, fill_options, fill_text, image_of, two_of
-from weft._types import Function, Messages, Picture, Recording, Text
+from weft._types import Function, Messages, PictureFile, Recording, Text
 from weft._verbs.options import WritingOptions
 from weft._verbs.verb import WritingVerb
 from weft.exceptions import InvalidRequest
@@ -70,14 +70,14 @@ def translate_request(text: Text, **options: Unpack[TranslateOptions]) -> transl
     return message
 
 
-def caption_request(image: Picture, **options: Unpack[CaptionOptions]) -> caption_pb2.CaptionRequest:
+def caption_request(image: PictureFile, **options: Unpack[CaptionOptions]) -> caption_pb2.CaptionRequest:
     """Ask for a caption."""
     message = caption_pb2.CaptionRequest(image=image_of(image))
     fill_options(message, {**options})
     return message
 
 
-def answer_request(image: Picture, question: Text, **options: Unpack[AnswerOptions]) -> answer_pb2.AnswerRequest:
+def answer_request(image: PictureFile, question: Text, **options: Unpack[AnswerOptions]) -> answer_pb2.AnswerRequest:
     """Ask a question about a picture."""
     message = answer_pb2.AnswerRequest(image=image_of(image))
     fill_text(message, question)
@@ -85,7 +85,7 @@ def answer_request(image: Picture, question: Text, **options: Unpack[AnswerOptio
     return message
 
 
-def answer_pair_request(asked: tuple[Picture, Text], **options: Unpack[AnswerOptions]) -> answer_pb2.AnswerRequest:
+def answer_pair_request(asked: tuple[PictureFile, Text], **options: Unpack[AnswerOptions]) -> answer_pb2.AnswerRequest:
     """Do as `answer_request` with a picture and a question about it in one."""
     image, question = two_of(asked, "questions", "a picture and a question")
     return answer_request(image, question, **options)

@@ -62,6 +62,8 @@ REFUSED = {
     "arrow_config": "a router of several adapters (Arrow) is not supported",
     "kasa_config": "KaSA changes the base's own weights, which is not supported",
 }
+# What PEFT 0.21 writes down for a mixture of experts, of whose parameters none is adapted.
+_NOTHING: tuple[tuple[str, Any], ...] = (("target_parameters", []),)
 # Those that leave the weights of the base as they are.
 _INITIAL = (None, True, False, "gaussian", "eva", "orthogonal", "mica")
 # Those that change them, and that PEFT can turn into plain LoRA.
@@ -94,7 +96,7 @@ def _complaints(config: Mapping[str, Any]) -> Iterator[str]:
     if config.get("peft_type") != "LORA":
         yield f"peft_type must be 'LORA', not {config.get('peft_type')!r:.60}"
     for name, value in config.items():
-        if name in REFUSED and value is not None and value is not False:
+        if name in REFUSED and value is not None and value is not False and (name, value) not in _NOTHING:
             yield f"{name} is {value!r:.60}: {REFUSED[name]}"
         if name not in USED | TARGETS | HARMLESS | REFUSED.keys() and value:
             yield f"{name} is {value!r:.60}: no such key is known"

@@ -10,7 +10,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, PICTURE_FORMATS
-from weft_proto.resizing import resized_size
+from weft_proto.resizing import resized_sizes
 from weft_proto.v1 import bundle_pb2
 
 _RESAMPLE = {
@@ -61,7 +61,8 @@ def to_pixel_values(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[n
 
 
 def _cut(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
-    image = resized(image, resized_size(spec, *image.size), spec)
+    for size in resized_sizes(spec, *image.size):
+        image = resized(image, size, spec)
     left, top = (image.width - spec.width) // 2, (image.height - spec.height) // 2
     if spec.padding:
         colour = tuple(spec.padding) if spec.channels > 1 else spec.padding[0]
@@ -115,7 +116,7 @@ def read_picture(what: str, data: bytes, spec: bundle_pb2.ImageSpec) -> NDArray[
     if width * height > MAX_IMAGE_PIXELS:
         allowed = f"a server takes pictures of {MAX_IMAGE_PIXELS} in all"
         raise CheckpointError(f"{what} has {width} x {height} pixels; {allowed}")
-    if width and spec.shortest_edge and math.prod(resized := resized_size(spec, width, height)) > MAX_IMAGE_PIXELS:
+    if width and spec.shortest_edge and math.prod(resized := resized_sizes(spec, width, height)[0]) > MAX_IMAGE_PIXELS:
         allowed = f"a server makes at most {MAX_IMAGE_PIXELS} of it"
         raise CheckpointError(f"{what} would have {resized[0]} x {resized[1]} pixels when it is resized; {allowed}")
     try:

@@ -15,24 +15,27 @@ from weft_proto.paging import MAX_HEAD_DIM
 _BODY_OF = re.compile(r"(?P<body>.*)ForMaskedLM|(?P<decoder>Llama|Mistral|Qwen2|Qwen3)ForCausalLM")
 """Which classes become an embedder where one is asked for: then they are read as their body."""
 _BODIES = r"(?!MarianMT|VisionEncoderDecoder|GPT2LMHead|CLIPModel|Siglip).*Model|CLIPTextModelWithProjection"
-_DECODERS = r".*ForCausalLM|GPT2LMHeadModel"
+_DECODERS = r"(?!Git).*ForCausalLM|GPT2LMHeadModel"
 _MIXTURES = r"Mixtral|Qwen3Moe|Olmoe|GraniteMoe|GptOss|Qwen3VLMoe"
 _HYBRIDS = r"Lfm2|GraniteMoeHybrid|Mamba|FalconMamba|RWKV7"
 _CTC = r".*ForCTC"
 _OF_PICTURES = r".*ForImageClassification.*|CLIPVision.*|SiglipVisionModel|ViTModel|Dinov2(WithRegisters)?Model"
 _BOTH_WAYS = r"Gemma3ForConditional|PaliGemma"
+_PAGES = "DonutOfPages"
+_WITHOUT_ADAPTERS = rf"{_PAGES}|Moonshine|LED|ConvNext|ResNet|Swin|CLIPModel|SiglipModel"
 _IN_ENCODERS = r"Florence2|Blip2OfT5"
 """Their encoders read pictures and questions."""
+_ASKED = rf"GitForCausalLM|{_PAGES}|Blip2OfT5"
 _SEEING = rf"Blip2For|Llava|Idefics3|SmolVLM|Qwen2VL|Qwen2_5_VL|Qwen3VL|{_BOTH_WAYS}"
 _TAKEN_BY = {
     "precision fp16": rf"(?!{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
     "precision bf16": rf"(?!Florence2|Whisper|Moonshine|{_CTC}|ConvNext|ResNet|{_MIXTURES}|{_HYBRIDS}|{_BOTH_WAYS}).*",
     "mixed_runs": rf"(?!{_HYBRIDS}|HunYuan)({_DECODERS})",
     "paged": rf"(?!Bloom|{_HYBRIDS}|HunYuan|GptOss)({_DECODERS})",
-    "adapters": rf"(?!{_IN_ENCODERS}|{_CTC}|Moonshine|LED|{_HYBRIDS}|ConvNext|ResNet|Swin|CLIPModel|SiglipModel).*",
+    "adapters": rf"(?!{_IN_ENCODERS}|{_WITHOUT_ADAPTERS}|{_CTC}|{_HYBRIDS}).*",
     "labels": r"CLIPModel",
     "max_tokens": rf"(?!{_OF_PICTURES}|{_CTC}).*",
-    "max_source_tokens": rf"MarianMTModel|Blip2OfT5|(?!Whisper|Moonshine|Blip|{_SEEING}).*ForConditionalGeneration",
+    "max_source_tokens": rf"{_ASKED}|MarianMT.*|(?!Whisper|Moonshine|Blip|{_SEEING}).*ForConditionalGeneration",
     "max_pixels": r"Qwen2VL.*|Qwen2_5_VL.*|Qwen3VL.*",
     "label_text": r"CLIPModel|SiglipModel",
     "pairs": r".*ForSequenceClassification",
@@ -63,6 +66,7 @@ _PLACES = {
     "nomic_bert": (_TEXT_PLACES, 2048, 0),
     "gte": (_TEXT_PLACES, 8192, 0),
     "opt": (_TEXT_PLACES, 2048, 0),
+    "git": (_TEXT_PLACES, 1024, 0),
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet"), (_TEXT_PLACES, 512, 2)),
     **dict.fromkeys(("bert", "distilbert", "electra", "albert", "deberta-v2"), (_TEXT_PLACES, 512, 0)),
     **dict.fromkeys(("marian", "bart", "mbart", "m2m_100", "pegasus"), (_TEXT_PLACES, 1024, 0)),
@@ -108,7 +112,16 @@ def check_class(config: Mapping[str, Any], options: ExportOptions, *, embeds: bo
 
 
 def _called(name: str, config: Mapping[str, Any]) -> str:
-    """Return a class as the tables above have it: a BLIP-2 with T5 is not as one with OPT."""
+    """Return a class as the tables above have it: a BLIP-2 with T5 is not as one with OPT, nor a Donut as a TrOCR."""
+    encoder = config.get("encoder")
+    if isinstance(encoder, dict) and encoder.get("model_type") == "donut-swin":
+        return _PAGES
+    types = config.get("layers_block_type", config.get("layer_types"))
+    if name == "GraniteMoeHybridForCausalLM" and isinstance(types, list) and types:
+        # Where all layers attend it is no hybrid.
+        attending = all(each in ("attention", "full_attention") for each in types)
+        dense = config.get("num_local_experts", 8) == 0
+        return name if not attending else "GraniteForCausalLM" if dense else "GraniteMoeForCausalLM"
     text = config.get("text_config")
     is_t5 = name.startswith("Blip2For") and isinstance(text, dict) and text.get("model_type") == "t5"
     return "Blip2OfT5" if is_t5 else name
@@ -158,4 +171,4 @@ def takes_file(config: Mapping[str, Any]) -> str:
     """Return what the file of a golden request holds; nothing for a class that answers to texts, or to neither."""
     named = config.get("architectures")
     name = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
-    return next((what for classes, what in _FILES.items() if re.fullmatch(classes, name)), "")
+    return next((what for classes, what in _FILES.items() if re.fullmatch(classes, _called(name, config))), "")

@@ -178,7 +178,7 @@ def check_options(converter: Converter, options: ExportOptions) -> None:
     if options.max_tokens is not None and not TASKS[family_of(converter.family).task].has_text:
         raise CheckpointError(f"texts have a length, which {converter.architectures[0]} neither reads nor writes")
     family = family_of(converter.family)
-    reads_source = TASKS[family.task].takes_language or getattr(family.model, "reads_question", False)
+    reads_source = TASKS[family.task].takes_language or TASKS[family.task].takes_question
     if options.max_source_tokens is not None and not reads_source:
         raise CheckpointError(f"sources have a length for translators, not for {converter.architectures[0]}")
     if options.max_pixels is not None and converter.family not in {"qwen_vl", "qwen3_vl"}:

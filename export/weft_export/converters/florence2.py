@@ -14,6 +14,7 @@ from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.llava import parts_of
 from weft_export.converters.pictures import read_picture_spec
 from weft_export.converters.sources import Names, both, computed, from_row, layer_names
+from weft_export.errors import CheckpointError
 from weft_export.families.bart import BartConfig
 from weft_export.families.davit import DavitConfig, DavitStage
 from weft_export.families.florence2 import Florence2Config
@@ -35,6 +36,7 @@ _TEXT, _VISION, _PROJECTOR = "model.language_model", "model.vision_tower", "mode
 def sizes(hf: HfCheckpoint) -> Florence2Config:
     """Two objects of config.json describe the parts."""
     fields = hf.fields
+    _refuse_original(fields)
     # The token of a picture is read beside the tokenizer.
     fields.skip("image_token_id", "image_token_index")
     fields.only("is_encoder_decoder", True)
@@ -52,6 +54,15 @@ def sizes(hf: HfCheckpoint) -> Florence2Config:
     own["max_source_tokens"] = hf.max_source_tokens(longest)
     own["embeddings"] = replace(written.embeddings, bias=bool(hf.generation.banned), tied=True)
     return Florence2Config(**own, sight=sight)
+
+
+def _refuse_original(fields: Fields) -> None:
+    """Refuse Microsoft's own files: their class adds tokens to the tokenizer, and no file says which."""
+    if fields.part("vision_config").word("model_type", "") == "davit":
+        raise CheckpointError(
+            "these are Microsoft's own files, for code of its authors, which is never run; transformers has the same"
+            " weights as florence-community/Florence-2-base, -base-ft, -large and -large-ft: take a directory of these"
+        )
 
 
 def _sight(hf: HfCheckpoint, vision: Fields) -> DavitConfig:

@@ -1,6 +1,8 @@
-"""Granite 4 H (IBM 2025): Mamba 2's layers, and attention without positions in some, with Granite 3's multipliers."""
+"""Granite 4 (IBM 2025): Granite 3's multipliers. H has Mamba 2's layers, and attention without positions in some."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,9 +31,35 @@ _SHARED = "shared_intermediate_size"
 _LAYER, _THEIRS = "layers.{}", "model.layers.{}"
 _ATTENTION = ("full_attention", "attention")
 _RECURRENCE = ("linear_attention", "mamba")
+_OF_STATES = (
+    "n_heads",
+    "d_head",
+    "n_groups",
+    "d_state",
+    "d_conv",
+    "expand",
+    "chunk_size",
+    "conv_bias",
+    "proj_bias",
+)
 
 
 def sizes(hf: HfCheckpoint) -> HybridConfig:
+    """Layers attend, or keep a state."""
+    config = _decoder(hf)
+    attends = _attends(hf.fields, config.num_layers)
+    return HybridConfig(**vars(config), attends=attends, state_space=_state_space(hf.fields, config.d_model))
+
+
+def attending_sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
+    """All layers attend. What is said of states is of none."""
+    config = _decoder(hf)
+    _attends(hf.fields, config.num_layers)
+    hf.fields.skip(*(f"mamba_{name}" for name in _OF_STATES), "time_step_limit", "time_step_min", "time_step_max")
+    return config
+
+
+def _decoder(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Mixtures of experts beside a shared network, or the shared network alone."""
     fields = hf.fields
     # The released configs say both, and transformers reads neither.
@@ -44,10 +72,7 @@ def sizes(hf: HfCheckpoint) -> HybridConfig:
     else:
         fields.skip("intermediate_size", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef")
         called, absent = {"intermediate_size": _SHARED}, {"intermediate_size": 1024}
-    config = _placed(hf, read_sizes(hf, style, words, called=called, absent=absent))
-    return HybridConfig(
-        **vars(config), attends=_attends(fields, config.num_layers), state_space=_state_space(fields, config.d_model)
-    )
+    return _placed(hf, read_sizes(hf, style, words, called=called, absent=absent))
 
 
 def _placed(hf: HfCheckpoint, config: DecoderOnlyConfig) -> DecoderOnlyConfig:
@@ -104,6 +129,15 @@ def check_steps(fields: Fields) -> None:
 
 
 def names(config: HybridConfig) -> Names:
+    """The same for what keeps a state."""
+    return {
+        **attending_names(config),
+        **norm_names(f"{_LAYER}.recurrence_norm", f"{_THEIRS}.input_layernorm"),
+        **state_space_names(config.state_space, f"{_LAYER}.recurrence", f"{_THEIRS}.mamba"),
+    }
+
+
+def attending_names(config: DecoderOnlyConfig) -> Names:
     """Llama's for what attends; gate_proj and up_proj of a network lie in one tensor."""
     is_mixture = config.style.num_experts is not None
     ours, shared = f"{_LAYER}.feed_forward{'.shared' if is_mixture else ''}", f"{_THEIRS}.shared_mlp"
@@ -112,10 +146,8 @@ def names(config: HybridConfig) -> Names:
         **head_names(config, "model.embed_tokens"),
         **norm_names("norm", "model.norm"),
         **norm_names(f"{_LAYER}.attention_norm", f"{_THEIRS}.input_layernorm"),
-        **norm_names(f"{_LAYER}.recurrence_norm", f"{_THEIRS}.input_layernorm"),
         **norm_names(f"{_LAYER}.feed_forward_norm", f"{_THEIRS}.post_attention_layernorm"),
         **attention_names(config, qkv_of(f"{_THEIRS}.self_attn"), f"{_THEIRS}.self_attn.o_proj"),
-        **state_space_names(config.state_space, f"{_LAYER}.recurrence", f"{_THEIRS}.mamba"),
         f"{ours}.gate_proj.weight": half(0, f"{shared}.input_linear.weight"),
         f"{ours}.up_proj.weight": half(1, f"{shared}.input_linear.weight"),
         f"{ours}.down_proj.weight": f"{shared}.output_linear.weight",
@@ -142,6 +174,12 @@ def state_space_names(sizes: StateSpaceSizes | None, ours: str, theirs: str) -> 
     }
 
 
+def all_attend(config: Mapping[str, Any]) -> bool:
+    """Whether no layer of a config.json keeps a state."""
+    types = config.get("layers_block_type", config.get("layer_types"))
+    return isinstance(types, list) and bool(types) and all(each in _ATTENTION for each in types)
+
+
 GRANITE_HYBRID = replace(
     LLAMA,
     model_type="granitemoehybrid",
@@ -149,5 +187,9 @@ GRANITE_HYBRID = replace(
     family="hybrid",
     sizes=sizes,
     names=names,
+    is_for=lambda config: not all_attend(config),
 )
-CONVERTERS = (GRANITE_HYBRID,)
+GRANITE_4 = replace(
+    GRANITE_HYBRID, family="decoder_only", sizes=attending_sizes, names=attending_names, is_for=all_attend
+)
+CONVERTERS = (GRANITE_HYBRID, GRANITE_4)

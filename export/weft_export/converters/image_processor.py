@@ -62,6 +62,8 @@ _CONVNEXT = _Kind(3, {"shortest_edge": 384}, square=False)
 _CLIP = _Kind(3, {"shortest_edge": 224}, square=False, crop_size=224, crops=True, mean=_CLIP_MEAN, std=_CLIP_STD)
 _GEMMA3 = _Kind(2, _square(224), square=True)
 _SIGLIP = _Kind(3, _square(224), square=False)
+# A page: see ImageSpec.padding.
+_DONUT = _Kind(2, {"height": 2560, "width": 1920}, square=False)
 _BLIP = _Kind(3, _square(384), mean=_CLIP_MEAN, std=_CLIP_STD)
 _ONEVISION = _Kind(3, _square(384), square=False, mean=_CLIP_MEAN, std=_CLIP_STD, tiles="grids")
 _IDEFICS3 = _Kind(1, {"longest_edge": 4 * 364}, square=False, tiles="longest_edge")
@@ -77,6 +79,7 @@ _QWEN = _Kind(
 KINDS = {
     "ViT": _VIT,
     "DeiT": _DEIT,
+    "Donut": _DONUT,
     "Beit": _BEIT,
     "ConvNext": _CONVNEXT,
     "Gemma3": _GEMMA3,
@@ -106,6 +109,7 @@ KIND_OF_MODEL = {
     "smolvlm": _IDEFICS3,
     "florence2": _CLIP,
     "gemma3": _GEMMA3,
+    "git": _CLIP,
     "paligemma": _SIGLIP,
     "llava": _CLIP,
     "llava_onevision": _ONEVISION,
@@ -123,6 +127,11 @@ KIND_OF_MODEL = {
 """Where a file names no class, the model says which it is."""
 
 # Of classes that make tiles: `sight` reads the grids. Those of a batch are filled up to equally many.
+_OF_PAGES: Table = {
+    "do_thumbnail": Only((True,)),
+    "do_align_long_axis": Only((False,)),
+    "do_pad": Only((True,)),
+}
 _OF_TILES: Mapping[str, Table] = {
     "": {},
     "grids": {"image_grid_pinpoints": USED, "do_pad": NEUTRAL},
@@ -168,10 +177,12 @@ def _spec_of(fields: dict[str, Any], model_type: str, channels: int) -> bundle_p
     wanted = KIND_OF_MODEL.get(model_type)
     if kind.tiles != (wanted.tiles if wanted else ""):
         raise CheckpointError(f"image_processor_type is {fields.get('image_processor_type')!r:.80}, for another model")
-    _refuse_others(fields, _OF_TILES[kind.tiles])
+    _refuse_others(fields, _OF_PAGES if kind is _DONUT else _OF_TILES[kind.tiles])
     spec = bundle_pb2.ImageSpec(channels=channels, resample=_resample(fields, kind))
     if kind is _CONVNEXT:
         _resize_convnext(spec, fields)
+    elif kind is _DONUT:
+        _fit_page(spec, fields)
     elif kind.tiles == "longest_edge":
         _split(spec, fields, kind)
     elif kind.tiles == "max_pixels":
@@ -266,6 +277,19 @@ def _fit(spec: bundle_pb2.ImageSpec, fields: dict[str, Any], kind: _Kind) -> Non
         setattr(spec.tiling, name, given)
     sides = [_side(name, fields.get(name, usual)) for name, usual in (("patch_size", 14), ("merge_size", 2))]
     spec.height = spec.width = _side("patch_size times merge_size", sides[0] * sides[1])
+
+
+def _fit_page(spec: bundle_pb2.ImageSpec, fields: dict[str, Any]) -> None:
+    """Its class has the width first in a list. Where it resizes to a nearest pixel, it does so otherwise at last."""
+    size = fields.get("size", _DONUT.size)
+    sides = _sides("size", size[::-1] if isinstance(size, list | tuple) else size, square=False)
+    if len(sides) != 2 or _flag(fields, "do_center_crop", default=False):
+        raise CheckpointError("size must be height and width for Donut's processor, and do_center_crop false")
+    if spec.resample == bundle_pb2.RESAMPLE_NEAREST:
+        raise CheckpointError("resample is 0, which Donut's processor takes for bicubic where it makes a page smaller")
+    spec.height, spec.width = sides
+    spec.shortest_edge = min(sides)
+    spec.padding.extend([0] * spec.channels)
 
 
 def _longest(name: str, value: Any) -> int:

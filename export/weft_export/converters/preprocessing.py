@@ -65,10 +65,10 @@ def checkpoint_of(
         read["golden"].question = GOLDEN_QUESTION
     if row.takes_image:
         read |= _picture(hf, sizes.pictures if row.matches else getattr(sizes, "sight", sizes), files)
-        if isinstance(shell, Writer) and shell.reads_question:
+        if row.takes_question:
             from weft_export.converters.questions import put_question  # noqa: PLC0415 - late: for these models
 
-            read["golden"].question = put_question(read["text"], hf, sizes.sight, files)
+            read["golden"].question = put_question(read["text"], hf, getattr(sizes, "sight", None), files)
         read["golden"].labels.extend(GOLDEN_LABELS if row.matches else ())
     attends = bool(shell.attention_heads) and not shell.summarises
     try:

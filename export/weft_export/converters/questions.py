@@ -46,9 +46,18 @@ _NO_TEXT = {
 def put_question(text: bundle_pb2.TextSpec, hf: HfCheckpoint, sight: Any, files: dict[str, bytes]) -> str:
     """Say in `text` how a question is read, and return one to try. Tokenizers among `files` may change.
 
+    sight: what makes places of a source. None: the decoder reads a question, behind its start token alone.
+
     Raises:
         CheckpointError: config, processor and tokenizer contradict each other: transformers fails then.
     """
+    if sight is None:
+        text.may_ask_nothing = True
+        files[text.source_tokenizer] = _alone(files[text.source_tokenizer])
+        if hf.fields.word("model_type") == "vision-encoder-decoder":
+            # A Donut's tasks, questions and fields are marked by tokens that are special there.
+            _keep_text(text, hf, files)
+        return GOLDEN_QUESTION
     tokenizer = tokenizer_of(text.source_tokenizer, files[text.source_tokenizer])
     text.question.image_id, token = image_token(hf, tokenizer)
     if hf.fields.word("model_type") != "florence2":
@@ -57,15 +66,25 @@ def put_question(text: bundle_pb2.TextSpec, hf: HfCheckpoint, sight: Any, files:
         return GOLDEN_QUESTION
     place, given = read_processor(hf, "image_processor")
     _check_count(place, "image_seq_length", given, sight)
-    named = {name: named_token(hf, name, usual) for name, usual in _NO_TEXT.items()}
-    around = named["bos_token"], named["eos_token"]
+    around = tuple(named_token(hf, name, _NO_TEXT[name]) for name in ("bos_token", "eos_token"))
     if framing(tokenizer) != around:
         raise CheckpointError(f"the tokenizer puts {framing(tokenizer)} around a text, and Florence2Processor {around}")
     for form, sentence in FORMS.items():
         text.question.forms.add(token=form, text=sentence)
-    for file in {text.source_tokenizer, text.target_tokenizer}:
-        files[file] = _with_text(files[file], {token, *named.values()})
+    _keep_text(text, hf, files, token)
     return "<CAPTION>"
+
+
+def _keep_text(text: bundle_pb2.TextSpec, hf: HfCheckpoint, files: dict[str, bytes], *more: str) -> None:
+    """Make all special tokens text but those that have a name, and more."""
+    named = {named_token(hf, name, usual) for name, usual in _NO_TEXT.items()}
+    for file in {text.source_tokenizer, text.target_tokenizer}:
+        files[file] = _with_text(files[file], {*named, *more})
+
+
+def _alone(tokenizer: bytes) -> bytes:
+    """Return a tokenizer.json that puts nothing around a text."""
+    return json.dumps(json.loads(tokenizer) | {"post_processor": None}, ensure_ascii=False).encode()
 
 
 def _check_count(place: str, name: str, given: dict[str, Any], sight: Any) -> None:

@@ -82,6 +82,7 @@ MODULE_OF = {
     "blip": "blip",
     "blip-2": "blip2",
     "florence2": "florence2",
+    "git": "git",
     "idefics3": "idefics3",
     "smolvlm": "idefics3",
     "gemma3": "gemma3",
@@ -127,6 +128,12 @@ _REASONS = {
     "new": "its class NewModel is code of its authors, which is never run; transformers has it as GteModel: take a"
     " directory of that, whose model_type is 'gte'",
     "instructblip": "its Q-Former reads the question too, which nobody has done yet; 'blip-2' is read",
+    **dict.fromkeys(
+        ("gemma3n", "gemma3n_text"),
+        "each token has four vectors in every layer and a row of a table for each of them, and the last layers read the"
+        " keys of others, which nobody has done yet; 'gemma3_text' is read",
+    ),
+    "siglip2": "its pictures are of many sizes, which nobody has done yet for it; one of a single size is a 'siglip'",
     "internvl": "it reads a picture in the grid of tiles whose shape is nearest, which nobody has done yet",
     **dict.fromkeys(
         ("mistral3", "pixtral"),

@@ -3,21 +3,26 @@
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from weft_export.converters.converter import Converter, HfCheckpoint
-from weft_export.converters.fields import ACTIVATIONS
-from weft_export.converters.pictures import patches, picture_sizes, skip_backbone
+from weft_export.converters.fields import ACTIVATIONS, Fields
+from weft_export.converters.pictures import label_sizes, patches, picture_sides, skip_backbone
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, layer_names, rows, with_zero_keys
-from weft_export.families.swin import SwinConfig
+from weft_export.families.swin import SwinConfig, SwinSizes
 from weft_proto.bundle_rules import MAX_IMAGE_SIDE
 
 
 def sizes(hf: HfCheckpoint) -> SwinConfig:
     """Windows that fill each stage's grid; what would be padded is refused."""
-    fields = hf.fields
+    return SwinConfig(**label_sizes(hf), **body_sizes(hf, hf.fields))
+
+
+def body_sizes(hf: HfCheckpoint, fields: Fields) -> dict[str, Any]:
+    """Return the sizes of all but the head. fields: where they stand."""
     fields.only("use_absolute_embeddings", False)
     skip_backbone(fields)
     # The width of the last stage, which follows from embed_dim; and for pre-training.
@@ -25,29 +30,34 @@ def sizes(hf: HfCheckpoint) -> SwinConfig:
     ratio = fields.number("mlp_ratio", 4.0)
     if ratio != int(ratio):
         raise fields.wrong("mlp_ratio", "must be a whole number")
-    return SwinConfig(
-        **picture_sizes(hf, patch_size=4),
-        d_model=fields.whole("embed_dim", 96),
-        depths=tuple(fields.list("depths", [2, 2, 6, 2])),
-        num_heads=tuple(fields.list("num_heads", [3, 6, 12, 24])),
-        window_size=fields.whole("window_size", 7),
-        expansion=int(ratio),
-        norm_eps=fields.number("layer_norm_eps", 1e-5),
-        activation=fields.among("hidden_act", ACTIVATIONS, "gelu"),
-    )
+    return {
+        **picture_sides(hf, fields, patch_size=4),
+        "d_model": fields.whole("embed_dim", 96),
+        "depths": tuple(fields.list("depths", [2, 2, 6, 2])),
+        "num_heads": tuple(fields.list("num_heads", [3, 6, 12, 24])),
+        "window_size": fields.whole("window_size", 7),
+        "expansion": int(ratio),
+        "norm_eps": fields.number("layer_norm_eps", 1e-5),
+        "activation": fields.among("hidden_act", ACTIVATIONS, "gelu"),
+    }
 
 
 def first_sizes(hf: HfCheckpoint) -> SwinConfig:
     """The first version has a table of biases for window_size alone."""
     hf.fields.only("qkv_bias", True)
     config = sizes(hf)
+    check_windows(hf.fields, config)
+    return config
+
+
+def check_windows(fields: Fields, config: SwinSizes) -> None:
+    """Refuse windows that are larger than a grid: the first version has a table of biases for window_size alone."""
     for stage in range(len(config.depths)):
         if config.window_of(stage) < config.window_size:
             rows, columns = config.grid_of(stage)
-            raise hf.fields.wrong(
+            raise fields.wrong(
                 "window_size", f"is larger than the grid of stage {stage}, {rows} x {columns}, which is not supported"
             )
-    return config
 
 
 def second_sizes(hf: HfCheckpoint) -> SwinConfig:
@@ -68,15 +78,24 @@ def second_sizes(hf: HfCheckpoint) -> SwinConfig:
 
 def first_names(config: SwinConfig) -> Names:
     """Their names, by stage and block; ours count blocks and mergings together."""
-    names = _names("swin", config, _first_block)
-    for ours, theirs in _mergings("swin", config):
+    return {**body_names("swin", config), **_head("swin")}
+
+
+def body_names(model: str, config: SwinSizes) -> dict[str, Source | str]:
+    """Return those of all but the head. model: what theirs begin with."""
+    names = _names(model, config, _first_block)
+    for ours, theirs in _mergings(model, config):
         names |= {f"{ours}.norm.{part}": _swapped(f"{theirs}.norm.{part}") for part in ("weight", "bias")}
     return names
 
 
+def _head(model: str) -> dict[str, Source | str]:
+    return {**both("norm", f"{model}.layernorm"), **both("head", "classifier")}
+
+
 def second_names(config: SwinConfig) -> Names:
     """The same for the second version. See second_biases for what is computed."""
-    names = _names("swinv2", config, _second_block)
+    names = {**_names("swinv2", config, _second_block), **_head("swinv2")}
     for ours, theirs in _mergings("swinv2", config):
         names |= both(f"{ours}.norm", f"{theirs}.norm")
     return names
@@ -114,7 +133,7 @@ def _biases(offsets: list[tuple[float, float]], inner: Tensor, inner_bias: Tenso
     return 16 * (hidden @ outer.t()).sigmoid()
 
 
-def _blocks(model: str, config: SwinConfig) -> Iterator[tuple[int, int, str, str]]:
+def _blocks(model: str, config: SwinSizes) -> Iterator[tuple[int, int, str, str]]:
     """Yield each block: its stage, its place there, our name and theirs. A merging stands before each later stage."""
     place = 0
     for stage, depth in enumerate(config.depths):
@@ -123,7 +142,7 @@ def _blocks(model: str, config: SwinConfig) -> Iterator[tuple[int, int, str, str
         place += depth + 1
 
 
-def _mergings(model: str, config: SwinConfig) -> Iterator[tuple[str, str]]:
+def _mergings(model: str, config: SwinSizes) -> Iterator[tuple[str, str]]:
     """Yield our name of each merging, and theirs."""
     place = 0
     for stage, depth in enumerate(config.depths[:-1]):
@@ -132,13 +151,11 @@ def _mergings(model: str, config: SwinConfig) -> Iterator[tuple[str, str]]:
         place += 1
 
 
-def _names(model: str, config: SwinConfig, block: Callable[[str], Names]) -> dict[str, Source | str]:
-    """Return the sources that both versions have."""
+def _names(model: str, config: SwinSizes, block: Callable[[str], Names]) -> dict[str, Source | str]:
+    """Return the sources that both versions have, without a head."""
     names = {
         **patches("patches.projection", f"{model}.embeddings.patch_embeddings.projection"),
         **both("patch_norm", f"{model}.embeddings.norm"),
-        **both("norm", f"{model}.layernorm"),
-        **both("head", "classifier"),
     }
     for _, _, ours, theirs in _blocks(model, config):
         names |= layer_names(block(theirs), f"{ours}.", "")

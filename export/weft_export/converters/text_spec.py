@@ -5,6 +5,7 @@ from typing import Any
 
 from weft_export.checkpoints.tokenizer import tokenizer_of
 from weft_export.converters.converter import HfCheckpoint
+from weft_export.converters.generation import Generation
 from weft_export.converters.text.languages import started
 from weft_export.converters.text.settings import CLEANS
 from weft_export.converters.text.side import TextSide, read_text_side
@@ -17,6 +18,7 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 GOLDEN_TEXT = "The house is small, and there is a garden behind it."
 GOLDEN_MASKED = "The house is {}, and there is a {} behind it."
 DEFAULT_NEW_TOKENS = 256
+DEFAULT_QUESTION_TOKENS = 128
 
 
 def read_texts(
@@ -41,6 +43,11 @@ def read_texts(
     notes = side.notes
     if side.cleans_up and row.writes_text:
         notes += (f"{CLEANS} is true: transformers takes spaces before marks out of a text, and answers have them",)
+    if text.HasField("chat") and b"<|channel|>" in files[text.chat.template]:
+        from weft_export.converters.channels import NOTE, with_marks  # noqa: PLC0415 - late: for such models
+
+        files[text.target_tokenizer] = with_marks(files[text.target_tokenizer])
+        notes += (NOTE,)
     fields: dict[str, Any] = {"text": text}
     if audio is not None:
         from weft_export.converters.audio_processor import without_timestamps  # noqa: PLC0415 - late: for such models
@@ -79,7 +86,7 @@ def _text_of(
     text = bundle_pb2.TextSpec(pad_id=next((each for each in (generation.pad_id, side.pad_id) if each is not None), 0))
     if row.reads_text:
         text.source_tokenizer = side.source_tokenizer
-        text.source_vocab_size = getattr(sizes, "source_vocab_size", None) or sizes.vocab_size
+        text.source_vocab_size = _vocab_size(sizes)
     if not row.writes_text:
         from weft_export.converters.source_texts import put_source  # noqa: PLC0415 - late: writers have other files
 
@@ -94,14 +101,8 @@ def _text_of(
         if side.chat is not None:
             text.chat.CopyFrom(side.chat)
         return text
-    text.max_total_tokens = text.max_new_tokens = sizes.max_target_tokens
-    if row.reads_text:
-        text.max_source_tokens = sizes.max_source_tokens
-    starts = (generation.start_id, generation.bos_id, generation.pad_id)
-    start = next((each for each in starts if each is not None), None)
-    if start is None:
-        raise CheckpointError("neither generation_config.json nor config.json says decoder_start_token_id")
-    text.start_id = start
+    _put_lengths(text, hf, sizes, asks=row.takes_question)
+    text.start_id = _start_of(generation, text)
     said = generation.start_id if generation.says_start else None
     languages, targets = started(side.languages, side.target_languages, said)
     text.languages.extend(languages)
@@ -116,6 +117,29 @@ def _text_of(
     if generation.forced_end_id is not None:
         text.forced_end_id = generation.forced_end_id
     return text
+
+
+def _put_lengths(text: bundle_pb2.TextSpec, hf: HfCheckpoint, sizes: Any, *, asks: bool) -> None:
+    """Put how long a source, an answer and both may be. asks: the model takes a question."""
+    text.max_total_tokens = text.max_new_tokens = sizes.max_target_tokens
+    if hasattr(sizes, "max_source_tokens"):
+        text.max_source_tokens = sizes.max_source_tokens
+    elif asks:
+        # The decoder reads it before an answer.
+        words = sizes.num_words
+        text.max_source_tokens = hf.max_source_tokens(words - 1, min(DEFAULT_QUESTION_TOKENS, words // 2))
+        text.max_new_tokens = words - text.max_source_tokens
+
+
+def _start_of(generation: Generation, text: bundle_pb2.TextSpec) -> int:
+    starts = (generation.start_id, generation.bos_id, generation.pad_id)
+    start = next((each for each in starts if each is not None), None)
+    if start is None:
+        raise CheckpointError("neither generation_config.json nor config.json says decoder_start_token_id")
+    for name, token in (("decoder_start_token_id or bos_token_id", start), ("pad_token_id", text.pad_id)):
+        if token >= text.target_vocab_size:
+            raise CheckpointError(f"config.json: {name} is {token}, and there are {text.target_vocab_size} tokens")
+    return start
 
 
 def _ends_of(hf: HfCheckpoint, vocab_size: int) -> list[int]:

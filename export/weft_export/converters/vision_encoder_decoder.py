@@ -9,6 +9,7 @@ from torch import Tensor
 from weft_export.converters.bart import FIRST_ROW, decoder_names, slowest_table
 from weft_export.converters.captioners import encoder_sizes, vit_names
 from weft_export.converters.converter import Converter, HfCheckpoint
+from weft_export.converters.donut import DONUT, is_donut
 from weft_export.converters.fields import ACTIVATIONS, Fields
 from weft_export.converters.sources import (
     Names,
@@ -201,5 +202,6 @@ VISION_ENCODER_DECODER = Converter(
     ),
     bias="decoder.embedding.bias",
     nested="decoder",
+    is_for=lambda config: not is_donut(config),
 )
-CONVERTERS = (VISION_ENCODER_DECODER,)
+CONVERTERS = (VISION_ENCODER_DECODER, DONUT)

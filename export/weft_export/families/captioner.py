@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from weft_export.families.sequence_to_sequence import SequenceToSequence
+from weft_export.families.sequence_to_sequence import AskedDecoder, SequenceToSequence
 from weft_export.families.sizes import require_divisible, require_head, require_sizes
 from weft_export.layers.decoder import Decoder
 from weft_export.layers.embeddings import PositionedEmbedding
 from weft_export.layers.encoder import Encoder
-from weft_export.layers.explaining import Explanation, pick
 from weft_export.layers.patches import PatchEmbedding
 
 
@@ -90,20 +89,5 @@ class Captioner(SequenceToSequence):
         return self.decode(target_ids, pixel_values)
 
 
-class Answerer(Captioner):
-    """The question stands behind the start token, and is read by the decoder as the beginning of its own text.
-
-    Each of its tokens, and each of the answer's, attends to those before it and to all patches.
-    """
-
-    # ScoreService takes no question.
-    scores = False
-    explains_target = True
-
-    def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
-        """Return as SequenceToSequence does, and the self-attention weights [target, target] of the same choice."""
-        if not self.explains_target:
-            return super().explain(layer, head, target_ids, *source)
-        encoded, mask = self.encode(*source)
-        layers, self_layers = self.decoder.both_attentions(target_ids, self.decoder.project(encoded), mask)
-        return *self._over_memory(pick(layers, layer, head)), pick(self_layers, layer, head)
+class Answerer(AskedDecoder, Captioner):
+    """Each token of a question, and each of the answer's, attends to those before it and to all patches."""

@@ -27,6 +27,7 @@ class GitConfig:
 
     max_target_tokens: places of the cache: those of the picture, then the tokens of question and answer.
     class_token: whether one stands before the patches.
+    first_norm: whether the picture passes a norm before the encoder's layers, as in CLIP.
     """
 
     target_vocab_size: int
@@ -44,6 +45,7 @@ class GitConfig:
     d_decoder_ff: int
     num_decoder_layers: int
     class_token: bool = False
+    first_norm: bool = False
     encoder_style: Style = field(default_factory=Style)
     style: Style = field(default_factory=Style)
     embeddings: EmbeddingStyle = field(default_factory=lambda: EmbeddingStyle(positions=True))
@@ -72,6 +74,11 @@ class GitConfig:
     def num_positions(self) -> int:
         """Places of the picture."""
         return self.num_class_tokens + self.grid[0] * self.grid[1]
+
+    @property
+    def num_words(self) -> int:
+        """How many tokens a question and an answer have together."""
+        return self.max_target_tokens - self.num_positions
 
 
 class Git(CausalTransformer):
@@ -105,6 +112,8 @@ class Git(CausalTransformer):
         if config.class_token:
             self.class_token = nn.Parameter(torch.zeros(1, 1, config.d_encoder))
         self.positions = nn.Parameter(torch.randn(config.num_positions, config.d_encoder) * 0.02)
+        if config.first_norm:
+            self.first_norm = nn.LayerNorm(config.d_encoder, config.encoder_style.norm_eps)
         encoder_sizes = (config.d_encoder, config.num_encoder_heads, config.d_encoder_ff, config.dropout)
         self.encoder = Encoder(config.num_encoder_layers, *encoder_sizes, config.encoder_style)
         self.projection = nn.Linear(config.d_encoder, width)
@@ -175,7 +184,8 @@ class Git(CausalTransformer):
         x = self.patches(pixel_values)
         if self.config.class_token:
             x = torch.cat((self.class_token.expand(x.shape[0], -1, -1), x), dim=1)
-        seen = self.encoder(x + self.positions, None)
+        x = x + self.positions
+        seen = self.encoder(self.first_norm(x) if self.config.first_norm else x, None)
         projected: Tensor = self.projection_norm(self.projection(seen))
         return projected
 

@@ -38,6 +38,7 @@ _TABLE = {
     "answerer": ("captioner", "Answerer", "CaptionerConfig", common_pb2.TASK_ANSWER),
     "florence2": ("florence2", "Florence2", "Florence2Config", common_pb2.TASK_ANSWER),
     "blip2_t5": ("blip2_t5", "Blip2T5", "Blip2T5Config", common_pb2.TASK_ANSWER),
+    "donut": ("donut", "Donut", "DonutConfig", common_pb2.TASK_ANSWER),
     "git": ("git", "Git", "GitConfig", common_pb2.TASK_ANSWER),
     "speech": ("speech", "Speech", "SpeechConfig", common_pb2.TASK_TRANSCRIBE),
     "waveform_speech": (

@@ -77,3 +77,19 @@ class SequenceToSequence(Writer):
         """Return cross-attention weights [batch, target, source] of one layer, averaged over heads, to train on."""
         encoded, mask = self.encode(*source)
         return self.decoder.attentions(target_ids, self.decoder.project(encoded), mask)[layer].mean(dim=1)
+
+
+class AskedDecoder(SequenceToSequence):
+    """A question stands behind the start token, and is read by the decoder as the beginning of its own text."""
+
+    # ScoreService takes no question.
+    scores = False
+    explains_target = True
+
+    def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
+        """Return as SequenceToSequence does, and the self-attention weights [target, target] of the same choice."""
+        if not self.explains_target:
+            return super().explain(layer, head, target_ids, *source)
+        encoded, mask = self.encode(*source)
+        layers, self_layers = self.decoder.both_attentions(target_ids, self.decoder.project(encoded), mask)
+        return *self._over_memory(pick(layers, layer, head)), pick(self_layers, layer, head)

@@ -1,4 +1,4 @@
-"""Swin Transformer for image classification: shifted windows in stages that merge patches (Liu et al. 2021)."""
+"""Swin Transformer: shifted windows in stages that merge patches (Liu et al. 2021), here to classify pictures."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +15,10 @@ from weft_export.layers.pooling import mean_over_positions
 from weft_export.layers.windows import Grid, WindowAttention, pick_windows, spread, window_positions
 
 
-@dataclass(frozen=True)
-class SwinConfig:
+@dataclass(frozen=True, kw_only=True)
+class SwinSizes:
     """Sizes; the paper's symbols stand beside them. Image sizes are in pixels, the window's side in patches."""
 
-    num_labels: int
     channels: int
     image_height: int  # H
     image_width: int  # W
@@ -31,11 +30,9 @@ class SwinConfig:
     expansion: int = 4  # alpha, the feed-forward layer's width over the stage's
     norm_eps: float = 1e-5  # of the layers' norms and the last one
     activation: str = "gelu"  # of ACTIVATIONS
-    scoring: str = SOFTMAX  # of SCORINGS
 
     def __post_init__(self) -> None:
         require_sizes(self)
-        require_among("scoring", self.scoring, SCORINGS)
         require_among("activation", self.activation, tuple(ACTIVATIONS))
         if len(self.depths) != len(self.num_heads):
             raise ValueError("depths and num_heads must have one entry for each stage")
@@ -77,12 +74,24 @@ class SwinConfig:
             require_divisible(f"the grid's {name} in stage {stage}", side, "its window", self.window_of(stage))
 
 
+@dataclass(frozen=True, kw_only=True)
+class SwinConfig(SwinSizes):
+    """The same under a head of num_labels. scoring: of SCORINGS."""
+
+    num_labels: int
+    scoring: str = SOFTMAX
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_among("scoring", self.scoring, SCORINGS)
+
+
 class SwinLayer(nn.Module):
     """z + (S)W-MSA(LN(z)), then z + MLP(LN(z)) (eq. 3)."""
 
     cosine = False
 
-    def __init__(self, config: SwinConfig, stage: int, layer: int) -> None:
+    def __init__(self, config: SwinSizes, stage: int, layer: int) -> None:
         super().__init__()
         width, window, shift = config.width(stage), config.window_of(stage), config.shift_of(stage, layer)
         self.attention_norm = nn.LayerNorm(width, config.norm_eps)
@@ -129,15 +138,14 @@ class PatchMerging(nn.Module):
         return out
 
 
-class Swin(Classifier):
-    """Patches, stages of layers with merging between them, and a linear head on the mean over the last stage."""
+class SwinBody(nn.Module):
+    """Patches, and stages of layers with merging between them."""
 
     layer: type[SwinLayer] = SwinLayer
     merging: type[PatchMerging] = PatchMerging
 
-    def __init__(self, config: SwinConfig) -> None:
+    def __init__(self, config: SwinSizes) -> None:
         super().__init__()
-        self.config = config
         self.patches = PatchEmbedding(config.channels, config.patch_size, config.d_model)
         self.patch_norm = nn.LayerNorm(config.d_model)
         # Any: torch does not type the items of a ModuleList.
@@ -146,6 +154,25 @@ class Swin(Classifier):
             if stage > 0:
                 self.blocks.append(self.merging(config.grid_of(stage - 1), config.width(stage - 1)))
             self.blocks.extend(self.layer(config, stage, layer) for layer in range(depth))
+
+    def encoded(self, pixel_values: Tensor) -> Tensor:
+        """Map pixel_values [batch, channels, height, width] to the last stage, [batch, positions, width]."""
+        x = self._embed(pixel_values)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+    def _embed(self, pixel_values: Tensor) -> Tensor:
+        embedded: Tensor = self.patch_norm(self.patches(pixel_values))
+        return embedded
+
+
+class Swin(SwinBody, Classifier):
+    """A linear head on the mean over the last stage, which a norm passes."""
+
+    def __init__(self, config: SwinConfig) -> None:
+        super().__init__(config)
+        self.config = config
         width = config.width(len(config.depths) - 1)
         self.norm = nn.LayerNorm(width, config.norm_eps)
         self.head = nn.Linear(width, config.num_labels)
@@ -155,10 +182,7 @@ class Swin(Classifier):
 
     def forward(self, *source: Tensor) -> Tensor:
         """Return class logits [batch, labels] for pixel_values [batch, channels, height, width]."""
-        x = self._embed(*source)
-        for block in self.blocks:
-            x = block(x)
-        logits: Tensor = self.head(mean_over_positions(self.norm(x)))
+        logits: Tensor = self.head(mean_over_positions(self.norm(self.encoded(*source))))
         return logits
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
@@ -186,10 +210,6 @@ class Swin(Classifier):
                 summary = (summary + block.attention.flow(summary, weights)) / 2
                 rows.insert(0, block.attention.mean_row(weights, head))
         return over_source(pick_layer(rows, layer, summary))
-
-    def _embed(self, pixel_values: Tensor) -> Tensor:
-        embedded: Tensor = self.patch_norm(self.patches(pixel_values))
-        return embedded
 
 
 class SwinV2Layer(SwinLayer):

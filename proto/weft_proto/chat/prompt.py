@@ -21,6 +21,8 @@ _PICTURED = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "t
 _TOKENS = tuple(name for name in LIMITS["ChatSpec"] if name != "template")
 
 
+# What answers go through channels by, and what that form is called.
+_CHANNEL, _HARMONY = "<|channel|>", "harmony"
 # Where a template tells how to write a call: what it says, and what that form is called.
 _CALL_FORMATS = (("<tool_call>", "hermes"), ('"parameters": dictionary of argument name', "llama3"))
 # Inside <tool_call>, as others than Hermes write it.
@@ -52,7 +54,7 @@ class PromptTemplate:
             self.takes_calls = "tool_calls" in self._template.reads
             known = (name for said, name in _CALL_FORMATS if said in source)
             is_known = self.takes_functions and not any(said in source for said in _OTHER_FORMATS)
-            self.call_format = next(known, "") if is_known else ""
+            self.call_format = _HARMONY if _CHANNEL in source else next(known, "") if is_known else ""
             self.render(_PLAIN, Meter())
             self.takes_parts = self._reads_parts()
         except UnicodeDecodeError as error:

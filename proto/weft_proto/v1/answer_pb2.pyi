@@ -33,7 +33,9 @@ class AnswerRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NUM_TOP_TOKENS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """text is the question in words. What the model wants around it is put there."""
+    """text is the question in words. What the model wants around it is put there. It may be empty where the bundle says so
+    (TextSpec.may_ask_nothing): the model then says what it sees.
+    """
     return_scores: _builtins.bool
     """return_scores asks for Completion.token_log_probs."""
     request_id: _builtins.str

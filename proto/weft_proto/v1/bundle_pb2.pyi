@@ -1172,6 +1172,7 @@ class TextSpec(_message.Message):
     IMAGE_ID_FIELD_NUMBER: _builtins.int
     BIDIRECTIONAL_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
+    MAY_ASK_NOTHING_FIELD_NUMBER: _builtins.int
     source_tokenizer: _builtins.str
     """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source, prompt or question, special tokens included
     by its post-processor. Empty when the input has no text. At most 255 characters.
@@ -1230,6 +1231,8 @@ class TextSpec(_message.Message):
     """bidirectional says which places of a prompt see those behind them too (generate); for bundles with an IMAGE_ENCODER, and set
     where there is a BIDIRECTIONAL graph. Such a stretch is read in one run, and has at most 8,192 places.
     """
+    may_ask_nothing: _builtins.bool
+    """may_ask_nothing says that a question may be empty (answer; the decoder reads it): the model then says what it sees."""
     @_builtins.property
     def end_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """end_ids end an answer; at most 256, each at most 4,194,303."""
@@ -1309,10 +1312,11 @@ class TextSpec(_message.Message):
         image_id: _builtins.int | None = ...,
         bidirectional: Global___Bidirectional.ValueType = ...,
         question: Global___QuestionSpec | None = ...,
+        may_ask_nothing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "mask_id", b"mask_id", "question", b"question", "separator_id", b"separator_id", "start_id", b"start_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "bidirectional", b"bidirectional", "chat", b"chat", "default_prompt_name", b"default_prompt_name", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "prompts", b"prompts", "question", b"question", "separator_id", b"separator_id", "sides", b"sides", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size", "truncation_side", b"truncation_side"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_image_id", b"_image_id", "_mask_id", b"_mask_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "bidirectional", b"bidirectional", "chat", b"chat", "default_prompt_name", b"default_prompt_name", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "image_id", b"image_id", "languages", b"languages", "mask_id", b"mask_id", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "may_ask_nothing", b"may_ask_nothing", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "prompts", b"prompts", "question", b"question", "separator_id", b"separator_id", "sides", b"sides", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size", "truncation_side", b"truncation_side"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forced_end_id: _TypeAlias = _typing.Literal["forced_end_id"]  # noqa: Y015
     _WhichOneofArgType__forced_end_id: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id"]  # noqa: Y015
@@ -1561,7 +1565,7 @@ class ImageSpec(_message.Message):
     """grid_columns is the grid's width, at most 4,096."""
     shortest_edge: _builtins.int
     """shortest_edge is what the shorter side becomes, at most 4,096; the longer one keeps the aspect, rounded down. Not less
-    than height and width. 0: resize_height and resize_width hold. A picture that would have too many pixels is refused.
+    than height and width, but with padding. 0: resize_height and resize_width hold. A picture that would have too many pixels is refused.
     """
     resize_height: _builtins.int
     """resize_height is what the picture is resized to before it is cut, at most 4,096, and not less than height. 0: height."""
@@ -1584,8 +1588,10 @@ class ImageSpec(_message.Message):
     def padding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """padding is a colour, 0 to 255 for each channel, of which there are at most 3. If set, a picture keeps its aspect: it is made as
         large as fits into height and width, each side rounded to the nearest pixel and at least 1, and stands in the middle of this
-        colour. What cannot be halved of the colour is below and to the right. Not together with shortest_edge, resize_height or
-        resize_width, nor in a model that explains.
+        colour. What cannot be halved of the colour is below and to the right. With shortest_edge, which is then at most height and width,
+        it is resized as that says, and then once more if a side is over height or width: that side becomes height or width, and the other
+        keeps the aspect, rounded down, at least 1. Not together with resize_height or resize_width, nor without shortest_edge in a model
+        that explains.
         """
 
     @_builtins.property

@@ -253,7 +253,7 @@ class Model(_message.Message):
     call_format: _builtins.str
     """call_format is how its answers write a call of one of Messages.functions: "hermes", as <tool_call>{"name": ..., "arguments":
     ...}</tool_call>; "llama3", as {"name": ..., "parameters": ...} alone. Empty: its template tells of no functions, or in another
-    way.
+    way. "harmony": answers go through channels, whose marks stand in their texts, and how they write a call is not read here.
     """
     @_builtins.property
     def limits(self) -> Global___Limits:

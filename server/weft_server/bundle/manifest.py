@@ -72,7 +72,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     _verify_words(manifest.text, task)
     _verify_pairs(manifest, task)
     _verify_mask(manifest.text, task)
-    require(task.takes_question or not encoder_asks(manifest.text), "text.question is for answer")
+    _verify_asking(manifest.text, task)
     if manifest.text.HasField("chat"):
         require(task.takes_prompt, "text.chat is for generate")
         template = manifest.text.chat.template
@@ -267,6 +267,11 @@ def _verify_embedding(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
     require(not task.embeds or spec.pooling in _POOLINGS, f"embedding.pooling {spec.pooling} is unknown")
     fault = tokens_fault(spec, task) or sides_fault(manifest.text, task, has_rows=has_token_vectors(manifest))
     require(fault is None, str(fault))
+
+
+def _verify_asking(text: bundle_pb2.TextSpec, task: Task) -> None:
+    asks = encoder_asks(text) or text.may_ask_nothing
+    require(task.takes_question or not asks, "text.question is for answer, and so is text.may_ask_nothing")
 
 
 def _verify_matching(manifest: bundle_pb2.BundleManifest, task: Task) -> None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from weft_proto.v1 import common_pb2
-from weft_server.openai_api.text_answers import ChatAnswers
+from weft_server.openai_api.read_answers import ReadAnswers
 from weft_server.openai_api.tools import shown_call
 from weft_server.preprocessing.written_calls import CallArguments, CallName, call_id, calls_in
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
     from weft_server.openai_api.api_request import ApiRequest
     from weft_server.preprocessing.written_calls import CallReader, Piece
 
 
-class AutoToolAnswers(ChatAnswers):
+class AutoToolAnswers(ReadAnswers):
     """Those of a request whose model was told of functions. Whole and streamed they are read by the same readers."""
 
     def __init__(self, http: ApiRequest, asked: Any, reader: Callable[[], CallReader], *, scored: bool) -> None:
@@ -29,6 +28,9 @@ class AutoToolAnswers(ChatAnswers):
         # Of a stream, by the index of a choice: how many calls were told.
         self._num_calls: dict[int, int] = {}
 
+    def _new_reader(self) -> CallReader:
+        return self._reader()
+
     def _whole_choice(self, index: int, output: Any) -> dict[str, Any]:
         pieces = self._pieces(output.text)
         calls = calls_in(pieces)
@@ -37,26 +39,6 @@ class AutoToolAnswers(ChatAnswers):
         if calls:
             message["tool_calls"] = [shown_call(self._id_of(index, number), *call) for number, call in enumerate(calls)]
         return {"index": index, "message": message} | self._ended(output, len(calls))
-
-    def _said(self, index: int, output: Any) -> list[dict[str, Any]]:
-        return self._choices(index, self._pieces(output.text))
-
-    async def _events(self, number: int, responses: AsyncGenerator[Any]) -> AsyncGenerator[bytes]:
-        reader, has_text = self._reader(), False
-        async with aclosing(responses):
-            async for response in responses:
-                is_delta = response.WhichOneof("event") == "delta"
-                if is_delta and not has_text:
-                    yield self._chunk(self._opening(number))
-                has_text |= is_delta
-                if has_text:
-                    pieces = reader.push(response.delta.text) if is_delta else reader.finish()
-                    for each in self._choices(number, pieces):
-                        yield self._chunk([each])
-                if not is_delta:
-                    async with aclosing(self._ending(number, response.final, has_text=has_text)) as ending:
-                        async for chunk in ending:
-                            yield chunk
 
     def _closing(self, index: int, output: Any) -> dict[str, Any]:
         return {"index": index, "delta": {}} | self._ended(output, self._num_calls.get(index, 0))
@@ -75,10 +57,6 @@ class AutoToolAnswers(ChatAnswers):
         except msgspec.DecodeError:
             return True
         return False
-
-    def _pieces(self, text: str) -> list[Piece]:
-        reader = self._reader()
-        return [*reader.push(text), *reader.finish()]
 
     def _choices(self, index: int, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
         """The choices of chunks with what was read: of a call its id and name, then its arguments in pieces."""

@@ -18,6 +18,7 @@ from weft_server.api.http_messages import HttpResponse
 from weft_server.api.refusal import Refused
 from weft_server.errors import InvalidRequest
 from weft_server.openai_api.auto_tools import AutoToolAnswers
+from weft_server.openai_api.channel_answers import ChannelAnswers
 from weft_server.openai_api.fields import REQUIRED, Field, NotTaken, RequestFields
 from weft_server.openai_api.model_names import selector_of
 from weft_server.openai_api.params import param_of
@@ -36,6 +37,7 @@ from weft_server.openai_api.text_requests import (
 )
 from weft_server.openai_api.tools import PARAMS as TOOL_PARAMS
 from weft_server.openai_api.tools import TOLD_PARAMS, TOOL_FIELDS, Function, ToolCallAnswers, call_of, offered_of, tell
+from weft_server.preprocessing.channels import HARMONY
 from weft_server.preprocessing.chat_template import MAX_MESSAGES
 from weft_server.preprocessing.pictured_prompt import MAX_PICTURES
 from weft_server.preprocessing.written_calls import CallReader, reader_of
@@ -141,7 +143,7 @@ FIELDS = RequestFields(
         NotTaken("audio", "models answer with text", ()),
         NotTaken("modalities", "models answer with text", (["text"],)),
         NotTaken("prediction", "there are no predicted outputs", ()),
-        NotTaken("reasoning_effort", "models do not reason here", ("none",)),
+        NotTaken("reasoning_effort", "how long a model thinks is not chosen here", ("none",)),
         NotTaken("verbosity", "ask for it in the messages", ("medium",)),
         NotTaken("web_search_options", "nothing is searched", ()),
         NotTaken("moderation", "nothing is moderated", ()),
@@ -178,8 +180,10 @@ async def chat_completions(http: ApiRequest) -> Response:
     fill(request, http, asked, selector, (asked.top_logprobs or 0) if asked.logprobs else None)
     answers = ChatAnswers(http, asked, scored=bool(asked.logprobs))
     params = PARAMS if asked.max_tokens is not None else PARAMS | _BOUND
-    call_format = http.call_format_of(selector) if offered else ""
-    if call_format:
+    call_format = http.call_format_of(selector)
+    if call_format == HARMONY and not offered:
+        answers = ChannelAnswers(http, asked, scored=bool(asked.logprobs))
+    if call_format and offered:
         tell(request.messages, offered)
         params = params | TOLD_PARAMS
     if call:
@@ -276,7 +280,7 @@ def _caption(messages: list[ChatMessage]) -> Any:
 
 def _answer(messages: list[ChatMessage]) -> Any:
     text, pictures = _only(messages)
-    if not text.strip() or len(pictures) != 1:
+    if len(pictures) != 1:
         why = "must be one picture and a question: the model answers questions about a picture"
         raise InvalidRequest("messages[0].content", why, "WRONG_INPUT_KIND")
     return answer_pb2.AnswerRequest(image=_image_of(pictures[0]), text=text)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from weft_proto.bundle_rules import PICTURE_FORMATS
-from weft_proto.resizing import resized_size
+from weft_proto.resizing import resized_size, resized_sizes
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.preprocessing.image_file import BLOCK, FIELD, BoundedImageFile, num_scans, without_metadata
@@ -65,7 +65,10 @@ def load_picture(
     _check_resized(spec, *picture.size, max_pixels)
     image = _decoded(picture, data, spec, bounds, wanted)
     with _whole():
-        seen = _cut(resized(image, resized_size(spec, *image.size), spec), spec)
+        seen = image
+        for size in resized_sizes(spec, *image.size):
+            seen = resized(seen, size, spec)
+        seen = _cut(seen, spec)
     return LoadedImage(pixel_values(seen, spec), shown_region(spec, *image.size))
 
 
@@ -160,7 +163,7 @@ def _broken() -> InvalidRequest:
 
 def _check_resized(spec: bundle_pb2.ImageSpec, width: int, height: int, max_pixels: int) -> None:
     """Refuse a picture whose aspect would make it too large: one of 1 x 1,000,000, with its shorter side made 224."""
-    resized_width, resized_height = resized_size(spec, width, height)
+    resized_width, resized_height = resized_sizes(spec, width, height)[0]
     if spec.shortest_edge and resized_width * resized_height > max_pixels:
         message = f"is {width} x {height} pixels, and would be {resized_width} x {resized_height} for this model"
         raise InvalidRequest(FIELD, f"{message}; at most {max_pixels} are taken", "IMAGE_TOO_LARGE")
@@ -198,17 +201,18 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def shown_region(spec: bundle_pb2.ImageSpec, width: int, height: int) -> Region | None:
-    """Return the part of a picture of so many pixels that pixel values show. None: all of it."""
+    """Return the part of a picture of so many pixels that pixel values show, some of it perhaps outside. None: all."""
     resized_width, resized_height = resized_size(spec, width, height)
-    if spec.padding or (resized_width, resized_height) == (spec.width, spec.height):
+    plain = spec.padding and not spec.shortest_edge
+    if plain or (resized_width, resized_height) == (spec.width, spec.height):
         return None
     left, top, right, bottom = _middle(spec, resized_width, resized_height)
     return Region(left / resized_width, top / resized_height, right / resized_width, bottom / resized_height)
 
 
 def _middle(spec: bundle_pb2.ImageSpec, width: int, height: int) -> tuple[int, int, int, int]:
-    """Return what is cut out; what cannot be halved is taken off below and to the right."""
-    left, top = (width - spec.width) // 2, (height - spec.height) // 2
+    """Return what is cut out, or a page around a picture; what cannot be halved is below and to the right."""
+    left, top = int((width - spec.width) / 2), int((height - spec.height) / 2)
     return left, top, left + spec.width, top + spec.height
 
 

@@ -21,7 +21,7 @@ from weft_server.preprocessing.images import PictureBounds, load_picture
 from weft_server.preprocessing.log_mel import spans_of
 from weft_server.preprocessing.picture_views import PictureViews
 from weft_server.preprocessing.pictured_prompt import PromptPicture, pictures_of
-from weft_server.preprocessing.pictured_text import joined, sentence_of
+from weft_server.preprocessing.pictured_text import asked_of, joined
 from weft_server.preprocessing.prompts import Prompt, Prompts
 from weft_server.preprocessing.sentences import divided, sentences
 from weft_server.preprocessing.sides import filled
@@ -311,8 +311,7 @@ class InputReader:
         self, image: common_pb2.Image, question: str | common_pb2.TokenIds, field: str, wanted: Wanted
     ) -> Pixels:
         """Return a picture and the question about it, which `field` holds. Raises as for each of the two."""
-        sentence = sentence_of(self._text, question, field)
-        asked = self.read_text(sentence, field) if isinstance(sentence, str) else self.read_ids(sentence, field)
+        asked = asked_of(self._text, question, field, self.read_text, self.read_ids)
         wanted.check()
         return joined(self._text, self.read_image(image, wanted), asked, field)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from weft_proto.questions import asked_text, encoder_asks
 from weft_server.errors import InvalidRequest
 from weft_server.source import AskedPixels, Ids, Pixels
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Sequence as Many
-
-    import numpy as np
 
     from weft_proto.v1 import bundle_pb2, common_pb2
 
@@ -66,12 +67,26 @@ class PicturedText(Pixels):
         return {**Pixels.feeds(sources, width, pad_id), **texts}
 
 
-def sentence_of(text: bundle_pb2.TextSpec, question: Question, field: str) -> Question:
-    """Return what is tokenized of a question; ids stay. Raises InvalidRequest for words beside one that is alone."""
+def asked_of(
+    text: bundle_pb2.TextSpec,
+    question: Question,
+    field: str,
+    read_text: Callable[[str, str], Ids],
+    read_ids: Callable[[common_pb2.TokenIds, str], Ids],
+) -> Ids:
+    """Return the ids of a question, none where it is empty and may be. `field` holds it.
+
+    Raises InvalidRequest for words beside one that is alone, and as the two that read do.
+    """
+    if not isinstance(question, str):
+        return read_ids(question, field)
+    if text.may_ask_nothing and not question.strip():
+        return Ids(np.zeros(0, np.int64))
     try:
-        return asked_text(text, question) if isinstance(question, str) else question
+        sentence = asked_text(text, question)
     except ValueError as error:
         raise InvalidRequest(field, str(error)) from error
+    return read_text(sentence, field)
 
 
 def joined(text: bundle_pb2.TextSpec, picture: Pixels, asked: Ids, field: str) -> Pixels:

@@ -3,7 +3,7 @@
 from decoder_draws import coin, common, gated, heads, ids, rotation, share, whole_heads, window
 from decoders_of_2025 import DECODERS_OF_2025
 from hf_models import Kind
-from hybrid_kinds import HYBRIDS
+from hybrid_kinds import GRANITE4, HYBRIDS
 from mixture_kinds import MIXTURES
 
 
@@ -306,6 +306,7 @@ DECODERS = [
     Kind("olmo", "OlmoForCausalLM", olmo),
     *DECODERS_OF_2025,
     *HYBRIDS,
+    GRANITE4,
     *MIXTURES,
 ]
 

@@ -61,6 +61,13 @@ def granitemoehybrid(rng):
     }
 
 
+def granite4(rng):
+    """Draw a Granite 4 without experts, whose layers all attend: what is said of states is of none."""
+    drawn = {name: value for name, value in granitemoehybrid(rng).items() if name != "num_experts_per_tok"}
+    word = rng.choice(["attention", "full_attention"])
+    return drawn | {"num_local_experts": 0, "layer_types": [word] * drawn["num_hidden_layers"]}
+
+
 def mamba2(rng):
     """Draw a Mamba 2."""
     head, groups = rng.choice([8, 12]), rng.choice([1, 2])
@@ -110,6 +117,8 @@ STATE_SPACES = [
     Kind("mamba2", "Mamba2ForCausalLM", mamba2, gain=1.0),
 ]
 """Those of which no layer attends."""
+GRANITE4 = Kind("granite4", "GraniteMoeHybridForCausalLM", granite4, gain=1.0)
+"""Of a class of hybrids, and none."""
 HYBRIDS = [
     Kind("lfm2", "Lfm2ForCausalLM", lfm2),
     # Products of products: at the usual gain rounding grows tenfold in each layer.

@@ -62,6 +62,7 @@ FOLLOWED = [
     {"velora_config": {}},
     {"qalora_group_size": 8},
     {"ensure_weight_tying": True},
+    {"target_parameters": []},
 ]
 # The refusal names the first key of each.
 REFUSED = [

@@ -11,6 +11,7 @@ from decoder_kinds import DECODERS
 from encoder_kinds import CLASSIFIERS
 from hf_models import change_config, made
 from picture_kinds import PICTURES
+from prompted_kinds import PROMPTED, made_prompted
 from question_kinds import ASKING, made_asking
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import with_processor
@@ -100,6 +101,7 @@ SIZED = {
         for seed in (1, 2)
     },
     **{kind.name: partial(made_asking, kind, 0) for kind in ASKING},
+    **{kind.name: partial(made_prompted, kind, 0) for kind in PROMPTED},
     "whisper": made_whisper,
     "whole clip": partial(made_pair, 0),
 }

@@ -22,6 +22,7 @@ from encoder_kinds import CLASSIFIERS, FILLERS, TAGGERS, masking
 from hf_models import LOGITS, VOCAB, Kind, enliven, furthest, greedy, made, their_greedy, token_rows
 from hybrid_kinds import STATE_SPACES
 from picture_kinds import PICTURES
+from prompted_kinds import PROMPTED, ids_of, inputs_of, logits_of, made_prompted, written_by
 from question_kinds import ASKING, made_asking
 from seq2seq_kinds import SEQ2SEQ
 from sight_kinds import SEEING, SPLITTING, TILING, chat_of, made_seeing, pictures, their_inputs
@@ -37,7 +38,7 @@ from weft_proto.tiling import tiled
 
 GENERATORS = [*DECODERS, *STATE_SPACES]
 LABELLING = [*CLASSIFIERS, *TAGGERS, *FILLERS]
-KINDS = [*GENERATORS, *SEQ2SEQ, *CAPTIONERS, *LABELLING, *PICTURES, *SEEING, *TILING, *SPLITTING, *ASKING]
+KINDS = [*GENERATORS, *SEQ2SEQ, *CAPTIONERS, *LABELLING, *PICTURES, *SEEING, *TILING, *SPLITTING, *ASKING, *PROMPTED]
 # Their prompts hold pictures.
 PICTURED = [*SEEING, *TILING, *SPLITTING]
 NEW_TOKENS, LENGTH = 6, 40
@@ -72,6 +73,9 @@ def original_of(kind, directory):
     if kind in ASKING:
         model, processor = made_asking(kind, 0, directory)
         config, pixels = model.config, dict(processor(images=pictures(1)[0], text="a question", return_tensors="pt"))
+    elif kind in PROMPTED:
+        model, processor = made_prompted(kind, 0, directory)
+        config, pixels = model.config, inputs_of(kind, processor, *pictures(1), "a question")
     elif kind in PICTURED:
         model, processor = made_seeing(kind, 0, directory)
         chat = chat_of(pictures(2)) if kind in SEEING else chat_of(pictures(2))[:1]
@@ -124,6 +128,8 @@ def theirs_of(kind, directory, config):
 
 def their_answer(kind, model, pixels):
     """Logits of a random request, and what is written greedily, if anything is."""
+    if kind in PROMPTED:
+        return logits_of(model, pixels), [written_by(model, pixels, NEW_TOKENS, use_cache=False)]
     if kind in PICTURED:
         return model(**pixels).logits, [their_greedy(model, pixels, NEW_TOKENS, use_cache=False)]
     if kind in ASKING:
@@ -172,6 +178,9 @@ def our_answer(kind, checkpoint, pixels):  # noqa: PLR0911 - one for each kind o
     model, ids = checkpoint.model, torch.tensor(token_rows(VOCAB, (LENGTH,), 3))
     lengths = torch.tensor([LENGTH], dtype=torch.int32)
     with torch.inference_mode():
+        if kind in PROMPTED:
+            row = Row(pixels["pixel_values"][0], ids_of(pixels)[0].tolist())
+            return model.decode(ids_of(pixels), pixels["pixel_values"]), greedy(checkpoint, [row], NEW_TOKENS)
         if kind in PICTURED:
             return answer_about(checkpoint, **pixels)
         if kind in ASKING:

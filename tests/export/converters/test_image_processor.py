@@ -169,8 +169,8 @@ REFUSED = {
     "do_normalize must be true or false, not 1": {"do_normalize": 1},
     "image_mean must have a number for each of 3 channels": {"image_mean": [0.5]},
     "image_std must have": {"image_std": [1, 1, float("nan")]},
-    "image_processor_type 'DonutImageProcessor' is none of ViTImageProcessor": {
-        "image_processor_type": "DonutImageProcessor"
+    "image_processor_type 'PixtralImageProcessor' is none of ViTImageProcessor": {
+        "image_processor_type": "PixtralImageProcessor"
     },
     "image_processor_type 7": {"image_processor_type": 7},
 }

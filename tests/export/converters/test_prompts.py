@@ -8,7 +8,7 @@ import shutil
 import pytest
 import tokenizers
 import torch
-from decoder_kinds import DECODERS
+from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, FILLERS, MASK, TAGGERS, masking
 from hf_models import LOGITS, Kind, converted, furthest, made
 from test_pairs import JUDGES, OTHER, joining
@@ -122,6 +122,36 @@ def test_an_embedder_is_served_as_it_encodes(embedder, tmp_path):
     assert "prompt_name must be one of 'query', 'document', 'passage', 'plain', not 'queri'" == unknown.message
     assert ("prompt_name", "INVALID_FIELD") == (of_ids.field, of_ids.reason)
     assert "INPUT_TOO_LONG" == endless.reason
+
+
+def test_a_decoder_with_instructions_is_served_as_it_encodes(tmp_path):
+    """As Qwen3-Embedding is saved: the prompt of queries is an instruction, or it stands in the text.
+
+    A text ends with a token of its own, whose vector counts.
+    """
+    instruction, other = "Instruct: Find what answers.\nQuery:", "Instruct: Find a rhyme.\nQuery:"
+    (qwen3,) = (kind for kind in BODIES if kind.name == "qwen3-body")
+    body = made(qwen3, 0, tmp_path / "body")
+    padded(tmp_path / "body")
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "body" / "tokenizer.json"))
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A <end>", special_tokens=[("<end>", tokenizer.token_to_id("<end>"))]
+    )
+    tokenizer.save(str(tmp_path / "body" / "tokenizer.json"))
+    last = pooling.Pooling(body.config.hidden_size, pooling_mode="lasttoken")
+    modules = [parts.Transformer(str(tmp_path / "body"), max_seq_length=64), last, parts.Normalize()]
+    theirs = st.SentenceTransformer(modules=modules, device="cpu", prompts={"query": instruction, "document": ""})
+    theirs.save_pretrained(str(tmp_path / "saved"))
+    cases = {
+        ("query", TEXT): theirs.encode_query(TEXT),
+        ("document", TEXT): theirs.encode_document(TEXT),
+        ("", other + TEXT): theirs.encode(TEXT, prompt=other),
+    }
+    requests = [asking(text, prompt_name=name) for name, text in cases]
+    answers = served(tmp_path / "saved", tmp_path / "m" / "1", *requests)
+    found = torch.tensor([answer.embeddings[0].values for answer in answers])
+    assert LOGITS >= furthest(found, torch.tensor([vector.tolist() for vector in cases.values()]))
+    assert 0.01 < torch.pdist(found).min()
 
 
 def test_a_cross_encoder_scores_as_it_predicts(judge, tmp_path):

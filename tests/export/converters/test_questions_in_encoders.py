@@ -365,6 +365,7 @@ PROCESSOR, CONFIG = "processor_config.json", "config.json"
 REFUSED = {
     "image_seq_length is 7": (FLORENCE2, PROCESSOR, "image_processor", {"image_seq_length": 7}),
     "has image_token_id 299": (FLORENCE2, CONFIG, "", {"image_token_id": 299}),
+    "Microsoft's own files": (FLORENCE2, CONFIG, "vision_config", {"model_type": "davit"}),
     "projection_dim": (FLORENCE2, CONFIG, "vision_config", {"projection_dim": 7}),
     "depths": (FLORENCE2, CONFIG, "vision_config", {"depths": [1]}),
     "is less than a side of the grid": (FLORENCE2, CONFIG, "vision_config", {"max_position_embeddings": 1}),

@@ -4,10 +4,25 @@ import asyncio
 import json
 
 import pytest
+import query_kinds
+import test_stretches
+import torch
 from adapted import DECODER, RANK, adapted, linears
 from cell_kinds import CELLS, made_cells
-from sight_kinds import DECODING, SEEING, SPLITTING, TILING, as_messages, chat_of, made_seeing, pictures, their_tokens
-from stretch_kinds import GEMMA3, made_stretches
+from query_kinds import BLIP2, made_queries
+from sight_kinds import (
+    DECODING,
+    NEW_TOKENS,
+    SEEING,
+    SPLITTING,
+    TILING,
+    as_messages,
+    chat_of,
+    made_seeing,
+    pictures,
+    their_inputs,
+)
+from stretch_kinds import GEMMA3, STRETCHES, made_stretches
 from test_tiles import file_of
 
 from loaded import Loaded, ask
@@ -21,21 +36,46 @@ from weft_server.errors import RequestError
 MAX_TOKENS = 700
 LLAVA = SEEING[0]
 # One of each way in which a picture stands in a prompt. All but the first are for the long target.
-KINDS = [LLAVA, TILING[0], *SPLITTING, *CELLS, GEMMA3]
+KINDS = [LLAVA, TILING[0], *SPLITTING, *CELLS, *STRETCHES, BLIP2]
 
 
 def made(kind, directory):
     """Write a random model with its processor; return both."""
     if kind in CELLS:
         return made_cells(kind, 1, directory)
-    return made_stretches(kind, 1, directory) if kind is GEMMA3 else made_seeing(kind, 1, directory)
+    if kind in STRETCHES:
+        return made_stretches(kind, 1, directory)
+    return made_queries(1, directory) if kind is BLIP2 else made_seeing(kind, 1, directory)
+
+
+def chats_of(kind, shown):
+    """Two chats about other pictures: about two and about one, or about one each."""
+    if kind is BLIP2:
+        return [query_kinds.asked(each, "Question: what? Answer:") for each in shown[:2]]
+    if kind in STRETCHES and kind is not GEMMA3:
+        return [test_stretches.asked(shown[:2]), test_stretches.asked(shown[2:])]
+    alone = [{"role": "user", "content": [{"type": "text", "text": "Say."}, {"type": "image", "image": shown[2]}]}]
+    return [chat_of(shown[:2]), alone]
+
+
+def their_tokens(kind, theirs, processor, chat):
+    """What their model writes greedily: NEW_TOKENS at most."""
+    if kind is BLIP2:
+        said = {part["type"]: part.get("image", part.get("text")) for part in chat[0]["content"]}
+        inputs = query_kinds.inputs_of(processor, said["image"], said["text"])
+    else:
+        inputs = test_stretches.inputs_of(kind, processor, chat) if kind in STRETCHES else their_inputs(processor, chat)
+    with torch.inference_mode():
+        found = theirs.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=NEW_TOKENS)
+    return found[0, inputs["input_ids"].shape[1] :].tolist()
 
 
 def exported(directory, golden=None, kind=LLAVA):
     """Write a random model, and its bundle with places for adapters. Return the bundle, their model and processor."""
     theirs, processor = made(kind, directory / "saved")
     bundle = directory / "models" / "m" / "1"
-    export_checkpoint(directory / "saved", bundle, ExportOptions(adapters=RANK, max_tokens=MAX_TOKENS, golden=golden))
+    longest = 96 if kind is BLIP2 else MAX_TOKENS
+    export_checkpoint(directory / "saved", bundle, ExportOptions(adapters=RANK, max_tokens=longest, golden=golden))
     return bundle, theirs, processor
 
 
@@ -44,15 +84,13 @@ def exported(directory, golden=None, kind=LLAVA):
     "kind", [pytest.param(kind, id=kind.name, marks=[pytest.mark.long] * bool(at)) for at, kind in enumerate(KINDS)]
 )
 def test_an_adapter_of_a_decoder_that_sees_answers_as_peft(kind, tmp_path):
-    """24 greedy tokens to two pictures and to one, beside the base, with what is kept of prompts and pictures."""
+    """24 greedy tokens to two chats about pictures, beside the base, with what is kept of prompts and pictures."""
     bundle, theirs, processor = exported(tmp_path, str(picture_in(tmp_path)), kind)
-    shown = pictures(3, 1)
-    alone = [{"role": "user", "content": [{"type": "text", "text": "Say."}, {"type": "image", "image": shown[2]}]}]
-    chats = [chat_of(shown[:2]), alone]
-    base = [their_tokens(theirs, processor, each) for each in chats]
+    chats = chats_of(kind, pictures(3, 1))
+    base = [their_tokens(kind, theirs, processor, each) for each in chats]
     of_peft = adapted(theirs, tmp_path / "formal", size=0.6, target_modules=linears(theirs, inside=DECODER))
     export_adapter(tmp_path / "formal", bundle, tmp_path / "saved")
-    expected = [their_tokens(of_peft.base_model.model, processor, each) for each in chats]
+    expected = [their_tokens(kind, of_peft.base_model.model, processor, each) for each in chats]
     asked = [as_messages(each) for each in chats]
 
     async def run():

@@ -27,6 +27,7 @@ from picture_kinds import (
     WHOLE_SIGLIP,
 )
 from PIL import Image
+from prompted_kinds import PROMPTED
 from query_kinds import BLIP2
 from question_kinds import ASKING
 from seq2seq_kinds import SEQ2SEQ
@@ -78,6 +79,7 @@ def test_every_kind_that_is_converted_has_a_row():
         *STRETCHES,
         BLIP2,
         *ASKING,
+        *PROMPTED,
         *CLASSIFIERS,
         *TAGGERS,
         *EXTRACTORS,
