@@ -25,7 +25,7 @@ BUDGET = 16
 class Watched:
     """A lane over a tiny generator, whose prefill runs are written down: (step, padded length)."""
 
-    def __init__(self, directory, num_slots, budget=BUDGET, *, mixes=False, device=HOST):
+    def __init__(self, directory, num_slots, budget=BUDGET, *, mixes=False, joins=False, device=HOST):
         bundle = load_bundle(directory)
         session = Session(bundle.path(bundle.graph(bundle_pb2.GRAPH_ROLE_DECODER).path), 1, device)
         mixed = Session(bundle.path(bundle.graph(bundle_pb2.GRAPH_ROLE_MIXED).path), 1) if mixes else None
@@ -34,7 +34,13 @@ class Watched:
         self.metrics = Metrics().for_model("m", 1, "generate")
         ends = tuple(bundle.manifest.text.end_ids)
         self.lane = DecodeLane(
-            self.slots, self.runner, start_id=None, end_ids=ends, prefill_budget=budget, metrics=self.metrics
+            self.slots,
+            self.runner,
+            start_id=None,
+            end_ids=ends,
+            prefill_budget=budget,
+            metrics=self.metrics,
+            joins=joins,
         )
         self.waiting, self.num_steps, self.runs = [], 0, []
         prefill = self.runner.prefill
@@ -45,6 +51,14 @@ class Watched:
             return padded, candidates
 
         self.runner.prefill = watched
+        join = self.runner.join
+
+        def watched_join(slot, prompts):
+            padded, candidates = join(slot, prompts)
+            self.joined.append([len(prompt) for prompt in prompts])
+            return padded, candidates
+
+        self.runner.join, self.joined = watched_join, []
         together = self.runner.mixed
 
         def watched_together(num_rows, token_ids, *, ends):

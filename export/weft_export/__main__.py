@@ -24,7 +24,7 @@ export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="Directory of the checkpoint, or a GGUF file.")],
+    checkpoint: Annotated[Path, typer.Argument(help="Directory of the checkpoint, a GGUF file, or a .pth of RWKV.")],
     bundle: Annotated[
         Path | None,
         typer.Argument(

@@ -14,7 +14,7 @@ from weft_export.bundle import manifest_of, provenance_of, write_manifest
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import LoadedCheckpoint, load_checkpoint
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_regular
-from weft_export.checkpoints.formats import is_foreign, is_gguf
+from weft_export.checkpoints.formats import is_foreign, is_gguf, is_pth
 from weft_export.checkpoints.golden_requests import with_golden
 from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.tokenizer import check_tokenizers
@@ -108,11 +108,18 @@ def export_checkpoint(
 
 
 def load(directory: Path, options: ExportOptions, *, filled: bool = True) -> LoadedCheckpoint:
-    """Read a checkpoint of ours, a Hugging Face directory or a GGUF file; not filled, its weights stay on meta."""
+    """Read a checkpoint of ours, a Hugging Face directory, or a file of GGUF or RWKV.
+
+    Not filled, its weights stay on meta.
+    """
     if is_gguf(directory):
         from weft_export.converters.gguf.convert_file import convert_file  # noqa: PLC0415 - late: for these checkpoints alone
 
         loaded = convert_file(directory, options, filled=filled)
+    elif is_pth(directory):
+        from weft_export.converters.rwkv_file import convert_file as convert_pth  # noqa: PLC0415 - same
+
+        loaded = convert_pth(directory, options, filled=filled)
     elif is_foreign(directory):
         from weft_export.converters.convert import convert  # noqa: PLC0415 - same
 

@@ -6,9 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from weft_export.checkpoints.files import check_regular
-from weft_export.checkpoints.formats import MODULES, check_adaptable, check_format, is_foreign, is_gguf, read_config
+from weft_export.checkpoints.formats import (
+    MODULES,
+    RWKV_CONFIG,
+    check_adaptable,
+    check_format,
+    is_foreign,
+    is_gguf,
+    is_one_file,
+    is_pth,
+    read_config,
+)
 from weft_export.checkpoints.media_files import is_picture, is_recording
 from weft_export.converters.classes import PICTURE, check_class, check_length, takes_file
 from weft_export.converters.gguf.values import config_in
@@ -67,17 +78,23 @@ def check_options(checkpoint: Path, options: ExportOptions, *, of_each: bool = F
         check_adaptable(checkpoint)
     # Nothing is rounded, scored or computed where all precisions are told of.
     asked = replace(options, precision=DEFAULT_OPTIONS.precision, held_out=None) if of_each else options
-    if is_foreign(checkpoint) or is_gguf(checkpoint):
+    if is_foreign(checkpoint) or is_one_file(checkpoint):
         _check_class(checkpoint, asked)
-    if options.of_hugging_face and not (is_foreign(checkpoint) or is_gguf(checkpoint)):
+    if options.of_hugging_face and not (is_foreign(checkpoint) or is_one_file(checkpoint)):
         raise ExportError(
             f"{', '.join(options.of_hugging_face)}: config.json of {checkpoint} says that itself, as of a checkpoint"
             " of Weft"
         )
 
 
+def _config_of(checkpoint: Path) -> dict[str, Any]:
+    if is_gguf(checkpoint):
+        return config_in(checkpoint)
+    return RWKV_CONFIG if is_pth(checkpoint) else read_config(checkpoint)
+
+
 def _check_class(checkpoint: Path, options: ExportOptions) -> None:
-    config = config_in(checkpoint) if is_gguf(checkpoint) else read_config(checkpoint)
+    config = _config_of(checkpoint)
     check_class(config, options, embeds=options.pooling is not None or (checkpoint / MODULES).exists())
     if options.label_text is not None and (fault := label_text_fault(options.label_text)):
         raise ExportError(f"--label-text {fault}")

@@ -12,11 +12,13 @@ from weft_export.families.gpt import GptConfig
 from weft_export.families.hybrid import HybridConfig
 from weft_export.families.registry import FAMILIES
 from weft_export.families.rnn import RnnConfig
+from weft_export.families.rwkv7 import Rwkv7Config
 from weft_export.families.state_spaces import StateSpacesConfig
 from weft_export.families.t5 import T5Config
 from weft_export.layers.selective_state_space import SelectiveSizes
 from weft_export.layers.state_space import StateSpaceSizes
 from weft_export.layers.style import Style
+from weft_export.layers.time_mix import TimeMixSizes
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 CAPACITY, VOCAB, WIDTH, HEADS, LAYERS = 512, 1024, 256, 8, 2
@@ -57,6 +59,14 @@ COMMON = {
         **_ALONE, selective=SelectiveSizes(d_inner=2 * WIDTH, d_state=16, step_rank=WIDTH // 16)
     ),
     "mamba2": StateSpacesConfig(**_ALONE, state_space=_STATE_SPACE),
+    "rwkv7": Rwkv7Config(
+        **_GENERATES,
+        d_model=WIDTH,
+        d_ff=4 * WIDTH,
+        time_mix=TimeMixSizes(
+            num_state_heads=4, d_state_head=64, decay_rank=32, rate_rank=32, value_rank=32, gate_rank=64
+        ),
+    ),
 }
 _FAMILY = {"state_space": "hybrid", "mamba": "state_spaces", "mamba2": "state_spaces"}
 

@@ -14,7 +14,10 @@ NAMES = {
     "state_space": "Granite 4 H style, 1 of 2 layers attends",
     "mamba": "Mamba, 4 layers, none attends",
     "mamba2": "Mamba 2, 4 layers, none attends",
+    "rwkv7": "RWKV 7, 2 layers, none attends",
 }
+# Matplotlib has ten of its own.
+COLORS = (*(f"C{index}" for index in range(10)), "black")
 # A step of one row is mostly the calling of operators: its curves show noise, so the tables alone have them.
 PANELS = (
     ("state_bytes", "state of one sequence, KiB", 1 / 1024),
@@ -26,9 +29,9 @@ def plot_growth(growth, path):
     """Draw two panels over a common logarithmic length axis, with direct labels in one legend below."""
     figure = Figure(figsize=(9.5, 5), layout="constrained")
     for axes, (key, title, scale) in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
-        for each, marker in zip(growth, "osD^vPX*hd", strict=True):
+        for each, marker, color in zip(growth, "osD^vPX*hd<", COLORS, strict=True):
             values = [value * scale for value in each[key]]
-            axes.plot(each["lengths"], values, marker=marker, markersize=5, label=NAMES[each["family"]])
+            axes.plot(each["lengths"], values, marker=marker, color=color, markersize=5, label=NAMES[each["family"]])
         axes.set_title(title)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")

@@ -16,6 +16,9 @@ BASE = '{"model_type": "gpt2"}'
 FOLDERS = {
     "config.json: {}, model.bin, shared_vocabulary.json": "is of CTranslate2",
     "model-q4_k.gguf": "has files of GGUF, each a model or a part of one: give the file",
+    "rwkv7-g1a.pth, rwkv_vocab_v20230424.txt": (
+        "has files that torch.save wrote. If one is an RWKV 7, give the file, {}/NAME.pth"
+    ),
     f"config.json: {BASE}, model.onnx": "is of ONNX: `weft wrap",
     f"config.json: {BASE}, onnx/model.onnx": "is of ONNX: `weft wrap",
     f"config.json: {BASE}, tf_model.h5": "is of TensorFlow or Flax",
@@ -43,6 +46,7 @@ CHECKPOINTS = (
     'config.json: {"family": "gpt"}, model.safetensors',
     f"config.json: {BASE}, model.safetensors, onnx/model.onnx, tf_model.h5, adapter_config.json",
     f"config.json: {BASE}, pytorch_model-00001-of-00002.bin, pytorch_model.bin.index.json, model.onnx",
+    f"config.json: {BASE}, consolidated.00.pth",
     f"config.json: {BASE}",  # what it lacks, the reading of it says
 )
 

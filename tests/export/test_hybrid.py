@@ -67,7 +67,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("name", ["tiny-hybrid", "tiny-mamba", "tiny-selective"])
+@pytest.mark.parametrize("name", ["tiny-hybrid", "tiny-mamba", "tiny-rwkv"])
 @pytest.mark.parametrize(("asked", "why"), REFUSED)
 def test_what_is_not_for_them_is_refused(name, asked, why, tmp_path):
     """By its name, and nothing is written."""

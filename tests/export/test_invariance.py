@@ -221,6 +221,8 @@ CUTS = [
     ("tiny-mamba", [16, 5]),
     # What a token does to its state does not hang on the others of its run.
     ("tiny-selective", [3, 1, 17]),
+    ("tiny-rwkv", [3, 1, 17]),
+    ("tiny-rwkv-int8", [1, 9, 1]),
     ("tiny-state-space-int8", [8, 8, 7]),
 ]
 

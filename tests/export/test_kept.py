@@ -49,6 +49,19 @@ def test_all_parts_of_a_gguf_file_count_and_nothing_beside_them(tmp_path):
     assert key != key_of(first, "a", {})
 
 
+def test_the_vocabulary_beside_a_file_of_rwkv_counts_and_nothing_else_there(tmp_path):
+    """It says how texts are cut, so another one makes another bundle."""
+    path, vocabulary = tmp_path / "a.pth", tmp_path / "rwkv_vocab_v20230424.txt"
+    path.write_bytes(b"1")
+    vocabulary.write_bytes(b"2")
+    key = key_of(path, "a", {})
+
+    (tmp_path / "b.pth").write_bytes(b"3")
+    assert key == key_of(path, "a", {})
+    vocabulary.write_bytes(b"3")
+    assert key != key_of(path, "a", {})
+
+
 def test_another_version_of_what_exports_is_another_bundle(checkpoint, monkeypatch):
     """Another torch or ONNX Runtime may make other graphs. One that is not installed is no error."""
     key = key_of(checkpoint, "a", {})

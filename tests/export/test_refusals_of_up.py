@@ -88,6 +88,8 @@ REFUSED = {
     "words.gguf --pairs": "weft up: --pairs is not for GPT2LMHeadModel",
     "words.gguf --max-tokens 65": "weft up: --max-tokens 65: the model takes 64 tokens",
     "words.gguf --adapters 2": "weft up: words.gguf: adapters are not for a GGUF file",
+    "small.pth --adapters 2": "weft up: small.pth: adapters are not for a .pth file",
+    "small.pth --precision bf16": "weft up: --precision bf16 is not for RWKV7ForCausalLM",
     "other.gguf": "weft up: other.gguf: GGUF files of the architecture 'rwkv7' are not read; these are: gemma2,",
     "models": "weft up: models is a model repository: its bundles are exported already. `weft serve models`",
     "models/en-es": "weft up: models/en-es is a model of a repository: its bundles are exported already. `weft serve"
@@ -95,6 +97,7 @@ REFUSED = {
     "models/en-es/1": "weft up: models/en-es/1 is a bundle of Weft already: `weft serve models` serves it",
     "llama --device cuda": "weft up: --device (WEFT_DEVICE): cuda needs another ONNX Runtime",
     "huge": "weft up: the model's weights take 4e+06 GB",
+    "huge.pth": "weft up: the model's weights take 4.4e+03 GB",
 }
 # A module of this name in front of all others ends the process that imports it.
 SLOW = ("torch", "transformers", "onnxruntime", "onnx", "numpy", "huggingface_hub", "PIL")
@@ -112,6 +115,9 @@ def home(tmp_path, monkeypatch):
     (tmp_path / "huge").mkdir()
     (tmp_path / "huge" / "config.json").write_text(json.dumps(SAYS["llama"]))
     (tmp_path / "huge" / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    (tmp_path / "small.pth").write_bytes(b"not read")
+    with (tmp_path / "huge.pth").open("wb") as file:
+        file.truncate(2**42)
     for name, architecture in {"words.gguf": "gpt2", "other.gguf": "rwkv7"}.items():
         write_header(tmp_path / name, architecture)
     (tmp_path / "models" / "en-es" / "1").mkdir(parents=True)

@@ -12,7 +12,7 @@ from tiny_decoder import tiny_decoder
 from tiny_embed import EMBED
 from tiny_extract import tiny_extract
 from tiny_gpt import tiny_gpt, tiny_window
-from tiny_hybrid import tiny_hybrid, tiny_mamba, tiny_selective, tiny_state_space
+from tiny_hybrid import tiny_hybrid, tiny_mamba, tiny_rwkv, tiny_selective, tiny_state_space
 from tiny_masks import tiny_masks
 from tiny_parts import (
     END,
@@ -346,6 +346,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-state-space": tiny_state_space,
     "tiny-mamba": tiny_mamba,
     "tiny-selective": tiny_selective,
+    "tiny-rwkv": tiny_rwkv,
     "tiny-llava": tiny_llava,
     "tiny-tiles": tiny_tiles,
     "tiny-split": tiny_split,
@@ -373,6 +374,7 @@ INT8 = [
     "tiny-hybrid",
     "tiny-state-space",
     "tiny-selective",
+    "tiny-rwkv",
     "tiny-tags",
     "tiny-t5",
     "tiny-attention-rnn",

@@ -8,11 +8,13 @@ from tiny_parts import randomised
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.hybrid import Hybrid, HybridConfig
+from weft_export.families.rwkv7 import Rwkv7, Rwkv7Config
 from weft_export.families.state_spaces import StateSpaces, StateSpacesConfig
 from weft_export.layers.positions import Rope
 from weft_export.layers.selective_state_space import SelectiveSizes
 from weft_export.layers.state_space import StateSpaceSizes
 from weft_export.layers.style import Style
+from weft_export.layers.time_mix import TimeMixSizes
 
 TAPS = 4
 
@@ -58,6 +60,14 @@ def tiny_selective() -> Checkpoint:
         for layer in model.layers:
             layer.recurrence.rate.abs_()  # one below 0 remembers ever more
     return replace(tiny_decoder(), family="state_spaces", model=model, attention_layer=None)
+
+
+def tiny_rwkv() -> Checkpoint:
+    """Return a generator of bytes of RWKV 7's layers."""
+    sizes = TimeMixSizes(num_state_heads=3, d_state_head=12, decay_rank=5, rate_rank=4, value_rank=3, gate_rank=7)
+    config = Rwkv7Config(vocab_size=300, max_tokens=MAX_TOKENS, d_model=36, d_ff=72, num_layers=2, time_mix=sizes)
+    model = randomised(Rwkv7(config))
+    return replace(tiny_decoder(), family="rwkv7", model=model, attention_layer=None)
 
 
 def tiny_state_space() -> Checkpoint:

@@ -175,6 +175,8 @@ OURS = {
     "export/weft_export/adapters/modules.py pattern",
     # What the adapter's own config writes, over names of modules.
     "export/weft_export/adapters/adapter_config.py pattern",
+    # The tree of a vocabulary's tokens, each of at most 128 bytes: test_world.py has its worst texts.
+    "export/weft_export/converters/text/world.py _longest(_tree_of(spelled))",
     "export/weft_export/converters/text/spm_text.py edges",
     "export/weft_export/converters/text/spm_text.py between",
     r"export/weft_recipes/speech/utterances.py '{(\\w+)}'",

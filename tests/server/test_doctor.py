@@ -110,7 +110,7 @@ def installed(monkeypatch):
 
 _HAVE = """googleapis_common_protos grpcio protobuf rich typer grpcio_health_checking grpcio_reflection httptools jinja2
 msgspec numpy onnx onnxruntime pillow prometheus_client pydantic_settings pydantic python_multipart soundfile soxr
-structlog tokenizers"""
+structlog tokenizers uvloop"""
 HAVE = dict.fromkeys(_HAVE.split(), "999.0")
 
 

@@ -11,7 +11,7 @@ from weft_server.engine.prefill_chunks import PREFILL_BUCKETS, reads_one_by_one
 from weft_server.engine.prefix_reader import PIECE
 
 NAMES = ["tiny-hybrid", "tiny-hybrid-int8", "tiny-state-space", "tiny-state-space-int8", "tiny-mamba"]
-NAMES += ["tiny-selective", "tiny-selective-int8"]
+NAMES += ["tiny-selective", "tiny-selective-int8", "tiny-rwkv", "tiny-rwkv-int8"]
 
 
 def ids_of(seed, length):

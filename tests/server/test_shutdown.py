@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import queue, signal, sys
 from weft_server.process.shutdown import take_signals
@@ -30,3 +32,51 @@ def test_a_hangup_is_never_the_second_signal():
     assert ["SIGHUP", "SIGHUP", "SIGTERM", second] == _said("SIGHUP", "SIGHUP", "SIGTERM")
     assert ["SIGTERM", "SIGHUP", second] == _said("SIGTERM", "SIGHUP")
     assert ["SIGINT", second] == _said("SIGINT")
+
+
+LOOP = """
+import asyncio, os, signal, sys
+import uvloop
+from weft_server.process.shutdown import take_signals
+stopping = take_signals()
+
+async def serve():
+    if "within" in sys.argv:
+        signal.raise_signal(signal.SIGTERM)
+    if "within" in sys.argv or "before" in sys.argv:
+        await asyncio.sleep(60)  # nothing is served yet
+    stopping.take_back()
+    stopped = asyncio.Event()
+    stopping.serve(lambda: loop.call_soon_threadsafe(stopped.set), 60, lambda *said: print(*said, flush=True))
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.01, signal.raise_signal, signal.SIGTERM)
+    await stopped.wait()
+    print("stopped", flush=True)
+    if "later" in sys.argv:
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(60)
+
+if "before" in sys.argv:
+    signal.raise_signal(signal.SIGTERM)
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    runner.run(serve())
+    while True:  # it begins once more to end what is left
+        runner.get_loop().call_soon(signal.raise_signal, signal.SIGTERM)
+        runner.run(asyncio.sleep(60))
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "code", "said"),
+    [
+        ("before", 0, ""),
+        ("within", 0, ""),
+        ("later", 1, "stopped\nsecond signal, exiting now\n"),
+        ("behind", 1, "stopped\nsecond signal, exiting now\n"),
+    ],
+)
+def test_no_signal_is_lost_when_a_loop_begins(when, code, said):
+    """The loop takes what C code writes of signals, and is asked for it back: each is one signal, at any time."""
+    command = [sys.executable, "-c", LOOP, when]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (code, said) == (done.returncode, done.stdout), done.stderr

@@ -16,7 +16,7 @@ TOKEN_VECTORS, TOKEN_WEIGHTS = "colbert_linear.pt", "sparse_linear.pt"
 """What FlagEmbedding saves beside the body of a BGE-M3."""
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """ORG/NAME of a model on Hugging Face's hub."""
-_GGUF = ".gguf"
+_GGUF, _PTH = ".gguf", ".pth"
 GGUF_MAGIC = b"GGUF"
 _INNER = [f"{folder}/{name}" for name in (CONFIG_FILE, ADAPTER_CONFIG) for folder in ("*", "snapshots/*")]
 _ORIGINAL = "give the directory that it was made from: its config.json has model_type"
@@ -83,8 +83,10 @@ def _advice(each: _Format, path: Path) -> str:
 
 
 def _check_file(path: Path) -> None:
-    """Raise CheckpointError for a file, but of GGUF."""
+    """Raise CheckpointError for a file, but of GGUF and of RWKV."""
     check_regular(path)
+    if is_pth(path):
+        return
     if is_gguf(path):
         with path.open("rb") as file:
             if file.read(len(GGUF_MAGIC)) != GGUF_MAGIC:
@@ -115,6 +117,22 @@ def is_gguf(path: Path) -> bool:
     return path.suffix == _GGUF and not path.is_dir()
 
 
+WORLD_FILE = "rwkv_vocab_v20230424.txt"
+"""The vocabulary that lies beside a .pth of RWKV."""
+RWKV_CONFIG = {"model_type": "rwkv7", "architectures": ["RWKV7ForCausalLM"]}
+"""What config.json says of the one kind of model that is read from a .pth."""
+
+
+def is_pth(path: Path) -> bool:
+    """Whether a path is that of a file that RWKV-LM saves, by its ending."""
+    return path.suffix == _PTH and not path.is_dir()
+
+
+def is_one_file(path: Path) -> bool:
+    """Whether a path is that of a checkpoint in one file."""
+    return is_gguf(path) or is_pth(path)
+
+
 def is_foreign(directory: Path) -> bool:
     """Whether config.json of a directory is of Hugging Face's kind. What cannot be read is not."""
     config = read_config(directory)
@@ -124,12 +142,13 @@ def is_foreign(directory: Path) -> bool:
 def check_adaptable(path: Path) -> None:
     """Raise CheckpointError where no adapter can be added to the weights of a checkpoint.
 
-    Those of a GGUF file have names and an order of their own, which no adapter of PEFT has.
+    Those of a checkpoint in one file have names of their own, which no adapter of PEFT has.
     """
-    config = {} if is_gguf(path) else read_config(path)
+    config = {} if is_one_file(path) else read_config(path)
     key = next((key for key in QUANTISED if config.get(key) is not None), None)
-    if is_gguf(path) or key is not None:
-        why = "a GGUF file" if key is None else f"weights that are quantised already, and {CONFIG_FILE} has {key}"
+    if is_one_file(path) or key is not None:
+        file = "a GGUF file" if is_gguf(path) else f"a {_PTH} file"
+        why = file if key is None else f"weights that are quantised already, and {CONFIG_FILE} has {key}"
         raise CheckpointError(
             f"{path}: adapters are not for {why}. Take the checkpoint that it was made of; --precision rounds its"
             " weights beside adapters"
@@ -214,6 +233,12 @@ _FORMATS = (
         lambda _, names, config: "model.bin" in names and "model_type" not in config,
     ),
     _Format("{0} has files of GGUF, each a model or a part of one: give the file, {0}/NAME.gguf", _ends(_GGUF)),
+    _Format(
+        "{0} has files that torch.save wrote. If one is an RWKV 7, give the file, {0}/NAME.pth: its vocabulary "
+        + WORLD_FILE
+        + " must lie beside it",
+        lambda _, names, config: "model_type" not in config and any(name.endswith(_PTH) for name in names),
+    ),
     _Format(
         "{0} is of an old sentence-transformers, with the body in a folder. A newer one writes it as it is read:"
         " SentenceTransformer({0!r}).save_pretrained(...)",

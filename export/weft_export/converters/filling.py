@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft_export.checkpoints.formats import is_gguf
+from weft_export.checkpoints.formats import is_one_file
 from weft_export.converters.converter import Converter, HfCheckpoint
 from weft_export.converters.sources import Source, source_of
 from weft_export.converters.tensors import NamedTensors, check_type
@@ -99,9 +99,9 @@ def _check_shape(ours: str, expected: Tensor, source: Source, stored: NamedTenso
 
 
 def _where(stored: NamedTensors) -> Path:
-    """Return the directory of the weights, or the GGUF file that has them."""
+    """Return the directory of the weights, or the one file that has them."""
     path = stored.paths[0]
-    return path if is_gguf(path) else path.parent
+    return path if is_one_file(path) else path.parent
 
 
 def _spelled(converter: Converter, stored: NamedTensors) -> dict[str, str]:

@@ -58,6 +58,7 @@ MODULE_OF = {
     "mamba": "mamba",
     "falcon_mamba": "mamba",
     "mamba2": "mamba2",
+    "rwkv7": "rwkv7",
     "mixtral": "mixtures",
     "qwen3_moe": "mixtures",
     "olmoe": "mixtures",
@@ -127,7 +128,6 @@ _REASONS = {
     "new": "its class NewModel is code of its authors, which is never run; transformers has it as GteModel: take a"
     " directory of that, whose model_type is 'gte'",
     "instructblip": "its Q-Former reads the question too, which nobody has done yet; 'blip-2' is read",
-    "rwkv7": "transformers has no class of it",
     **dict.fromkeys(
         ("gemma3n", "gemma3n_text"),
         "each token has four vectors in every layer and a row of a table for each of them, and the last layers read the"

@@ -125,10 +125,12 @@ def _pickled(path: Path) -> Readers:
     def reader(tensor: Tensor) -> Callable[[], Tensor]:
         return tensor.contiguous
 
-    return {
-        name: (Entry(tuple(tensor.shape), _TORCH_NAMES.get(tensor.dtype, str(tensor.dtype))), reader(tensor))
-        for name, tensor in read_pickle(path).items()
-    }
+    return {name: (entry_of(tensor), reader(tensor)) for name, tensor in read_pickle(path).items()}
+
+
+def entry_of(tensor: Tensor) -> Entry:
+    """Return what is said of a tensor that a pickle holds."""
+    return Entry(tuple(tensor.shape), _TORCH_NAMES.get(tensor.dtype, str(tensor.dtype)))
 
 
 def check_type(path: str, name: str, entry: Entry) -> None:

@@ -69,6 +69,7 @@ _TABLE = {
     "decoder_only": ("decoder_only", "DecoderOnly", "DecoderOnlyConfig", common_pb2.TASK_GENERATE),
     "hybrid": ("hybrid", "Hybrid", "HybridConfig", common_pb2.TASK_GENERATE),
     "state_spaces": ("state_spaces", "StateSpaces", "StateSpacesConfig", common_pb2.TASK_GENERATE),
+    "rwkv7": ("rwkv7", "Rwkv7", "Rwkv7Config", common_pb2.TASK_GENERATE),
     "blip2": ("blip2", "Blip2", "Blip2Config", common_pb2.TASK_GENERATE),
     "idefics3": ("idefics3", "Idefics3", "Idefics3Config", common_pb2.TASK_GENERATE),
     "gemma3": ("gemma3", "Gemma3", "Gemma3Config", common_pb2.TASK_GENERATE),

@@ -75,6 +75,7 @@ LIMITS = {
     **dict.fromkeys((*LAYER_FIELDS, "rotation_of", "feature_layers", "deep_layers", "reads_every"), MAX_LAYERS),
     **dict.fromkeys(("convolution_taps", "taps"), MAX_TAPS),
     **dict.fromkeys(("d_state", "d_state_head", "d_inner", "step_rank"), WIDTH),
+    **dict.fromkeys(("decay_rank", "rate_rank", "value_rank", "gate_rank"), WIDTH),
     **dict.fromkeys(("num_state_heads", "num_state_groups", "num_groups"), MAX_HEADS),
     "attends": 1,
     **dict.fromkeys(("num_heads", "num_kv_heads", "num_encoder_heads", "num_decoder_heads"), MAX_HEADS),

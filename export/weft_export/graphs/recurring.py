@@ -5,7 +5,7 @@ from typing import Any
 
 import onnx_ir
 
-from weft_export.layers import selective_state_space, state_space
+from weft_export.layers import selective_state_space, state_space, time_mix
 
 _AXIS = 1
 """Of blocks or tokens, in what a Scan reads and gives."""
@@ -48,8 +48,8 @@ def _body(ports: tuple[str, ...], dtype: Any, shared: list[Any], body: Body) -> 
     each = [onnx_ir.Value(name=f"each_{name}", type=onnx_ir.TensorType(dtype)) for name in ports]
     nodes: list[onnx_ir.Node] = []
 
-    def add(kind: str, *inputs: Any) -> Any:
-        nodes.append(onnx_ir.node(kind, inputs))
+    def add(kind: str, *inputs: Any, **attributes: int) -> Any:
+        nodes.append(onnx_ir.node(kind, inputs, attributes))
         nodes[-1].outputs[0].type = onnx_ir.TensorType(dtype)
         return nodes[-1].outputs[0]
 
@@ -68,8 +68,15 @@ def _token(add: Add, state: Any, steps: Any, values: Any, writes: Any, reads: An
     return after, add("MatMul", reads, after)
 
 
+def _correction(add: Add, state: Any, left: Any, asked: Any, writes: Any, values: Any, reads: Any) -> tuple[Any, Any]:
+    written = add("Concat", add("MatMul", asked, state), values, axis=-2)
+    after = add("Add", add("Mul", state, left), add("MatMul", writes, written))
+    return after, add("MatMul", reads, after)
+
+
 _BODIES: dict[str, tuple[tuple[str, ...], int, Body]] = {
     state_space.OPERATOR: (("state", "left", "writes", "values", "reads"), 0, _block),
     selective_state_space.OPERATOR: (("state", "steps", "values", "writes", "reads"), 1, _token),
+    time_mix.OPERATOR: (("state", "left", "asked", "writes", "values", "reads"), 0, _correction),
 }
 """Of each operator what goes through, how many inputs are the same for all, and what is done with one."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from weft_export.checkpoints.files import check_regular
-from weft_export.checkpoints.formats import is_gguf
+from weft_export.checkpoints.formats import is_gguf, is_pth
 from weft_export.converters.gguf.names import parts_of
 from weft_export.errors import ExportError
 
@@ -60,6 +60,8 @@ def least_bytes(checkpoint: Path, precision: str) -> int:
     number = sum(map(_num_weights, files))
     if is_gguf(checkpoint):
         number = sum(map(check_regular, parts_of(checkpoint))) // _MOST_BYTES
+    elif is_pth(checkpoint):
+        number = check_regular(checkpoint) // _MOST_BYTES
     elif not files:
         number = sum(check_regular(path) for path in checkpoint.glob("pytorch_model*.bin")) // _MOST_BYTES
     return number * _BITS[precision] // 8

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from weft_export.__main__ import say_note
-from weft_export.checkpoints.formats import is_gguf
+from weft_export.checkpoints.formats import is_gguf, is_pth
 from weft_export.console import plain_errors, shown
 from weft_export.converters.gguf.names import title_of
 from weft_export.errors import ExportError
@@ -29,7 +29,10 @@ up_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def up(
     ctx: typer.Context,
     checkpoint: Annotated[
-        str, typer.Argument(help="Directory of the checkpoint, a GGUF file, or ORG/NAME of a model on the hub.")
+        str,
+        typer.Argument(
+            help="Directory of the checkpoint, a GGUF file, a .pth of RWKV, or ORG/NAME of a model on the hub."
+        ),
     ],
     *,
     keep: Annotated[Path | None, typer.Option(help="Where bundles are kept.", show_default="~/.cache/weft")] = None,
@@ -90,6 +93,8 @@ def _found(checkpoint: str) -> tuple[Path, str]:
         return download(checkpoint), model_name(checkpoint.rpartition("/")[2])
     if is_gguf(path):
         return path, model_name(title_of(path))
+    if is_pth(path):
+        return path, model_name(path.stem)
     return path, model_name(path.absolute().name)
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from weft_export.checkpoints.formats import HUB_NAME, TOKEN_VECTORS, TOKEN_WEIGHTS, fetching, is_gguf
+from weft_export.checkpoints.formats import HUB_NAME, TOKEN_VECTORS, TOKEN_WEIGHTS, fetching, is_one_file
 from weft_export.errors import CheckpointError
 
 # Weights, sizes, tokenizers and templates. Nothing that is code, and of pickles, which may run code, these two alone:
@@ -15,7 +15,7 @@ _UNWANTED = ("[!0-9]*/*", "*/*/*")
 def is_on_hub(checkpoint: str) -> bool:
     """Whether this is no file here, and may be ORG/NAME."""
     path = Path(checkpoint)
-    return not (path.exists() or is_gguf(path)) and HUB_NAME.fullmatch(checkpoint) is not None
+    return not (path.exists() or is_one_file(path)) and HUB_NAME.fullmatch(checkpoint) is not None
 
 
 def download(name: str) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from weft_export.checkpoints.exporter import sources, versions
 from weft_export.checkpoints.files import HELD_OUT_FILE, check_regular
-from weft_export.checkpoints.formats import is_gguf
+from weft_export.checkpoints.formats import WORLD_FILE, is_gguf, is_pth
 from weft_export.converters.gguf.names import parts_of
 from weft_proto.bundle_rules import MODEL_NAME
 
@@ -44,6 +44,9 @@ def key_of(checkpoint: Path, name: str, options: Mapping[str, object]) -> str:
     if is_gguf(checkpoint):
         folder = checkpoint.parent
         paths = [*parts_of(checkpoint), *folder.glob(HELD_OUT_FILE)]
+    if is_pth(checkpoint):
+        folder = checkpoint.parent
+        paths = [checkpoint, *folder.glob(WORLD_FILE), *folder.glob(HELD_OUT_FILE)]
     for path in sorted(paths):
         if not path.is_dir() and not path.name.startswith(".") and path.suffix != ".md":
             check_regular(path)

@@ -111,14 +111,18 @@ def verify(reading: Reading) -> None:
 def run(config: ServerConfig, stopping: Shutdown) -> None:
     """Serve with these settings until a signal."""
     with _needs_the_extra():
-        from weft_server.app import App  # noqa: PLC0415 - late, so that --help needs no ONNX Runtime
+        import uvloop  # noqa: PLC0415 - late, so that --help needs no ONNX Runtime
+
+        from weft_server.app import App  # noqa: PLC0415 - same
         from weft_server.checks.open_files import raise_limit  # noqa: PLC0415 - same
     raise_limit(config)
 
     async def main() -> None:
+        stopping.take_back()
         await App(config, stopping).run()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
 
 
 def _refuse(findings: list[Finding]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from weft_server.engine.lane import Intake
 from weft_server.engine.prefill_chunks import PREFILL_BUCKETS
+from weft_server.engine.prompt_joiner import PromptJoiner
 from weft_server.engine.rows import Rows, slot_of
 from weft_server.engine.run_shapes import DEVICE_RUN_COST, RUN_COST, runs_of
 from weft_server.telemetry.engine_stats import Usage
@@ -69,7 +71,9 @@ class DecodeLane:
         prefix_reader: PrefixReader | None = None,
         speculation: Speculation | None = None,
         stretches: StretchRunner | None = None,
+        joins: bool = False,
     ) -> None:
+        """`joins` says that several short prompts may share a run: see `may_join`."""
         self.slots = slots
         # Sequences to drop before the next step, with their outcome. Any thread appends.
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
@@ -77,7 +81,7 @@ class DecodeLane:
         self.runner = runner
         self._start_id = start_id
         self.budget = prefill_budget
-        self._unwatched_budget = max(UNWATCHED_BUDGET, runner.largest_chunk)
+        self._unwatched_budget = max(UNWATCHED_BUDGET, runner.chunks.buckets[-1])
         self._is_far = runner.host_states is None
         self._metrics = metrics
         # None: there is no prefix cache.
@@ -86,6 +90,8 @@ class DecodeLane:
         self.speculation = speculation
         # None: prompts are read in one direction.
         self.stretches = stretches
+        # None: each prompt is read alone. So it is beside a prefix cache, where runs end at the ends of kept pieces.
+        self.joiner = PromptJoiner(slots, self.rows, runner) if joins and not prefix_reader else None
         # Steps since the last admission.
         self._num_held_off = 0
 
@@ -274,7 +280,7 @@ class DecodeLane:
         return self._next_piece(left) if self._has_prompt(take, left) else None
 
     def _prefill(self, take: Take) -> None:
-        """Read prompts piece by piece, one prompt at a time, until the allowance is spent.
+        """Read prompts piece by piece, until the allowance is spent: one prompt at a time, or short ones together.
 
         At least one piece is read. Where a prompt is cut depends on the load. Its bits do not, as long as a run reads
         two tokens or more.
@@ -283,6 +289,11 @@ class DecodeLane:
             return
         left, reads_once = max(self._allowance(), PREFILL_BUCKETS[0]), self._reads_once()
         while left >= PREFILL_BUCKETS[0] and self._has_prompt(take, left):
+            if self.joiner and len(joined := self.joiner.choose(left, partial(self._take_prompt, take, left))) > 1:
+                padded, num_tokens = self.joiner.read(joined)
+                self._count_computed(padded, num_tokens)
+                left -= padded + RUN_COST
+                continue
             piece = self._next_piece(left)
             padded, candidates = self._read(self.slots.num_running, piece)
             self._note_read(padded, piece)
@@ -302,12 +313,16 @@ class DecodeLane:
 
     def _has_prompt(self, take: Take, budget: int) -> bool:
         """Whether there is a prompt to read: the one begun, or one that waits."""
-        if self.rows.prompt is None and self.has_room():
-            for sequence in take(Intake(1, budget, room=self._num_free)):
-                self.rows.begin_prompt(sequence)
-                if self.prefix_reader:
-                    self.prefix_reader.begin_prompt(sequence, self.slots.num_running)
-        return self.rows.prompt is not None
+        return self.rows.prompt is not None or self._take_prompt(take, budget)
+
+    def _take_prompt(self, take: Take, budget: int) -> bool:
+        """Take a prompt that waits, if one does and there is room."""
+        taken = take(Intake(1, budget, room=self._num_free)) if self.has_room() else []
+        for sequence in taken:
+            slot = self.rows.begin_prompt(sequence)
+            if self.prefix_reader:
+                self.prefix_reader.begin_prompt(sequence, slot)
+        return bool(taken)
 
     def _next_piece(self, left: int) -> PromptPiece:
         """Return the next tokens of the prompt: `left` of them, or a little more; or a whole stretch."""
@@ -320,7 +335,7 @@ class DecodeLane:
             assert start == done, "a stretch is read in pieces. This is a bug."
             source = prompt.source
             return PromptPiece(source.piece(done, stop), stop == length, source.beside(done, stop), sees_itself=True)
-        stop = min(done + self.runner.chunk(left, done), stretch[0] if stretch else length)
+        stop = min(done + self.runner.chunks.size(left, done), stretch[0] if stretch else length)
         if self.prefix_reader and (longest := self.prefix_reader.longest_run(self.slots.num_running)) is not None:
             stop = min(stop, done + longest)
         source = prompt.source

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_proto.bundle_rules import PROMPT
 from weft_proto.questions import begins_filled, decoder_asks, picture_places
 from weft_proto.v1 import bundle_pb2
 from weft_server.engine.full_logits import FullLogits
+from weft_server.engine.mixed_runs import MixedRuns
 from weft_server.engine.prefill_chunks import PREFILL_CHUNK, PrefillChunks, reads_one_by_one
 from weft_server.engine.run_shapes import EXACT, first_run_order
 from weft_server.engine.sight_columns import DraftColumns, SightColumns
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from weft_server.sampling.candidates import Candidates
     from weft_server.source import Beside, Source
 
-_PROMPT_COLUMNS = {"input_ids": "prompt_ids", "past_lengths": "prompt_past_lengths", "lengths": "prompt_lengths"}
 # On a device, kernels size their work by the longest row that they are told. It is rounded up to a multiple of this, so
 # that there are few shapes.
 _TOTAL_STEP = 256
@@ -66,8 +65,6 @@ class DecodeRunner:
         """
         self.encoder = encoder
         self.shapes = shapes
-        self._decoder = decoder
-        self._mixed = mixed
         self._slots = slots
         self._device = device = decoder.device
 
@@ -112,7 +109,7 @@ class DecodeRunner:
         self._fixed = self._sight.fixed(device)
         self._next = NextTokens(slots.num_slots + max_drafts, asking, manifest.text.target_vocab_size, device)
 
-        self._chunks = PrefillChunks(
+        self.chunks = PrefillChunks(
             device,
             max_total=self._max_total,
             pad_id=self._pad_id,
@@ -124,10 +121,11 @@ class DecodeRunner:
         )
         self.decodes: dict[tuple[int, int, bool], BoundSession] = {}
         self._prefills: dict[tuple[int, int, int, bool], BoundSession] = {}
-        self._mixes: dict[tuple[int, int, int, bool], BoundSession] = {}
+        self._joins: dict[tuple[int, int, int, bool], BoundSession] = {}
         self._verifies: dict[tuple[int, bool], BoundSession] = {}
         self.max_drafts = max_drafts
         self._drafts = DraftColumns(slots, self._sight, max_drafts)
+        self._mixed = MixedRuns(mixed, self.states, self._columns, self._next, slots) if mixed else None
 
     @property
     def mixes(self) -> bool:
@@ -156,16 +154,7 @@ class DecodeRunner:
     @property
     def question_piece(self) -> int:
         """How many tokens of a question a run reads. What attends to a memory takes no more than that has places."""
-        return self._chunks.size(min(PREFILL_CHUNK, self._num_places) if self._has_memory else PREFILL_CHUNK)
-
-    @property
-    def largest_chunk(self) -> int:
-        """The most tokens that a run reads of a prompt."""
-        return self._chunks.buckets[-1]
-
-    def chunk(self, budget: int, past: int = 0) -> int:
-        """Return how many prompt tokens a run should read within `budget`, behind `past` others. See Chunks.size."""
-        return self._chunks.size(budget, past)
+        return self.chunks.size(min(PREFILL_CHUNK, self._num_places) if self._has_memory else PREFILL_CHUNK)
 
     def begin(self, slot: int) -> None:
         """Start a slot for a new sequence: a recurrent state starts at zero, unless an encoder fills it."""
@@ -187,7 +176,7 @@ class DecodeRunner:
         Returns the number of tokens computed, padding included, and candidates [1, ...] after the last real one.
         """
         past = int(self._slots.past_lengths[slot])
-        chunk = self._chunks.filled(token_ids, past, int(self._slots.memory_lengths[slot]), beside)
+        chunk = self.chunks.filled(token_ids, past, int(self._slots.memory_lengths[slot]), beside)
         reads_all = self._asking.prompts_read_all or self._reads_all(slot, slot + 1)
         key = (slot, chunk.bucket, self.states.flip, reads_all)
         if key not in self._prefills:
@@ -201,6 +190,22 @@ class DecodeRunner:
         self.states.turn(slot, slot + 1, self._num_held)
         return chunk.bucket, self._next.read(1, 1, reads_all=reads_all)
 
+    def join(self, slot: int, prompts: Many[np.ndarray]) -> tuple[int, Candidates]:
+        """Read whole prompts into the slots from `slot` on, in one run. See `may_join`.
+
+        Returns the number of tokens computed, padding included, and candidates [prompts, ...] after their last ones.
+        """
+        chunk, stop = self.chunks.joined(prompts), slot + len(prompts)
+        reads_all = self._asking.prompts_read_all or self._reads_all(slot, stop)
+        key = (slot, stop, chunk.bucket, reads_all)
+        if key not in self._joins:
+            columns = chunk.columns.rows(0, len(prompts)) | {"total_length": block_of(chunk.total_length)}
+            self._joins[key] = self._bind(slot, stop, columns, reads_all=reads_all)
+        self._adapt(self._joins[key], self._slots.adapters[slot:stop], chunk.bucket)
+        self._joins[key].run()
+        self._slots.past_lengths[slot:stop] = [len(prompt) for prompt in prompts]
+        return len(prompts) * chunk.bucket, self._next.read(len(prompts), len(prompts), reads_all=reads_all)
+
     def mixed(self, num_rows: int, token_ids: np.ndarray, *, ends: bool) -> tuple[int, Candidates]:
         """Do `decode` for the first `num_rows` slots and `prefill` for the slot behind them, in one run.
 
@@ -208,7 +213,7 @@ class DecodeRunner:
         if it `ends` with these tokens.
         """
         past = int(self._slots.past_lengths[num_rows])
-        chunk = self._chunks.filled(token_ids, past, 0)  # this graph has no memory
+        chunk = self.chunks.filled(token_ids, past, 0)  # this graph has no memory
         reads_all = self._reads_all(0, num_rows + ends)
         self._run_beside(num_rows, chunk.columns.rows(0, 1), chunk.bucket, 1, reads_all=reads_all)
         self._slots.past_lengths[num_rows] = past + len(token_ids)
@@ -297,7 +302,7 @@ class DecodeRunner:
             yield from self._warm_prefills()
         if self.mixes:
             for num_rows in range(1, self._slots.num_slots):
-                self.mixed(num_rows, np.full(min(self._chunks.buckets[0], self._max_total), self._pad_id), ends=True)
+                self.mixed(num_rows, np.full(min(self.chunks.buckets[0], self._max_total), self._pad_id), ends=True)
                 self._slots.past_lengths[:] = 0
                 yield
         for sources in self.shapes.trials():
@@ -323,7 +328,7 @@ class DecodeRunner:
         is_one_kind = self._device.in_place or self._asking.prompts_read_all
         for reads_all in self._asking.readings[:1] if is_one_kind else self._asking.readings:
             self._slots.reads_all[:] = reads_all
-            for length in first_run_order(self._chunks.buckets, self._device):
+            for length in first_run_order(self.chunks.buckets, self._device):
                 if self._max_question and length > min(self.question_piece, 2 * self._max_question):
                     continue
                 if length >= 2 * self._max_total:
@@ -361,8 +366,8 @@ class DecodeRunner:
         It is asked what follows `num_ends` tokens, if that is not one for each slot.
         """
         inputs, written = self.states.blocks(start, stop)
-        inputs |= self._asking.columns(columns, reads_all=reads_all)
         inputs |= self._told(reads_all=reads_all)
+        inputs |= self._asking.columns(columns, reads_all=reads_all)
         written |= self._next.blocks(num_ends or stop - start, reads_all=reads_all)
         return self._asking.session(reads_all=reads_all).bind(inputs, written)
 
@@ -370,23 +375,9 @@ class DecodeRunner:
         self, num_rows: int, columns: dict[str, Block], size: int, num_ends: int, *, reads_all: bool
     ) -> None:
         """Give the first rows a token each, and read `size` tokens of the slot behind; `num_ends` of them are asked."""
-        key = (num_rows, size, num_ends, reads_all)
-        if key not in self._mixes:
-            assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
-            inputs, written = self.states.blocks(0, num_rows)
-            prompt_inputs, prompt_written = self.states.blocks(num_rows, num_rows + 1)
-            inputs |= {PROMPT + name: block for name, block in prompt_inputs.items()}
-            written |= {PROMPT + name: block for name, block in prompt_written.items()}
-            inputs |= self._columns.rows(0, num_rows) | self._told(reads_all=reads_all)
-            inputs |= {_PROMPT_COLUMNS[name]: block for name, block in columns.items()}
-            written |= self._next.blocks(num_rows + num_ends, reads_all=reads_all)
-            self._mixes[key] = self._mixed.bind(inputs, written)
-        bound = self._mixes[key]
-        if self._slots.stack:
-            # In this graph, each token of that slot is a row.
-            self._slots.stack.give(bound, self._slots.adapters[: num_rows + 1].repeat([*[1] * num_rows, size]), 1)
-        bound.run()
-        self._slots.past_lengths[:num_rows] += 1
+        assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
+        told = self._told(reads_all=reads_all)
+        self._mixed.run(num_rows, columns, told, size=size, num_ends=num_ends, reads_all=reads_all)
 
     def _told(self, *, reads_all: bool) -> dict[str, Block]:
         """What every run reads on the host."""

@@ -14,6 +14,8 @@ from weft_server.runtime.cuda.drawing import TEMPERATURES
 from weft_server.source import NOTHING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence as Many
+
     from weft_server.runtime.device import Device
     from weft_server.source import Beside
 
@@ -32,19 +34,29 @@ def reads_one_by_one(manifest: bundle_pb2.BundleManifest) -> bool:
 
 
 class PrefillChunk:
-    """What prefill runs of one padded length read: tokens of one prompt, whatever its slot."""
+    """What prefill runs of one padded length read: tokens of a prompt, or of several, whatever their slots."""
 
     def __init__(
-        self, bucket: int, device: Device, *, has_memory: bool, width: int, offsets: bool, weighs: bool
+        self,
+        bucket: int,
+        device: Device,
+        *,
+        num_rows: int = 1,
+        has_memory: bool,
+        width: int,
+        offsets: bool,
+        weighs: bool,
     ) -> None:
         """`width` is that of the features of pictures, if prompts may hold any. `offsets`: it is told positions too.
 
-        `weighs` is as in FullLogits.
+        `weighs` is as in FullLogits. Of several rows, the features and the memory are those of the first alone.
         """
         self.bucket = bucket
-        self._input_ids = np.zeros((1, bucket), np.int64)
-        self._past_lengths = np.zeros(1, np.int32)
-        self._lengths = np.ones(1, np.int32)
+        # What runs are told that read several prompts: such a run is the first of each, and so long at most.
+        self.total_length = np.array([bucket], np.int32)
+        self._input_ids = np.zeros((num_rows, bucket), np.int64)
+        self._past_lengths = np.zeros(num_rows, np.int32)
+        self._lengths = np.ones(num_rows, np.int32)
         self._memory_lengths = np.ones(1, np.int32)
         arrays: dict[str, np.ndarray] = {
             "input_ids": self._input_ids,
@@ -65,6 +77,13 @@ class PrefillChunk:
             arrays[POSITION_OFFSETS] = self._offsets
         self.columns = Columns(arrays, device)
 
+    def fill_rows(self, prompts: Many[np.ndarray], pad_id: int) -> None:
+        """Take whole prompts, one a row."""
+        for row, token_ids in enumerate(prompts):
+            self._input_ids[row, : len(token_ids)] = token_ids
+            self._input_ids[row, len(token_ids) :] = pad_id
+            self._lengths[row] = len(token_ids)
+
     def fill(self, token_ids: np.ndarray, past: int, memory: int, pad_id: int, beside: Beside) -> None:
         """Take the next tokens of a prompt of which `past` have been read, and the length of its slot's memory.
 
@@ -75,10 +94,8 @@ class PrefillChunk:
         self._offsets[0] = 0
         if beside.offsets is not None:
             self._offsets[0, : len(beside.offsets)] = beside.offsets
-        self._input_ids[0, : len(token_ids)] = token_ids
-        self._input_ids[0, len(token_ids) :] = pad_id
+        self.fill_rows([token_ids], pad_id)
         self._past_lengths[0] = past
-        self._lengths[0] = len(token_ids)
         self._memory_lengths[0] = memory
 
 
@@ -103,6 +120,7 @@ class PrefillChunks:
         self._pad_id = pad_id
         self._one_by_one = one_by_one
         self._by_bucket: dict[int, PrefillChunk] = {}
+        self._joined: dict[int, PrefillChunk] = {}
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -121,14 +139,22 @@ class PrefillChunks:
 
     def filled(self, token_ids: np.ndarray, past: int, memory: int, beside: Beside = NOTHING) -> PrefillChunk:
         """The chunk that holds the next tokens of a prompt of which `past` have been read, beside such a memory."""
-        bucket = self._bucket(len(token_ids), past)
+        bucket = self.bucket(len(token_ids), past)
         if bucket not in self._by_bucket:
             self._by_bucket[bucket] = PrefillChunk(bucket, self._device, **self._kind)
         chunk = self._by_bucket[bucket]
         chunk.fill(token_ids, past, memory, self._pad_id, beside)
         return chunk
 
-    def _bucket(self, length: int, past: int) -> int:
+    def joined(self, prompts: Many[np.ndarray]) -> PrefillChunk:
+        """The chunk that holds whole prompts, PREFILL_CHUNK tokens at most when padded to the longest one's bucket."""
+        bucket = self.bucket(max(map(len, prompts)))
+        if bucket not in self._joined:
+            self._joined[bucket] = PrefillChunk(bucket, self._device, num_rows=PREFILL_CHUNK // bucket, **self._kind)
+        self._joined[bucket].fill_rows(prompts, self._pad_id)
+        return self._joined[bucket]
+
+    def bucket(self, length: int, past: int = 0) -> int:
         """Padded length of a chunk, which never runs over the end of the cache.
 
         It is two or more, because a prompt leaves room for a new token. One token alone takes another kernel and gets

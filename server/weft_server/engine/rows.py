@@ -142,9 +142,13 @@ class Rows:
             kept.close()
         self._deliver_end(sequence, outcome)
 
-    def start(self, candidates: Candidates) -> None:
-        """Give the rows of the prompt that has ended their first token, of the prefill run that ended it."""
-        self._give(self.slots.num_running - self._num_begun, candidates)
+    def start(self, candidates: Candidates, num_prompts: int = 1) -> None:
+        """Give the rows of the prompt that has ended their first token, of the prefill run that ended it.
+
+        Of several prompts that have ended, each has one row.
+        """
+        num_begun = self._num_begun if num_prompts == 1 else num_prompts
+        self._give(self.slots.num_running - num_begun, candidates)
 
     def advance(self, candidates: Candidates) -> None:
         """Give every row its next token, of a decode run."""

@@ -27,6 +27,7 @@ from weft_server.engine.speculation import Speculation
 from weft_server.engine.stretch_runner import StretchRunner
 from weft_server.errors import BundleError
 from weft_server.loading.exact_drafts import exact_drafts, has_memory, may_draft_mixed
+from weft_server.loading.joined_prompts import may_join
 from weft_server.loading.limit_checks import verify_classifier, verify_decoder, verify_scorer, verify_stretches
 from weft_server.loading.lone_rows import keep_lone_decodes, keep_lone_rows
 from weft_server.loading.longest_inputs import longest_source, takes_picture
@@ -232,6 +233,7 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     keep_lone_decodes(decoders[0], graphs.bundle)
     least_rows = decoders[0].device.least_rows
     max_drafts = exact_drafts(graphs.bundle, decoders[0], config.num_speculative_tokens)
+    joins = TASKS[manifest.task].takes_prompt and may_join(graphs.bundle, decoders[0])
     may_draft_beside = mixed is not None and may_draft_mixed(graphs.bundle, decoders[0], mixed, max_drafts)
 
     def make(index: int) -> DecodeLane:
@@ -275,10 +277,13 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
             if max_drafts
             else None,
             stretches=stretches,
+            joins=joins,
         )
         if POINTS:
             for method in ("prefill", "mixed", "decode", "verify"):
                 POINTS.wire(runner, method, f"{graphs.bundle.name}.{method}")
+            # It too reads prompts.
+            POINTS.wire(runner, "join", f"{graphs.bundle.name}.prefill")
             POINTS.wire(lane, "step", f"{graphs.bundle.name}.step")
             if stretches:
                 POINTS.wire(stretches, "read", f"{graphs.bundle.name}.read")

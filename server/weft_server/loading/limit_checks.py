@@ -212,7 +212,7 @@ def _verify_prompts(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bun
     """Read a piece of a prompt at the beginning of a slot and at its end, alone and beside a row."""
     text = manifest.text
     longest = text.max_total_tokens - 1  # a prompt leaves room for a new token
-    piece = np.full(min(longest, runner.chunk(PREFILL_BUCKETS[0])), text.source_vocab_size - 1)
+    piece = np.full(min(longest, runner.chunks.size(PREFILL_BUCKETS[0])), text.source_vocab_size - 1)
     for field, past in (("text.source_vocab_size", 0), ("text.max_total_tokens", longest - len(piece))):
         slots.past_lengths[:2] = past
         with claims(manifest, field):

@@ -56,8 +56,17 @@ class Shutdown:
         signal.set_wakeup_fd(note, warn_on_full_buffer=False)
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, _nobody)
+                signal.signal(number, self._note_signal)
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
+
+    def take_back(self) -> None:
+        """Have C code write here again: an event loop that begins has it write to a pipe of its own until it ends."""
+        signal.set_wakeup_fd(self._note, warn_on_full_buffer=False)
+
+    def _note_signal(self, number: int, _frame: object) -> None:
+        """Note a signal that C code has written elsewhere: a loop begins or ends."""
+        if signal.set_wakeup_fd(self._note, warn_on_full_buffer=False) != self._note:
+            os.write(self._note, bytes([number]))
 
     def serve(self, stop: Callable[[], None], limit_s: float, tell: Callable[..., None]) -> None:
         """From now on call `stop` for a signal, from another thread. It may be called again.

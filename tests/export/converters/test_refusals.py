@@ -58,7 +58,6 @@ def refused(directory, complaint):
             {"model_type": "mistral3"},
             "'mistral3' is not supported; tokens stand between the rows of a picture",
         ),
-        ("llama", {"model_type": "rwkv7"}, "'rwkv7' is not supported; transformers has no class of it"),
         ("llama", {"model_type": "lama"}, "'lama' is not supported; the nearest is 'llama'"),
         ("llama", {"model_type": "xq9", "architectures": None}, "is not supported; supported are .*llama"),
         ("llama", {"architectures": ["LlamaForTokenClassification"]}, "of llama, LlamaForCausalLM, LlamaModel are"),

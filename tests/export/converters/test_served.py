@@ -60,8 +60,9 @@ FEW = {"trocr", "debertav2-tags"}
 
 # Classes that transformers has by another name, which test_decoders.py holds to it.
 OTHER_NAMES = {"Ernie4_5_ForCausalLM"}
-# Of a library of its own: test_late_interaction.py.
+# Of libraries of their own: test_late_interaction.py and test_rwkv_file.py.
 COLBERT = {"HF_ColBERT"}
+RWKV = {"RWKV7ForCausalLM"}
 
 
 def test_every_kind_that_is_converted_has_a_row():
@@ -101,7 +102,7 @@ def test_every_kind_that_is_converted_has_a_row():
     )
     converted = {name for converter in all_converters() for name in converter.architectures}
     hearing = {architecture for architecture, _ in CTC.values()} | {PARAKEET}
-    assert converted == {kind.architecture for kind in kinds} | hearing | OTHER_NAMES | COLBERT
+    assert converted == {kind.architecture for kind in kinds} | hearing | OTHER_NAMES | COLBERT | RWKV
 
 
 def rows_of(kinds):

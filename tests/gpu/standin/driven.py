@@ -49,7 +49,7 @@ class Writer:
         self.manifest = bundle.manifest
         (lane,) = decode_lanes(Graphs(bundle, devices_of(config), 1), 1, config, Metrics().for_model("m", 1, "t")).ready
         self.runner, self.slots = lane.runner, lane.slots
-        self.decoder = lane.runner._decoder
+        self.decoder = lane.runner._asking.session(reads_all=True)
         self.runner.warm()
         self._rng = np.random.default_rng(seed)
         # The best logits of each run, and all logits of those that were read whole.
@@ -94,7 +94,7 @@ class Writer:
             slots.past_lengths[slot] = self.runner.num_begun(source)
             self.runner.encode([source], [slot])
             prompt = prompt[:-1]
-        size = self.runner.chunk(8)
+        size = self.runner.chunks.size(8)
         for first in range(0, len(prompt), size):
             _, candidates = self.runner.prefill(slot, prompt[first : first + size])
             self.said.append(candidates.topk_logits.copy())

@@ -41,7 +41,15 @@ NOT_IN_BF16 = {
     "tiny-waveform",
 }
 # They keep states beside attention, or read prompts in both directions, which is for CPU. The export says so.
-NOT_IN_HALF = {"tiny-hybrid", "tiny-state-space", "tiny-mamba", "tiny-selective", "tiny-gemma3", "tiny-paligemma"}
+NOT_IN_HALF = {
+    "tiny-hybrid",
+    "tiny-state-space",
+    "tiny-mamba",
+    "tiny-selective",
+    "tiny-rwkv",
+    "tiny-gemma3",
+    "tiny-paligemma",
+}
 CAPACITY = 300
 # What is left of their weights. By default it is a half. Then the golden answer of this one begins with a tie.
 CALM = {"tiny-caption": 0.4}

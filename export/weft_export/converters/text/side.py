@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
+from weft_export.checkpoints.formats import WORLD_FILE
 from weft_export.checkpoints.tokenizer import encode, tokenizer_of
 from weft_export.converters.keys import check_keys
 from weft_export.converters.text.chat import TEMPLATE_FILE, read_chat
@@ -173,6 +174,11 @@ def _tokens(
     elif content is not None:
         names, notes = {**settings.padding, **settings.named}, ()
         tokenizer = as_it_is(settings, content)
+    elif (settings.where / WORLD_FILE).exists():
+        raise CheckpointError(
+            f"{settings.where} has {WORLD_FILE} and no {JSON_FILE}: code of the checkpoint would read it, which is"
+            f" never run. Put that file beside the weights that RWKV's authors released, and give their .pth"
+        )
     else:
         raise CheckpointError(
             f"{settings.where} has no {JSON_FILE}, and no other tokenizer of a kind that can be made into one"
