@@ -30,8 +30,15 @@ def _shape(*optional: str, **fields: dict[str, Any]) -> dict[str, Any]:
 
 _TOKEN = {"token": _TEXT, "logprob": _NUMBER, "bytes": _or_null(_list(_INTEGER))}
 _CALL = _shape(id=_TEXT, type=_TEXT, function=_shape(name=_TEXT, arguments=_TEXT))
-_MESSAGE = _shape("tool_calls", "reasoning_content", role=_TEXT, content=_or_null(_TEXT), refusal={"type": "null"},
-    tool_calls=_list(_CALL), reasoning_content=_TEXT)  # fmt: skip
+_MESSAGE = _shape(
+    "tool_calls",
+    "reasoning_content",
+    role=_TEXT,
+    content=_or_null(_TEXT),
+    refusal={"type": "null"},
+    tool_calls=_list(_CALL),
+    reasoning_content=_TEXT,
+)
 _END = {"index": _INTEGER, "finish_reason": {"type": "string", "description": "`stop`, `length` or `tool_calls`."}}
 _CHAT_CHOICE = _shape(**_END, message=_MESSAGE, logprobs=_or_null(reference("ChatLogProbs")))
 _CHOICE = _shape(**_END, text=_TEXT, logprobs=_or_null(reference("LogProbs")))
