@@ -8,7 +8,7 @@ from tiny import CHECKPOINTS
 
 from weft_export.checkpoints.random_requests import RandomRequest, random_requests
 from weft_export.errors import ParityError
-from weft_export.families import captioner, causal
+from weft_export.families import causal, sequence_to_sequence
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.layers import explaining
@@ -74,7 +74,7 @@ def test_a_wrong_pick_of_a_question_is_found(tmp_path, monkeypatch):
     checkpoint = CHECKPOINTS["tiny-answer"]()
     graph = graphs_of(checkpoint, FP32)[-1]
     with monkeypatch.context() as patched:
-        patched.setattr(captioner, "pick", other_of_words)
+        patched.setattr(sequence_to_sequence, "pick", other_of_words)
         write_graph(graph, tmp_path)
 
     with pytest.raises(ParityError, match=r"explain\.onnx output target_weights"):

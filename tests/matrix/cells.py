@@ -138,17 +138,14 @@ def expected(cell):
 
     An error in a run of a lane is the error of all whom the lane holds:
 
-    1. `queued`: not that of the first, which waits behind the run. The lane holds the two beside it, or one prompt.
-    2. `prefill`: it reads one prompt at a time. The first.
-    3. `explaining`: the explainer is no lane. The first.
-    4. Otherwise: those of the batch.
+    1. `queued`: not that of the first, which waits behind the run. The lane holds the two beside it.
+    2. `explaining`: the explainer is no lane. The first.
+    3. Otherwise: those of the batch. Of short prompts, it is those that are read in one run.
     """
     ok, failed = "OK", "INTERNAL"
     if cell.fault == "error":
-        reads_one = "prefill" in TASKS[cell.task].stages
         return {
-            "queued": (ok, failed, ok if reads_one else failed, ok),
-            "prefill": (failed, ok, ok, ok),
+            "queued": (ok, failed, failed, ok),
             "explaining": (failed, ok, ok, ok),
         }.get(cell.stage, (failed, failed, failed, ok))
     first = {
