@@ -11,6 +11,9 @@ from weft_export.layers.nf4_linear import BLOCK, Nf4Linear
 from weft_export.quantization.gptq import compensated_blocks
 from weft_proto.v1 import bundle_pb2
 
+Rounded = BlockEmbedding | BlockLinear | Nf4Linear
+"""What stands for a product whose weights are rounded in blocks."""
+
 
 class BlockKind(Enum):
     """One way, by the number of bits of a weight, and of weights of a block where it is not the least."""
@@ -73,9 +76,7 @@ def ladder_of(product: nn.Linear | TiedEmbedding, precision: bundle_pb2.Precisio
     return ladder if isinstance(product, nn.Linear) or BlockKind.NF4 not in ladder else (BlockKind.INT8,)
 
 
-def rounded(
-    product: nn.Linear | TiedEmbedding, kind: BlockKind, inputs: Tensor | None = None
-) -> BlockEmbedding | BlockLinear | Nf4Linear:
+def rounded(product: nn.Linear | TiedEmbedding, kind: BlockKind, inputs: Tensor | None = None) -> Rounded:
     """Return what stands for a product whose weights are rounded.
 
     inputs [rows, width] are what it reads, as far as that is known.

@@ -154,6 +154,11 @@ def choose_kinds(
     return {path: ladders[path][-1] if path in wide else kind for path, kind in chosen.items()}
 
 
+def room_of(effects: BlockEffects, chosen: Mapping[str, BlockKind]) -> float:
+    """Return by how much more all products together may move an answer than they do as they are chosen."""
+    return MAX_BLOCK_EFFECT - sum(effects[path, kind] for path, kind in chosen.items())
+
+
 def enlarged(
     effects: BlockEffects, chosen: Mapping[str, BlockKind], larger: Mapping[str, BlockKind], sizes: Mapping[str, int]
 ) -> dict[str, BlockKind]:
@@ -161,7 +166,7 @@ def enlarged(
 
     All together stay within MAX_BLOCK_EFFECT. larger are the ways to have such blocks, by path.
     """
-    room = MAX_BLOCK_EFFECT - sum(effects[path, kind] for path, kind in chosen.items())
+    room = room_of(effects, chosen)
     losses = {path: effects[path, kind] - effects[path, chosen[path]] for path, kind in larger.items()}
     taken = {}
     for path in sorted(losses, key=lambda path: losses[path] / sizes[path]):

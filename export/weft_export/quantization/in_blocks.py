@@ -12,12 +12,11 @@ from weft_export.checkpoints.sharing import sharing
 from weft_export.choices import COMPENSATED
 from weft_export.errors import CheckpointError
 from weft_export.families.causal import CausalTransformer
-from weft_export.layers.block_linear import MAX_WEIGHT, BlockEmbedding, BlockLinear
+from weft_export.layers.block_linear import MAX_WEIGHT
 from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.experts import Experts
-from weft_export.layers.nf4_linear import Nf4Linear
-from weft_export.quantization.block_kinds import ladder_of, larger_kinds, rounded
-from weft_export.quantization.choice import choose_kinds, enlarged, report_of
+from weft_export.quantization.block_kinds import BlockKind, Rounded, ladder_of, larger_kinds, rounded
+from weft_export.quantization.choice import choose_kinds, enlarged, report_of, room_of
 from weft_export.quantization.effects import block_effects, cut, logits_of
 from weft_export.quantization.integer_products import NUM_REQUESTS, check_finite, ranges_of, round_caches
 from weft_export.quantization.observers import descends, is_product, watch
@@ -56,14 +55,10 @@ def rounded_in_blocks(
     chosen = choose_kinds(effects, ladders, sizes, _tables(checkpoint, products))
     made |= {path: rounded(products[path], kind) for path, kind in chosen.items() if kind is not ladders[path][0]}
     whole = _of_whole_runs(checkpoint)
-    for kind in larger_kinds(precision, checkpoint.max_block_size):
-        # Of what still has the smallest, and would not be filled up.
-        paths = [
-            path
-            for path in whole
-            if chosen[path] is ladders[path][0] and products[path].weight.shape[1] % kind.block_size == 0
-        ]
-        larger = {path: rounded(products[path], kind, inputs.get(path)) for path in paths}
+    for kind in larger_kinds(precision, checkpoint.max_block_size) if room_of(effects, chosen) > 0 else ():
+        smallest = [path for path in whole if chosen[path] is ladders[path][0]]
+        tried = {path: _in_larger(products[path], made[path], kind, inputs.get(path)) for path in smallest}
+        larger = {path: module for path, module in tried.items() if module}
         effects |= block_effects(checkpoint, requests, dict.fromkeys(larger, (kind,)), _wide(larger), inputs)
         taken = enlarged(effects, chosen, dict.fromkeys(larger, kind), sizes)
         chosen |= taken
@@ -99,6 +94,20 @@ def inputs_of(checkpoint: Checkpoint, examples: Sequence[Example]) -> dict[str, 
     return found
 
 
+def _in_larger(
+    product: nn.Linear | TiedEmbedding, smallest: Rounded, kind: BlockKind, inputs: Tensor | None
+) -> Rounded | None:
+    """Return a product in larger blocks than its smallest ones.
+
+    None: its rows would be filled up, or its weights were rounded before as the smallest blocks keep them.
+    """
+    if product.weight.shape[1] % kind.block_size:
+        return None
+    larger = rounded(product, kind, inputs)
+    loses = torch.equal(smallest.wide, product.weight) and not torch.equal(larger.wide, product.weight)
+    return None if loses else larger
+
+
 def _of_whole_runs(checkpoint: Checkpoint) -> list[str]:
     """Return the paths of products that multiply each token of a run, so that a server can make their number even.
 
@@ -117,7 +126,7 @@ def _of_whole_runs(checkpoint: Checkpoint) -> list[str]:
     ]
 
 
-def _wide(made: Mapping[str, BlockEmbedding | BlockLinear | Nf4Linear]) -> dict[str, Tensor]:
+def _wide(made: Mapping[str, Rounded]) -> dict[str, Tensor]:
     return {path: module.wide for path, module in made.items()}
 
 
