@@ -55,16 +55,8 @@ class Genai(System):
                 continue
             shutil.rmtree(fresh, ignore_errors=True)
             command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", source, "-o", fresh]
-            command += [
-                "-p",
-                precision.removesuffix("-weights"),
-                "-e",
-                "cpu",
-                "-c",
-                folder / "genai-cache",
-                "--extra_options",
-                *options,
-            ]
+            command += ["-p", precision.removesuffix("-weights"), "-e", "cpu", "-c", folder / "genai-cache"]
+            command += ["--extra_options", *options]
             subprocess.run(command, check=True, stdout=sys.stderr, env=os.environ | {"HF_HUB_OFFLINE": "1"})
             fresh.rename(done)
 
