@@ -206,9 +206,12 @@ def _too_coarse(rounding: bundle_pb2.Rounding, name: str) -> str:
 
     Such a model makes much of last bits too, and torch and ONNX Runtime may be far apart without a fault of either.
     """
-    from weft_export.quantization.choice import MAX_BLOCK_EFFECT  # noqa: PLC0415 - late: for rounded models
+    from weft_export.layers.block_linear import MAX_ALONE  # noqa: PLC0415 - late: for rounded models
+    from weft_export.quantization.choice import MAX_BLOCK_EFFECT  # noqa: PLC0415 - same
     from weft_export.verification.quality import LESS  # noqa: PLC0415 - same
 
+    if any(product.block_size > MAX_ALONE.get(product.bits, 0) for product in rounding.products):
+        return "; --max-block-size 32 loses less"
     if name not in LESS or rounding.effect <= MAX_BLOCK_EFFECT:
         return ""
     moved = f"rounding moves an answer by {rounding.effect:.4f} nats (estimated)"
