@@ -130,11 +130,12 @@ def test_inputs_of_a_run_are_even():
 
 @pytest.mark.parametrize("max_total", [50, 51])
 def test_what_is_scored_is_even(max_total):
-    """The longest answer too, whose last token is not read."""
+    """The longest answer behind a prompt too, whose last token is not read. With a source, a start token is."""
     answers = [GivenAnswer(np.arange(length), None, np.arange(1), max_total) for length in range(1, max_total)]
+    longest = GivenAnswer(np.arange(max_total), Ids(np.arange(3)), np.arange(1), max_total)
 
     assert {0} == {answer.width % 2 for answer in answers}
-    assert all(len(answer.array) <= answer.width <= max_total for answer in answers)
+    assert all(len(answer.array) <= answer.width <= max_total for answer in [*answers, longest])
 
 
 def test_a_processor_with_other_bits_is_refused(exported, monkeypatch):

@@ -54,8 +54,9 @@ class GivenAnswer(Source):
     @property
     def width(self) -> int:
         """Padded length of what the decoder reads. It goes with its own length alone."""
-        # It is even, and so is the number of a run's tokens: the last token of an answer is not read, so all have room.
-        return min(Ids(self.array).bucket, self.max_total & ~1)
+        # Without a source it is even, and so is the number of a run's tokens. All have room: a prompt and an answer fit
+        # together, and the answer's last token is not read.
+        return min(Ids(self.array).bucket, self.max_total - (self.source is None and self.max_total % 2))
 
     @property
     def alike(self) -> Hashable:
