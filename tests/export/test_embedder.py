@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import onnx
 import pytest
 import torch
 from tiny_embed import embedder_config, tiny_embed, tiny_match
@@ -75,6 +76,25 @@ def test_bits_do_not_depend_on_the_batch(pooling, tmp_path):
         ids[0, LENGTHS[row] :] = 17
         (alone,) = session.run(None, {"input_ids": ids.numpy(), "lengths": LENGTHS[row : row + 1].numpy()})
         assert together[row].tobytes() == alone[0].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("precision", "operator", "opset"),
+    [
+        (bundle_pb2.PRECISION_FP32, ("", "Attention"), 24),
+        (bundle_pb2.PRECISION_FP16, ("com.microsoft", "MultiHeadAttention"), 21),
+    ],
+)
+def test_texts_attend_with_the_faster_operator(precision, operator, opset, tmp_path):
+    """On a CPU that is ONNX's own, which is younger than the rest of the graph. Half precision is for a device."""
+    graph, *_ = graphs_of(tiny_embed(), precision)
+    write_graph(graph, tmp_path)
+    model = onnx.load(tmp_path / graph.file_name)
+
+    assert [operator] == [*{(each.domain, each.op_type) for each in model.graph.node if "Attention" in each.op_type}]
+    opsets = {each.domain: each.version for each in model.opset_import}
+    assert opset == opsets.pop("")
+    assert opsets.keys() <= {"com.microsoft"}
 
 
 @pytest.mark.parametrize(

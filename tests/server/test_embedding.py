@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +13,9 @@ from loaded import Loaded, ask
 from waiting import held, until
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest, LaneFailed, Overloaded
+from weft_server.models.model import NUM_WORKERS
 from weft_server.requests.embed import run_together
+from weft_server.requests.generate import SHORT_CHARS
 from weft_server.telemetry.metrics import Metrics
 
 TEXTS = ["the cat", "the cat eats and the dog finds", "a bird", "we are in the green tree", "the cat"]
@@ -48,6 +51,29 @@ def test_each_input_has_the_bits_that_it_has_alone(tiny_repository):
             assert expected[:2] == bits(mixed)
             assert [each.usage.input_tokens for each in alone] == [each.input_tokens for each in together.embeddings]
             assert sum(each.usage.input_tokens for each in alone) == together.usage.input_tokens
+
+    asyncio.run(run())
+
+
+def test_a_short_text_waits_for_no_worker(tiny_repository):
+    """It is read at once while all workers are busy. A long one has to wait for a worker, and so have several."""
+
+    async def run():
+        async with loaded(tiny_repository) as model:
+            free = threading.Event()
+            busy = [asyncio.create_task(model.work(lambda _: free.wait(30))) for _ in range(NUM_WORKERS)]
+            assert bits(await ask(model, inputs=inputs_of(TEXTS[:1])))
+            asked = (TEXTS[:2], ["the " * SHORT_CHARS])
+            others = [asyncio.create_task(ask(model, inputs=inputs_of(texts))) for texts in asked]
+            # Two more answers come meanwhile.
+            for text in TEXTS[:2]:
+                await ask(model, inputs=inputs_of([text]))
+            assert not any(task.done() for task in others)
+            free.set()
+            several, long = await asyncio.gather(*others, return_exceptions=True)
+            assert 2 == len(several.embeddings)
+            assert "INPUT_TOO_LONG" == long.reason
+            await asyncio.gather(*busy)
 
     asyncio.run(run())
 

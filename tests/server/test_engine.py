@@ -11,6 +11,7 @@ import pytest
 from running import Running
 from toy import Toy
 from waiting import until
+from weft_server.engine.batch_window import BatchWindow
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
@@ -102,6 +103,39 @@ def test_as_many_lanes_wake_as_requests_wait(toy, monkeypatch):
             for sequence in asked:
                 await sequence.reply.done()
             assert {0, 1, 2} == {sequence.lane for sequence in asked}
+
+    asyncio.run(run())
+
+
+def test_who_comes_while_all_lanes_are_busy_wakes_nobody(toy, monkeypatch):
+    """A busy lane looks for itself after its step: the event loop counts no turns, and no heartbeat is waited for."""
+    monkeypatch.setattr("weft_server.engine.engine.HEARTBEAT_S", 60)
+    noted = []
+    note = BatchWindow.note
+    monkeypatch.setattr(BatchWindow, "note", lambda *given: (noted.append(given[1]), note(*given)))
+
+    async def run():
+        async with Running(toy, num_lanes=1) as running:
+            (runner,) = running.runners
+            begun, may_end = threading.Event(), threading.Event()
+
+            def held(inputs, slots, encode=runner.encode):
+                begun.set()
+                assert may_end.wait(30)
+                encode(inputs, slots)
+
+            runner.encode = held
+            await until(lambda: running.engine.num_idle)
+            asked = [running.submit([5], Decoding(4))]
+            await until(begun.is_set)
+            asked += [running.submit([token], Decoding(4)) for token in (6, 7)]
+            may_end.set()
+            for sequence in asked:
+                await asyncio.wait_for(sequence.reply.done(), 30)
+            assert [1] == noted
+            await until(lambda: running.engine.num_idle)
+            await running.submit([5], Decoding(4)).reply.done()
+            assert [1, 1] == noted
 
     asyncio.run(run())
 

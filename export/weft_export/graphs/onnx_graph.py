@@ -15,6 +15,7 @@ from torch.onnx import OnnxExporterError, ONNXProgram
 from weft_export.graphs.graphs import Graph
 from weft_export.graphs.simplifying import simplify
 from weft_export.graphs.weight_files import WeightFiles
+from weft_export.layers.attention import OPERATOR as ATTENTION
 from weft_export.layers.block_linear import MAX_ALONE
 from weft_proto.bundle_rules import ADAPTER_PORTS, ONNX_NAME
 from weft_proto.v1 import bundle_pb2
@@ -53,6 +54,10 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
 
         expand_recurrences(program.model)
     simplify(program.model)
+    if any(f"{node.domain}::{node.op_type}" == ATTENTION for node in program.model.graph):
+        from weft_export.graphs.ragged_attention import expand_attention  # noqa: PLC0415 - late: for encoders
+
+        expand_attention(program.model)
     forget_origin(program.model)
     _name_rows(program.model)
     _take_in(program.model, len(graph.outputs), INNER.get(graph.role, ""))

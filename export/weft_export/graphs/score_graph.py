@@ -59,6 +59,9 @@ class _Making:
         self.decoder, self.logits = undeferred(decoder.graph)
         self.weights = {tensor.name: tensor for tensor in decoder.graph.initializer}
         self.nodes: list[onnx.NodeProto] = []
+        # Of each domain the newer: an encoder may have an operator that its decoder's opset has not.
+        read = [*decoder.opset_import, *(encoder.opset_import if encoder is not None else ())]
+        self.opsets = {opset.domain: opset for opset in sorted(read, key=lambda opset: opset.version)}
         vocab = next(port for port in decoder.graph.output if port.name == "logits").type.tensor_type.shape.dim[1]
         self.num_top = min(MAX_TOP_TOKENS, vocab.dim_value)
         self.fed = "input_ids"
@@ -90,7 +93,7 @@ class _Making:
             [tensor for name, tensor in self.weights.items() if name in used],
         )
         return helper.make_model(
-            graph, ir_version=self.model.ir_version, opset_imports=self.model.opset_import, functions=[]
+            graph, ir_version=self.model.ir_version, opset_imports=list(self.opsets.values()), functions=[]
         )
 
     def _bring_columns(self, body: onnx.GraphProto) -> None:

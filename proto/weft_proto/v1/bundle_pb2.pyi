@@ -2302,7 +2302,9 @@ class Provenance(_message.Message):
     onnxruntime_version: _builtins.str
     """onnxruntime_version is the one that parity was run with, at most 128 characters."""
     opset: _builtins.int
-    """opset is the ONNX opset of the graphs, at most 1,000."""
+    """opset is the ONNX opset in which the graphs were traced, at most 1,000. One with an operator that is younger says so
+    itself.
+    """
     checkpoint_sha256: _builtins.str
     """checkpoint_sha256 is the digest of the checkpoint's file of weights; of several files, that of their digests in the
     order of their names, each followed by a line feed; or that of the ONNX file that was wrapped. At most 64 characters.

@@ -120,13 +120,12 @@ class Engine:
             if self._refusal is not None:
                 raise self._refusal()
             self._live_sequences.enter(sequences, is_promised=is_promised)
+            if not self.num_idle:
+                return  # Busy lanes look for themselves after each step.
         self._batch_window.note(len(self._live_sequences.live), self._wake_idle)
 
     def _wake_idle(self) -> None:
-        """Wake as many lanes as requests wait.
-
-        Idle lanes hold nothing, so any of them may take what waits. Busy lanes look for themselves after each step.
-        """
+        """Wake as many lanes as requests wait. Idle lanes hold nothing, so any of them may take what waits."""
         with self.lock:
             self._wake.notify(len(self._scheduler.waiting))
 

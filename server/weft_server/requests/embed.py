@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from weft_server.errors import InvalidRequest
-from weft_server.requests.generate import input_of
+from weft_server.requests.generate import input_of, source_of
 from weft_server.requests.token_vectors import check_room, cut
 from weft_server.sequence import Sequence, Times
 from weft_server.source import FilledIds
@@ -43,7 +43,7 @@ async def embed(
     spec = model.manifest.embedding
 
     async def read() -> list[Source]:
-        sources = [await _read(call, model, each, index, prompt) for index, each in enumerate(inputs)]
+        sources = [await _read(call, model, inputs, index, prompt) for index in range(len(inputs))]
         if spec.HasField("tokens"):
             if only_whole:
                 return [FilledIds(source.array, len(source.array), 1) for source in sources]  # none is filled up
@@ -87,11 +87,14 @@ async def run_together(
     return sequences
 
 
-async def _read(call: RequestContext, model: Model, each: Any, index: int, prompt: Prompt) -> Source:
-    """Read one input: a worker's job for each, so that other requests get their turn between them."""
+async def _read(call: RequestContext, model: Model, inputs: Many[Any], index: int, prompt: Prompt) -> Source:
+    """Read one input: of several, a worker's job for each, so that other requests get their turn between them."""
+    each = inputs[index]
     try:
         read = input_of(model, each, each.WhichOneof("input"), model.languages.plain, prompt)
-        return await model.work(read, call.deadline) if callable(read) else read
+        if len(inputs) > 1 and callable(read):
+            return await model.work(read, call.deadline)
+        return await source_of(call, model, read)
     except InvalidRequest as error:
         place = f"inputs[{index}].{error.field}"
         raise InvalidRequest(place, error.message.removeprefix(error.field).lstrip(), error.reason) from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft_proto.v1 import common_pb2, embedding_pb2, score_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.requests.embed import run_together
-from weft_server.requests.generate import finishing, input_of
+from weft_server.requests.generate import finishing, input_of, source_of
 from weft_server.requests.token_vectors import check_room, matched, token_vectors_of
 from weft_server.rpc.responses import about, written
 from weft_server.sequence import FinishReason
@@ -70,7 +70,7 @@ async def _read(call: RequestContext, model: Model, each: Any, kind: str, field:
     prompts = model.reader.prompts
     try:
         read = input_of(model, each, kind, model.languages.plain, prompts.named(side) if prompts.knows(side) else None)
-        return await model.work(read, call.deadline) if callable(read) else read
+        return await source_of(call, model, read)
     except InvalidRequest as error:
         place = field + error.field.removeprefix(kind)
         raise InvalidRequest(place, error.message.removeprefix(error.field).lstrip(), error.reason) from error

@@ -51,6 +51,7 @@ _NO_GRAPH = -1
 # Operators that do a model's work. Without a kernel on the device they would run on the host, each after a copy of its
 # inputs. What else runs on the host is small: ONNX Runtime itself puts the integers there that shapes are made of.
 _WORK = {
+    "Attention",
     "Conv",
     "FusedMatMul",
     "GatherBlockQuantized",
