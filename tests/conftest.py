@@ -40,6 +40,8 @@ sys.path.insert(0, str(Path(__file__).parent / "export"))
 def pytest_configure(config):
     """Say whether all cases run, and let Ctrl-C and a hang-up reach the processes that tests start."""
     few.all_cases = "not whole" not in config.option.markexpr
+    # What is collected stays: looking through it again and again takes a tenth of the time.
+    gc.disable()
     # Background jobs of a shell ignore the one, nohup the other, and what they start inherits that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -72,6 +74,7 @@ def pytest_collection_finish():
     # Modules and tests are millions of objects, which live to the end: no collection looks through them again.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -145,24 +148,34 @@ def tiny_bundle(tiny_repository, int8_repository, int4_repository):
 @pytest.fixture(scope="session")
 def tiny_bundles_of():
     """A function: the repository of a precision."""
+    from tiny import export_tiny
+
     from quick_tracing import read_operators_once
 
-    # In processes of their own: torch's tracing keeps the interpreter to itself. They begin with the first bundle.
-    # Each needs seconds until it knows torch. xdist's workers are several already.
-    spawn, num_processes = get_context("spawn"), 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
-    with ProcessPoolExecutor(num_processes, mp_context=spawn, initializer=read_operators_once) as processes:
-        digest = _digest()
-        yield lambda precision: TinyBundles(precision, digest, processes, has_all=few.all_cases)
+    digest = _digest()
+    # torch's tracing keeps the interpreter to itself, so there are processes for it. They begin with the first bundle.
+    # Each needs seconds until it knows torch: xdist's workers, which know it and are several, export themselves.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        read_operators_once()
+        yield lambda precision: TinyBundles(precision, digest, 1, export_tiny, has_all=few.all_cases)
+        return
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=read_operators_once) as processes:
+
+        def export(*arguments):
+            processes.submit(export_tiny, *arguments).result()
+
+        yield lambda precision: TinyBundles(precision, digest, 2, export, has_all=few.all_cases)
 
 
 class TinyBundles:
     """A model repository in build/tiny. `/ name` is the folder of a model, whose bundle is made if it has to be.
 
-    A bundle is exported again when one of SOURCES has changed.
+    A bundle is exported again when one of SOURCES has changed. `export` is called num_at_once times at once.
     """
 
-    def __init__(self, precision, digest, processes, *, has_all):
-        self._precision, self._digest, self._processes, self._has_all = precision, digest, processes, has_all
+    def __init__(self, precision, digest, num_at_once, export, *, has_all):
+        self._precision, self._digest, self._has_all = precision, digest, has_all
+        self._num_at_once, self._export = num_at_once, export
         self.folder = ROOT / "build" / "tiny" / precision
 
     def __truediv__(self, name):
@@ -173,7 +186,7 @@ class TinyBundles:
     def whole(self):
         """The folders of its bundles, all made: in `make test` those alone that nightly.tsv leaves to it."""
         names = [name for name in self._names() if self._has_all or nightly.is_made(name)]
-        with ThreadPoolExecutor(2) as threads:
+        with ThreadPoolExecutor(self._num_at_once) as threads:
             list(threads.map(self._make, names))
         return [self.folder / name for name in names]
 
@@ -186,8 +199,6 @@ class TinyBundles:
         return {f"{name}-{self._precision}": name for name in getattr(tiny, self._precision.upper())}
 
     def _make(self, name):
-        from tiny import export_tiny
-
         stamps = ROOT / "build" / "tiny" / "stamps"
         stamps.mkdir(parents=True, exist_ok=True)
         # Of several pytests (xdist's workers are some) one exports, and the others wait.
@@ -200,7 +211,7 @@ class TinyBundles:
             shutil.rmtree(self.folder / name, ignore_errors=True)
             with tempfile.TemporaryDirectory() as checkpoints:
                 arguments = Path(checkpoints), self.folder, self._names()[name], self._precision
-                self._processes.submit(export_tiny, *arguments).result()
+                self._export(*arguments)
             made_of.write(self._digest)
 
 
