@@ -26,6 +26,7 @@ SOURCES = (
     "proto/weft_proto/*.py",
     "proto/weft_proto/v1/bundle.proto",
     "tests/export/tiny*.py",
+    "tests/quick_tracing.py",
     "constraints.txt",
 )
 
@@ -68,9 +69,9 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     """Spare the tests what is the same for all of them."""
     if "torch.onnx" in sys.modules:
-        from quick_tracing import read_operators_once
+        from quick_tracing import trace_quickly
 
-        read_operators_once()
+        trace_quickly()
     # Modules and tests are millions of objects, which live to the end: no collection looks through them again.
     gc.collect()
     gc.freeze()
@@ -150,16 +151,16 @@ def tiny_bundles_of():
     """A function: the repository of a precision."""
     from tiny import export_tiny
 
-    from quick_tracing import read_operators_once
+    from quick_tracing import trace_quickly
 
     digest = _digest()
     # torch's tracing keeps the interpreter to itself, so there are processes for it. They begin with the first bundle.
     # Each needs seconds until it knows torch: xdist's workers, which know it and are several, export themselves.
     if "PYTEST_XDIST_WORKER" in os.environ:
-        read_operators_once()
+        trace_quickly()
         yield lambda precision: TinyBundles(precision, digest, 1, export_tiny, has_all=few.all_cases)
         return
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=read_operators_once) as processes:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=trace_quickly) as processes:
 
         def export(*arguments):
             processes.submit(export_tiny, *arguments).result()
