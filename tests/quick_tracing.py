@@ -5,6 +5,9 @@ import functools
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.onnx._internal.fx.passes import type_promotion
 
+PLAIN = type_promotion._TypePromotionInterpreter.run_node
+"""What torch does at each node."""
+
 
 def trace_quickly():
     """Change torch.onnx.export in this process. The graphs that it makes are the same, byte for byte."""
