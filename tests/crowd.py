@@ -50,13 +50,8 @@ def requests_for(manifest, count, seed):
             pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
             asks = question(text, rng) if TASKS[manifest.task].takes_question else ()
             source = AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, asks)
-        elif TASKS[manifest.task].labels_frames or manifest.audio.min_samples:
-            lengths = [max(40, least_samples(manifest.audio)), 1200, 1999, 2000]
-            samples = rng.normal(0, 1, int(rng.choice(lengths))).astype(np.float32)
-            source = Waveforms(manifest.audio).source(samples, Span(0, len(samples)))
         elif manifest.HasField("audio"):
-            shape = (manifest.audio.num_mels, manifest.audio.num_frames)
-            source = sound_of(rng.normal(0, 1, shape).astype(np.float32), manifest.audio)
+            source = recording(manifest, rng)
         else:
             longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
             source = text_of(manifest, rng, longest)
@@ -69,6 +64,16 @@ def requests_for(manifest, count, seed):
         explain = random_explain(manifest.attention.heads, rng) if index % 4 == 0 else None
         asked.append(Request(source, decoding, bool(rng.random() < 0.3), bool(rng.random() < 0.3), explain, pictures))
     return asked
+
+
+def recording(manifest, rng):
+    """A recording as a graph reads it: a waveform of one of four lengths, or the features of a window."""
+    if TASKS[manifest.task].labels_frames or manifest.audio.min_samples:
+        lengths = [max(40, least_samples(manifest.audio)), 1200, 1999, 2000]
+        samples = rng.normal(0, 1, int(rng.choice(lengths))).astype(np.float32)
+        return Waveforms(manifest.audio).source(samples, Span(0, len(samples)))
+    shape = (manifest.audio.num_mels, manifest.audio.num_frames)
+    return sound_of(rng.normal(0, 1, shape).astype(np.float32), manifest.audio)
 
 
 def text_of(manifest, rng, longest):

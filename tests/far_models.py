@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from crowd import text_of
+from crowd import recording, text_of
 from loaded import Loaded
 from weft_proto.tasks import TASKS
 from weft_server.loading import build
-from weft_server.preprocessing.log_mel import sound_of
 from weft_server.sampling.sampler import Sampling
 from weft_server.sequence import Beams, Decoding, Sequence
 from weft_server.source import AskedPixels
@@ -28,8 +27,7 @@ async def answers_of(directory, device, monkeypatch, count=40):
                 question = tuple(rng.integers(0, text.source_vocab_size, index % (most + 1)).tolist())
                 source = AskedPixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
             elif model.manifest.HasField("audio"):
-                audio = model.manifest.audio
-                source = sound_of(rng.normal(0, 1, (audio.num_mels, audio.num_frames)).astype(np.float32), audio)
+                source = recording(model.manifest, rng)
             else:
                 longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
                 source = text_of(model.manifest, rng, longest)

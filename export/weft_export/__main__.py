@@ -164,8 +164,10 @@ def _rounding_line(rounding: bundle_pb2.Rounding) -> str:
 def _bits_line(rounding: bundle_pb2.Rounding, precision: str) -> str:
     from weft_export.quantization.choice import MAX_BLOCK_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
 
-    counts = Counter(product.bits for product in rounding.products)
-    said = " and ".join(f"{count} with weights of {bits} bits" for bits, count in sorted(counts.items()))
+    counts = Counter((product.bits, product.block_size) for product in rounding.products)
+    said = " and ".join(
+        f"{count} with weights of {bits} bits in blocks of {size}" for (bits, size), count in sorted(counts.items())
+    )
     too_much = f"; more than {MAX_BLOCK_EFFECT} is not for {precision}" if rounding.effect > MAX_BLOCK_EFFECT else ""
     return f"{said}: rounding moves an answer by {rounding.effect:.4f} nats (estimated){too_much}"
 

@@ -20,9 +20,13 @@ class Precision(StrEnum):
 
 
 PRECISIONS = {each: bundle_pb2.Precision.Value(f"PRECISION_{each.name}") for each in Precision}
+"""As the manifest of a bundle says them."""
 COMPENSATED = frozenset({bundle_pb2.PRECISION_INT4, bundle_pb2.PRECISION_INT4_FP16})
 """Precisions at which what one column loses, later ones make good."""
-"""As the manifest of a bundle says them."""
+BLOCK_SIZES = (32, 64, 128)
+"""How many weights may share a scale."""
+WITH_LARGER_BLOCKS = frozenset({bundle_pb2.PRECISION_INT4, bundle_pb2.PRECISION_INT8_WEIGHTS})
+"""Precisions at which the size of blocks is chosen by what answers allow."""
 
 
 class Pooling(StrEnum):

@@ -259,7 +259,12 @@ def prepared(checkpoint: Checkpoint) -> Checkpoint:
 
 def as_asked(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
     """Return a checkpoint that says what options ask of its bundle. Raises ExportError where its model cannot."""
-    asked = replace(checkpoint, explains=not options.no_explain, paged=options.paged)
+    asked = replace(
+        checkpoint,
+        explains=not options.no_explain,
+        paged=options.paged,
+        max_block_size=options.max_block_size,
+    )
     _check_paged(asked)
     if options.adapters is not None:
         if TASKS[asked.task].matches:

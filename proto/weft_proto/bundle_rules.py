@@ -339,6 +339,7 @@ LIMITS = {
         "effect": Limit(1_000_000),
         "plain_effect": Limit(1_000_000),
         "bits": Limit(32),
+        "block_size": Limit(256),
     },
     "AdapterSpec": {"layers": Limit(entries=MAX_ADAPTED_LAYERS)},
     "AdaptedLayer": {

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from weft_export.graphs.graphs import Graph, Input
-from weft_export.graphs.onnx_graph import write_graph
+from weft_export.graphs.onnx_graph import read_ports, write_graph
 from weft_export.layers.block_linear import (
     EIGHT_BITS,
     FOUR_BITS,
@@ -133,6 +133,56 @@ def test_rows_have_the_same_bits_in_any_crowd(num_threads, directory):
                 assert np.array_equal(whole[row], alone[index][0]), names[index]
     for whole, long in zip(together, session.run(None, {"x": x.transpose(1, 0, 2)}), strict=True):
         assert np.array_equal(whole[:, 0], long[0])
+
+
+LARGER = [FOUR_BITS._replace(size=64), FOUR_BITS._replace(size=128), EIGHT_BITS._replace(size=128)]
+
+
+class _Larger(nn.Module):
+    """Products of weights in larger blocks, one for each kind and shape."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.products = nn.ModuleList(
+            BlockLinear(torch.randn(columns, width) / 8, None, blocks)
+            for blocks in LARGER
+            for width, columns in ((256, 96), (128, 33))
+        )
+
+    def forward(self, *inputs):  # as all views are called
+        (x,) = inputs
+        return tuple(product(x[..., : product.wide.shape[1]]) for product in self.products)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_rows_of_larger_blocks_have_the_same_bits_in_pairs(num_threads, tmp_path):
+    """Each of 64 rows has them among the first 1 to 64, if the last one of an odd number stands there twice.
+
+    Among so many from the other end too, and as a position of one long row. So has each beside any neighbour.
+    """
+    session = opened(_Larger().eval(), torch.randn(2, 3, WIDEST), tmp_path, num_threads)
+    x = rows_of(64).numpy()
+    together = session.run(None, {"x": x})
+    for count in range(1, 65):
+        places = np.arange(count + count % 2).clip(max=count - 1)
+        for given, kept in ((x, slice(None)), (x[::-1], slice(None, None, -1))):
+            for whole, some in zip(together, session.run(None, {"x": given[places]}), strict=True):
+                assert np.array_equal(whole[kept][:count], some[:count]), count
+        for whole, long in zip(together, session.run(None, {"x": x[places].transpose(1, 0, 2)}), strict=True):
+            assert np.array_equal(whole[places, 0], long[0]), count
+    for row, beside in ((1, 0), (2, 3), (3, 62), (63, 3)):
+        for whole, pair in zip(together, session.run(None, {"x": x[[row, beside]]}), strict=True):
+            assert np.array_equal(whole[[row, beside]], pair)
+
+
+def test_a_graph_says_that_its_rows_go_in_pairs(directory, tmp_path):
+    """By the blocks of its products, which have the same bits for any number of rows up to a size."""
+    opened(_Larger().eval(), torch.randn(2, 3, WIDEST), tmp_path)
+    opened(_Several().eval(), torch.randn(2, 3, WIDEST), directory)
+    graphs = [read_ports(each / "graph.onnx", bundle_pb2.GRAPH_ROLE_CLASSIFIER) for each in (tmp_path, directory)]
+
+    assert [2, 1] == [graph.row_multiple for graph in graphs]
 
 
 def test_onnx_runtime_computes_what_torch_does(directory):

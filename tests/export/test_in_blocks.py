@@ -1,10 +1,13 @@
 """Precisions with weights in blocks: which bits each product gets, and what their bundles say."""
 
+from dataclasses import replace
+
 import onnx
 import pytest
 import torch
 from google.protobuf import json_format
 from tiny import CHECKPOINTS, INT8, save_tiny, tiny_generate
+from tiny_mixture import tiny_mixture
 from torch import nn
 from torch.nn import functional
 
@@ -18,13 +21,14 @@ from weft_export.layers.patches import PatchEmbedding
 from weft_export.options import ExportOptions
 from weft_export.quantization import choice, in_blocks
 from weft_export.quantization.block_kinds import BlockKind
-from weft_export.quantization.choice import MAX_BLOCK_EFFECT, choose_kinds
+from weft_export.quantization.choice import MAX_BLOCK_EFFECT, choose_kinds, enlarged
 from weft_export.quantization.in_blocks import rounded_in_blocks
 from weft_export.quantization.observers import MIN_COLUMNS
 from weft_export.quantization.requests import sensible_requests
 from weft_proto.v1 import bundle_pb2
 
 INT4, INT8_WEIGHTS, NF4 = (PRECISIONS[name] for name in ("int4", "int8-weights", "nf4"))
+SMALLEST = {4: 32, 8: 64}
 ROUNDED = (BlockLinear, BlockEmbedding, Nf4Linear)
 
 
@@ -88,9 +92,44 @@ def test_products_get_more_bits_until_the_effect_is_small():
     assert ["a", "b"] == wide(choose_kinds(loudest, ladders, {**sizes, "a": 15}, ["b"]))
 
 
+def test_blocks_become_larger_while_the_effect_is_small():
+    """First those that lose least for each weight, and none where all together move answers by too much already."""
+    chosen = dict.fromkeys("abc", BlockKind.INT4)
+    larger = dict.fromkeys("abc", BlockKind.INT4_128)
+    sizes = {"a": 10, "b": 100, "c": 100}
+    effects = {(path, BlockKind.INT4): MAX_BLOCK_EFFECT / 10 for path in chosen}
+    losses = {"a": 0.2, "b": 0.3, "c": 0.8}
+    effects |= {(path, BlockKind.INT4_128): (0.1 + losses[path]) * MAX_BLOCK_EFFECT for path in chosen}
+    assert ["b", "a"] == list(enlarged(effects, chosen, larger, sizes))
+
+    loud = {key: 4 * effect for key, effect in effects.items()}
+    assert [] == list(enlarged(loud, chosen, larger, sizes))
+
+
 def wide(chosen):
     """The products that got more than the fewest bits."""
     return [path for path, kind in chosen.items() if kind is BlockKind.INT8]
+
+
+def test_who_gets_larger_blocks(monkeypatch):
+    """Products of layers, as wide as some blocks: not the projection to logits, and none that a mixture's experts have.
+
+    As large as asked at most. Of what is no generator of texts from texts, none has them.
+    """
+    monkeypatch.setattr(choice, "MAX_BLOCK_EFFECT", 100.0)
+
+    def sizes(checkpoint, precision=INT4):
+        products = rounded_in_blocks(checkpoint, precision).rounding.products
+        return {product.name: product.block_size for product in products if product.block_size > SMALLEST[product.bits]}
+
+    # What reads 96 numbers, down_proj, would be filled up.
+    products = ("attention.qkv", "attention.output", "feed_forward.gate_proj", "feed_forward.up_proj")
+    assert {f"layers.{layer}.{name}": 64 for layer in (0, 1) for name in products} == sizes(tiny_generate())
+    assert {} == sizes(replace(tiny_generate(), max_block_size=32))
+    assert {} == sizes(tiny_generate(), INT8_WEIGHTS)  # it is no wider than their smallest
+    assert not any(".experts." in name for name in sizes(tiny_mixture(3)))
+    for name in ("tiny-hybrid", "tiny-translate", "tiny-text", "tiny-gemma3"):
+        assert {} == sizes(CHECKPOINTS[name]()), name
 
 
 def test_weights_that_no_scale_fits_are_refused():
@@ -156,8 +195,13 @@ def test_two_products_become_one():
 
 def test_an_export_says_what_was_rounded():
     """How many products have how many bits, what that does to answers, and whether it is more than is meant."""
-    products = [bundle_pb2.RoundedProduct(bits=bits) for bits in (4, 8, 4, 4)]
-    said = "3 with weights of 4 bits and 1 with weights of 8 bits: rounding moves an answer by 0.0100 nats (estimated)"
+    products = [
+        bundle_pb2.RoundedProduct(bits=bits, block_size=size) for bits, size in ((4, 32), (8, 64), (4, 128), (4, 32))
+    ]
+    said = (
+        "2 with weights of 4 bits in blocks of 32 and 1 with weights of 4 bits in blocks of 128 and 1 with weights of 8"
+        " bits in blocks of 64: rounding moves an answer by 0.0100 nats (estimated)"
+    )
 
     assert said == _bits_line(bundle_pb2.Rounding(products=products, effect=0.01), "int4")
     assert f"more than {MAX_BLOCK_EFFECT} is not for int4" in _bits_line(

@@ -93,7 +93,7 @@ def test_up_takes_every_option_of_export(home, made):
     given = {field.name for field in fields(ExportOptions) if getattr(by_up, field.name) != field.default}
     assert SAID.keys() == given
     options = {field.name for field in fields(ExportOptions)}
-    assert {"paged", "rounded_caches", "labels"} == options - SAID.keys(), (
+    assert {"paged", "rounded_caches", "labels", "max_block_size"} == options - SAID.keys(), (
         "they contradict others: the next tests say them"
     )
     web = ["--api-port", "8000", "--console"]
@@ -111,6 +111,7 @@ def test_each_option_makes_another_bundle(home):
     lines = [[], *(flags_of([name]) for name in SAID if name not in {"adapted", "held_out"})]
     paged = ["--precision", "fp16", "--paged"]
     lines += [paged, [*paged, "--rounded-caches"], ["--labels", "labels.txt"]]
+    lines.append(["--precision", "int4", "--max-block-size", "64"])
     lines += [flags_of(["precision", "held_out"]), flags_of(["adapters", "adapted"])]
     keys = {key_of_line(line) for line in lines}
     (home / "labels.txt").write_text("cat\nowl\n")
@@ -151,6 +152,8 @@ WRONG = {
     "--precision int8 --held-out none.jsonl": "cannot read none.jsonl: No such file",
     "--paged": "--paged is for fp16, bf16 and int4-fp16, on CUDA; at fp32 caches lie in slots",
     "--precision fp16 --rounded-caches": "--rounded-caches is for --paged",
+    "--precision int4 --max-block-size 48": "--max-block-size 48: blocks have 32, 64 or 128 weights",
+    "--precision nf4 --max-block-size 64": "--max-block-size is for int4 and int8-weights",
     "--labels none.txt": "cannot read none.txt: No such file",
     "--labels labels.txt --adapters 2": "adapters are not for labels that stay: leave out --labels, or --adapters",
 }

@@ -24,7 +24,8 @@ def rounded_base(
     Raises:
         CheckpointError: rounding chose otherwise than when the bundle was made.
     """
-    base = quantized(checkpoint, manifest.precision, examples)
+    largest = max((product.block_size for product in manifest.rounding.products), default=0)
+    base = quantized(replace(checkpoint, max_block_size=largest), manifest.precision, examples)
     chosen = [] if base.rounding is None else list(map(_choice, base.rounding.products))
     if chosen != list(map(_choice, manifest.rounding.products)):
         raise CheckpointError(
@@ -35,7 +36,7 @@ def rounded_base(
 
 
 def _choice(product: bundle_pb2.RoundedProduct) -> tuple[object, ...]:
-    return product.name, product.bits, product.is_float, product.strength
+    return product.name, product.bits, product.block_size, product.is_float, product.strength
 
 
 def smoothed(pairs: Pairs, base: Checkpoint) -> Pairs:

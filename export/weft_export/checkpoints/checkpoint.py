@@ -23,6 +23,7 @@ from weft_export.checkpoints.specs import (
     check_text,
     named_in,
 )
+from weft_export.choices import BLOCK_SIZES
 from weft_export.errors import CheckpointError
 from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
 from weft_export.families.registry import family_of
@@ -66,6 +67,8 @@ class Checkpoint:
     divided: Mapping[str, Tensor] = field(default_factory=dict)
     paged: bool = False
     """Whether its bundle keeps keys and values in blocks, if the model can."""
+    max_block_size: int = max(BLOCK_SIZES)
+    """Where weights are in blocks, the most of them that get one scale if answers allow it."""
     adapters: bundle_pb2.AdapterSpec | None = None
     """Which products of the model take adapters. None: none."""
 

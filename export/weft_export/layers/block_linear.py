@@ -27,6 +27,11 @@ class Blocks(NamedTuple):
 
 FOUR_BITS = Blocks(4, 32)
 EIGHT_BITS = Blocks(8, 64)
+MAX_ALONE = {blocks.bits: blocks.size for blocks in (FOUR_BITS, EIGHT_BITS)}
+"""The largest blocks whose products have the same bits for any number of rows, by the number of bits of a weight.
+
+With larger ones that is so of even numbers: docs/decisions/weights-in-blocks.md.
+"""
 
 MAX_WEIGHT = 400_000
 """Of larger weights, float16 has no scale."""

@@ -1,21 +1,28 @@
 """The ways to round the weights of a product in blocks, and which of them a precision tries."""
 
+from collections.abc import Sequence
 from enum import Enum
 
 from torch import Tensor, nn
 
-from weft_export.layers.block_linear import EIGHT_BITS, FOUR_BITS, BlockEmbedding, BlockLinear, rounded_rows
+from weft_export.layers.block_linear import EIGHT_BITS, FOUR_BITS, BlockEmbedding, BlockLinear, Blocks, rounded_rows
 from weft_export.layers.embeddings import TiedEmbedding
-from weft_export.layers.nf4_linear import Nf4Linear
+from weft_export.layers.nf4_linear import BLOCK, Nf4Linear
 from weft_export.quantization.gptq import compensated_blocks
 from weft_proto.v1 import bundle_pb2
 
+Rounded = BlockEmbedding | BlockLinear | Nf4Linear
+"""What stands for a product whose weights are rounded in blocks."""
+
 
 class BlockKind(Enum):
-    """One way, by the number of bits of a weight."""
+    """One way, by the number of bits of a weight, and of weights of a block where it is not the least."""
 
     INT4 = "4"
+    INT4_64 = "4, 64"
+    INT4_128 = "4, 128"
     INT8 = "8"
+    INT8_128 = "8, 128"
     NF4 = "4, NF4"
     # What is multiplied by them is not rounded.
     INT4_ALONE = "4, weights alone"
@@ -24,14 +31,23 @@ class BlockKind(Enum):
     @property
     def bits(self) -> int:
         """How many bits a weight has."""
-        return 8 if self in {BlockKind.INT8, BlockKind.INT8_ALONE} else 4
+        return _BLOCKS[self].bits
+
+    @property
+    def block_size(self) -> int:
+        """How many weights have one scale."""
+        return _BLOCKS[self].size
 
 
 _BLOCKS = {
     BlockKind.INT4: FOUR_BITS,
+    BlockKind.INT4_64: FOUR_BITS._replace(size=64),
+    BlockKind.INT4_128: FOUR_BITS._replace(size=128),
     BlockKind.INT8: EIGHT_BITS,
+    BlockKind.INT8_128: EIGHT_BITS._replace(size=128),
     BlockKind.INT4_ALONE: FOUR_BITS._replace(rounds_inputs=False),
     BlockKind.INT8_ALONE: EIGHT_BITS._replace(rounds_inputs=False),
+    BlockKind.NF4: Blocks(4, BLOCK, rounds_inputs=False),
 }
 # From the smallest to the one that loses least.
 _LADDERS = {
@@ -41,6 +57,17 @@ _LADDERS = {
     bundle_pb2.PRECISION_INT4_FP16: (BlockKind.INT4_ALONE, BlockKind.INT8_ALONE),
 }
 
+# What else a product may become whose runs have even numbers of rows: from the largest blocks on.
+_LARGER = {
+    bundle_pb2.PRECISION_INT4: (BlockKind.INT4_128, BlockKind.INT4_64),
+    bundle_pb2.PRECISION_INT8_WEIGHTS: (BlockKind.INT8_128,),
+}
+
+
+def larger_kinds(precision: bundle_pb2.Precision.ValueType, max_block_size: int) -> Sequence[BlockKind]:
+    """Return the ways that have larger blocks than those of the ladder, from the largest on."""
+    return [kind for kind in _LARGER.get(precision, ()) if kind.block_size <= max_block_size]
+
 
 def ladder_of(product: nn.Linear | TiedEmbedding, precision: bundle_pb2.Precision.ValueType) -> tuple[BlockKind, ...]:
     """Return the ways that a precision has for a product, from the smallest to the one that loses least."""
@@ -49,9 +76,7 @@ def ladder_of(product: nn.Linear | TiedEmbedding, precision: bundle_pb2.Precisio
     return ladder if isinstance(product, nn.Linear) or BlockKind.NF4 not in ladder else (BlockKind.INT8,)
 
 
-def rounded(
-    product: nn.Linear | TiedEmbedding, kind: BlockKind, inputs: Tensor | None = None
-) -> BlockEmbedding | BlockLinear | Nf4Linear:
+def rounded(product: nn.Linear | TiedEmbedding, kind: BlockKind, inputs: Tensor | None = None) -> Rounded:
     """Return what stands for a product whose weights are rounded.
 
     inputs [rows, width] are what it reads, as far as that is known.
@@ -68,8 +93,8 @@ def rounded_weights(weight: Tensor, kind: BlockKind) -> Tensor:
 
 def rounded_inputs(rows: Tensor, kind: BlockKind) -> Tensor:
     """Return activations [n, width] as they are when they are multiplied by such weights."""
-    blocks = _BLOCKS.get(kind)
-    return rounded_rows(rows, blocks.size) if blocks and blocks.rounds_inputs else rows
+    blocks = _BLOCKS[kind]
+    return rounded_rows(rows, blocks.size) if blocks.rounds_inputs else rows
 
 
 def _linear(weight: Tensor, bias: Tensor | None, kind: BlockKind, inputs: Tensor | None) -> BlockLinear | Nf4Linear:

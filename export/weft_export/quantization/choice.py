@@ -154,6 +154,28 @@ def choose_kinds(
     return {path: ladders[path][-1] if path in wide else kind for path, kind in chosen.items()}
 
 
+def room_of(effects: BlockEffects, chosen: Mapping[str, BlockKind]) -> float:
+    """Return by how much more all products together may move an answer than they do as they are chosen."""
+    return MAX_BLOCK_EFFECT - sum(effects[path, kind] for path, kind in chosen.items())
+
+
+def enlarged(
+    effects: BlockEffects, chosen: Mapping[str, BlockKind], larger: Mapping[str, BlockKind], sizes: Mapping[str, int]
+) -> dict[str, BlockKind]:
+    """Return which products get larger blocks: first those that lose least for each weight.
+
+    All together stay within MAX_BLOCK_EFFECT. larger are the ways to have such blocks, by path.
+    """
+    room = room_of(effects, chosen)
+    losses = {path: effects[path, kind] - effects[path, chosen[path]] for path, kind in larger.items()}
+    taken = {}
+    for path in sorted(losses, key=lambda path: losses[path] / sizes[path]):
+        if losses[path] <= room:
+            taken[path] = larger[path]
+            room -= losses[path]
+    return taken
+
+
 def _spared(
     gains: Mapping[str, float],
     sizes: Mapping[str, int],
@@ -185,7 +207,11 @@ def report_of(
     """Say what kinds were chosen, for the manifest."""
     products = [
         bundle_pb2.RoundedProduct(
-            name=path, bits=kind.bits, effect=effects[path, kind], plain_effect=effects[path, ladders[path][0]]
+            name=path,
+            bits=kind.bits,
+            block_size=kind.block_size,
+            effect=effects[path, kind],
+            plain_effect=effects[path, ladders[path][0]],
         )
         for path, kind in chosen.items()
     ]

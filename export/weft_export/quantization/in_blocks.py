@@ -11,15 +11,18 @@ from weft_export.checkpoints.held_out import Example
 from weft_export.checkpoints.sharing import sharing
 from weft_export.choices import COMPENSATED
 from weft_export.errors import CheckpointError
+from weft_export.families.causal import CausalTransformer
 from weft_export.layers.block_linear import MAX_WEIGHT
 from weft_export.layers.embeddings import TiedEmbedding
-from weft_export.quantization.block_kinds import ladder_of, rounded
-from weft_export.quantization.choice import choose_kinds, report_of
+from weft_export.layers.experts import Experts
+from weft_export.quantization.block_kinds import BlockKind, Rounded, ladder_of, larger_kinds, rounded
+from weft_export.quantization.choice import choose_kinds, enlarged, report_of, room_of
 from weft_export.quantization.effects import block_effects, cut, logits_of
 from weft_export.quantization.integer_products import NUM_REQUESTS, check_finite, ranges_of, round_caches
 from weft_export.quantization.observers import descends, is_product, watch
 from weft_export.quantization.requests import sensible_requests, telling_requests
 from weft_proto.bundle_rules import HOST_PRECISIONS
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
 MAX_TOKENS = 1024
@@ -46,19 +49,23 @@ def rounded_in_blocks(
     ranges = ranges_of(checkpoint, examples)
     inputs = inputs_of(checkpoint, examples) if precision in COMPENSATED else {}
     made = {path: rounded(product, ladders[path][0], inputs.get(path)) for path, product in products.items()}
-    effects = block_effects(
-        checkpoint,
-        sensible_requests(checkpoint, examples, NUM_REQUESTS),
-        ladders,
-        {path: module.wide for path, module in made.items()},
-        inputs,
-    )
+    requests = sensible_requests(checkpoint, examples, NUM_REQUESTS)
+    effects = dict(block_effects(checkpoint, requests, ladders, _wide(made), inputs))
     sizes = {path: product.weight.numel() for path, product in products.items()}
     chosen = choose_kinds(effects, ladders, sizes, _tables(checkpoint, products))
+    made |= {path: rounded(products[path], kind) for path, kind in chosen.items() if kind is not ladders[path][0]}
+    whole = _of_whole_runs(checkpoint)
+    for kind in larger_kinds(precision, checkpoint.max_block_size) if room_of(effects, chosen) > 0 else ():
+        smallest = [path for path in whole if chosen[path] is ladders[path][0]]
+        tried = {path: _in_larger(products[path], made[path], kind, inputs.get(path)) for path in smallest}
+        larger = {path: module for path, module in tried.items() if module}
+        effects |= block_effects(checkpoint, requests, dict.fromkeys(larger, (kind,)), _wide(larger), inputs)
+        taken = enlarged(effects, chosen, dict.fromkeys(larger, kind), sizes)
+        chosen |= taken
+        made |= {path: larger[path] for path in taken}
     model = sharing(checkpoint.model)
-    for path, kind in chosen.items():
+    for path, module in made.items():
         parent, _, name = path.rpartition(".")
-        module = made[path] if kind is ladders[path][0] else rounded(products[path], kind)
         setattr(model.get_submodule(parent), name, module)
     if precision in HOST_PRECISIONS:
         round_caches(model, ranges)
@@ -85,6 +92,42 @@ def inputs_of(checkpoint: Checkpoint, examples: Sequence[Example]) -> dict[str, 
             key = tuple(rows.data_ptr() for rows in product.read)
             found[path] = shared[key] = shared[key] if key in shared else torch.cat(product.read)
     return found
+
+
+def _in_larger(
+    product: nn.Linear | TiedEmbedding, smallest: Rounded, kind: BlockKind, inputs: Tensor | None
+) -> Rounded | None:
+    """Return a product in larger blocks than its smallest ones.
+
+    None: its rows would be filled up, or its weights were rounded before as the smallest blocks keep them.
+    """
+    if product.weight.shape[1] % kind.block_size:
+        return None
+    larger = rounded(product, kind, inputs)
+    loses = torch.equal(smallest.wide, product.weight) and not torch.equal(larger.wide, product.weight)
+    return None if loses else larger
+
+
+def _of_whole_runs(checkpoint: Checkpoint) -> list[str]:
+    """Return the paths of products that multiply each token of a run, so that a server can make their number even.
+
+    Not so of the projection to logits, which is of ends of prompts, of experts, and of what reads a picture.
+    """
+    model = checkpoint.model
+    if not TASKS[checkpoint.task].takes_prompt or not isinstance(model, CausalTransformer):
+        return []
+    if model.reads_pieces or model.bidirectional:
+        return []
+    apart = [name for name, module in model.named_modules() if isinstance(module, Experts)]
+    return [
+        path
+        for path in products_of(model)
+        if path.startswith("layers.") and not any(path.startswith(f"{name}.") for name in apart)
+    ]
+
+
+def _wide(made: Mapping[str, Rounded]) -> dict[str, Tensor]:
+    return {path: module.wide for path, module in made.items()}
 
 
 def _tables(checkpoint: Checkpoint, products: Mapping[str, nn.Linear | TiedEmbedding]) -> list[str]:

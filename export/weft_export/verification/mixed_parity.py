@@ -11,6 +11,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import MAX_PROMPT
 from weft_export.errors import ParityError
 from weft_export.graphs.graphs import DEFERRED_PORTS, zeros_of
+from weft_export.layers.block_linear import MAX_ALONE, BlockLinear
 from weft_export.verification.runtime import run_in_place
 from weft_proto.bundle_rules import CANDIDATE_PORTS, PROMPT, READS_ALL
 from weft_proto.v1 import bundle_pb2
@@ -20,6 +21,9 @@ SIZES = ((1, 8), (3, 5), (8, 16))
 
 A lone row stands at the end of its context. Of several, each has MAX_PROMPT tokens before it at most.
 """
+
+PAIRED_SIZES = ((2, 8), (4, 6), (8, 16))
+"""The same where runs have even numbers of rows."""
 
 Array = NDArray[Any]
 
@@ -50,7 +54,8 @@ def check_mixed(
         ParityError: a candidate, a logit or a valid entry of a state differs in a bit.
     """
     rng = np.random.default_rng(0)
-    examples = [_drawn(rng, checkpoint, states, num_rows, num_tokens) for num_rows, num_tokens in SIZES]
+    sizes = PAIRED_SIZES if _goes_in_pairs(checkpoint) else SIZES
+    examples = [_drawn(rng, checkpoint, states, num_rows, num_tokens) for num_rows, num_tokens in sizes]
 
     session = opened(bundle_pb2.GRAPH_ROLE_DECODER)
     apart = [_run_apart(session, example, states) for example in examples]
@@ -59,6 +64,12 @@ def check_mixed(
     session = opened(bundle_pb2.GRAPH_ROLE_MIXED)
     for example, (rows, prompt) in zip(examples, apart, strict=True):
         _check(session, example, rows, prompt, states)
+
+
+def _goes_in_pairs(checkpoint: Checkpoint) -> bool:
+    """See row_multiple in bundle.proto."""
+    products = (module.blocks for module in checkpoint.model.modules() if isinstance(module, BlockLinear))
+    return any(blocks.size > MAX_ALONE[blocks.bits] for blocks in products)
 
 
 def _drawn(

@@ -1018,12 +1018,17 @@ class Graph(_message.Message):
     INPUTS_FIELD_NUMBER: _builtins.int
     OUTPUTS_FIELD_NUMBER: _builtins.int
     UNPADDED_FIELD_NUMBER: _builtins.int
+    ROW_MULTIPLE_FIELD_NUMBER: _builtins.int
     role: Global___GraphRole.ValueType
     """role is what it computes."""
     path: _builtins.str
     """path is the .onnx file, at most 255 characters; external data lies in files of the bundle too."""
     unpadded: _builtins.bool
     """unpadded says that an encoder's padding is computed in attention alone, so texts of several lengths may share a run."""
+    row_multiple: _builtins.int
+    """row_multiple says that a run on a CPU computes a multiple of so many rows: 0, 1 or 2. A last row that is one too many has other bits.
+    Of a DECODER's run that reads prompts, each token is a row.
+    """
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Port]:
         """inputs are the graph's inputs in order, at most 16,384."""
@@ -1040,10 +1045,11 @@ class Graph(_message.Message):
         inputs: _abc.Iterable[Global___Port] | None = ...,
         outputs: _abc.Iterable[Global___Port] | None = ...,
         unpadded: _builtins.bool = ...,
+        row_multiple: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "outputs", b"outputs", "path", b"path", "role", b"role", "unpadded", b"unpadded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "outputs", b"outputs", "path", b"path", "role", b"role", "row_multiple", b"row_multiple", "unpadded", b"unpadded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2238,6 +2244,7 @@ class RoundedProduct(_message.Message):
     EFFECT_FIELD_NUMBER: _builtins.int
     PLAIN_EFFECT_FIELD_NUMBER: _builtins.int
     BITS_FIELD_NUMBER: _builtins.int
+    BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the module's path in the checkpoint, such as `layers.11.feed_forward.down_proj`, of at most 256 characters."""
     is_float: _builtins.bool
@@ -2252,6 +2259,8 @@ class RoundedProduct(_message.Message):
     """plain_effect is its part of Rounding.plain_effect, from 0 to 1,000,000."""
     bits: _builtins.int
     """bits is how many bits each of its weights has where weights lie in blocks, at most 32; else 0."""
+    block_size: _builtins.int
+    """block_size is how many weights have one scale where weights lie in blocks, at most 256; else 0."""
     def __init__(
         self,
         *,
@@ -2261,10 +2270,11 @@ class RoundedProduct(_message.Message):
         effect: _builtins.float = ...,
         plain_effect: _builtins.float = ...,
         bits: _builtins.int = ...,
+        block_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bits", b"bits", "effect", b"effect", "is_float", b"is_float", "name", b"name", "plain_effect", b"plain_effect", "strength", b"strength"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bits", b"bits", "block_size", b"block_size", "effect", b"effect", "is_float", b"is_float", "name", b"name", "plain_effect", b"plain_effect", "strength", b"strength"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

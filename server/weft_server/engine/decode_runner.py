@@ -213,7 +213,7 @@ class DecodeRunner:
         if it `ends` with these tokens.
         """
         past = int(self._slots.past_lengths[num_rows])
-        chunk = self.chunks.filled(token_ids, past, 0)  # this graph has no memory
+        chunk = self.chunks.filled(token_ids, past, 0, num_rows=num_rows)  # this graph has no memory
         reads_all = self._reads_all(0, num_rows + ends)
         self._run_beside(num_rows, chunk.columns.rows(0, 1), chunk.bucket, 1, reads_all=reads_all)
         self._slots.past_lengths[num_rows] = past + len(token_ids)
@@ -302,7 +302,7 @@ class DecodeRunner:
             yield from self._warm_prefills()
         if self.mixes:
             for num_rows in range(1, self._slots.num_slots):
-                self.mixed(num_rows, np.full(min(self.chunks.buckets[0], self._max_total), self._pad_id), ends=True)
+                self.mixed(num_rows, np.full(min(self.chunks.buckets[0], self._max_total - 1), self._pad_id), ends=True)
                 self._slots.past_lengths[:] = 0
                 yield
         for sources in self.shapes.trials():
@@ -333,7 +333,8 @@ class DecodeRunner:
                     continue
                 if length >= 2 * self._max_total:
                     continue  # one of a smaller bucket is as long as the cache
-                token_ids = np.full(min(length, self._max_total), self._pad_id)
+                # A prompt leaves room for a token.
+                token_ids = np.full(min(length, self._max_total - 1), self._pad_id)
                 # On a device, the first tokens of a prompt take another kernel than later ones.
                 for past in (0,) if self._device.in_place else (0, length):
                     if past + length <= self._max_total or not past:

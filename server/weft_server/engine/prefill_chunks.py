@@ -137,9 +137,14 @@ class PrefillChunks:
         most = budget if self._device.in_place else min(budget, self._max_total - past)
         return max((bucket for bucket in self.buckets if bucket <= most), default=self.buckets[0])
 
-    def filled(self, token_ids: np.ndarray, past: int, memory: int, beside: Beside = NOTHING) -> PrefillChunk:
-        """The chunk that holds the next tokens of a prompt of which `past` have been read, beside such a memory."""
-        bucket = self.bucket(len(token_ids), past)
+    def filled(
+        self, token_ids: np.ndarray, past: int, memory: int, beside: Beside = NOTHING, *, num_rows: int = 0
+    ) -> PrefillChunk:
+        """The chunk that holds the next tokens of a prompt of which `past` have been read, beside such a memory.
+
+        In its run, so many rows are given a token each.
+        """
+        bucket = self.bucket(len(token_ids), past, num_rows)
         if bucket not in self._by_bucket:
             self._by_bucket[bucket] = PrefillChunk(bucket, self._device, **self._kind)
         chunk = self._by_bucket[bucket]
@@ -154,11 +159,15 @@ class PrefillChunks:
         self._joined[bucket].fill_rows(prompts, self._pad_id)
         return self._joined[bucket]
 
-    def bucket(self, length: int, past: int = 0) -> int:
+    def bucket(self, length: int, past: int = 0, num_rows: int = 0) -> int:
         """Padded length of a chunk, which never runs over the end of the cache.
 
         It is two or more, because a prompt leaves room for a new token. One token alone takes another kernel and gets
-        other bits, and how a prompt is cut must not show.
+        other bits, and how a prompt is cut must not show. With the rows of its run it is such a multiple as the device
+        says: one more or less than a bucket, perhaps.
         """
         assert length <= self.buckets[-1], "a chunk is longer than the largest bucket. This is a bug."
-        return min(next(bucket for bucket in self.buckets if bucket >= length), self._max_total - past)
+        bucket, room = next(bucket for bucket in self.buckets if bucket >= length), self._max_total - past
+        if surplus := (bucket + num_rows) % self._device.row_multiple:
+            bucket += -surplus if length < bucket else surplus
+        return min(bucket, room - (room + num_rows) % self._device.row_multiple)

@@ -25,7 +25,7 @@ LEAST_WIDTH = 16
 
 
 class RunShapes:
-    """On the host a run has the rows and the width of its inputs, or as many rows as its device says at least.
+    """On the host a run has the rows and the width of its inputs, and as many more as its device says.
 
     On a device, widths are 16, 32, 64 and so on up to that of the longest input. Numbers are 1, 2, 4, to `most`.
 
@@ -48,7 +48,7 @@ class RunShapes:
         """
         self.unpadded = unpadded
         self.in_place = device.in_place
-        self._least = device.least_rows
+        self._filled = device.filled
         self._own = own
         self._longest = longest
         self._most = most
@@ -69,7 +69,7 @@ class RunShapes:
     def num_rows(self, num_inputs: int) -> int:
         """How many rows a run of so many inputs has."""
         if self.in_place:
-            return max(num_inputs, self._least)
+            return self._filled(num_inputs)
         return next(number for number in self._numbers if number >= num_inputs)
 
     def alike(self, source: Source) -> Hashable:

@@ -54,7 +54,8 @@ class GivenAnswer(Source):
     @property
     def width(self) -> int:
         """Padded length of what the decoder reads. It goes with its own length alone."""
-        return min(Ids(self.array).bucket, self.max_total)
+        # It is even, and so is the number of a run's tokens: the last token of an answer is not read, so all have room.
+        return min(Ids(self.array).bucket, self.max_total & ~1)
 
     @property
     def alike(self) -> Hashable:

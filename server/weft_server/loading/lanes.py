@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -86,6 +87,8 @@ class Graphs:
     def open_needed(self, role: bundle_pb2.GraphRole.ValueType, place: int = 0, *, packs: bool = True) -> Session:
         """A session of a graph without which the bundle would have been refused."""
         path, device = self._path(role), self._devices[place]
+        if device.in_place:
+            device = replace(device, row_multiple=max(1, self.bundle.needed_graph(role).row_multiple))
         session = Session(path, self._threads, device, packs=packs, halt=self._halt)
         self._wire(session, role)
         return session
@@ -231,14 +234,14 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     max_prefix = longest_prefix(manifest)
     is_biased = not graphs.device.in_place and graphs.attend_with_bias(bundle_pb2.GRAPH_ROLE_DECODER)
     keep_lone_decodes(decoders[0], graphs.bundle)
-    least_rows = decoders[0].device.least_rows
+    filled = decoders[0].device.filled
     max_drafts = exact_drafts(graphs.bundle, decoders[0], config.num_speculative_tokens)
     joins = TASKS[manifest.task].takes_prompt and may_join(graphs.bundle, decoders[0])
     may_draft_beside = mixed is not None and may_draft_mixed(graphs.bundle, decoders[0], mixed, max_drafts)
 
     def make(index: int) -> DecodeLane:
-        # The slots are divided as evenly as possible. A row that is filled up needs one beside its own.
-        num_slots = max(least_rows, config.slots // num_lanes + (index < config.slots % num_lanes))
+        # The slots are divided as evenly as possible. A run that is filled up needs one for each of its rows.
+        num_slots = filled(config.slots // num_lanes + (index < config.slots % num_lanes))
         slots = Slots(num_slots, text.max_new_tokens, max_prefix, stack_of(manifest, num_slots))
         place = index % len(decoders)
         encoder, decoder = encoders[place], decoders[place]

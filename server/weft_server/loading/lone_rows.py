@@ -2,6 +2,8 @@
 
 On x86 without AVX-512, `MatMulNBits` has a kernel of its own for one row of weights of 4 bits. Its last bits are
 others. So there each run of such a graph has two rows or more.
+Of weights in larger blocks the last row of an odd number has other bits, and the bundle says so: see Graph in
+bundle.proto. Whether even numbers have the same is tried here.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from weft_proto.fitting import least_fitted
 from weft_proto.tasks import TASKS
 from weft_server.engine.decode_runner import DecodeRunner
 from weft_server.engine.slots import Slots
+from weft_server.errors import BundleError
 from weft_server.loading.limit_checks import claims
 from weft_server.loading.longest_inputs import longest_source, takes_picture, text_source
 from weft_server.runtime.adapter_stack import AdapterStack
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 _TOGETHER = 2
+# Of a graph whose rows go in pairs.
+_TWO_PAIRS = 4
 # So many tokens of a decoder are tried.
 _TRIALS = 3
 # An input that is tried has so many tokens at most.
@@ -55,28 +60,39 @@ def keep_lone_rows(session: Session, bundle: Bundle, role: bundle_pb2.GraphRole.
 
 
 def keep_lone_decodes(decoder: Session, bundle: Bundle) -> None:
-    """Try a decoder on one row and on two. If they differ, runs of it are filled up from now on."""
+    """Try a decoder on one row and on two. If they differ, runs of it are filled up from now on.
+
+    Raises:
+        BundleError: its rows go in pairs, and two rows have other bits than four.
+    """
     if not decoder.device.in_place:
         return
     manifest = bundle.manifest
-    stack = AdapterStack(manifest.adapters, _TOGETHER) if manifest.adapters.layers else None
-    slots = Slots(_TOGETHER, manifest.text.max_new_tokens, 0, stack)
+    fewest, more = (1, _TOGETHER) if decoder.device.row_multiple == 1 else (_TOGETHER, _TWO_PAIRS)
+    stack = AdapterStack(manifest.adapters, more) if manifest.adapters.layers else None
+    slots = Slots(more, manifest.text.max_new_tokens, 0, stack)
     runner = DecodeRunner(manifest, None, decoder, slots)
     ids = np.random.default_rng(0).integers(0, manifest.text.target_vocab_size, _TRIALS).tolist()
     with claims(manifest, "text.target_vocab_size"):
         is_same = all(
-            _is_same(_logits(runner, slots, 1, each), _logits(runner, slots, _TOGETHER, each)) for each in ids
+            _is_same(_logits(runner, slots, fewest, each), _logits(runner, slots, more, each)) for each in ids
         )
-    if not is_same:
-        _fill_up(decoder, bundle)
+    if is_same:
+        return
+    if decoder.device.row_multiple > 1:
+        raise BundleError(
+            "on this processor a row has other bits among four than among two, with weights in blocks as large; "
+            "export with --max-block-size 32"
+        )
+    _fill_up(decoder, bundle)
 
 
 def _logits(runner: DecodeRunner, slots: Slots, num_rows: int, token_id: int) -> np.ndarray:
-    """What the best candidates of the first row have in a run of so many rows that begin with a token."""
+    """What the best candidates of a row have in a run of so many rows that begin with a token: of the last one."""
     slots.input_ids[:], slots.past_lengths[:] = token_id, 0
     for slot in range(num_rows):
         runner.begin(slot)
-    logits: np.ndarray = runner.decode(num_rows).topk_logits[0].copy()
+    logits: np.ndarray = runner.decode(num_rows).topk_logits[num_rows - 1].copy()
     return logits
 
 

@@ -29,6 +29,8 @@ class Device:
         captures: whether decode runs are captured as CUDA graphs and replayed.
         least_rows: fewer rows than this are filled up in a run, where one row alone would have other bits. So it
             goes with a graph, and with the processor.
+        row_multiple: what the number of a run's rows is filled up to a multiple of. It goes with a graph: see Graph in
+            bundle.proto.
     """
 
     kind: Literal["cpu", "cuda"] = "cpu"
@@ -36,6 +38,7 @@ class Device:
     in_place: bool = True
     captures: bool = False
     least_rows: int = 1
+    row_multiple: int = 1
 
     @property
     def name(self) -> str:
@@ -45,14 +48,18 @@ class Device:
     def batches(self, num_slots: int) -> list[int]:
         """Return how many rows a decode run has for each number of running ones, from 0 to `num_slots`.
 
-        On the host it has exactly the running rows, or `least_rows` if there are fewer. On a device a row costs next to
+        On the host it has the running rows, filled up where they have to be. On a device a row costs next to
         nothing, and a new shape costs much. So there are few sizes: 1, 2, 4 and multiples of 8, which are the sizes
         that vLLM captures.
         """
         if self.in_place:
-            return [0, *(min(num_slots, max(num_rows, self.least_rows)) for num_rows in range(1, num_slots + 1))]
+            return [0, *(min(num_slots, self.filled(num_rows)) for num_rows in range(1, num_slots + 1))]
         sizes = [*(size for size in (0, 1, 2, 4) if size < num_slots), *range(8, num_slots, 8), num_slots]
         return [next(size for size in sizes if size >= num_rows) for num_rows in range(num_slots + 1)]
+
+    def filled(self, num_rows: int) -> int:
+        """Return how many rows a run on the host has for so many."""
+        return max(self.least_rows, -(-num_rows // self.row_multiple) * self.row_multiple)
 
 
 HOST = Device()

@@ -24,6 +24,7 @@ _BUILDS = {
         for size in (128, 32)
     },
 }
+_BUILDS["int8-weights"] = _BUILDS["int8"]
 # It refuses larger ones.
 MAX_BATCH = 32
 
@@ -54,7 +55,8 @@ class Genai(System):
                 continue
             shutil.rmtree(fresh, ignore_errors=True)
             command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", source, "-o", fresh]
-            command += ["-p", precision, "-e", "cpu", "-c", folder / "genai-cache", "--extra_options", *options]
+            command += ["-p", precision.removesuffix("-weights"), "-e", "cpu", "-c", folder / "genai-cache"]
+            command += ["--extra_options", *options]
             subprocess.run(command, check=True, stdout=sys.stderr, env=os.environ | {"HF_HUB_OFFLINE": "1"})
             fresh.rename(done)
 

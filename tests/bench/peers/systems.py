@@ -10,6 +10,8 @@ WEIGHTS = OUT / "weights"
 _APART = ("", "-openvino", "-llamacpp", "-vllm", "-zentorch", "-optimum")
 PEERS, OPENVINO, LLAMACPP, VLLM, ZENTORCH, OPTIMUM = (OUT / f".venv{name}" / "bin" / "python" for name in _APART)
 _WITH_INT4 = ("fp32", "int8", "int4")
+# Weights of 8 bits in blocks, beside a peer that has those.
+_BLOCKS_OF_8_BITS = "int8-weights"
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Listed:
     precisions: tuple[str, ...] = ("fp32", "int8")
 
 
-WEFT = Listed("weft", "run_weft.py", Path(sys.executable), "abcdefghi", _WITH_INT4)
+WEFT = Listed("weft", "run_weft.py", Path(sys.executable), "abcdefghi", (*_WITH_INT4, _BLOCKS_OF_8_BITS))
 _ALL = (
     WEFT,
     Listed("ctranslate2", "run_ctranslate2.py", PEERS, "abcf"),
@@ -31,7 +33,7 @@ _ALL = (
     Listed("vllm-zentorch", "run_vllm.py", ZENTORCH, "c"),
     Listed("openvino-genai", "run_openvino_genai.py", OPENVINO, "c", _WITH_INT4),
     Listed("llamacpp", "run_llamacpp.py", LLAMACPP, "c", _WITH_INT4),
-    Listed("onnxruntime-genai", "run_genai.py", PEERS, "c"),
+    Listed("onnxruntime-genai", "run_genai.py", PEERS, "c", ("fp32", "int8", _BLOCKS_OF_8_BITS)),
     Listed("transformers", "run_transformers.py", PEERS, "cde"),
     Listed("onnxruntime", "run_onnxruntime.py", PEERS, "de"),
     Listed("openvino", "run_openvino.py", OPENVINO, "de"),

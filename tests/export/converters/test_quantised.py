@@ -278,7 +278,7 @@ def assert_kept(checkpoint):
     kept = {
         path: torch.equal(product.weight, rounded.get_submodule(path).wide)
         for path, product in in_blocks.products_of(checkpoint.model).items()
-        if isinstance(product, torch.nn.Linear) and rounded.get_submodule(path).blocks == FOUR_BITS
+        if isinstance(product, torch.nn.Linear) and rounded.get_submodule(path).blocks.bits == FOUR_BITS.bits
     }
     assert len(kept) > 3
     assert all(kept.values()), kept
