@@ -26,6 +26,7 @@ SOURCES = (
     "proto/weft_proto/*.py",
     "proto/weft_proto/v1/bundle.proto",
     "tests/export/tiny*.py",
+    "tests/quick_tracing.py",
     "constraints.txt",
 )
 
@@ -40,6 +41,8 @@ sys.path.insert(0, str(Path(__file__).parent / "export"))
 def pytest_configure(config):
     """Say whether all cases run, and let Ctrl-C and a hang-up reach the processes that tests start."""
     few.all_cases = "not whole" not in config.option.markexpr
+    # What is collected stays: looking through it again and again takes a tenth of the time.
+    gc.disable()
     # Background jobs of a shell ignore the one, nohup the other, and what they start inherits that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -66,12 +69,13 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     """Spare the tests what is the same for all of them."""
     if "torch.onnx" in sys.modules:
-        from quick_tracing import read_operators_once
+        from quick_tracing import trace_quickly
 
-        read_operators_once()
+        trace_quickly()
     # Modules and tests are millions of objects, which live to the end: no collection looks through them again.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -145,24 +149,34 @@ def tiny_bundle(tiny_repository, int8_repository, int4_repository):
 @pytest.fixture(scope="session")
 def tiny_bundles_of():
     """A function: the repository of a precision."""
-    from quick_tracing import read_operators_once
+    from tiny import export_tiny
 
-    # In processes of their own: torch's tracing keeps the interpreter to itself. They begin with the first bundle.
-    # Each needs seconds until it knows torch. xdist's workers are several already.
-    spawn, num_processes = get_context("spawn"), 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
-    with ProcessPoolExecutor(num_processes, mp_context=spawn, initializer=read_operators_once) as processes:
-        digest = _digest()
-        yield lambda precision: TinyBundles(precision, digest, processes, has_all=few.all_cases)
+    from quick_tracing import trace_quickly
+
+    digest = _digest()
+    # torch's tracing keeps the interpreter to itself, so there are processes for it. They begin with the first bundle.
+    # Each needs seconds until it knows torch: xdist's workers, which know it and are several, export themselves.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        trace_quickly()
+        yield lambda precision: TinyBundles(precision, digest, 1, export_tiny, has_all=few.all_cases)
+        return
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=trace_quickly) as processes:
+
+        def export(*arguments):
+            processes.submit(export_tiny, *arguments).result()
+
+        yield lambda precision: TinyBundles(precision, digest, 2, export, has_all=few.all_cases)
 
 
 class TinyBundles:
     """A model repository in build/tiny. `/ name` is the folder of a model, whose bundle is made if it has to be.
 
-    A bundle is exported again when one of SOURCES has changed.
+    A bundle is exported again when one of SOURCES has changed. `export` is called num_at_once times at once.
     """
 
-    def __init__(self, precision, digest, processes, *, has_all):
-        self._precision, self._digest, self._processes, self._has_all = precision, digest, processes, has_all
+    def __init__(self, precision, digest, num_at_once, export, *, has_all):
+        self._precision, self._digest, self._has_all = precision, digest, has_all
+        self._num_at_once, self._export = num_at_once, export
         self.folder = ROOT / "build" / "tiny" / precision
 
     def __truediv__(self, name):
@@ -173,7 +187,7 @@ class TinyBundles:
     def whole(self):
         """The folders of its bundles, all made: in `make test` those alone that nightly.tsv leaves to it."""
         names = [name for name in self._names() if self._has_all or nightly.is_made(name)]
-        with ThreadPoolExecutor(2) as threads:
+        with ThreadPoolExecutor(self._num_at_once) as threads:
             list(threads.map(self._make, names))
         return [self.folder / name for name in names]
 
@@ -186,8 +200,6 @@ class TinyBundles:
         return {f"{name}-{self._precision}": name for name in getattr(tiny, self._precision.upper())}
 
     def _make(self, name):
-        from tiny import export_tiny
-
         stamps = ROOT / "build" / "tiny" / "stamps"
         stamps.mkdir(parents=True, exist_ok=True)
         # Of several pytests (xdist's workers are some) one exports, and the others wait.
@@ -200,7 +212,7 @@ class TinyBundles:
             shutil.rmtree(self.folder / name, ignore_errors=True)
             with tempfile.TemporaryDirectory() as checkpoints:
                 arguments = Path(checkpoints), self.folder, self._names()[name], self._precision
-                self._processes.submit(export_tiny, *arguments).result()
+                self._export(*arguments)
             made_of.write(self._digest)
 
 

@@ -76,7 +76,7 @@ def test_every_query_gives_samples(demo_repository, tmp_path):
             with grpc.insecure_channel(server.target) as channel:
                 writer = generation_pb2_grpc.GenerationServiceStub(channel)
                 reader = classification_pb2_grpc.ClassificationServiceStub(channel)
-                while not done.is_set():
+                while not done.wait(0.1):
                     for request in ASKED:
                         with suppress(grpc.RpcError):
                             writer.Generate(request, metadata=metadata)

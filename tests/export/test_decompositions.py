@@ -40,11 +40,18 @@ def run(function, tmp_path, *sizes):
         np.testing.assert_allclose(told, wanted, rtol=1e-6)
 
 
+def chosen(rows):
+    """Places of a first axis that values choose, and what stands there."""
+    places = (rows.flatten(1).sum(dim=1) > 0).nonzero().squeeze(-1)
+    return places, rows.index_select(0, places)
+
+
 KNOWN = {
     "a cast to its own type": lambda x: (x + 1).float(),
     "a cast": lambda x: (x * 9).to(torch.int64),
     "a constant": lambda x: x + torch.tensor([1.0, 2.0, 3.0]),
     "both": lambda x: (x > 0) & (x < 1),
+    "either": lambda x: (x < 0) | (x > 1),
     "certain axes that become one": lambda x: x.flatten(2),
     "uncertain axes that become one": lambda x: x.flatten(0, 1),
     "an uncertain axis that becomes one with a certain one": lambda x: x.flatten(1, 2),
@@ -57,6 +64,10 @@ KNOWN = {
     "another shape": lambda x: x.transpose(1, 3).reshape(x.shape[0], 2, 3 * x.shape[1]),
     "parts": lambda x: torch.cat(x.flatten(2).chunk(3, dim=-1)[::-1], dim=2),
     "parts of which the last is smaller": lambda x: torch.cat(x.flatten(2).chunk(4, dim=-1)[::-1], dim=2),
+    "what is added at some places": lambda x: x.index_add(-2, torch.tensor([1, 0, 1]), torch.cat((x, x[:, :, :1]), 2)),
+    "what is added at uncertain places": lambda x: x.flatten(0, 1).index_add(0, *chosen(x.flatten(0, 1))),
+    "what is added several times": lambda x: x.index_add(3, torch.tensor([2, 0]), x[..., :2], alpha=-2),
+    "a square": lambda x: x.square(),
     "parts of the first axis": lambda x: x.permute(3, 0, 1, 2).chunk(2)[1] + 1,
 }
 

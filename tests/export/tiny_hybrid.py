@@ -71,7 +71,7 @@ def tiny_rwkv() -> Checkpoint:
 
 
 def tiny_state_space() -> Checkpoint:
-    """Return a generator of bytes: state spaces around a layer that attends, without positions, as in Granite 4.
+    """Return a generator of bytes: a state space before a layer that attends, without positions, as in Granite 4.
 
     Each layer has a mixture of experts, and a network beside it that all tokens pass.
     """
@@ -82,7 +82,7 @@ def tiny_state_space() -> Checkpoint:
         num_heads=3,
         num_kv_heads=1,
         d_ff=40,
-        num_layers=3,
+        num_layers=2,
         style=Style(
             rms_norm=True,
             activation="silu",
@@ -93,7 +93,7 @@ def tiny_state_space() -> Checkpoint:
             num_chosen_experts=2,
             d_shared=48,
         ),
-        attends=(0, 1, 0),
+        attends=(0, 1),
         state_space=StateSpaceSizes(num_state_heads=6, d_state_head=16, d_state=24, num_state_groups=2),
     )
     return replace(tiny_decoder(), family="hybrid", model=randomised(Hybrid(config)), attention_layer=0)

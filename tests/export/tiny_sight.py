@@ -184,11 +184,11 @@ def tiny_cells() -> Checkpoint:
         d_model=24,
         num_heads=2,
         d_ff=40,
-        num_layers=3,
+        num_layers=2,
         activation="silu",
         gated=True,
         rms_norm=True,
-        windows=(2, ALL, 2),
+        windows=(2, ALL),
     )
     text = bundle_pb2.TextSpec()
     text.CopyFrom(plain.text)
@@ -208,7 +208,7 @@ def tiny_deep() -> Checkpoint:
     cells = tiny_cells()
     own = {field.name: getattr(cells.model.config, field.name) for field in fields(QwenVlConfig)}
     sight = {field.name: getattr(own["sight"], field.name) for field in fields(CellSightConfig)}
-    sight |= {"gated": False, "rms_norm": False, "windows": (), "activation": "gelu_tanh"}
+    sight |= {"num_layers": 3, "gated": False, "rms_norm": False, "windows": (), "activation": "gelu_tanh"}
     own["sight"] = DeepSightConfig(**sight, position_side=5, deep_layers=(1, 3))
     return replace(
         cells,

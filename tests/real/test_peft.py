@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-import peft
 import pytest
 import torch
 import transformers
 from tiny_parts import byte_tokenizer
 
+from late import Late
 from weft_export.adapters.export_adapter import export_adapter
 from weft_export.adapters.merging import write_merged
 from weft_export.adapters.peft import read_adapter
@@ -15,6 +15,8 @@ from weft_export.converters.convert import convert
 from weft_export.export import export_checkpoint
 from weft_export.options import ExportOptions
 
+# It takes half a second to import.
+peft = Late("peft")
 TARGETS = ["q_proj", "v_proj", "down_proj"]
 CHOICES = ExportOptions(max_tokens=96)
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import pytest
+from samples import sample
 from tiny import CHECKPOINTS, MIXED, save_tiny
 from tiny_adapters import write_adapter
 
@@ -23,7 +24,7 @@ QUICK = {"tiny-gpt", "tiny-tags"}
 def shapes_of(name):
     """By path the shapes of the weights of a model that take adapters. None: it takes none."""
     try:
-        spec = as_asked(CHECKPOINTS[name](), ExportOptions(adapters=RANK)).adapters
+        spec = as_asked(sample(name), ExportOptions(adapters=RANK)).adapters
     except ExportError:
         return None
     return {layer.name: (layer.outputs, layer.inputs) for layer in spec.layers}

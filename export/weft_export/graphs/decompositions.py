@@ -86,6 +86,10 @@ def _and(node: Node, _: _Sizes) -> None:
     node.target = _ATEN.bitwise_and.Tensor
 
 
+def _or(node: Node, _: _Sizes) -> None:
+    node.target = _ATEN.bitwise_or.Tensor
+
+
 def _flattened(node: Node, sizes: _Sizes) -> None:
     """Make a view of it. The size of the axes that become one is left to ONNX if it is not certain."""
     shape = node.meta["val"].shape
@@ -129,6 +133,21 @@ def _chunked(node: Node, _: _Sizes) -> None:
     node.target, node.args = _ATEN.split.Tensor, (source, -(-source.meta["val"].shape[axis] // num_parts), axis)
 
 
+def _added(node: Node, _: _Sizes) -> None:
+    source, axis, places, values = cast("tuple[Node, int, Node, Node]", node.args)
+    if "alpha" in node.kwargs:
+        with node.graph.inserting_before(node):
+            times = node.graph.call_function(_ATEN.mul.Tensor, (values, node.kwargs["alpha"]))
+        times.meta = node.meta | {"val": values.meta["val"]}
+        values = times
+    before = [None] * (axis % source.meta["val"].dim())
+    node.target, node.args, node.kwargs = _ATEN.index_put.default, (source, [*before, places], values, True), {}
+
+
+def _squared(node: Node, _: _Sizes) -> None:
+    node.target, node.args = _ATEN.pow.Tensor_Scalar, (_source(node), 2)
+
+
 def _size(node: Node, axis: int, size: int | torch.SymInt, sizes: _Sizes) -> int | Node:
     """Return the size of an axis of a node's source, or what gives it: in front of the node if nothing does yet."""
     if isinstance(size, int):
@@ -148,10 +167,13 @@ _REWRITES: dict[Any, Callable[[Node, _Sizes], Node | None]] = {
     _ATEN.detach_.default: _detached,
     _ATEN.to.dtype: _cast,
     _ATEN.__and__.Tensor: _and,
+    _ATEN.__or__.Tensor: _or,
     _ATEN.flatten.using_ints: _flattened,
     _ATEN.reshape.default: _reshaped,
     _ATEN.unflatten.int: _unflattened,
     _ATEN.chunk.default: _chunked,
+    _ATEN.index_add.default: _added,
+    _ATEN.square.default: _squared,
 }
 # What is made of others, and has a twin in ONNX nevertheless.
 _KEPT = {
