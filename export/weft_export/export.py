@@ -19,6 +19,7 @@ from weft_export.checkpoints.golden_requests import with_golden
 from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
+from weft_export.choices import WITH_LARGER_BLOCKS
 from weft_export.errors import ExportError, ParityError
 from weft_export.estimate import estimate, summary
 from weft_export.families.writer import Writer
@@ -187,7 +188,7 @@ def _build(
             f"The graphs and {failed.FIGURES_FILE} stay in {place}: the next export of the same takes them from there"
         )
         rounding = checkpoint.rounding if isinstance(error, ParityError) else None
-        why = _too_coarse(rounding, precision_name(precision)) if rounding is not None else ""
+        why = _too_coarse(rounding, precision) if rounding is not None else ""
         raise type(error)(f"{error}{why}. {stay}") from error
     if request.files != original.files:
         on_note("the golden request has no clear answer: the bundle has one that the exporter made")
@@ -201,17 +202,19 @@ def _build(
     return manifest
 
 
-def _too_coarse(rounding: bundle_pb2.Rounding, name: str) -> str:
+def _too_coarse(rounding: bundle_pb2.Rounding, precision: bundle_pb2.Precision.ValueType) -> str:
     """Return what an error says of weights in blocks that lose more than is meant; else nothing.
 
     Such a model makes much of last bits too, and torch and ONNX Runtime may be far apart without a fault of either.
     """
-    from weft_export.layers.block_linear import MAX_ALONE  # noqa: PLC0415 - late: for rounded models
+    from weft_export.layers.block_linear import goes_in_pairs  # noqa: PLC0415 - late: for rounded models
     from weft_export.quantization.choice import MAX_BLOCK_EFFECT  # noqa: PLC0415 - same
     from weft_export.verification.quality import LESS  # noqa: PLC0415 - same
 
-    if any(product.block_size > MAX_ALONE.get(product.bits, 0) for product in rounding.products):
+    is_large = any(goes_in_pairs(product.bits, product.block_size) for product in rounding.products)
+    if is_large and precision in WITH_LARGER_BLOCKS:
         return "; --max-block-size 32 loses less"
+    name = precision_name(precision)
     if name not in LESS or rounding.effect <= MAX_BLOCK_EFFECT:
         return ""
     moved = f"rounding moves an answer by {rounding.effect:.4f} nats (estimated)"

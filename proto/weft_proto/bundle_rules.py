@@ -165,6 +165,7 @@ class Limit(NamedTuple):
     minimum: float = 0
 
 
+_PORTS = Limit(entries=16_384)
 # By message and field. Enums are not here, nor is `decoding`, which is held to what a request may ask for.
 LIMITS = {
     "BundleManifest": {
@@ -177,12 +178,7 @@ LIMITS = {
     },
     "Attention": {"heads": Limit(MAX_HEADS, entries=MAX_LAYERS), "default_layer": Limit(MAX_LAYERS - 1)},
     "BundleFile": {"path": Limit(_PATH), "sha256": Limit(64), "size_bytes": Limit(274_877_906_944)},
-    "Graph": {
-        "path": Limit(_PATH),
-        "inputs": Limit(entries=16_384),
-        "outputs": Limit(entries=16_384),
-        "row_multiple": Limit(2),
-    },
+    "Graph": {"path": Limit(_PATH), "inputs": _PORTS, "outputs": _PORTS, "row_multiple": Limit(2)},
     "Port": {"name": Limit(_NAME), "shape": Limit(64, entries=8)},
     "StateTensor": {
         "past": Limit(_NAME),

@@ -210,18 +210,15 @@ def test_an_export_says_what_was_rounded():
 
 
 TOO_COARSE = [
-    (
-        MAX_BLOCK_EFFECT,
-        128,
-        " nats (estimated), and more than 0.02 is not for int4; --precision int8-weights loses less",
-    ),
-    (1.0, 128, "0.24 of its spread; --max-block-size 32 loses less"),
-    (1.0, 32, "0.24 of its spread"),
+    ("int4", MAX_BLOCK_EFFECT, 128, ", and more than 0.02 is not for int4; --precision int8-weights loses less"),
+    ("int4", 1.0, 128, "0.24 of its spread; --max-block-size 32 loses less"),
+    ("int4", 1.0, 32, "0.24 of its spread"),
+    ("nf4", 1.0, 128, "0.24 of its spread"),
 ]
 
 
-@pytest.mark.parametrize(("most", "max_block_size", "told"), TOO_COARSE)
-def test_a_model_that_is_rounded_too_coarsely_is_told_so(most, max_block_size, told, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("precision", "most", "max_block_size", "told"), TOO_COARSE)
+def test_a_model_that_is_rounded_too_coarsely_is_told_so(precision, most, max_block_size, told, tmp_path, monkeypatch):
     """Where torch and ONNX Runtime are too far apart then, the error says what else to try."""
 
     def far_apart(*_, **__):
@@ -234,7 +231,7 @@ def test_a_model_that_is_rounded_too_coarsely_is_told_so(most, max_block_size, t
         export.export_checkpoint(
             save_tiny("tiny-generate", tmp_path / "tiny"),
             tmp_path / "m" / "1",
-            ExportOptions(precision="int4", max_block_size=max_block_size),
+            ExportOptions(precision=precision, max_block_size=max_block_size),
         )
 
     assert f"{told}. The graphs" in str(raised.value)

@@ -16,7 +16,7 @@ from weft_export.graphs.graphs import Graph
 from weft_export.graphs.simplifying import simplify
 from weft_export.graphs.weight_files import WeightFiles
 from weft_export.layers.attention import OPERATOR as ATTENTION
-from weft_export.layers.block_linear import MAX_ALONE
+from weft_export.layers.block_linear import goes_in_pairs
 from weft_proto.bundle_rules import ADAPTER_PORTS, ONNX_NAME
 from weft_proto.v1 import bundle_pb2
 
@@ -130,7 +130,7 @@ def read_ports(path: Path, role: bundle_pb2.GraphRole.ValueType) -> bundle_pb2.G
 def _row_multiple(graph: onnx.GraphProto) -> int:
     """See Graph in bundle.proto: products of weights in larger blocks read rows in pairs."""
     products = [{each.name: each.i for each in node.attribute} for node in graph.node if node.op_type == "MatMulNBits"]
-    return 1 + any(each["block_size"] > MAX_ALONE.get(each.get("bits", 4), 0) for each in products)
+    return 1 + any(goes_in_pairs(each.get("bits", 4), each["block_size"]) for each in products)
 
 
 def _is_unpadded(graph: onnx.GraphProto) -> bool:

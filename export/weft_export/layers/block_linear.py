@@ -48,6 +48,11 @@ _LEVELS = 127
 _AT_ONCE = 1 << 22
 
 
+def goes_in_pairs(bits: int, size: int) -> bool:
+    """Whether a product of such blocks has the same bits for even numbers of rows alone."""
+    return size > MAX_ALONE.get(bits, 0)
+
+
 def quantise_blocks(
     weight: Tensor, blocks: Blocks, *, odd: bool = False, importance: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:

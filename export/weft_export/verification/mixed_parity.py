@@ -11,7 +11,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import MAX_PROMPT
 from weft_export.errors import ParityError
 from weft_export.graphs.graphs import DEFERRED_PORTS, zeros_of
-from weft_export.layers.block_linear import MAX_ALONE, BlockLinear
+from weft_export.layers.block_linear import BlockLinear, goes_in_pairs
 from weft_export.verification.runtime import run_in_place
 from weft_proto.bundle_rules import CANDIDATE_PORTS, PROMPT, READS_ALL
 from weft_proto.v1 import bundle_pb2
@@ -69,7 +69,7 @@ def check_mixed(
 def _goes_in_pairs(checkpoint: Checkpoint) -> bool:
     """See row_multiple in bundle.proto."""
     products = (module.blocks for module in checkpoint.model.modules() if isinstance(module, BlockLinear))
-    return any(blocks.size > MAX_ALONE[blocks.bits] for blocks in products)
+    return any(goes_in_pairs(blocks.bits, blocks.size) for blocks in products)
 
 
 def _drawn(
