@@ -13,7 +13,7 @@ import pytest
 import weft
 from lifecycles import repository_of
 from weft_proto.v1.generation_pb2 import GenerateRequest
-from weft_server.requests.generate import SHORT_CHARS
+from weft_server.requests.generate import SHORT_BYTES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "matrix"))
 from asking import Asked
@@ -149,7 +149,7 @@ def test_who_is_still_there_when_the_wait_is_over_is_told_why(tiny_repository, t
         # Where it is held, the request, and how many: those behind the first wait for their turn.
         ("m.explain-job", {"token_ids": {"ids": [5]}, "explain": {}}, 2),
         ("m.decode", {"token_ids": {"ids": [5]}}, 2),
-        ("m.worker-job", {"text": "a b " * SHORT_CHARS}, 3),
+        ("m.worker-job", {"text": "a b " * SHORT_BYTES}, 3),
     ]
     with Held(repository, points, **settings) as server, grpc.insecure_channel(server.target) as channel:
         server.wait_for("ready")

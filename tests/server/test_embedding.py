@@ -15,7 +15,7 @@ from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest, LaneFailed, Overloaded
 from weft_server.models.model import NUM_WORKERS
 from weft_server.requests.embed import run_together
-from weft_server.requests.generate import SHORT_CHARS
+from weft_server.requests.generate import SHORT_BYTES
 from weft_server.telemetry.metrics import Metrics
 
 TEXTS = ["the cat", "the cat eats and the dog finds", "a bird", "we are in the green tree", "the cat"]
@@ -56,22 +56,25 @@ def test_each_input_has_the_bits_that_it_has_alone(tiny_repository):
 
 
 def test_a_short_text_waits_for_no_worker(tiny_repository):
-    """It is read at once while all workers are busy. A long one has to wait for a worker, and so have several."""
+    """It is read at once while all workers are busy. A long one has to wait for a worker, and so have several.
+
+    Bytes count: of a ligature, a normalizer may make 18 characters.
+    """
 
     async def run():
         async with loaded(tiny_repository) as model:
             free = threading.Event()
             busy = [asyncio.create_task(model.work(lambda _: free.wait(30))) for _ in range(NUM_WORKERS)]
             assert bits(await ask(model, inputs=inputs_of(TEXTS[:1])))
-            asked = (TEXTS[:2], ["the " * SHORT_CHARS])
+            asked = (TEXTS[:2], ["the " * SHORT_BYTES], ["\ufdfa" * (SHORT_BYTES // 3 + 1)])
             others = [asyncio.create_task(ask(model, inputs=inputs_of(texts))) for texts in asked]
             # Two more answers come meanwhile.
             for text in TEXTS[:2]:
                 await ask(model, inputs=inputs_of([text]))
             assert not any(task.done() for task in others)
             free.set()
-            several, long = await asyncio.gather(*others, return_exceptions=True)
-            assert 2 == len(several.embeddings)
+            several, long, wide = await asyncio.gather(*others, return_exceptions=True)
+            assert (2, 1) == (len(several.embeddings), len(wide.embeddings))
             assert "INPUT_TOO_LONG" == long.reason
             await asyncio.gather(*busy)
 
