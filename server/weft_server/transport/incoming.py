@@ -216,6 +216,10 @@ class Incoming:
 
 
 async def _tell(context: Any, status: Status) -> None:
-    """Send the status of a call that is ended. Where its connection has ended meanwhile, nobody hears it."""
-    with suppress(grpc.aio.InternalError):
+    """Send the status of a call that is ended.
+
+    Where its connection has ended meanwhile, nobody hears it. Where its message came just then, its handler has sent
+    the status.
+    """
+    with suppress(grpc.aio.InternalError, grpc.aio.UsageError):
         await abort(context, status)
