@@ -344,9 +344,13 @@ def test_a_base_that_is_rounded_otherwise_is_refused():
     rounded = rounded_in_blocks(base, PRECISIONS["int4"])
     manifest = bundle_pb2.BundleManifest(precision=PRECISIONS["int4"], rounding=rounded.rounding)
     assert rounded.rounding.products == rounded_base(base, manifest, ()).rounding.products
-    manifest.rounding.products[1].bits = 12 - manifest.rounding.products[1].bits
-    with pytest.raises(CheckpointError, match="--held-out"):
-        rounded_base(base, manifest, ())
+    product = manifest.rounding.products[1]
+    for change in ({"bits": 12 - product.bits}, {"block_size": product.block_size // 2}):
+        other = bundle_pb2.BundleManifest()
+        other.CopyFrom(manifest)
+        other.rounding.products[1].MergeFrom(bundle_pb2.RoundedProduct(**change))
+        with pytest.raises(CheckpointError, match="--held-out"):
+            rounded_base(base, other, ())
 
 
 class _Ports:

@@ -24,10 +24,12 @@ def rounded_base(
     Raises:
         CheckpointError: rounding chose otherwise than when the bundle was made.
     """
-    largest = max((product.block_size for product in manifest.rounding.products), default=0)
-    base = quantized(replace(checkpoint, max_block_size=largest), manifest.precision, examples)
-    chosen = [] if base.rounding is None else list(map(_choice, base.rounding.products))
-    if chosen != list(map(_choice, manifest.rounding.products)):
+    told = manifest.rounding.products
+    base = quantized(replace(checkpoint, max_block_size=_largest(told)), manifest.precision, examples)
+    chosen = [] if base.rounding is None else base.rounding.products
+    # An older bundle tells no sizes of blocks.
+    is_same_size = all(said.block_size in {0, own.block_size} for said, own in zip(told, chosen, strict=False))
+    if list(map(_choice, chosen)) != list(map(_choice, told)) or not is_same_size:
         raise CheckpointError(
             "the bundle was rounded otherwise: its held-out examples were others, or another version exported it."
             " Give its examples with --held-out, or export it again"
@@ -35,8 +37,14 @@ def rounded_base(
     return base
 
 
+def _largest(products: Sequence[bundle_pb2.RoundedProduct]) -> int:
+    """Return how large blocks were to be at most. Those of the fewest bits say it: others keep their smallest."""
+    fewest = min((product.bits for product in products), default=0)
+    return max((product.block_size for product in products if product.bits == fewest), default=0)
+
+
 def _choice(product: bundle_pb2.RoundedProduct) -> tuple[object, ...]:
-    return product.name, product.bits, product.block_size, product.is_float, product.strength
+    return product.name, product.bits, product.is_float, product.strength
 
 
 def smoothed(pairs: Pairs, base: Checkpoint) -> Pairs:
