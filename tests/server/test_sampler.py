@@ -75,6 +75,21 @@ def test_the_number_of_candidates_never_changes_a_draw(temperature, top_k, top_p
     assert np.array_equal(draws[2], draws[1])
 
 
+@pytest.mark.parametrize(("temperature", "top_p"), [(1, 1), (0.7, 1), (1, 0.9)])
+@pytest.mark.parametrize("size", [2e3, 3e4, 1e6, 1e12])
+def test_large_logits_change_no_draw(size, temperature, top_p):
+    """A normaliser of float32 knows so much less of their sum as it is larger. Here it is the next larger number."""
+    spacing = float(np.spacing(np.float32(size)))
+    logits = np.random.default_rng(6).normal(size, max(2.0, spacing), (4000, 100)).astype(np.float32)
+    settings = settings_of(4000, temperature, 0, top_p)
+
+    few = candidates_of(logits, 8)
+    few.logsumexp[:] = np.nextafter(few.logsumexp, np.float32(np.inf))
+
+    drawn, expected = (sample(each, settings, NO_END)[0] for each in (few, candidates_of(logits, 100)))
+    assert np.array_equal(expected, drawn)
+
+
 def test_a_row_draws_the_same_alone_and_in_a_batch():
     """Tokens and log-probabilities of a row are bit-identical whatever else is sampled with it."""
     rng = np.random.default_rng(7)

@@ -28,8 +28,12 @@ if TYPE_CHECKING:
     from weft_server.sampling.order import OrderPlace
 
 
-# Relative error allowed to float32 logsumexp. A draw that falls inside it is settled by the full row.
-_LOGSUMEXP_ERROR = 1e-4
+# Relative error allowed to a sum that a graph says. A draw that falls inside it is settled by the full row.
+_SUM_ERROR = 1e-4
+# That of its logarithm beside that: it is a float32, and the difference of two.
+_LOG_ERROR = float(np.finfo(np.float32).eps)
+# No sum of weights has a larger logarithm where the best weighs 1. One that seems larger tells nothing.
+_MOST_LOG = 80.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +174,8 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
     listed = np.exp(gap)
     if candidates.ranked is not None:
         listed *= candidates.ranked[rows]
-    log_total = candidates.logsumexp[rows] - logits[:, 0]
-    low, high = _tail_bounds(gap[:, -1], listed.sum(axis=1), log_total, temperature, num_beyond)
+    logsumexp = candidates.logsumexp[rows].astype(np.float64)
+    low, high = _tail_bounds(gap[:, -1], listed.sum(axis=1), logsumexp, logits[:, 0], temperature, num_beyond)
     if candidates.total_weights is not None:
         low, high = _narrowed(low, high, candidates.total_weights[rows], listed_weights)
     # A token that must not come may lie beyond the candidates, and top_k cuts there. Then only the upper bound holds.
@@ -240,12 +244,12 @@ def _last_of(weights: Doubles, floor: Doubles, bound: Doubles) -> Ints:
 
 
 def _tail_bounds(
-    last_gap: Doubles, listed: Doubles, log_total: Doubles, temperature: Doubles, num_beyond: Ints
+    last_gap: Doubles, listed: Doubles, logsumexp: Doubles, best: Doubles, temperature: Doubles, num_beyond: Ints
 ) -> tuple[Doubles, Doubles]:
     """Bounds on the weight exp(gap / temperature) summed over `num_beyond` tokens beyond the candidates.
 
     The gap is that to the best logit. `last_gap` is that of the last candidate, and `listed` is what all candidates
-    weigh at temperature 1.
+    weigh at temperature 1. `best` are the best logits.
 
     Three facts give the bounds:
 
@@ -256,8 +260,8 @@ def _tail_bounds(
     """
     # A logit of -inf is a token that the graph itself rules out, and so are all below it. Their weight is 0, not 0 / 0.
     last = np.maximum(last_gap, -1e30)
-    total = np.exp(log_total.astype(np.float64))
-    error = _LOGSUMEXP_ERROR * total
+    total = np.exp(np.minimum(logsumexp - best, _MOST_LOG))
+    error = _error_of(logsumexp) * total
     tail = np.maximum(total - listed, 0)
     cool = temperature <= 1
     scale = np.where(cool, np.exp(last / np.where(cool, temperature, 1.0) - last), np.inf)
@@ -266,13 +270,18 @@ def _tail_bounds(
     return np.minimum(low, high), high
 
 
+def _error_of(logsumexp: Doubles) -> Doubles:
+    """Return the relative error of the sums whose logarithms these are: the larger, the less a float32 knows of it."""
+    return _SUM_ERROR + np.expm1(np.minimum(_LOG_ERROR * np.abs(logsumexp), _MOST_LOG))
+
+
 def _narrowed(low: Doubles, high: Doubles, totals: Floats, listed: Doubles) -> tuple[Doubles, Doubles]:
     """Return bounds of what the tokens beyond the candidates weigh, where it is known what all of them weigh [rows].
 
     `listed` is what the candidates weigh. NaN changes nothing.
     """
     known = totals.astype(np.float64)
-    error = _LOGSUMEXP_ERROR * known
+    error = _SUM_ERROR * known
     tail = np.maximum(known - listed, 0)
     high = np.fmin(high, tail + error)
     return np.minimum(np.fmax(low, tail - error), high), high
@@ -286,9 +295,11 @@ def _of_row_prefix(logits: Floats, candidates: Candidates, settings: Settings, r
     best = candidates.topk_logits[row]
     known = None
     if temperature == 1 and (candidates.loose is None or not candidates.loose[row]):
-        known = Bounds.around(float(np.exp(np.float64(candidates.logsumexp[row]) - best[0])), _LOGSUMEXP_ERROR)
+        logsumexp = candidates.logsumexp[row].astype(np.float64)
+        total = np.exp(np.minimum(logsumexp - best[0], _MOST_LOG))
+        known = Bounds.around(float(total), float(_error_of(logsumexp)))
     elif candidates.total_weights is not None and np.isfinite(candidates.total_weights[row]):
-        known = Bounds.around(float(candidates.total_weights[row]), _LOGSUMEXP_ERROR)
+        known = Bounds.around(float(candidates.total_weights[row]), _SUM_ERROR)
     cuts = Cuts(
         temperature,
         top_k if (top_k := int(settings.top_k[row])) < len(logits) else 0,
