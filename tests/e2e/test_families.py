@@ -60,7 +60,10 @@ def ask(client, model, **options):  # noqa: C901, PLR0911 - a line for each task
         case weft.Task.ANSWER:
             return client.answer(a_picture(), TEXT, **decoding, **name)
         case weft.Task.TRANSCRIBE:
-            return client.transcribe(a_recording(), language="en", **decoding, **name)
+            language = {"language": "en"} if model.source_languages else {}
+            return client.transcribe(a_recording(), **language, **decoding, **name)
+        case weft.Task.TRANSCRIBE_CTC:
+            return client.transcribe(a_recording(), **name)
         case weft.Task.GENERATE:
             return client.generate(TEXT, **decoding, **name)
         case weft.Task.CLASSIFY_IMAGE:
