@@ -267,7 +267,8 @@ def test_pictures_that_wait_are_bounded_by_their_bytes(tiny_repository, monkeypa
                 runs = asyncio.create_task(ask(model, **asked))
                 await until(lambda: model.engine.stats().running)
                 waits = [asyncio.create_task(ask(model, **asked)) for _ in range(2)]
-                await until(lambda: 2 * size == model.engine._scheduler.bounds.num_bytes)
+                num_tokens = image.num_class_tokens + image.grid_rows * image.grid_columns
+                await until(lambda: 2 * num_tokens == model.engine.stats().queued_tokens)
                 with pytest.raises(Overloaded, match=f"inputs of {2 * size:,} bytes are waiting") as refused:
                     await ask(model, **asked)
                 assert ("BYTE_BUDGET", 2) == (refused.value.reason, model.engine.stats().queued)
