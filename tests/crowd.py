@@ -57,7 +57,9 @@ def requests_for(manifest, count, seed):
             source = text_of(manifest, rng, longest)
         decoding = None
         if manifest.states:
-            room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - source.num_tokens
+            room = text.max_new_tokens
+            if not text.HasField("start_id"):
+                room = min(room, text.max_total_tokens - source.num_tokens)
             max_new = int(rng.integers(1, min(room, 48) + 1))
             sampling = Sampling(float(rng.choice([0.7, 1.0, 1.5])), int(rng.choice([0, 5])), 0.95, index)
             decoding = Decoding(max_new, int(rng.integers(0, max_new + 1)), (), sampling if index % 2 else None)

@@ -13,9 +13,9 @@ async def until(condition, timeout_s=30):
 
 
 @contextmanager
-def held(model):
-    """Let the lane of a model that classifies or embeds run nothing until the block ends."""
-    session, free = model.engine.lanes[0].sessions["input_ids"], threading.Event()
+def held(model, port="input_ids"):
+    """Let the lane of a model that classifies or embeds run nothing of a port until the block ends."""
+    session, free = model.engine.lanes[0].sessions[port], threading.Event()
     run = session.run
 
     def wait(feeds):

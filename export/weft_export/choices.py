@@ -25,8 +25,8 @@ COMPENSATED = frozenset({bundle_pb2.PRECISION_INT4, bundle_pb2.PRECISION_INT4_FP
 """Precisions at which what one column loses, later ones make good."""
 BLOCK_SIZES = (32, 64, 128)
 """How many weights may share a scale."""
-WITH_LARGER_BLOCKS = frozenset({bundle_pb2.PRECISION_INT4, bundle_pb2.PRECISION_INT8_WEIGHTS})
-"""Precisions at which the size of blocks is chosen by what answers allow."""
+LARGER_BLOCKS = {bundle_pb2.PRECISION_INT4: (128, 64), bundle_pb2.PRECISION_INT8_WEIGHTS: (128,)}
+"""What sizes of blocks a precision tries beside its least, from the largest on: as far as answers allow them."""
 
 
 class Pooling(StrEnum):

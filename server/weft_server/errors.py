@@ -113,7 +113,7 @@ class Overloaded(RequestError):
     1. Requests that wait: QUEUE_FULL. Those of one tenant: TENANT_QUEUE_FULL.
        Tokens that a tenant may use in a time: TENANT_TOKEN_RATE.
     2. Tokens that wait: TOKEN_BUDGET. Bytes of messages that are held or on their way, of answers that a caller has
-       not read, of constraints, or of logits: BYTE_BUDGET. Open calls: TOO_MANY_CALLS.
+       not read, of constraints, of logits, or of inputs that wait: BYTE_BUDGET. Open calls: TOO_MANY_CALLS.
     3. The time until the caller's deadline, which the queue takes: DEADLINE_TOO_NEAR.
     4. The machine itself: MACHINE_BUSY.
     5. Adapters in memory that are all in use: ADAPTERS_IN_USE.

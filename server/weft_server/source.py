@@ -54,6 +54,11 @@ class Source(ABC):
         """What queue, batches and prefill budgets count."""
 
     @property
+    def num_bytes(self) -> int:
+        """What its array takes in memory. A picture of 2 KB may have 12 MB of pixel values."""
+        return self.array.nbytes
+
+    @property
     @abstractmethod
     def bucket(self) -> int:
         """Padded length where a run holds inputs of one padded length only."""

@@ -22,6 +22,7 @@ NOT_TYPED = {
     "weft extract": "no demo model extracts",
     "weft fill-mask": "no demo model fills masks",
     "weft embed": "no demo model embeds",
+    'weft score "what is a cat?"': "no demo model has a vector for each token",
     'weft translate "do you have your book?" --adapter': "no demo model has adapters; test_pages.py makes one",
     "weft models swap": "for administrators; test_models_on_the_fly.py does it",
     "weft models load": "for administrators; test_models_on_the_fly.py does it",

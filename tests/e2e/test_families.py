@@ -47,7 +47,7 @@ def a_recording():
     return wav_of(0.1 * torch.randn(1500, generator=torch.Generator().manual_seed(3)), 4000)
 
 
-def ask(client, model, **options):  # noqa: C901, PLR0911 - a line for each task
+def ask(client, model, **options):  # noqa: C901, PLR0911, PLR0912 - a line for each task
     """Ask a model what its task is, with one fixed input."""
     name = {"model": model.name, **options}
     decoding = {"decoding": weft.Decoding(max_new_tokens=6)}
@@ -60,7 +60,10 @@ def ask(client, model, **options):  # noqa: C901, PLR0911 - a line for each task
         case weft.Task.ANSWER:
             return client.answer(a_picture(), TEXT, **decoding, **name)
         case weft.Task.TRANSCRIBE:
-            return client.transcribe(a_recording(), language="en", **decoding, **name)
+            language = {"language": "en"} if model.source_languages else {}
+            return client.transcribe(a_recording(), **language, **decoding, **name)
+        case weft.Task.TRANSCRIBE_CTC:
+            return client.transcribe(a_recording(), **name)
         case weft.Task.GENERATE:
             return client.generate(TEXT, **decoding, **name)
         case weft.Task.CLASSIFY_IMAGE:

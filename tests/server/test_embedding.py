@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from loaded import Loaded, ask
+from pictures import png
 from waiting import held, until
 from weft_proto.v1 import common_pb2
+from weft_server.engine import queue_limits
 from weft_server.errors import InvalidRequest, LaneFailed, Overloaded
 from weft_server.models.model import NUM_WORKERS
 from weft_server.requests.embed import run_together
@@ -253,3 +255,28 @@ def test_inputs_of_a_request_leave_the_engine_together(ending):
         asyncio.run(run_together(call, model, 1, read))
     leaving = [("cancel", each) for each in both]
     assert [("reserve", 1), ("reserve", 1), ("submit", *both), *leaving] == engine.done
+
+
+def test_pictures_that_wait_are_bounded_by_their_bytes(tiny_repository, monkeypatch):
+    """A file of few bytes has many of pixel values. Beyond the bound one more is refused, the others have theirs."""
+
+    async def run():
+        async with loaded(tiny_repository, "tiny-embed-image", lanes=1) as model:
+            image = model.manifest.image
+            size = 4 * image.channels * image.height * image.width
+            monkeypatch.setattr(queue_limits, "MAX_BYTES", 2 * size)
+            asked = {"inputs": [{"image": {"data": png()}}]}
+            with held(model, "pixel_values"):
+                runs = asyncio.create_task(ask(model, **asked))
+                await until(lambda: model.engine.stats().running)
+                waits = [asyncio.create_task(ask(model, **asked)) for _ in range(2)]
+                num_tokens = image.num_class_tokens + image.grid_rows * image.grid_columns
+                await until(lambda: 2 * num_tokens == model.engine.stats().queued_tokens)
+                with pytest.raises(Overloaded, match=f"inputs of {2 * size:,} bytes are waiting") as refused:
+                    await ask(model, **asked)
+                assert ("BYTE_BUDGET", 2) == (refused.value.reason, model.engine.stats().queued)
+            answers = [bits(each) for each in await asyncio.gather(runs, *waits)]
+            assert answers == [answers[0]] * 3
+            assert answers[0] == bits(await ask(model, **asked))
+
+    asyncio.run(run())

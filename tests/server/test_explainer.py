@@ -60,7 +60,8 @@ def test_an_alignment_fits_its_answer(tiny_repository, name):
             weights = matrix(alignment)
             assert (rows_of(model, answer), columns_of(model, answer)) == weights.shape
             assert TASKS[model.manifest.task].takes_image == bool(alignment.grid_rows)
-            assert bool(model.sight) == bool(alignment.pictures)
+            # A query reads the whole picture, and lies nowhere on it.
+            assert bool(model.sight and model.manifest.image.grid_rows) == bool(alignment.pictures)
             assert bool(model.manifest.image.shortest_edge) == alignment.HasField("image_region")
             assert model.manifest.HasField("audio") == bool(alignment.num_columns) == (alignment.column_s > 0)
             assert 1 == bool(alignment.grid_rows) + bool(alignment.num_columns) + bool(alignment.source_tokens)

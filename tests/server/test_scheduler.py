@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft_server.engine import queue_limits
 from weft_server.engine.lane import Intake
 from weft_server.engine.run_shapes import RunShapes
 from weft_server.engine.scheduler import Scheduler
@@ -62,6 +63,24 @@ def test_waiting_tokens_are_bounded_but_one_request_always_may_wait():
 
     assert "TOKEN_BUDGET" == refused.value.reason
     assert 1 == scheduler.num_reserved
+
+
+def test_waiting_bytes_are_bounded_but_one_request_always_may_wait(monkeypatch):
+    """A small file may make much: a request over the bound is refused unless nobody waits. Who leaves makes room."""
+    monkeypatch.setattr(queue_limits, "MAX_BYTES", 100)
+    scheduler = Scheduler(1, max_queued_requests=9, max_queued_tokens=1000)
+    (first,) = enqueue(scheduler, 20)
+    scheduler.reserve(count=2)
+
+    with pytest.raises(Overloaded, match="inputs of 160 bytes are waiting") as refused:
+        scheduler.enqueue(make(1))
+    assert ("BYTE_BUDGET", 2) == (refused.value.reason, scheduler.num_reserved)
+
+    assert scheduler.remove(first)
+    scheduler.enqueue(make(5))
+    scheduler.enqueue(make(7))
+    assert [5, 7] == [each.num_input_tokens for each in scheduler.take(0, Intake(most=2, budget=100))]
+    assert 0 == scheduler.bounds.num_bytes
 
 
 def test_a_promised_place_is_had_beyond_the_bounds():

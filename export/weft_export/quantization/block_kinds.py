@@ -5,6 +5,7 @@ from enum import Enum
 
 from torch import Tensor, nn
 
+from weft_export.choices import LARGER_BLOCKS
 from weft_export.layers.block_linear import EIGHT_BITS, FOUR_BITS, BlockEmbedding, BlockLinear, Blocks, rounded_rows
 from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.nf4_linear import BLOCK, Nf4Linear
@@ -49,6 +50,7 @@ _BLOCKS = {
     BlockKind.INT8_ALONE: EIGHT_BITS._replace(rounds_inputs=False),
     BlockKind.NF4: Blocks(4, BLOCK, rounds_inputs=False),
 }
+_KINDS = {blocks: kind for kind, blocks in _BLOCKS.items()}
 # From the smallest to the one that loses least.
 _LADDERS = {
     bundle_pb2.PRECISION_INT4: (BlockKind.INT4, BlockKind.INT8),
@@ -57,16 +59,14 @@ _LADDERS = {
     bundle_pb2.PRECISION_INT4_FP16: (BlockKind.INT4_ALONE, BlockKind.INT8_ALONE),
 }
 
-# What else a product may become whose runs have even numbers of rows: from the largest blocks on.
-_LARGER = {
-    bundle_pb2.PRECISION_INT4: (BlockKind.INT4_128, BlockKind.INT4_64),
-    bundle_pb2.PRECISION_INT8_WEIGHTS: (BlockKind.INT8_128,),
-}
-
 
 def larger_kinds(precision: bundle_pb2.Precision.ValueType, max_block_size: int) -> Sequence[BlockKind]:
-    """Return the ways that have larger blocks than those of the ladder, from the largest on."""
-    return [kind for kind in _LARGER.get(precision, ()) if kind.block_size <= max_block_size]
+    """Return the ways that have larger blocks than the least of the ladder, from the largest on.
+
+    They are for products whose runs have even numbers of rows.
+    """
+    sizes = [size for size in LARGER_BLOCKS.get(precision, ()) if size <= max_block_size]
+    return [_KINDS[_BLOCKS[_LADDERS[precision][0]]._replace(size=size)] for size in sizes]
 
 
 def ladder_of(product: nn.Linear | TiedEmbedding, precision: bundle_pb2.Precision.ValueType) -> tuple[BlockKind, ...]:

@@ -113,7 +113,7 @@ class Engine:
         Sequences that were promised to wait, `is_promised`, need no places and have no bound.
 
         Raises:
-            Overloaded: the token bound is reached.
+            Overloaded: the bound of tokens, or that of bytes, is reached.
             Exception: cancel_all was called before. This is its outcome.
         """
         with self.lock:

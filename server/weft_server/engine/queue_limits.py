@@ -1,4 +1,4 @@
-"""How many requests and tokens may wait, and how fast the queue empties."""
+"""How many requests, tokens and bytes may wait, and how fast the queue empties."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ SHARES = {Priority.HIGH: 1.25, Priority.NORMAL: 1.0, Priority.LOW: 0.5}
 # fills four fifths of them, and the rest is for others. This is the dynamic threshold of Choudhury and Hahne,
 # "Dynamic queue length thresholds for shared-memory packet switches" (1998).
 PLACES_FOR_A_FREE_ONE = 4.0
+# Of the inputs that wait for one model: of pictures of 224 by 224 that is 445.
+MAX_BYTES = 256 << 20
 
 
 class QueueLimits:
-    """Counts places and tokens. A place is held from before a request is read until it is admitted to a lane."""
+    """Counts places, tokens and bytes. A place is held from before a request is read until it is admitted to a lane."""
 
     def __init__(self, max_requests: int, max_tokens: int, weights: Mapping[str, float] | None = None) -> None:
         self.max_requests = max_requests
         self.max_tokens = max_tokens
         self.num_places = 0
         self.num_tokens = 0
+        self.num_bytes = 0
         self._weights = weights or {}
         # Places of each class, and of each tenant that has a name.
         self._classes = [0] * len(Priority)
@@ -65,6 +68,11 @@ class QueueLimits:
         """Raise Overloaded if so many more tokens may not wait."""
         if self.num_tokens + count > self.max_tokens:
             raise Overloaded("TOKEN_BUDGET", f"{self.num_tokens} tokens are waiting already")
+
+    def check_bytes(self, count: int) -> None:
+        """Raise Overloaded if inputs of so many bytes more may not wait."""
+        if self.num_bytes + count > MAX_BYTES:
+            raise Overloaded("BYTE_BUDGET", f"inputs of {self.num_bytes:,} bytes are waiting already")
 
     def num_ahead(self, standing: Standing) -> int:
         """How many requests are likely to go on before one that comes now. Rather too few: others may end sooner."""

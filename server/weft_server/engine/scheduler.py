@@ -131,22 +131,30 @@ class Scheduler:
         if self.waiting:
             self.bounds.check_tokens(num_tokens)
 
+    def _check_bytes(self, num_bytes: int) -> None:
+        """Raise Overloaded where so many bytes more may not wait. As with tokens, one may wait alone."""
+        if self.waiting:
+            self.bounds.check_bytes(num_bytes)
+
     def enqueue(self, *sequences: Sequence, is_promised: bool = False, now: float = 0.0) -> None:
         """Turn reserved places into waiting sequences, all or none. Promised ones need no places.
 
         Raises:
-            Overloaded: the token bound is reached. The places are kept.
+            Overloaded: the bound of tokens, or that of bytes, is reached. The places are kept.
         """
-        num_tokens = num_slots = 0
+        num_tokens = num_bytes = num_slots = 0
         for sequence in sequences:
             num_tokens += sequence.num_input_tokens
+            num_bytes += sequence.source.num_bytes
             num_slots += sequence.width
         if not is_promised:
             self.check_tokens(num_tokens)
+            self._check_bytes(num_bytes)
         if not self.waiting:
             self._throughput.fade(max(0.0, now - self._moved))
             self._moved = now
         self.bounds.num_tokens += num_tokens
+        self.bounds.num_bytes += num_bytes
         self._queued_slots += num_slots
         for sequence in sequences:
             if is_promised:
@@ -318,6 +326,7 @@ class Scheduler:
     def _leave(self, sequence: Sequence) -> None:
         self.bounds.give_back(1, sequence.standing)
         self.bounds.num_tokens -= sequence.num_input_tokens
+        self.bounds.num_bytes -= sequence.source.num_bytes
         self._queued_slots -= sequence.width
 
     def __repr__(self) -> str:
