@@ -54,7 +54,8 @@ def test_answers_are_the_same_in_any_company(name, count, tmp_path, tiny_reposit
     export_checkpoint(checkpoint, bundle, ExportOptions(adapters=RANK, mixed_runs=name in MIXED["fp32"]))
     loaded, adapters = load_bundle(bundle), [None]
     for seed, (own, rank) in enumerate((("formal", RANK), ("short", 1))):
-        made = write_adapter(tmp_path / own, shapes_of(name), rank=rank, seed=seed)
+        # As strong as each other: one that is stronger makes keys so large that float32 differs from itself.
+        made = write_adapter(tmp_path / own, shapes_of(name), rank=rank, seed=seed, lora_alpha=2 * rank)
         adapters.append(load_adapter(export_adapter(made, bundle, checkpoint).directory, loaded)[0])
 
     asked = requests_for(loaded.manifest, count, seed=11)
