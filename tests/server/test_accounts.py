@@ -1,17 +1,26 @@
 """Accounts of the tokens file: rates of tokens, the models that a token opens, and what was used of each."""
 
+import asyncio
+import contextlib
+import re
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loaded import Loaded, answering, ask
+from waiting import until
+from weft_proto.v1 import common_pb2
+from weft_proto.v1.methods import METHODS
 from weft_server.auth.accounts import Accounts
 from weft_server.auth.tokens import Tokens, TokensError
 from weft_server.errors import ModelNotAllowed, Overloaded
 from weft_server.models.account import Account, TokenBucket, TokenRate
 from weft_server.models.allowed_models import ALL_MODELS, AllowedModels
 from weft_server.models.call_usage import CallUsage
-from weft_server.models.request_context import RequestContext
+from weft_server.models.request_context import REQUEST_CONTEXT, RequestContext
 from weft_server.source import Ids
 
 PLAIN = "correct-horse-battery"
@@ -96,6 +105,61 @@ def test_a_request_that_was_let_in_is_let_in_whole():
     with pytest.raises(Overloaded) as refused:
         account.charge(CallUsage(), 1)
     assert ("TENANT_TOKEN_RATE", 41) == (refused.value.reason, round(refused.value.retry_after_s / 86_400))
+
+
+def held_from(model, num_tokens):
+    """Let a model's lane step no more, once it has given so many tokens, before the event that is returned."""
+    (lane,), free = model.engine.lanes, threading.Event()
+    step, before = lane.step, model.metrics.generated_tokens.value
+
+    def held(*args):
+        if model.metrics.generated_tokens.value - before >= num_tokens:
+            assert free.wait(30)
+        return step(*args)
+
+    lane.step = held
+    return free
+
+
+@pytest.mark.parametrize("ends", ["hangs up", "stops"])
+def test_what_was_produced_for_an_answer_that_ends_early_is_paid(tiny_repository, ends):
+    """Its call ends before the lane's next step, where its rows end. The account learns of them then.
+
+    A stop string ends it with the token that completes it, and not with the one behind that: the lane waits here.
+    """
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1", lanes=1) as model:
+            text = (await ask(model, text="w3 w4")).completion.text
+            decoding = common_pb2.Decoding(stop=re.findall("[a-z]{3}", text)[:1])
+            produced = (await ask(model, text="w3 w4", decoding=decoding)).completion.usage.output_tokens
+            await until(lambda: not model.engine.stats().running)
+            before, call = model.metrics.generated_tokens.value, RequestContext("Generate", account=Account("alice"))
+            call.account.set_rate(TokenRate(1000, 1000 * 86_400))
+            free = held_from(model, produced)
+            try:
+                REQUEST_CONTEXT.set(call)
+                asked = METHODS["Generate"].request(text="w3 w4", decoding=decoding if ends == "stops" else None)
+                task = asyncio.create_task(answering(model)["Generate"](asked, None))
+                await until(lambda: produced == model.metrics.generated_tokens.value - before)
+                if ends == "hangs up":
+                    task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    assert produced == (await task).completion.usage.output_tokens
+                call.let_go()
+                call.account.ended("m", call.usage)
+            finally:
+                free.set()
+            await until(lambda: not model.engine.stats().running)
+            counted = {
+                "tenant_requests_total": 1,
+                "tenant_input_tokens_total": call.usage.input_tokens,
+                "tenant_output_tokens_total": produced,
+            }
+            await until(lambda: [("m", counted)] == call.account.usage())
+            assert 1000 - call.usage.input_tokens - produced == round(call.account.bucket.level)
+
+    asyncio.run(run())
 
 
 def test_what_is_read_beside_an_answer_asks_the_rate_too():

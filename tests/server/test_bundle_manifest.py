@@ -56,6 +56,7 @@ MANIFESTS = [
     (translate, "m.text.ClearField('start_id')", "start_id is for tasks with an encoder"),
     (generate, "m.text.start_id = 0", "start_id is for tasks with an encoder"),
     (translate, "m.text.start_id = 20", "start_id 20 is outside"),
+    (generate, "m.text.ClearField('end_ids')", "end_ids is empty"),
     (generate, "m.text.end_ids.append(20)", "end_ids has an id outside"),
     (generate, "m.text.max_new_tokens = 17", "max_new_tokens is not in [1, max_total_tokens]"),
     (generate, "m.decoding.max_new_tokens = 11", "decoding.max_new_tokens is not in"),

@@ -27,6 +27,7 @@ from weft_export.quantization.integer_products import quantised
 from weft_proto.sound import spoken_ids
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.engine.score_lane import GivenAnswer
 from weft_server.errors import (
     BundleError,
     CannotScore,
@@ -38,6 +39,7 @@ from weft_server.errors import (
 )
 from weft_server.loading.golden import verify_golden
 from weft_server.requests.score import _answer_ids
+from weft_server.source import Pixels
 
 # One that answers questions is not asked: ScoreService takes none.
 SCORED = [name for name in WRITERS if sample(name).model.scores]
@@ -163,6 +165,28 @@ def test_bits_do_not_depend_on_company(name, tiny_bundle):
         assert 24 == rows
 
     run(tiny_bundle(name), laws, lanes=1)
+
+
+def test_recordings_of_other_samples_and_as_many_places_share_no_run(tiny_repository):
+    """A model that hears samples takes those of one length together. Others are scored, each with its own bits."""
+
+    async def laws(model):
+        clips = [wav_of(torch.sin(torch.arange(number) / 3), 10_000) for number in (3000, 3100, 3000, 3100)]
+        asked = [{"audio": common_pb2.Audio(data=clip), "target_ids": ids(5, 6)} for clip in clips]
+        assert 1 == len({(await model.work(read(model, each))).bucket for each in asked})
+        alone = [await score(model, **each) for each in asked]
+        together = await asyncio.gather(*(score(model, **each) for each in asked))
+        assert [each.token_log_probs for each in alone] == [each.token_log_probs for each in together]
+
+    run(tiny_repository / "tiny-waveform" / "1", laws, lanes=1)
+
+
+def test_a_picture_whose_caption_is_scored_counts_its_bytes():
+    """It waits with its pixel values, beside the answer's ids."""
+    pixels = Pixels(np.zeros((3, 64, 64), np.float32), (4, 4))
+    given = GivenAnswer(np.arange(3), pixels, np.arange(1), 64)
+    assert given.num_bytes == pixels.num_bytes + 3 * 8
+    assert 3 * 8 == GivenAnswer(np.arange(3), None, np.arange(1), 64).num_bytes
 
 
 def test_a_target_text_is_an_answer_of_the_model(tiny_repository):

@@ -240,6 +240,7 @@ def _verify_target(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
     stated = text.HasField("start_id")
     require(task.has_start == stated, "text.start_id is for tasks with an encoder, and needed there")
     require(text.start_id < vocab, f"text.start_id {text.start_id} is outside the target vocabulary")
+    require(text.end_ids, "text.end_ids is empty")
     require(all(end < vocab for end in text.end_ids), "text.end_ids has an id outside the target vocabulary")
 
     require(0 < text.max_new_tokens <= text.max_total_tokens, "text.max_new_tokens is not in [1, max_total_tokens]")

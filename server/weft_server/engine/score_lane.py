@@ -47,6 +47,11 @@ class GivenAnswer(Source):
         return len(self.array) + (self.source.num_tokens if self.source else 0)
 
     @property
+    def num_bytes(self) -> int:
+        """What both take in memory."""
+        return self.array.nbytes + (self.source.num_bytes if self.source else 0)
+
+    @property
     def bucket(self) -> int:
         """All that is read, padded."""
         return self.width + (self.source.bucket if self.source else 0)
@@ -60,8 +65,8 @@ class GivenAnswer(Source):
 
     @property
     def alike(self) -> Hashable:
-        """Both lengths."""
-        return self.width, self.source.bucket if self.source else 0
+        """Its length, and what sources that share a run have alike: samples of a recording may be as many places."""
+        return self.width, self.source.alike if self.source else None
 
     @staticmethod
     def feeds(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:

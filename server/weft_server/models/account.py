@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from weft_server.models.call_usage import CallUsage
+    from weft_server.sequence import Sequence
 
 
 class TokenRate(NamedTuple):
@@ -101,6 +102,16 @@ class Account:
         counts["tenant_output_tokens_total"] += usage.output_tokens
         if self.bucket:
             self.bucket.take(usage.used_tokens - usage.charged_tokens)
+
+    def add_late(self, model: str, sequence: Sequence, num_known: int) -> None:
+        """Count what a sequence's rows had produced beyond `num_known`: it has ended after its call.
+
+        Who hangs up, or has a stop string, does not wait for a lane's step.
+        """
+        num_tokens = sequence.num_output_tokens - num_known
+        self._usage[model]["tenant_output_tokens_total"] += num_tokens
+        if self.bucket:
+            self.bucket.take(num_tokens)
 
     def usage(self) -> list[tuple[str, dict[str, int]]]:
         """Return the counts by model, and by the names of metrics. May be asked from any thread."""

@@ -46,8 +46,8 @@ class CallUsage:
         """Tokens that it cost. A request that no model began cost none, also if its input was read."""
         return self.input_tokens + self.output_tokens if self.admitted else 0
 
-    def add(self, sequence: Sequence) -> None:
-        """Take over what a sequence took until now."""
+    def add(self, sequence: Sequence) -> int:
+        """Take over what a sequence took until now. Returns how many tokens are known to be produced for it."""
         times = sequence.times
         self.admitted = _earlier(self.admitted, times.admitted)
         self.encoded = _earlier(self.encoded, times.encoded)
@@ -56,9 +56,13 @@ class CallUsage:
         self.explained = max(self.explained, times.explained)
         self.writes_text |= sequence.decoding is not None
         # What it reads again is another sequence's.
-        if not sequence.is_counted:
-            self.input_tokens += sequence.num_input_tokens
-            self.output_tokens += sequence.num_output_tokens
+        if sequence.is_counted:
+            return 0
+        # A lane counts the tokens of a row when that has ended, which may be after its call.
+        num_tokens = max(sequence.num_output_tokens, len(sequence.reply.token_ids))
+        self.input_tokens += sequence.num_input_tokens
+        self.output_tokens += num_tokens
+        return num_tokens
 
 
 def _earlier(one: float, other: float) -> float:

@@ -7,6 +7,7 @@ import random
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft_server.errors import InvalidRequest
@@ -204,7 +205,10 @@ class RequestContext:
     def let_go(self) -> None:
         """Need the model no more, nor what was asked of it. Called at the call's end."""
         for sequence in self.sequences:
-            self.usage.add(sequence)
+            has_ended = sequence.times.finished > 0  # asked first: a lane may end it meanwhile
+            num_known = self.usage.add(sequence)
+            if self.account and self.metrics and not (has_ended or sequence.is_counted):
+                sequence.on_late_end = partial(self.account.add_late, self.metrics.name, sequence, num_known)
         self.sequences.clear()
         if self.model:
             if self.adapter:

@@ -257,7 +257,7 @@ async def answer_in_pieces(model: Model, sequence: Sequence, *, streams: bool) -
     text = TextStream(model.target_tokenizer, sequence.text_decoding.stop)
     reply = sequence.reply
     seen = 0
-    while not text.stopped:
+    while True:
         # This is read before the tokens. So all tokens that came before the end are taken below, even during a slow
         # write.
         ended = reply.outcome is not None
@@ -266,7 +266,7 @@ async def answer_in_pieces(model: Model, sequence: Sequence, *, streams: bool) -
         seen += len(fresh)
         if (delta := text.push(fresh)) and streams:
             yield delta
-        if ended:
+        if ended or text.stopped:
             break
         if seen == len(reply.token_ids) and reply.outcome is None:
             await reply.changed()
