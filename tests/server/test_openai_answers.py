@@ -281,6 +281,9 @@ def clock(seconds, point):
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": "11"}, "temperature"),
         ({"color": "red"}, "color"),
+        ({"model[]": "n"}, "model"),
+        ({"temperature[]": "0"}, "temperature"),
+        ({"known_speaker_references[]": "a"}, "known_speaker_references"),
     ],
 )
 def test_what_a_form_cannot_ask_for_is_refused_by_name(fields, param):
