@@ -283,7 +283,6 @@ def clock(seconds, point):
         ({"color": "red"}, "color"),
         ({"model[]": "n"}, "model"),
         ({"temperature[]": "0"}, "temperature"),
-        ({"known_speaker_references[]": "a"}, "known_speaker_references"),
     ],
 )
 def test_what_a_form_cannot_ask_for_is_refused_by_name(fields, param):
