@@ -62,7 +62,8 @@ async def served(tmp_path=None, *, tls=False, mutual=False, tokens="", entries=(
     config, metrics = ServerConfig(repository="models", **settings), Metrics()
     credentials = credentials_of(metrics, **settings)
     traffic = traffic or Traffic(max_message_bytes=MAX_REQUEST_BYTES, max_connections=config.max_connections)
-    gate = gate_of(metrics, ModelRegistry(list(entries)), traffic, config.access_log, recent)
+    models = ModelRegistry(list(entries))
+    gate = gate_of(metrics, models, traffic, config.access_log, recent, config.tenant_key)
     access = Authorization(credentials)
     routes = [*connect_routes(SERVICES, config.max_request_bytes), *routes]
     server = ApiServer(config, gate, access, credentials, answers, routes, refuse)

@@ -64,9 +64,9 @@ def interceptor_of(metrics=None, traffic=None, access_log="all", **settings):
     return Interceptor(gate_of(metrics, traffic=traffic, access_log=access_log), access, MAX_REQUEST_BYTES)
 
 
-def gate_of(metrics=None, models=None, traffic=None, access_log="all", recent=None):
+def gate_of(metrics=None, models=None, traffic=None, access_log="all", recent=None, tenant_key=None):
     """What the calls of a server pass."""
-    admission = EarlyAdmission(models or ModelRegistry([]))
+    admission = EarlyAdmission(models or ModelRegistry([]), tenant_key)
     traffic = traffic or Traffic(max_message_bytes=MAX_REQUEST_BYTES)
     return CallGate(metrics or Metrics(), admission, traffic, AccessLog(access_log), recent or RecentRefusals())
 

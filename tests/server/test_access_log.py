@@ -173,7 +173,7 @@ def test_what_a_request_took_is_on_its_line():
 
 def _call(tenant="", peer="ipv4:10.0.0.1:5"):
     call = RequestContext("Classify", tenant=tenant)
-    call.came_by(peer)
+    call.peer = peer
     return call
 
 

@@ -6,11 +6,14 @@ import ssl
 from contextlib import AsyncExitStack
 
 import pytest
+import uvloop
 
 from certificates import Authority
-from http_calls import CLASSIFY, ask, asked, connected, reason, response, served
+from http_calls import CLASSIFY, STREAM, STREAMS, ask, asked, connected, enveloped, reason, response, served
 from intercepted import AUTHORITY, TOKENS, look_twice, run
 from waiting import until
+from weft_proto.v1.classification_pb2 import ClassifyResponse
+from weft_proto.v1.generation_pb2 import StreamGenerateResponse
 
 
 def trusting(authority=AUTHORITY, paths=None):
@@ -130,3 +133,37 @@ def test_a_large_answer_by_tls_comes_whole(tmp_path):
             assert text == json.loads(body)["labels"][0]["label"]
 
     run(scenario())
+
+
+LARGE = "x" * 30_000_000
+
+
+async def large(request, call):
+    """More than the systems of both ends keep."""
+    return ClassifyResponse(labels=[{"label": LARGE}])
+
+
+async def large_part(request, call):
+    """The same as a part of a stream."""
+    yield StreamGenerateResponse(delta={"text": LARGE})
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("path", [CLASSIFY, STREAM])
+def test_an_answer_by_tls_that_is_not_read_is_seen(tmp_path, path, loop_factory):
+    """It counts as one on its way, and a drain waits for it, until its caller has it. Who reads late has all of it."""
+    answers = {"Classify": large, "StreamGenerate": large_part}
+
+    async def scenario():
+        async with served(tmp_path, tls=True, **answers) as server, connected(server, **trusting()) as (reader, writer):
+            traffic = server.gate.traffic
+            kind, body = ("application/json", b"{}") if path == CLASSIFY else (STREAMS, enveloped(b"{}"))
+            writer.write(asked(body, path, kind=kind))
+            await until(lambda: len(LARGE) < traffic.outgoing.num_bytes)
+            assert 1 == server.gate.num_active
+            _, _, body = await response(reader)
+            assert LARGE.encode() in body
+            await until(lambda: 0 == server.gate.num_active + traffic.outgoing.num_bytes)
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(asyncio.wait_for(scenario(), 60))

@@ -353,6 +353,36 @@ def test_a_silent_stream_says_that_it_is_there(version, said, monkeypatch):
     run(scenario())
 
 
+def test_a_comment_comes_between_chunks_alone(monkeypatch):
+    """Whoever reads slowly gets a large chunk in pieces, for longer than the silence that is commented on."""
+    monkeypatch.setattr(connections, "SILENCE_S", -1.0)
+    monkeypatch.setattr("weft_server.api.http_connections.SWEEP_S", 0.01)
+    comment, large = b": here\n\n", b"a" * 30_000_000
+    looked = []
+
+    async def chunks():
+        yield large
+
+    async def stream(request, caller):
+        return HttpStream("text/plain", chunks(), comment=comment)
+
+    async def scenario():
+        row = Route("POST", "/large", METHODS["Classify"], 99, lambda _, data: len(data), stream, refuse_unknown, None)
+        async with served(routes=[row]) as server, connected(server) as (reader, writer):
+            comment_on = connections.Connection.comment_on_silence
+            monkeypatch.setattr(
+                connections.Connection,
+                "comment_on_silence",
+                lambda *given: looked.append(server.gate.traffic.outgoing.num_bytes) or comment_on(*given),
+            )
+            writer.write(asked(b"", "/large"))
+            # The sweep has come by while it was sent.
+            await until(lambda: len(large) in looked)
+            assert large == (await response(reader))[2].replace(comment, b"")
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("path", [CLASSIFY, STREAM])
 def test_a_caller_who_goes_is_noticed_at_once(path):
     """Unary or streamed: what answers is cancelled, and the call counts as that. So is who sends no more (`nc -N`)."""

@@ -16,6 +16,7 @@ from http_calls import (
     counted,
     enveloped,
     head,
+    reason,
     rejected,
     response,
     served,
@@ -151,5 +152,30 @@ def test_slow_bodies_make_way_for_those_of_others(tmp_path):
             honest[1].write(body[-1:])
             assert 200 == (await asyncio.wait_for(response(honest[0]), 60))[0]
             assert {"BYTE_BUDGET"} == set(rejected(server))
+
+    run(scenario())
+
+
+def test_a_tenant_holds_no_more_by_more_connections():
+    """As by gRPC, also where a header alone names it: `--tenant-key`. Another one finds room."""
+    going = asyncio.Event()
+
+    async def wait(request, call):
+        await going.wait()
+        return ClassifyResponse()
+
+    def of(tenant):
+        return asked(b'{"text": "' + b"x" * 900 + b'"}', CLASSIFY, f"x-tenant: {tenant}")
+
+    async def scenario():
+        served_to = served(traffic=Traffic(max_held_bytes=2500), tenant_key="x-tenant", Classify=wait)
+        async with served_to as server, connected(server) as first, connected(server) as other:
+            first[1].write(of("a"))
+            await until(lambda: 1 == server.gate.num_active)
+            assert (429, "BYTE_BUDGET") == await reason(server, of("a"))
+            other[1].write(of("b"))
+            await until(lambda: 2 == server.gate.num_active)
+            going.set()
+            assert [200, 200] == [(await response(reader))[0] for reader, _ in (first, other)]
 
     run(scenario())

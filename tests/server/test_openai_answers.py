@@ -281,6 +281,8 @@ def clock(seconds, point):
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": "11"}, "temperature"),
         ({"color": "red"}, "color"),
+        ({"model[]": "n"}, "model"),
+        ({"temperature[]": "0"}, "temperature"),
     ],
 )
 def test_what_a_form_cannot_ask_for_is_refused_by_name(fields, param):

@@ -64,6 +64,20 @@ def test_a_form_has_as_many_parts_as_its_bound():
         forms.read_form(*form(b"x", one="more", **fields))
 
 
+@pytest.mark.parametrize(
+    "second",
+    [b'; name="model"', b';NAME = "model"', b'\r\nContent-Disposition: form-data; name="model"'],
+    ids=["beside it", "spelled otherwise", "in another header"],
+)
+def test_a_part_of_a_form_has_one_name(second):
+    """A proxy may have judged the other one."""
+    body, kind = form(b"x", language="n")
+    sent = Client(Scripted()).send("POST", TRANSCRIPTIONS, body.replace(b'"language"', b'"language"' + second), kind)
+    status, _, answer = asyncio.run(sent)
+    assert (400, "bad_form") == (status, answer["error"]["code"])
+    assert [b"n"] == forms.read_form(*form(b"x", language="n"))["language"]
+
+
 def test_the_type_of_a_form_is_short():
     """A long one would take long to read."""
     body, kind = form(b"x", model="m")

@@ -2,12 +2,15 @@
 
 import asyncio
 import random
+import threading
 
 import msgspec
 import pytest
 
 from openai_calls import Client, Scripted
+from weft_server.api import aside
 from weft_server.errors import InvalidRequest
+from weft_server.openai_api import once
 from weft_server.openai_api.once import check_once
 from weft_server.openai_api.routes import ENDPOINTS
 
@@ -107,3 +110,26 @@ def _has_twice(body):
             at = end
         at += 1
     return False
+
+
+@pytest.mark.parametrize("colon", ["\\u003a", "\\u003A"])
+def test_only_a_colon_is_looked_for_in_each_object(monkeypatch, colon):
+    """What Go's encoder writes for `<` and `>` costs its callers nothing."""
+    looked = []
+    monkeypatch.setattr(once, "_read", looked.append)
+    check_once(b'{"a": "\\u003cb\\u003E"}')
+    assert [] == looked
+    check_once(b'{"a": "%s"}' % colon.encode())
+    assert 1 == len(looked)
+
+
+def test_a_body_of_many_objects_is_read_aside(monkeypatch):
+    """However small it is: to look for names that come twice takes as long as it has objects."""
+    seen = []
+    monkeypatch.setattr(once, "_read", lambda _: seen.append(threading.current_thread() is threading.main_thread()))
+    for count in (1, 10_000):
+        body = {"model": "m", "prompt": "p", "user": ["\\u003a", *[{}] * count]}
+        body = msgspec.json.encode(body).replace(b"\\\\", b"\\")
+        assert len(body) < aside.SMALL_BYTES
+        asyncio.run(Client(Scripted(InvalidRequest("text", "is wrong"))).send("POST", "/v1/completions", body))
+    assert [True, False] == seen

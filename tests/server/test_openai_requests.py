@@ -429,20 +429,26 @@ def test_tokens_are_of_the_side_that_is_asked_for():
 
 
 def test_a_body_is_weighed_before_it_is_read():
-    """It is refused if it is compressed, or of too many parts; and what it becomes counts with it."""
-    route = next(each for each in openai_routes(ModelRegistry([]), 1000) if each.path == CHAT)
+    """It is refused if it is compressed, or of too many parts; and what it becomes counts with it.
 
-    def weight(data, **headers):
-        return route.weigh(SimpleNamespace(header=lambda name: headers.get(name.replace("-", "_"), "")), data)
+    A form is what its endpoint reads as one, whatever its header says.
+    """
+    routes = {each.path: each for each in openai_routes(ModelRegistry([]), 1000)}
 
-    assert (1000, 400) == (route.max_bytes, weight(b"x" * 200, content_type="multipart/form-data"))
+    def weight(data, path=CHAT, **headers):
+        request = SimpleNamespace(header=lambda name: headers.get(name.replace("-", "_"), ""))
+        return routes[path].weigh(request, data)
+
+    assert 1000 == routes[CHAT].max_bytes
     assert weight(b"[" * 200) > weight(b"x" * 200) == 400
     assert weight(b"[" * 200) == weight(b"{" * 200) == weight(b"," * 200)
+    assert 400 == weight(b"[" * 200, audio.HEARD_PATH, content_type="application/json")
     with pytest.raises(CannotDecompress):
         weight(b"", content_encoding="gzip")
     assert 400 == weight(b"x" * 200, content_encoding="Identity")
-    with pytest.raises(InvalidRequest, match="braces, brackets and commas"):
-        weight(b"," * 300_000)
+    for kind in ("", "multipart/form-data"):
+        with pytest.raises(InvalidRequest, match="braces, brackets and commas"):
+            weight(b"," * 300_000, content_type=kind)
 
 
 def test_every_route_takes_what_its_table_says():

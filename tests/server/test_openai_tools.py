@@ -94,6 +94,8 @@ def test_the_arguments_stream():
         ({"tools": [tool(), tool()], "tool_choice": chosen()}, "tool_choice"),
         ({"tools": [tool()] * 129, "tool_choice": chosen()}, "tools"),
         ({"tool_choice": chosen(), "regex": "a"}, "tool_choice"),
+        ({"tool_choice": chosen(), "stop": "}"}, "stop"),
+        ({"tool_choice": "required", "stop": ["}"]}, "stop"),
         ({"tool_choice": chosen(), "response_format": {"type": "json_object"}}, "tool_choice"),
         ({"tools": [tool("a b")], "tool_choice": "required"}, "tools[0].function.name"),
         ({"tools": [tool(parameters={"type": "array"})], "tool_choice": "required"}, "tools[0].function.parameters"),

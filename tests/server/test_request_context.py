@@ -34,7 +34,7 @@ def test_tenants_share_nothing_of_the_prefix_cache():
         for salt in ("", "a", "b"):
             call = RequestContext("m", tenant=tenant, priority=Priority.LOW)
             call.salt(salt)
-            call.came_by("ipv4:1.2.3.4:5")
+            call.peer = "ipv4:1.2.3.4:5"
             assert Standing(Priority.LOW, tenant) == call.standing
             assert (f"={tenant}" if tenant else "ipv4:1.2.3.4:5") == call.holder
             keys.add(call.cache_key)

@@ -21,7 +21,7 @@ MEBIBYTE = 1 << 20
 
 def _call(tenant="", peer="ipv4:127.0.0.1:1"):
     call = RequestContext("a", tenant=tenant)
-    call.came_by(peer)
+    call.peer = peer
     return call
 
 
@@ -104,7 +104,7 @@ def test_who_is_known_late_has_no_more_calls():
 
 def _probe(traffic, peer):
     call = RequestContext("Check")
-    call.came_by(peer)
+    call.peer = peer
     traffic.open_probe(call)
     return call
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Objects, lists and their members. A list of as many token ids as any model takes has half as many.
 MAX_JSON_PARTS = 262_144
 _PARTS = b"{[,"
+_PART_COST = 32
 _STRINGS = msgspec.json.Encoder()
 # In the words of json_format.
 _UNKNOWN = re.compile(r'no field named "([^"]*)" at "([^"]*)"')
@@ -66,6 +67,11 @@ def num_json_parts(data: bytes) -> int:
     return len(data) - len(data.translate(None, _PARTS))
 
 
+def json_cost(data: bytes) -> int:
+    """Return as how many bytes of text JSON is read. An object or a member takes longer, where it has to be judged."""
+    return len(data) + _PART_COST * num_json_parts(data)
+
+
 class JsonCodec:
     """Protojson: https://protobuf.dev/programming-guides/json/. Fields that the contract does not know are refused.
 
@@ -90,7 +96,7 @@ class JsonCodec:
 
     async def parse(self, data: bytes) -> Any:
         """Return the message of bytes that were weighed. Raises InvalidRequest."""
-        return await aside(len(data), partial(self._parse, data), _SMALL_BYTES)
+        return await aside(json_cost(data), partial(self._parse, data), _SMALL_BYTES)
 
     async def serialize(self, message: Any) -> bytes:
         """Return the bytes of a response."""

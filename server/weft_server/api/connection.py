@@ -31,6 +31,8 @@ HEAD_S = 10.0
 IDLE_S = 75.0
 # For a caller to notice that a connection ends, who still sends a body that nobody reads.
 LINGER_S = 2.0
+# Of what is written at once. By TLS nobody is told that a write waits until the next one does.
+PIECE_BYTES = 64 * 1024
 # Within a stream. Proxies close a connection on which nothing comes, often after a minute.
 SILENCE_S = 15.0
 
@@ -181,8 +183,9 @@ class Connection(asyncio.Protocol):
     async def write_chunk(self, data: bytes) -> None:
         """Send a chunk."""
         if data:
-            self._wrote_at = time.monotonic()
+            self._wrote_at = math.inf  # no comment comes between its pieces
             await self._write(self._chunk(data))
+            self._wrote_at = time.monotonic()
 
     def comment_on_silence(self, now: float) -> None:
         """Send a stream's comment if nothing was sent for long."""
@@ -312,16 +315,20 @@ class Connection(asyncio.Protocol):
             self._body.break_off()
 
     async def _write(self, data: bytes) -> None:
-        if self._transport.is_closing():
-            raise asyncio.CancelledError  # its caller has gone, which `connection_lost` says in a moment
-        self._transport.write(data)
-        while self._is_full:
-            self._writable = asyncio.get_running_loop().create_future()
-            try:
-                async with asyncio.timeout_at(None if self.write_until == math.inf else self.write_until):
-                    await self._writable
-            except TimeoutError:
-                raise DeadlineExpired from None
+        for start in range(0, len(data), PIECE_BYTES):
+            if self._transport.is_closing():
+                raise asyncio.CancelledError  # its caller has gone, which `connection_lost` says in a moment
+            self._transport.write(data[start : start + PIECE_BYTES])
+            while self._is_full:
+                await self._until_writable()
+
+    async def _until_writable(self) -> None:
+        self._writable = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout_at(None if self.write_until == math.inf else self.write_until):
+                await self._writable
+        except TimeoutError:
+            raise DeadlineExpired from None
 
 
 class _Unusable(Exception):

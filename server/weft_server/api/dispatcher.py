@@ -100,7 +100,7 @@ class Dispatcher:
 
     def _admit(self, call: RequestContext, route: Route | None, request: HttpRequest) -> None:
         """Raise RequestError for who may not call, and for what is refused before its body is read."""
-        call.came_by(request.peer)
+        call.peer = request.peer
         call.hear(request.headers)
         if not self._own_hosts.allows(request):
             raise HostRefused(request.header("host"))
@@ -111,7 +111,6 @@ class Dispatcher:
             identity = self._access.of_headers(request.path, request.headers, request.certificate)
             self._access.note(call, identity)
             call.may_be_high = Role.HIGH in identity.roles
-            call.came_by(request.peer)
         if route is None:
             raise MethodNotFound(request.path)
         call.deadline = call.started + _timeout(request.header(TIMEOUT_KEY))

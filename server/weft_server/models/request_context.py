@@ -71,10 +71,8 @@ class RequestContext:
     metrics: ModelMetrics | None = None
     # By which it is answered. None: by the model alone.
     adapter: Adapter | None = None
-    # The connection that it came by, and who answers for what it holds: the tenant, or for strangers the connection.
-    # Known when its handler begins.
+    # The connection that it came by, as gRPC spells its other end. Known when its handler begins.
     peer: str = ""
-    holder: str = ""
     # Whether it is counted as open, and under which tenant; or that it is a call of health.
     is_open: bool = False
     open_as: str = ""
@@ -120,10 +118,10 @@ class RequestContext:
         """Where it stands among others that wait."""
         return Standing(self.priority, self.tenant)
 
-    def came_by(self, peer: str) -> None:
-        """Take the connection, as gRPC spells its other end."""
-        self.peer = peer
-        self.holder = f"={self.tenant}" if self.tenant else peer
+    @property
+    def holder(self) -> str:
+        """Who answers for what it holds: the tenant, or for strangers the connection. Settled by its headers."""
+        return f"={self.tenant}" if self.tenant else self.peer
 
     def hear(self, metadata: Iterable[tuple[str, Any]]) -> None:
         """Note what its metadata, or headers of HTTP, say of its request id and its trace. `check_sent_id` follows."""

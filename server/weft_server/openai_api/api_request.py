@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from weft_server.api.codecs import json_cost
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
     from weft_proto.v1.methods import Method
     from weft_server.models.allowed_models import AllowedModels
     from weft_server.sequence import Priority
-
 
 # Takes a token's id, and whether the token begins its text. See structured_output/token_bytes.py.
 Spelling = Callable[[int, bool], bytes | None]
@@ -69,3 +70,8 @@ class ApiRequest:
     parameter: str = ""
     most_together: int = 32
     priority: str = ""
+
+    @property
+    def cost(self) -> int:
+        """As how many bytes its JSON is read, see there."""
+        return json_cost(self.body)

@@ -68,7 +68,9 @@ HEARD_FIELDS = RequestFields(
 )
 ENGLISH_FIELDS = RequestFields("AudioTranslationRequest", _BASE, _REFUSED)
 # Those that come several times.
-_LISTS = {"timestamp_granularities", "include", "keywords", "languages", "known_speaker_names"}
+_LISTS = {
+    "timestamp_granularities", "include", "keywords", "languages", "known_speaker_names", "known_speaker_references",
+}  # fmt: skip
 PARAMS = {"audio": "file"}
 
 
@@ -127,8 +129,10 @@ def _read(form: dict[str, list[bytes]], fields: RequestFields) -> tuple[bytes, A
         raise InvalidRequest("file", "is required, once", "EMPTY_INPUT")
     texts: dict[str, Any] = {}
     for name, values in form.items():
-        # Clients write the name of a list with brackets behind it.
+        # Clients write the name of a list with brackets behind it. Of what is no list, that would be a second name.
         plain = name.removesuffix("[]")
+        if plain != name and plain not in _LISTS:
+            raise InvalidRequest(plain, "is no list: its name has no brackets")
         try:
             said = [each.decode() for each in values]
         except UnicodeDecodeError as error:

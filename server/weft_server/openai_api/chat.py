@@ -165,7 +165,7 @@ _BOUND = {"decoding.max_new_tokens": "max_completion_tokens"}
 async def chat_completions(http: ApiRequest) -> Response:
     """Answer a chat by the call of its model's task."""
     size = len(http.body)
-    asked = await aside(size, partial(_read, http.body))
+    asked = await aside(http.cost, partial(_read, http.body))
     check_stream(asked)
     claim(http, asked)
     offered, call = offered_of(asked), call_of(asked)

@@ -73,7 +73,7 @@ _REQUESTS: dict[str, Any] = {
 async def completions(http: ApiRequest) -> Response:
     """Answer prompts by the call of their model's task."""
     size = len(http.body)
-    asked = await aside(size, partial(FIELDS.read, http.body))
+    asked = await aside(http.cost, partial(FIELDS.read, http.body))
     check_stream(asked)
     claim(http, asked)
     prompts = await aside(size, partial(inputs_of, asked.prompt, "prompt", MAX_PROMPTS))

@@ -57,7 +57,7 @@ PARAMS = {"inputs": "input"}
 async def embeddings(http: ApiRequest) -> HttpResponse:
     """Answer with a vector for each input."""
     size = len(http.body)
-    asked = await aside(size, partial(FIELDS.read, http.body))
+    asked = await aside(http.cost, partial(FIELDS.read, http.body))
     claim(http, asked)
     request = await aside(size, partial(_request, asked))
     request.request_id = http.request_id

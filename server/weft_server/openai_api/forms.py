@@ -47,6 +47,9 @@ class _Parts:
     def _end_header(self) -> None:
         if self._header.lower() == b"content-disposition":
             _, options = parse_options_header(bytes(self._value))
+            # The parser takes the last one. A proxy may have judged the first.
+            if self.found[-1][0] or self._value.lower().translate(None, b" \t").count(b";name=") > 1:
+                raise InvalidRequest("", "a part of the form has two names", "BAD_FORM")
             self.found[-1] = (options.get(b"name", b""), self.found[-1][1])
         self._header.clear()
         self._value.clear()

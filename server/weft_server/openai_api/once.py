@@ -15,12 +15,12 @@ from weft_server.errors import InvalidRequest
 
 _SHOWN = 128
 # A colon that is written so is one more when it is written again.
-_ESCAPED = b"\\u003"
+_ESCAPED = (b"\\u003a", b"\\u003A")
 
 
 def check_once(body: bytes) -> None:
     """Raise InvalidRequest for a name that comes twice in an object. The body is JSON."""
-    if _ESCAPED not in body and body.count(b":") == _rewritten(body).count(b":"):
+    if not any(each in body for each in _ESCAPED) and body.count(b":") == _rewritten(body).count(b":"):
         return
     try:
         _read(body.decode())

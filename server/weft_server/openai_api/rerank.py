@@ -80,7 +80,7 @@ SCORE_PARAMS = {"text": "text_1", "text_pair": "text_2", "target_text": "text_2"
 
 async def rerank(http: ApiRequest) -> HttpResponse:
     """Answer with the documents, the most relevant first."""
-    asked = await aside(len(http.body), partial(RERANK_FIELDS.read, http.body))
+    asked = await aside(http.cost, partial(RERANK_FIELDS.read, http.body))
     claim(http, asked)
     if asked.top_n is not None and asked.top_n < 1:
         raise InvalidRequest("top_n", f"must be at least 1, not {asked.top_n}")
@@ -98,7 +98,7 @@ async def rerank(http: ApiRequest) -> HttpResponse:
 
 async def score(http: ApiRequest) -> HttpResponse:
     """Answer with the score of each pair."""
-    asked = await aside(len(http.body), partial(SCORE_FIELDS.read, http.body))
+    asked = await aside(http.cost, partial(SCORE_FIELDS.read, http.body))
     claim(http, asked)
     second = [asked.text_2] if isinstance(asked.text_2, str) else asked.text_2
     first = [asked.text_1] if isinstance(asked.text_1, str) else asked.text_1

@@ -89,7 +89,7 @@ def openai_routes(models: ModelRegistry, max_request_bytes: int, max_queued_requ
             endpoint.path,
             endpoint.rpc,
             most,
-            _weigh,
+            served.weigh,
             served.answer,
             served.refuse,
             partial(describe_endpoint, endpoint),
@@ -115,6 +115,22 @@ class _Served:
         # A flood gets the same few refusals again and again.
         self._refused = lru_cache(64)(lambda refusal: error_response(refusal, endpoint.params))
 
+    def weigh(self, request: HttpRequest, data: bytes) -> int:
+        """Return about how many bytes a body takes, with what is made of it.
+
+        Raises InvalidRequest and CannotDecompress.
+        """
+        if request.header("content-encoding").lower() not in {"", "identity"}:
+            raise CannotDecompress
+        if self._endpoint.media_type == FORM:
+            return 2 * len(data)
+        # Whatever its header says, it is read as JSON.
+        num_parts = num_json_parts(data)
+        if num_parts > MAX_JSON_PARTS:
+            why = f"the JSON has {num_parts:,} braces, brackets and commas, and may have {MAX_JSON_PARTS:,}"
+            raise InvalidRequest("", why, "MESSAGE_TOO_LARGE")
+        return 2 * len(data) + FIELD_BYTES * num_parts
+
     async def answer(self, request: HttpRequest, caller: ApiCaller) -> Response:
         """Answer a request. Raises Refused and RequestError."""
         asked = ApiRequest(
@@ -137,16 +153,3 @@ class _Served:
         """Return the response of a refusal, which others may add headers to."""
         made = self._refused(refusal)
         return HttpResponse(made.status, made.body, made.content_type, made.headers)
-
-
-def _weigh(request: HttpRequest, data: bytes) -> int:
-    """Return about how many bytes a body takes, with what is made of it. Raises InvalidRequest and CannotDecompress."""
-    if request.header("content-encoding").lower() not in {"", "identity"}:
-        raise CannotDecompress
-    if request.header("content-type").startswith("multipart/"):
-        return 2 * len(data)
-    num_parts = num_json_parts(data)
-    if num_parts > MAX_JSON_PARTS:
-        why = f"the JSON has {num_parts:,} braces, brackets and commas, and may have {MAX_JSON_PARTS:,}"
-        raise InvalidRequest("", why, "MESSAGE_TOO_LARGE")
-    return 2 * len(data) + FIELD_BYTES * num_parts

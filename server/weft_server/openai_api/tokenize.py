@@ -52,7 +52,7 @@ JOIN_PARAMS = {"token_ids": "tokens"}
 
 async def tokenize(http: ApiRequest) -> HttpResponse:
     """Answer with the tokens of a text."""
-    asked = await aside(len(http.body), partial(CUT_FIELDS.read, http.body))
+    asked = await aside(http.cost, partial(CUT_FIELDS.read, http.body))
     if (asked.prompt is None) == (asked.messages is None):
         raise InvalidRequest("prompt", "or messages is required: one of the two", "EMPTY_INPUT")
     request = tokenization_pb2.TokenizeRequest(
@@ -75,7 +75,7 @@ def _whole(answer: Any, *, pieces: bool | None) -> bytes:
 
 async def detokenize(http: ApiRequest) -> HttpResponse:
     """Answer with the text of some tokens."""
-    asked = await aside(len(http.body), partial(JOIN_FIELDS.read, http.body))
+    asked = await aside(http.cost, partial(JOIN_FIELDS.read, http.body))
     request = tokenization_pb2.DetokenizeRequest(
         model=selector_of(asked.model), request_id=http.request_id, side=_SIDES[asked.side]
     )

@@ -76,9 +76,12 @@ class Call(NamedTuple):
     finish_reason: str
 
     def constrain(self, decoding: common_pb2.Decoding) -> None:
-        """Let an answer be the call's arguments. Raises InvalidRequest beside another constraint."""
+        """Let an answer be the call's arguments. Raises InvalidRequest beside another constraint, and beside `stop`."""
         if decoding.HasField("constraint"):
             raise InvalidRequest("tool_choice", "does not go with a constraint: the arguments are one")
+        if decoding.stop:
+            # OpenAI says `stop` of a whole call of a named function, too: nobody could tell that it was cut.
+            raise InvalidRequest("stop", "does not go with a forced call: it would cut the arguments", "NOT_SUPPORTED")
         decoding.constraint.json_schema = self.schema
 
 

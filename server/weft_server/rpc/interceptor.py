@@ -101,7 +101,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
     async def _refused(self, call: RequestContext, context: Any, error: RequestError) -> Status:
         """Return the status of a call that is refused. One that finds no room hears it later if its caller floods."""
         # The log counts strangers by where they come from.
-        call.came_by(context.peer())
+        call.peer = context.peer()
         status = self.gate.refused(call, error)
         if isinstance(error, Overloaded):
             await self.gate.shed(call)
@@ -180,20 +180,20 @@ class Interceptor(grpc.aio.ServerInterceptor):
         if not call.is_known:
             self._access.note(call, self._access.of_peer(method, context))
             self.traffic.claim(call)
-        call.came_by(context.peer())
+        call.peer = context.peer()
         return parser.parse(await self.gate.receive(call, context, parser.weigh))
 
     async def _receive_probe(self, context: Any) -> Any:
         """Return the message of a call that everybody may make. Raises RequestError if it does not come at once."""
         call = REQUEST_CONTEXT.get()
-        call.came_by(context.peer())
+        call.peer = context.peer()
         self.traffic.open_probe(call)
         return await self.traffic.probes.read(call, context)
 
     async def _receive_next(self, context: Any) -> Any:
         """Return the next message of a stream, or EOF. Raises RequestError if it does not come in time."""
         call = REQUEST_CONTEXT.get()
-        call.came_by(context.peer())
+        call.peer = context.peer()
         return await self.traffic.incoming.read_next(call, context)
 
     def _end(self, call: RequestContext, *, is_counted: bool) -> None:
