@@ -225,7 +225,7 @@ def test_a_pod_fits_its_settings(rendered, case, monkeypatch):
     assert {"grpc": config.port, "http": config.http_port, "api": config.api_port} == {"api": None} | ports
     assert pod["terminationGracePeriodSeconds"] >= config.drain_delay_s + config.drain_timeout_s + MARGIN_S
     assert {("http", "HTTPS" if config.tls_cert else "HTTP")} == {(each["port"], each["scheme"]) for each in probes}
-    assert ["/readyz", "/readyz", "/livez"] == [each["path"] for each in probes]
+    assert ["/livez", "/readyz", "/livez"] == [each["path"] for each in probes]
     assert mounts[str(config.repository)]["readOnly"] is True
     assert not [
         path for path in (config.tls_cert, config.tls_key, config.tokens) if path and str(path.parent) not in mounts

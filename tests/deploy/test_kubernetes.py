@@ -139,14 +139,14 @@ def test_endpoints_notice_before_the_server_refuses(config):
 
 
 def test_probes_ask_the_right_question(server, config):
-    """Startup and readiness ask for all models, liveness for none: a draining pod must not be killed.
+    """Readiness asks for all models, the others for none: a pod that drains, or refused a bundle, must not be killed.
 
     None asks at the port of calls: callers may fill it.
     """
     asked = {kind: server[f"{kind}Probe"]["httpGet"] for kind in ("startup", "readiness", "liveness")}
     ports = {port["name"]: port["containerPort"] for port in server["ports"]}
 
-    assert {"startup": "/readyz", "readiness": "/readyz", "liveness": "/livez"} == {
+    assert {"startup": "/livez", "readiness": "/readyz", "liveness": "/livez"} == {
         kind: probe["path"] for kind, probe in asked.items()
     }
     assert {config.http_port} == {ports[probe["port"]] for probe in asked.values()}

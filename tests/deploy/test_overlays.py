@@ -107,7 +107,7 @@ def test_a_pod_may_speak_tls_and_ask_for_tokens(render):
     }
     assert {0o440} == {secret["defaultMode"] for secret in secrets.values()}
     assert pod["spec"]["securityContext"]["fsGroup"]
-    assert {"startup": "/readyz", "readiness": "/readyz", "liveness": "/livez"} == {
+    assert {"startup": "/livez", "readiness": "/readyz", "liveness": "/livez"} == {
         kind: probe["httpGet"]["path"] for kind, probe in probes.items()
     }
     assert {(port, "HTTPS")} == {(probe["httpGet"]["port"], probe["httpGet"]["scheme"]) for probe in probes.values()}
