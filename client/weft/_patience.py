@@ -19,6 +19,11 @@ _TOO_LATE_S = 0.05
 _LOOK_S = 0.1
 
 
+def is_of_refused_bundle(error: Error) -> bool:
+    """Whether a server has the model, and refused its bundle: it names no time after which it would answer."""
+    return error.reason == "MODEL_NOT_READY" and error.retry_after is None
+
+
 def may_pass(error: Error) -> bool:
     """Whether the same call may be answered later, and may be made again: no answer had begun.
 
