@@ -17,7 +17,13 @@ CASES = {
     "managed": (
         {
             "tls": {"mutual": True, "certificate": _CERTIFICATE},
-            "podMonitor": {"enabled": True, "authorization": {"credentials": {"name": "scraper", "key": "token"}}},
+            "podMonitor": {
+                "enabled": True,
+                "tls": {
+                    "cert": {"secret": {"name": "scraper", "key": "tls.crt"}},
+                    "keySecret": {"name": "scraper", "key": "tls.key"},
+                },
+            },
         },
         {"Certificate", "PodMonitor"},
     ),
@@ -27,7 +33,12 @@ CASES = {
     "claim": ({"models": {"source": "claim", "claimName": "models"}}, set()),
     "observed": (
         {
-            "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "tokens": {"secretName": "callers"},
+            "podMonitor": {
+                "enabled": True,
+                "labels": {"release": "prometheus"},
+                "authorization": {"credentials": {"name": "scraper", "key": "token"}},
+            },
             "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
             "dashboards": {"enabled": True},
         },

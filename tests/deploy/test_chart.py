@@ -46,6 +46,22 @@ WRONG = {
     "any-port": ({"settings": {"port": 0}}, "port"),
     "no-drain": ({"settings": {"drain_delay_s": None}}, "drain_delay_s"),
     "mutual-alone": ({"tls": {"mutual": True}}, "certificate"),
+    "unscraped-certificates": (
+        {"tls": {"secretName": "cert", "mutual": True}, "podMonitor": {"enabled": True, "authorization": {"a": "b"}}},
+        "refuse each scrape",
+    ),
+    "unscraped-tokens": (
+        {"tokens": {"secretName": "callers"}, "podMonitor": {"enabled": True, "tls": {"a": "b"}}},
+        "refuse each scrape",
+    ),
+    "unscraped": (
+        {
+            "tls": {"secretName": "cert", "mutual": True},
+            "tokens": {"secretName": "callers"},
+            "podMonitor": {"enabled": True},
+        },
+        "refuse each scrape",
+    ),
     "no-issuer": ({"tls": {"certificate": {"enabled": True}}}, "issuerRef"),
     "no-claim": ({"models": {"source": "claim"}}, "claimName"),
     "odd-source": ({"models": {"source": "bucket"}}, "source"),
@@ -272,6 +288,7 @@ def test_a_certificate_is_for_the_names_of_the_services(rendered):
     }
     assert "https" == endpoint["scheme"]
     assert endpoint["tlsConfig"]["serverName"] in spec["dnsNames"]
+    assert CASES["managed"][0]["podMonitor"]["tls"].items() <= endpoint["tlsConfig"].items()
 
 
 @pytest.mark.parametrize("case", ["queue", "keda", "observed"])
