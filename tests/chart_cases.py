@@ -29,6 +29,14 @@ CASES = {
     ),
     "queue": ({"autoscaling": {"enabled": True, "queuedRequests": 4}}, {"HorizontalPodAutoscaler"}),
     "keda": ({"keda": {"enabled": True, "serverAddress": "http://prometheus:9090"}}, {"ScaledObject"}),
+    "longest": (
+        {
+            "fullnameOverride": "longest-" + 44 * "x",
+            "prometheusRule": {"enabled": True},
+            "keda": {"enabled": True, "serverAddress": "http://prometheus:9090"},
+        },
+        {"PrometheusRule", "ScaledObject"},
+    ),
     "image-volume": ({"models": {"source": "imageVolume"}}, set()),
     "claim": ({"models": {"source": "claim", "claimName": "models"}}, set()),
     "observed": (
