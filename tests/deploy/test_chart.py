@@ -68,6 +68,12 @@ WRONG = {
     "two-scalers": ({"autoscaling": {"enabled": True}, "keda": {"enabled": True, "serverAddress": "x"}}, "choose one"),
     "no-signal": ({"autoscaling": {"enabled": True, "cpuUtilization": 0}}, "queuedRequests"),
     "no-prometheus": ({"keda": {"enabled": True}}, "serverAddress"),
+    "no-pod": ({"autoscaling": {"minReplicas": 0}}, "minReplicas"),
+    "no-pod-at-most": ({"autoscaling": {"maxReplicas": 0}}, "maxReplicas"),
+    "keda-no-pod": ({"keda": {"minReplicas": 0}}, "minReplicas"),
+    "keda-no-pod-at-most": ({"keda": {"maxReplicas": 0}}, "maxReplicas"),
+    "keda-no-queue": ({"keda": {"queuedRequests": 0}}, "queuedRequests"),
+    "no-start": ({"startupSeconds": 0}, "startupSeconds"),
     "no-gateway": ({"grpcRoute": {"enabled": True}}, "parentRefs"),
     "no-api-port": ({"httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}]}}, "api_port"),
 }
