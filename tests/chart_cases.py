@@ -17,17 +17,36 @@ CASES = {
     "managed": (
         {
             "tls": {"mutual": True, "certificate": _CERTIFICATE},
-            "podMonitor": {"enabled": True, "authorization": {"credentials": {"name": "scraper", "key": "token"}}},
+            "podMonitor": {
+                "enabled": True,
+                "tls": {
+                    "cert": {"secret": {"name": "scraper", "key": "tls.crt"}},
+                    "keySecret": {"name": "scraper", "key": "tls.key"},
+                },
+            },
         },
         {"Certificate", "PodMonitor"},
     ),
     "queue": ({"autoscaling": {"enabled": True, "queuedRequests": 4}}, {"HorizontalPodAutoscaler"}),
     "keda": ({"keda": {"enabled": True, "serverAddress": "http://prometheus:9090"}}, {"ScaledObject"}),
+    "longest": (
+        {
+            "fullnameOverride": "longest-" + 44 * "x",
+            "prometheusRule": {"enabled": True},
+            "keda": {"enabled": True, "serverAddress": "http://prometheus:9090"},
+        },
+        {"PrometheusRule", "ScaledObject"},
+    ),
     "image-volume": ({"models": {"source": "imageVolume"}}, set()),
     "claim": ({"models": {"source": "claim", "claimName": "models"}}, set()),
     "observed": (
         {
-            "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "tokens": {"secretName": "callers"},
+            "podMonitor": {
+                "enabled": True,
+                "labels": {"release": "prometheus"},
+                "authorization": {"credentials": {"name": "scraper", "key": "token"}},
+            },
             "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
             "dashboards": {"enabled": True},
         },

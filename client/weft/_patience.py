@@ -19,11 +19,18 @@ _TOO_LATE_S = 0.05
 _LOOK_S = 0.1
 
 
+def is_of_refused_bundle(error: Error) -> bool:
+    """Whether a server has the model, and refused its bundle: it names no time after which it would answer."""
+    return error.reason == "MODEL_NOT_READY" and error.retry_after is None
+
+
 def may_pass(error: Error) -> bool:
     """Whether the same call may be answered later, and may be made again: no answer had begun.
 
-    With the wrong certificate, or without TLS, it will not be.
+    With the wrong certificate, or without TLS, it will not be. Nor will a bundle that was refused answer.
     """
+    if is_of_refused_bundle(error):
+        return False
     return isinstance(error, Overloaded) or (isinstance(error, Unavailable) and error.reason != "TLS")
 
 
@@ -52,7 +59,8 @@ class Patience:
 
     def pause_s(self, error: Error) -> float:
         """Give the pause after which the call may be made again. Raise the error, if it may not."""
-        if self._num_retries and isinstance(error, Unavailable) and may_pass(error):
+        # gRPC makes these for calls, where a bundle was refused too: another server may have it.
+        if self._num_retries and isinstance(error, Unavailable) and error.reason != "TLS":
             return self._retry_pause_s(error)
         if not self._wait_s:
             raise error

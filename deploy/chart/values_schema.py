@@ -17,6 +17,7 @@ SCHEMA = CHART / "values.schema.json"
 OPEN = {"resources", "dashboards.labels"}
 PULL = {"enum": ["Always", "IfNotPresent", "Never"]}
 NUMBER_OR_PERCENT = {"type": ["integer", "string"]}
+POSITIVE = {"type": "integer", "minimum": 1}
 # What a default does not say.
 SPECIAL: dict[str, dict[str, Any]] = {
     "image.pullPolicy": PULL,
@@ -26,6 +27,12 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "rollout.maxUnavailable": NUMBER_OR_PERCENT,
     "rollout.maxSurge": NUMBER_OR_PERCENT,
     "disruptionBudget.maxUnavailable": NUMBER_OR_PERCENT,
+    "autoscaling.minReplicas": POSITIVE,
+    "autoscaling.maxReplicas": POSITIVE,
+    "keda.minReplicas": POSITIVE,
+    "keda.maxReplicas": POSITIVE,
+    "keda.queuedRequests": POSITIVE,
+    "startupSeconds": POSITIVE,
 }
 TYPES = {bool: "boolean", str: "string", list: "array"}
 

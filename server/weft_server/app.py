@@ -91,6 +91,9 @@ class App:
         self.models = ModelRegistry([RegistryEntry(*candidate) for candidate in scan.candidates])
         self._read_labels()
         self.metrics = Metrics()
+        # A bundle may be refused before its task is known.
+        for entry in self.models.entries:
+            self.metrics.for_model(entry.name, entry.version, "")
         self.metrics.log_events_dropped = num_dropped
         self.metrics.claimed_bytes = self._placement.claimed
         self.credentials = Credentials(config, self.metrics)

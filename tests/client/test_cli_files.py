@@ -299,6 +299,37 @@ def test_a_server_that_cannot_be_reached_ends_the_run(weft_command, server, file
     assert "b a\nd c\nf e\n" == out.read_text()
 
 
+CLOSED = Failure(StatusCode.PERMISSION_DENIED, "MODEL_NOT_ALLOWED")
+REFUSED = Failure(StatusCode.UNAVAILABLE, "MODEL_NOT_READY")
+LOADING = Failure(StatusCode.UNAVAILABLE, "MODEL_NOT_READY", retry_after=3600.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("failure", "named", "goes_on"),
+    [
+        (CLOSED, {"model": "theirs"}, True),
+        (CLOSED, {}, False),
+        (REFUSED, {"model": "broken"}, True),
+        (REFUSED, {}, False),
+        (LOADING, {"model": "late"}, False),
+    ],
+)
+def test_a_model_that_never_answers_fails_the_lines_that_name_it(
+    weft_command, server, tmp_path, failure, named, goes_on
+):
+    """Others may name other models. Where all lines mean that one, or it will come, the run ends there."""
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(f"{json.dumps(line)}\n" for line in ("a b", {"text": "no"} | named, "c d")))
+    server.servicer.by_text = {"no": failure}
+    code, _, error = weft_command("translate", "--file", source, "--out", out, "--concurrency", "1")
+
+    answers = [json.loads(line) for line in out.read_text().splitlines()]
+    assert (1, goes_on) == (code, "stopped" not in error)
+    assert ["b a", "d c"][: 1 + goes_on] == [answer["text"] for answer in answers if "text" in answer]
+    assert [failure.reason] * goes_on == [answer["error"]["reason"] for answer in answers if "error" in answer]
+
+
 def test_a_late_line_is_a_failed_line(weft_command, server, files):
     """While the server is there."""
     source, out = files

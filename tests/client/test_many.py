@@ -449,3 +449,12 @@ def test_who_is_told_to_wait_longer_than_the_patience_waits_not_at_all():
     refused = weft.Overloaded("used up", retry_after=3600.0)
     window.ended(asked[0], refused, 100.0)
     assert refused is asked[0].outcome
+
+
+def test_a_bundle_that_was_refused_is_not_waited_for():
+    """The server names no time, as it does while a model loads: each input would wait in vain."""
+    window, asked = window_of(2)
+    refused = weft.Unavailable("refused", reason="MODEL_NOT_READY")
+    window.ended(asked[0], refused, 100.0)
+    window.ended(asked[1], weft.Unavailable("loading", reason="MODEL_NOT_READY", retry_after=5.0), 100.0)
+    assert (refused, None) == (asked[0].outcome, asked[1].outcome)

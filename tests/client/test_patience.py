@@ -13,7 +13,7 @@ from grpc import StatusCode
 import weft
 from fakes import EMPTY, Failure, fake_server
 from waiting import until
-from weft._patience import Patience, pieces
+from weft._patience import NUM_RETRIES, Patience, pieces
 from weft_command import running
 
 FULL = Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.05)
@@ -159,13 +159,27 @@ def test_pauses_grow_where_the_server_names_none():
 
 
 @pytest.mark.parametrize(
-    "error", [weft.Unavailable("no authority", reason="TLS"), weft.AccessDenied("no"), weft.DeadlineExceeded("late")]
+    "error",
+    [
+        weft.Unavailable("no authority", reason="TLS"),
+        weft.Unavailable("refused", reason="MODEL_NOT_READY"),
+        weft.AccessDenied("no"),
+        weft.DeadlineExceeded("late"),
+    ],
 )
 def test_what_no_time_mends_is_raised(error):
-    """A certificate, for one."""
+    """A certificate, for one, and a bundle that was refused: a server that loads a model names a time."""
     with pytest.raises(type(error)) as caught:
         Patience(60.0, 60.0).pause_s(error)
     assert error is caught.value
+
+
+def test_a_stream_asks_four_times_more_where_a_bundle_was_refused():
+    """As gRPC does for calls: another server may have the model. Nothing waits beyond that."""
+    patience, error = Patience(60.0, 60.0, NUM_RETRIES), weft.Unavailable("refused", reason="MODEL_NOT_READY")
+    assert all(patience.pause_s(error) < 1.0 for _ in range(4))
+    with pytest.raises(weft.Unavailable):
+        patience.pause_s(error)
 
 
 def test_a_pause_is_over_when_somebody_says_so():

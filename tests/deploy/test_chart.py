@@ -46,12 +46,34 @@ WRONG = {
     "any-port": ({"settings": {"port": 0}}, "port"),
     "no-drain": ({"settings": {"drain_delay_s": None}}, "drain_delay_s"),
     "mutual-alone": ({"tls": {"mutual": True}}, "certificate"),
+    "unscraped-certificates": (
+        {"tls": {"secretName": "cert", "mutual": True}, "podMonitor": {"enabled": True, "authorization": {"a": "b"}}},
+        "refuse each scrape",
+    ),
+    "unscraped-tokens": (
+        {"tokens": {"secretName": "callers"}, "podMonitor": {"enabled": True, "tls": {"a": "b"}}},
+        "refuse each scrape",
+    ),
+    "unscraped": (
+        {
+            "tls": {"secretName": "cert", "mutual": True},
+            "tokens": {"secretName": "callers"},
+            "podMonitor": {"enabled": True},
+        },
+        "refuse each scrape",
+    ),
     "no-issuer": ({"tls": {"certificate": {"enabled": True}}}, "issuerRef"),
     "no-claim": ({"models": {"source": "claim"}}, "claimName"),
     "odd-source": ({"models": {"source": "bucket"}}, "source"),
     "two-scalers": ({"autoscaling": {"enabled": True}, "keda": {"enabled": True, "serverAddress": "x"}}, "choose one"),
     "no-signal": ({"autoscaling": {"enabled": True, "cpuUtilization": 0}}, "queuedRequests"),
     "no-prometheus": ({"keda": {"enabled": True}}, "serverAddress"),
+    "no-pod": ({"autoscaling": {"minReplicas": 0}}, "minReplicas"),
+    "no-pod-at-most": ({"autoscaling": {"maxReplicas": 0}}, "maxReplicas"),
+    "keda-no-pod": ({"keda": {"minReplicas": 0}}, "minReplicas"),
+    "keda-no-pod-at-most": ({"keda": {"maxReplicas": 0}}, "maxReplicas"),
+    "keda-no-queue": ({"keda": {"queuedRequests": 0}}, "queuedRequests"),
+    "no-start": ({"startupSeconds": 0}, "startupSeconds"),
     "no-gateway": ({"grpcRoute": {"enabled": True}}, "parentRefs"),
     "no-api-port": ({"httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}]}}, "api_port"),
 }
@@ -163,7 +185,7 @@ def test_the_server_reads_every_setting_as_it_was_given(rendered, monkeypatch):
 def test_every_object_says_whose_it_is(rendered):
     """Its namespace and the labels that Kubernetes recommends, and its name begins with the release's."""
     wanted = {"app.kubernetes.io/name": "weft", "app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "weft-0.1.0"}
-    begins = {"digests": "pinned", "weft-blue": "weft-blue"}
+    begins = {"digests": "pinned", "weft-blue": "weft-blue", "longest": CASES["longest"][0]["fullnameOverride"]}
     for case in CASES:
         for each in (document["metadata"] for document in rendered[case]):
             labels = {"app.kubernetes.io/instance": case, "app.kubernetes.io/version": "0.1.0"} | wanted
@@ -225,7 +247,7 @@ def test_a_pod_fits_its_settings(rendered, case, monkeypatch):
     assert {"grpc": config.port, "http": config.http_port, "api": config.api_port} == {"api": None} | ports
     assert pod["terminationGracePeriodSeconds"] >= config.drain_delay_s + config.drain_timeout_s + MARGIN_S
     assert {("http", "HTTPS" if config.tls_cert else "HTTP")} == {(each["port"], each["scheme"]) for each in probes}
-    assert ["/readyz", "/readyz", "/livez"] == [each["path"] for each in probes]
+    assert ["/livez", "/readyz", "/livez"] == [each["path"] for each in probes]
     assert mounts[str(config.repository)]["readOnly"] is True
     assert not [
         path for path in (config.tls_cert, config.tls_key, config.tokens) if path and str(path.parent) not in mounts
@@ -272,21 +294,44 @@ def test_a_certificate_is_for_the_names_of_the_services(rendered):
     }
     assert "https" == endpoint["scheme"]
     assert endpoint["tlsConfig"]["serverName"] in spec["dnsNames"]
+    assert CASES["managed"][0]["podMonitor"]["tls"].items() <= endpoint["tlsConfig"].items()
 
 
-@pytest.mark.parametrize("case", ["queue", "keda", "observed"])
-def test_queries_name_metrics_that_the_server_has(rendered, case):
+def pod_names(deployment):
+    """Names of pods as Kubernetes makes them: what stands before the five characters that it draws is cut at 58."""
+    return [f"{deployment}-{template}-"[:58] + "x2x4z" for template in ("5d8f7c9b", "5d8f7c9b6f")]
+
+
+def names_beside(name):
+    """Names of other releases that begin or end as this one, as long as the chart lets them be."""
+    others = [f"{name}-b", f"{name}-two", f"{name}-".ljust(52, "x"), name.rpartition("-")[0], f"a-{name}"]
+    return [other for other in others if len(other) <= 52 and other != name]
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        ("queue", "HorizontalPodAutoscaler"),
+        ("keda", "ScaledObject"),
+        ("observed", "PrometheusRule"),
+        ("longest", "ScaledObject"),
+        ("longest", "PrometheusRule"),
+    ],
+)
+def test_queries_name_metrics_that_the_server_has(rendered, case, kind):
     """What scales and what alerts asks for series of this release, by names of the table of metrics."""
-    kind = {"queue": "HorizontalPodAutoscaler", "keda": "ScaledObject", "observed": "PrometheusRule"}[case]
-    text = json.dumps(by_kind(rendered[case])[kind]["spec"])
+    objects = by_kind(rendered[case])
+    text = json.dumps(objects[kind]["spec"])
     asked = set(re.findall(rf"\b{PREFIX}\w+", text))
-    matchers = re.findall(r'\w+\{namespace=\\+"translation\\+",pod=~\\+"(.*?)\\+"', text)
+    matchers = set(re.findall(r'\w+\{namespace=\\+"translation\\+",pod=~\\+"(.*?)\\+"', text))
+    name = objects["Deployment"]["metadata"]["name"]
+    others = [pod for other in names_beside(name) for pod in pod_names(other)]
 
     assert asked
     assert asked <= {PREFIX + spec.name for spec in TABLE}
     assert matchers or case == "queue"
-    assert all(re.fullmatch(pods, f"{case}-weft-5d8f7c9b6-x2x4z") for pods in matchers)
-    assert not any(re.fullmatch(pods, f"{case}-weft-two-5d8f7c9b6-x2x4z") for pods in matchers)
+    assert all(re.fullmatch(pods, pod) for pods in matchers for pod in pod_names(name))
+    assert not [pod for pods in matchers for pod in others if re.fullmatch(pods, pod)]
     assert "replicas" not in by_kind(rendered["queue"])["Deployment"]["spec"]
 
 

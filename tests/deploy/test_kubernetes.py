@@ -139,15 +139,17 @@ def test_endpoints_notice_before_the_server_refuses(config):
 
 
 def test_probes_ask_the_right_question(server, config):
-    """Startup and readiness ask for "", liveness for "live": a draining pod is not ready, and must not be killed."""
-    asked = {kind: server[f"{kind}Probe"]["grpc"] for kind in ("startup", "readiness", "liveness")}
-    expected = {
-        "startup": {"port": config.port, "service": ""},
-        "readiness": {"port": config.port, "service": ""},
-        "liveness": {"port": config.port, "service": "live"},
-    }
+    """Readiness asks for all models, the others for none: a pod that drains, or refused a bundle, must not be killed.
 
-    assert expected == asked
+    None asks at the port of calls: callers may fill it.
+    """
+    asked = {kind: server[f"{kind}Probe"]["httpGet"] for kind in ("startup", "readiness", "liveness")}
+    ports = {port["name"]: port["containerPort"] for port in server["ports"]}
+
+    assert {"startup": "/livez", "readiness": "/readyz", "liveness": "/livez"} == {
+        kind: probe["path"] for kind, probe in asked.items()
+    }
+    assert {config.http_port} == {ports[probe["port"]] for probe in asked.values()}
 
 
 def test_ports_agree(objects, server, config):

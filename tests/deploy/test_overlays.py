@@ -90,7 +90,7 @@ def test_two_releases_share_a_namespace(render):
 
 
 def test_a_pod_may_speak_tls_and_ask_for_tokens(render):
-    """Settings name mounted files, which only the pod reads; probes speak HTTPS, and no gRPC probe is left."""
+    """Settings name mounted files, which only the pod reads; probes speak HTTPS."""
     objects = render(snippet("WEFT_TLS_CERT"))
     pod = objects["Deployment"]["spec"]["template"]
     (server,) = pod["spec"]["containers"]
@@ -107,8 +107,7 @@ def test_a_pod_may_speak_tls_and_ask_for_tokens(render):
     }
     assert {0o440} == {secret["defaultMode"] for secret in secrets.values()}
     assert pod["spec"]["securityContext"]["fsGroup"]
-    assert not any("grpc" in probe for probe in probes.values())
-    assert {"startup": "/readyz", "readiness": "/readyz", "liveness": "/livez"} == {
+    assert {"startup": "/livez", "readiness": "/readyz", "liveness": "/livez"} == {
         kind: probe["httpGet"]["path"] for kind, probe in probes.items()
     }
     assert {(port, "HTTPS")} == {(probe["httpGet"]["port"], probe["httpGet"]["scheme"]) for probe in probes.values()}

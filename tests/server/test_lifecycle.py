@@ -92,6 +92,21 @@ def test_a_bundle_that_is_refused_changes_nothing(two, change):
     asyncio.run(run())
 
 
+def test_a_bundle_of_the_start_that_is_refused_again_keeps_its_series(two):
+    """It is still there, and does not answer: an alert asks its series."""
+    _spoil(two / "m" / "2")
+
+    async def run():
+        async with Keeping(two) as kept:
+            kept.models.put(RegistryEntry("m", 2, two / "m" / "2", model_pb2.MODEL_STATE_FAILED, "broken"))
+            kept.metrics.for_model("m", 2, "")
+            with pytest.raises(BundleRefused):
+                await kept.lifecycle.load("m", 2)
+            assert {("m", "2")} == kept.series()
+
+    asyncio.run(run())
+
+
 def test_a_bundle_whose_golden_answer_is_wrong_changes_nothing(two, monkeypatch):
     """Though it was loaded and warmed: its memory and its series go again."""
 

@@ -94,10 +94,10 @@ class Asking:
             raise InvalidRequest(f"{min(unknown)}: is unknown; there are {', '.join(sorted(known))}")
         return value
 
-    def id_of(self, line: Line) -> Any:
-        """Return what a line of JSON calls itself; None if it does not."""
+    def said_by(self, line: Line, name: str) -> Any:
+        """Return what a line of JSON says under a name, such as its id; None if it does not."""
         try:
-            return self.record(line.text()).get("id") if self.is_json and b'"id"' in line.data else None
+            return self.record(line.text()).get(name) if self.is_json and f'"{name}"'.encode() in line.data else None
         except Error:
             return None
 

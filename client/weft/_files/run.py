@@ -21,6 +21,7 @@ from weft._files.lines import Line, Source
 from weft._files.out import Out, json_line, text_line
 from weft._flags import in_flags
 from weft._many import Questions
+from weft._patience import is_of_refused_bundle
 from weft._terminal import steerless
 from weft.exceptions import AccessDenied, Cancelled, DeadlineExceeded, Error, Unavailable
 
@@ -155,13 +156,15 @@ class Run:
                 async with many:
                     async for outcome in many:
                         line = waiting.popleft()
-                        await self._check_server(client, outcome)
+                        await self._check_server(client, line, outcome)
                         self.out.write(self._line(line, outcome, shows))
                         self.tally.count(outcome)
                         shows.advance(self.tally, line.end)
 
-    async def _check_server(self, client: AsyncClient, outcome: Any) -> None:
+    async def _check_server(self, client: AsyncClient, line: Line, outcome: Any) -> None:
         """Raise what is no fault of the line, and would be the fate of all others too."""
+        if _is_of_model(outcome) and self.asking.said_by(line, "model"):
+            return
         if isinstance(outcome, (*_GONE, AccessDenied)):
             raise outcome
         if isinstance(outcome, DeadlineExceeded):
@@ -178,7 +181,7 @@ class Run:
             return ""
         if self.writes_json:
             ascii_only = self.out.is_stdout and not show.is_utf8()
-            return json_line(outcome, self.asking.id_of(line), ascii_only=ascii_only)
+            return json_line(outcome, self.asking.said_by(line, "id"), ascii_only=ascii_only)
         if isinstance(outcome, Error):
             message = outcome.message if self.asking.is_json else in_flags(outcome.message)
             shows.say(f"weft: line {line.number}: {message}")
@@ -187,6 +190,11 @@ class Run:
 
     def _say(self, line: str) -> None:
         print(f"weft: {line}", file=sys.stderr, flush=True)  # noqa: T201 - about the answers, not one of them
+
+
+def _is_of_model(outcome: Any) -> bool:
+    """Whether other models may answer: this one is closed to us, or its bundle was refused."""
+    return isinstance(outcome, Error) and (outcome.reason == "MODEL_NOT_ALLOWED" or is_of_refused_bundle(outcome))
 
 
 def _noted(lines: Iterable[Line] | AsyncIterable[Line], waiting: deque[Line]) -> Any:

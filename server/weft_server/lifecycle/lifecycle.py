@@ -233,7 +233,7 @@ class Lifecycle:
         else:
             entry = await self._loaded(*candidate)
             why = entry.error
-            if why:
+            if why and not there:
                 self._metrics.forget(entry.name, entry.version)
         if why:
             raise BundleRefused(f"model {entry.name!r} version {entry.version} is refused: {why}")

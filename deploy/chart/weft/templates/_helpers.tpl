@@ -76,7 +76,9 @@ WEFT_{{ upper $name }}: {{ kindIs "string" $value | ternary $value (toJson $valu
 {{- end }}
 {{- end -}}
 
-{{/* The release's pods as matchers of Prometheus: <Deployment>-<ReplicaSet>-<pod>. */}}
+{{/* The release's pods as matchers of Prometheus: <Deployment>-<ReplicaSet>-<pod>.
+Kubernetes cuts what is before the last five characters at 58: with a name of over 46 the last hyphen may go.
+A pod of another release never matches: it has a hyphen more, or behind the last one ten characters at least. */}}
 {{- define "weft.matcher" -}}
-namespace="{{ .Release.Namespace }}",pod=~"{{ include "weft.fullname" . }}-[a-z0-9]+-[a-z0-9]{5}"
+namespace="{{ .Release.Namespace }}",pod=~"{{ include "weft.fullname" . }}-[a-z0-9]+(-[a-z0-9]{5})?"
 {{- end -}}
