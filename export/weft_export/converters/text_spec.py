@@ -37,7 +37,8 @@ def read_texts(
         CheckpointError: a file is missing or not supported, or they contradict each other.
     """
     row = TASKS[task]
-    side = read_text_side(hf.directory, config, _vocab_size(sizes))
+    by_processor = getattr(sizes, "sight", None) is not None
+    side = read_text_side(hf.directory, config, _vocab_size(sizes), by_processor=by_processor)
     files.update(side.files)
     text = _text_of(hf, sizes, task, side, files)
     notes = side.notes

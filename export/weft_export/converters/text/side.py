@@ -87,7 +87,14 @@ class TextSide:
     notes: tuple[str, ...] = ()
 
 
-def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, *, spare_ids: bool = False) -> TextSide:
+def read_text_side(
+    directory: Path,
+    config: Mapping[str, Any],
+    vocab_size: int,
+    *,
+    spare_ids: bool = False,
+    by_processor: bool = False,
+) -> TextSide:
     """Read the tokenizer files of a Hugging Face directory.
 
     Args:
@@ -98,6 +105,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
             each: a copy of unk_id's. Marian's models may need some, for pieces that are not in vocab.json. Without
             them such a piece is read as smaller ones.
 
+        by_processor: whether a processor makes prompts, whose order of chat templates is another.
     Raises:
         CheckpointError: a file is missing or wrong, or its tokens do not fit the embedding.
     """
@@ -118,7 +126,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         notes.append(f"{tokens.num_unknown} pieces are not in vocab.json, and are read as smaller ones")
     most = vocab_size + spare
     files = {name: fitted(settings, each, most, notes) for name, each in tokens.contents.items()}
-    chat = read_chat(settings, tokens.names, notes)
+    chat = read_chat(settings, tokens.names, notes, by_processor=by_processor)
     if chat is not None:
         files[TEMPLATE_FILE] = chat[0]
     ids = [_id(tokens, name) for name in _WITH_ID]
