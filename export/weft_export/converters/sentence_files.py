@@ -14,7 +14,7 @@ from weft_export.checkpoints.formats import MODULES
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.keys import NEUTRAL, USED, Noted, Only, Table, check_keys
 from weft_export.converters.text.json_file import read_list, read_object, read_object_if_there
-from weft_export.converters.text.settings import CONFIG
+from weft_export.converters.text.settings import CONFIG, length_said
 from weft_export.converters.text.side import length_of
 from weft_export.errors import CheckpointError
 
@@ -262,7 +262,7 @@ def read_transformer(directory: Path) -> Transformer:
         raise CheckpointError(f"{place}: max_seq_length is {said[1]}, which is no number of tokens")
     longest = next((length for each in said if (length := length_of(each)) is not None), None)
     if longest is None:
-        longest = length_of(read_object_if_there(directory / CONFIG).get("model_max_length"))
+        longest = length_of(length_said(read_object_if_there(directory / CONFIG)))
     return Transformer(place, given, longest, of_tokenizer.get("truncation_side"))
 
 

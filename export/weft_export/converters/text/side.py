@@ -22,6 +22,7 @@ from weft_export.converters.text.settings import (
     OPTION_KEYS,
     Names,
     TokenizerSettings,
+    length_said,
     read_settings,
     read_tokenizer_json,
     text_of,
@@ -104,8 +105,8 @@ def read_text_side(
         spare_ids: whether a source may have ids from vocab_size on, because the model gets a row of the embedding for
             each: a copy of unk_id's. Marian's models may need some, for pieces that are not in vocab.json. Without
             them such a piece is read as smaller ones.
-
         by_processor: whether a processor makes prompts, whose order of chat templates is another.
+
     Raises:
         CheckpointError: a file is missing or wrong, or its tokens do not fit the embedding.
     """
@@ -141,7 +142,7 @@ def read_text_side(
         unk_id=ids[3],
         mask_id=ids[4],
         num_unknown=spare,
-        max_length=length_of(settings.options.get("model_max_length")),
+        max_length=length_of(length_said(settings.options)),
         truncation_side=_side("truncation", settings, content, "right"),
         padding_side=_side("padding", settings, content, "left" if name in FILLED_LEFT else "right"),
         cleans_up=_cleans_up(settings, tokens),
