@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from weft_export.checkpoints.files import read_file
-from weft_export.choices import BLOCK_SIZES, LARGER_BLOCKS, MAX_RANK, PRECISIONS, PRODUCTS, Pooling, Precision
+from weft_export.choices import BLOCK_SIZES, LEAST_BLOCKS, MAX_RANK, PRECISIONS, PRODUCTS, Pooling, Precision
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.families.sizes import LENGTH
 from weft_proto.bundle_rules import HOST_PRECISIONS, MAX_IMAGE_PIXELS, ROUNDED
@@ -54,7 +54,8 @@ class ExportOptions:
         typer.Option(
             metavar="SIZE",
             help="At int4 and int8-weights, of models that generate: the most weights that share a scale where answers "
-            "allow it, 32, 64 or 128. Larger blocks make quicker steps.",
+            "allow it, 128, 64 or, at int4, 32. Weights of 8 bits, of which int4 has some, have 64 at least. Larger "
+            "blocks make quicker steps.",
         ),
     ] = 128
     mixed_runs: Annotated[
@@ -230,8 +231,12 @@ class ExportOptions:
             raise ExportError("--rounded-caches is for --paged; int8 and the like have rounded caches in slots")
         if self.max_block_size not in BLOCK_SIZES:
             raise ExportError(f"--max-block-size {self.max_block_size}: blocks have 32, 64 or 128 weights")
-        if self.max_block_size != max(BLOCK_SIZES) and self.number not in LARGER_BLOCKS:
+        if self.max_block_size != max(BLOCK_SIZES) and self.number not in LEAST_BLOCKS:
             raise ExportError("--max-block-size is for int4 and int8-weights: others have blocks of one size, or none")
+        if self.max_block_size < LEAST_BLOCKS.get(self.number, 0):
+            raise ExportError(
+                f"--max-block-size {self.max_block_size}: at {self.precision} blocks have 64 or 128 weights"
+            )
         if self.adapters is not None and self.number not in HOST_PRECISIONS:
             raise ExportError("adapters are not for fp16, bf16 and int4-fp16: no server runs them on a device")
         if self.mixed_runs and self.number not in HOST_PRECISIONS:

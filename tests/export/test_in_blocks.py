@@ -235,3 +235,13 @@ def test_a_model_that_is_rounded_too_coarsely_is_told_so(precision, most, max_bl
         )
 
     assert f"{told}. The graphs" in str(raised.value)
+
+
+@pytest.mark.parametrize(("precision", "bits", "least"), [("int4", 4, 32), ("int8-weights", 8, 64)])
+def test_such_an_error_names_a_size_that_an_export_takes(precision, bits, least):
+    """Weights of 8 bits have no smaller blocks than of 64."""
+    products = [bundle_pb2.RoundedProduct(bits=bits, block_size=128)]
+    assert f"; --max-block-size {least} loses less" == export._too_coarse(
+        bundle_pb2.Rounding(products=products), PRECISIONS[precision]
+    )
+    ExportOptions(precision=precision, max_block_size=least).check_precision()

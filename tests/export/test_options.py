@@ -154,6 +154,7 @@ WRONG = {
     "--precision fp16 --rounded-caches": "--rounded-caches is for --paged",
     "--precision int4 --max-block-size 48": "--max-block-size 48: blocks have 32, 64 or 128 weights",
     "--precision nf4 --max-block-size 64": "--max-block-size is for int4 and int8-weights",
+    "--precision int8-weights --max-block-size 32": "--max-block-size 32: at int8-weights blocks have 64 or 128",
     "--labels none.txt": "cannot read none.txt: No such file",
     "--labels labels.txt --adapters 2": "adapters are not for labels that stay: leave out --labels, or --adapters",
 }

@@ -84,7 +84,8 @@ DIRECTORIES = {
     ),
     "mistral": lambda path: (
         "mistral",
-        {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "bos_token": "<s>", "eos_token": "</s>"},
+        {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "bos_token": "<s>", "eos_token": "</s>"}
+        | {"model_max_length": None, "max_len": 99},
         llama_2_json(path),
         {},
     ),
@@ -104,7 +105,13 @@ DIRECTORIES = {
     ),
     "smollm2": lambda _: (
         "llama",
-        {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+        {
+            "tokenizer_class": "GPT2Tokenizer",
+            "bos_token": "<s>",
+            "eos_token": "</s>",
+            "unk_token": "<unk>",
+            "max_len": 512,
+        },
         gpt2_json(DIGITS),
         {},
     ),

@@ -212,7 +212,8 @@ def test_pictures_of_another_size_than_the_input_s_are_refused(sizes, tmp_path):
         adapted(model, described, tmp_path / "a.onnx")
 
 
-def test_optimum_s_directory_says_what_a_wrap_needs(tmp_path):
+@pytest.mark.parametrize("longest", ["model_max_length", "max_len"])
+def test_optimum_s_directory_says_what_a_wrap_needs(longest, tmp_path):
     """config.json, the tokenizer and 1_Pooling are read: the command line has the directory and the bundle alone."""
     (tmp_path / "onnx").mkdir()
     (tmp_path / "1_Pooling").mkdir()
@@ -221,7 +222,7 @@ def test_optimum_s_directory_says_what_a_wrap_needs(tmp_path):
     folders = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
     kinds = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in folders.items()]
     (tmp_path / "modules.json").write_text(json.dumps(kinds))
-    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 40}')
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({longest: 40}))
     (tmp_path / "tokenizer.json").write_bytes(byte_tokenizer())
     (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
     code, said = wrap_alone(tmp_path, tmp_path / "wrapped" / "1", "--quiet")

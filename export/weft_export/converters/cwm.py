@@ -20,8 +20,10 @@ _ROTATION = {
 def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """Biases only within networks, if the config says so; the first of four layers sees all."""
     fields = hf.fields
-    if "rope_scaling" not in fields and "rope_theta" not in fields:
+    if not fields.raw("rope_scaling") and "rope_parameters" not in fields:
         fields.take_for_granted("rope_parameters", _ROTATION)
+        # Its class does not look at it then.
+        fields.only("rope_theta", _ROTATION["rope_theta"])
     style = llama_style(hf, norm_eps=1e-5, feed_forward_bias=fields.flag("mlp_bias", default=False))
     absent = {"num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 21504}
     config = turned_sizes(hf, style, absent=absent, theta=1e6)

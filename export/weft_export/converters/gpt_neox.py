@@ -29,6 +29,10 @@ def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
         feed_forward_bias=True,
     )
     theta, share = fields.number("rotary_emb_base", 10000.0), fields.number("rotary_pct", 0.25)
+    # Its class does not look for them under the names that others have.
+    for name, value in ("rope_theta", theta), ("partial_rotary_factor", share):
+        if name not in fields.part("rope_parameters"):
+            fields.only(name, value)
     config = read_sizes(hf, style, read_words(hf, tied=False), absent=_ABSENT)
     return turned(hf, config, theta=theta, share=share)
 

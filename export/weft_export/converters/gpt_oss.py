@@ -22,7 +22,7 @@ _ROPE = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.
 def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     """YaRN over whole heads, a window in every second layer from the first on, and what its gates do."""
     fields = hf.fields
-    if "rope_scaling" not in fields:
+    if not fields.raw("rope_scaling"):
         fields.take_for_granted("rope_parameters", _ROPE)
     # Its class reads neither. What it does is x sigmoid(1.702 x), whatever they say.
     fields.only("hidden_act", "silu")
@@ -38,7 +38,7 @@ def sizes(hf: HfCheckpoint) -> DecoderOnlyConfig:
     style = replace(mixed(hf, style, number_of_experts(hf), 128, 4), router_bias=True)
     # The released config says both a second time.
     fields.only("experts_per_token", style.num_chosen_experts)
-    said = fields.part("rope_scaling" if "rope_scaling" in fields else "rope_parameters")
+    said = fields.part("rope_scaling" if fields.raw("rope_scaling") else "rope_parameters")
     fields.only("initial_context_length", said.raw(_ORIGINAL))
     absent = {"num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 2880}
     config = replace(turned_sizes(hf, style, absent=absent, theta=150000.0), sinks=True)

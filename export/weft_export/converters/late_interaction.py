@@ -15,7 +15,7 @@ from weft_export.checkpoints.formats import MODULES
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.keys import NEUTRAL, USED, Only, Table, check_keys
 from weft_export.converters.prompts import OF_EMBEDDERS, read_prompts
-from weft_export.converters.sentence_files import MODEL, PYLATE, late_class, modules_of, read_transformer
+from weft_export.converters.sentence_files import MODEL, PYLATE, PYLATE_KEYS, late_class, modules_of, read_transformer
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.converters.text.side import TextSide
 from weft_export.errors import CheckpointError
@@ -83,11 +83,7 @@ def is_late(directory: Path, config_classes: Any) -> bool:
 
 def read_late(hf: HfCheckpoint) -> LateFiles:
     """Read the files of such a model. Raises CheckpointError for what cannot be followed."""
-    if not (hf.directory / MODULES).exists():
-        return _stanfords(hf)
-    given = read_object_if_there(hf.directory / MODEL)
-    averages = given.get("similarity_fn_name") == _MEAN
-    return _pylates(given) if late_class(given) == PYLATE else _owns(hf, averages=averages)
+    return _saved(hf) if (hf.directory / MODULES).exists() else _stanfords(hf)
 
 
 def _stanfords(hf: HfCheckpoint) -> LateFiles:
@@ -116,27 +112,15 @@ def _stanfords(hf: HfCheckpoint) -> LateFiles:
     )
 
 
-def _pylates(given: dict[str, Any]) -> LateFiles:
-    word, number, flag = (_typed(MODEL, given, kind) for kind in (str, int, bool))
-    query_tokens = number("query_length", _QUERY_TOKENS)
-    fills = flag("do_query_expansion", True)
-    return LateFiles(
-        query_tokens=query_tokens,
-        document_tokens=number("document_length", None),
-        fill_to=query_tokens if fills else 0,
-        fill_token=None,
-        sees_filling=fills and flag("attend_to_expansion_tokens", False),
-        skipped=_words(MODEL, given.get("skiplist_words"), tuple(string.punctuation)),
-        markers={QUERY: word("query_prefix", ""), DOCUMENT: word("document_prefix", "")},
-        averages=False,
-    )
-
-
-def _owns(hf: HfCheckpoint, *, averages: bool) -> LateFiles:
-    transformer = read_transformer(hf.directory)
-    place, number = transformer.place, _typed(transformer.place, transformer.given, int)
+def _saved(hf: HfCheckpoint) -> LateFiles:
+    given, transformer = read_object_if_there(hf.directory / MODEL), read_transformer(hf.directory)
+    is_pylates = late_class(given) == PYLATE
+    # As in sentence-transformers: what the first module's file says goes before that, in files of either library.
+    of_model = _of_pylate(given) if is_pylates or any(name in given for name in PYLATE_KEYS) else {}
+    said = {**of_model, **transformer.given}
+    place, number, word = transformer.place, _typed(transformer.place, said, int), _typed(MODEL, given, str)
     query_tokens = number("query_length", None)
-    filling = transformer.given.get("query_expansion")
+    filling = said.get("query_expansion")
     fill_to, sees, token = 0, False, None
     if filling is not None:
         if not isinstance(filling, dict) or filling.get("strategy") not in (_FIXED, _LEAST):
@@ -146,19 +130,37 @@ def _owns(hf: HfCheckpoint, *, averages: bool) -> LateFiles:
         sees = _typed(inner, filling, bool)("attend", False)
         token = _typed(inner, filling, str)("token", None)
         query_tokens = fill_to if filling["strategy"] == _FIXED else query_tokens
-    folders = [folder for kind, folder in modules_of(hf.directory) if kind == "MultiVectorMask"]
-    mask = read_object_if_there(folders[0] / "config.json") if folders else {}
-    hf.fields.note(*check_keys(f"{MODULES}: MultiVectorMask", mask, MASK_KEYS))
     return LateFiles(
         query_tokens=query_tokens,
         document_tokens=number("document_length", None),
         fill_to=fill_to,
         fill_token=token,
         sees_filling=sees,
-        skipped=_words("MultiVectorMask", mask.get("skiplist_words"), ()),
-        markers={QUERY: "", DOCUMENT: ""},
-        averages=averages,
+        skipped=_words(MODEL, given.get("skiplist_words"), tuple(string.punctuation)) if is_pylates else _masked(hf),
+        markers={QUERY: word("query_prefix", ""), DOCUMENT: word("document_prefix", "")},
+        averages=given.get("similarity_fn_name") == _MEAN,
     )
+
+
+def _of_pylate(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what PyLate says in the model's file, as sentence-transformers says it in that of the first module."""
+    number, flag = (_typed(MODEL, given, kind) for kind in (int, bool))
+    query_tokens = number("query_length", _QUERY_TOKENS if late_class(given) == PYLATE else None)
+    said = {"query_length": query_tokens, "document_length": number("document_length", None)}
+    if "query_expansion" in given:
+        return {**said, "query_expansion": given["query_expansion"]}
+    if not flag("do_query_expansion", True):
+        return said
+    attends = flag("attend_to_expansion_tokens", flag("attend_to_mask_tokens", False))
+    filling = {"strategy": _FIXED, "attend": attends, "length": query_tokens or _QUERY_TOKENS}
+    return {**said, "query_length": None, "query_expansion": filling}
+
+
+def _masked(hf: HfCheckpoint) -> tuple[str, ...]:
+    folders = [folder for kind, folder in modules_of(hf.directory) if kind == "MultiVectorMask"]
+    mask = read_object_if_there(folders[0] / "config.json") if folders else {}
+    hf.fields.note(*check_keys(f"{MODULES}: MultiVectorMask", mask, MASK_KEYS))
+    return _words("MultiVectorMask", mask.get("skiplist_words"), ())
 
 
 def stanford_width(hf: HfCheckpoint) -> int:

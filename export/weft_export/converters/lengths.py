@@ -6,7 +6,7 @@ from weft_export.checkpoints.formats import MODULES
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.sentence_files import read_transformer
 from weft_export.converters.text.json_file import read_object_if_there
-from weft_export.converters.text.settings import CONFIG
+from weft_export.converters.text.settings import CONFIG, length_said
 from weft_export.converters.text.side import TextSide, length_of
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import common_pb2
@@ -21,7 +21,7 @@ def bounded(max_tokens: int, said: int | None, hf: HfCheckpoint) -> int:
 
 def tokenizer_length(directory: Path) -> int | None:
     """Return to how many tokens the pipelines of transformers cut a text, or None where they do not."""
-    return length_of(read_object_if_there(directory / CONFIG).get("model_max_length"))
+    return length_of(length_said(read_object_if_there(directory / CONFIG)))
 
 
 def truncation_side(hf: HfCheckpoint, side: TextSide) -> common_pb2.TruncationSide.ValueType:

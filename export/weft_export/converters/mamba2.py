@@ -14,7 +14,6 @@ _LAYER, _THEIRS = "layers.{}", "backbone.layers.{}"
 # Of training, of the first weights, and how long a piece is that transformers reads at once.
 _UNREAD = (
     "chunk_size",
-    "rescale_prenorm_residual",
     "residual_in_fp32",
     "time_step_floor",
     "time_step_max",
@@ -28,6 +27,8 @@ def sizes(hf: HfCheckpoint) -> StateSpacesConfig:
     fields = hf.fields
     fields.skip(*_UNREAD)
     fields.only("hidden_act", "silu")
+    # transformers 5.23 divides weights of a file by it, as those of a Mamba.
+    fields.only("rescale_prenorm_residual", False)
     # Of its first class, which did what it does now whatever the second of them said.
     fields.only("rms_norm", True)
     fields.skip("norm_before_gate")

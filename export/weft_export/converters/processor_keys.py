@@ -23,7 +23,8 @@ PROCESSOR_KEYS: Table = {
     "audio_processor": USED,
     "processor_class": NEUTRAL,
     "auto_map": NEUTRAL,
-    "chat_template": NEUTRAL,
+    # text/chat.py reads it, of a model whose prompts hold pictures.
+    "chat_template": USED,
     "image_seq_length": NEUTRAL,
     # It has files of its own, which count.
     "tokenizer": NEUTRAL,

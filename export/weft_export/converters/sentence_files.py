@@ -14,7 +14,7 @@ from weft_export.checkpoints.formats import MODULES
 from weft_export.converters.converter import HfCheckpoint
 from weft_export.converters.keys import NEUTRAL, USED, Noted, Only, Table, check_keys
 from weft_export.converters.text.json_file import read_list, read_object, read_object_if_there
-from weft_export.converters.text.settings import CONFIG
+from weft_export.converters.text.settings import CONFIG, length_said
 from weft_export.converters.text.side import length_of
 from weft_export.errors import CheckpointError
 
@@ -33,15 +33,18 @@ _MOST_MODULES = 16
 # Their classes are under this name. A class of somebody else is code, which is not run.
 _OWN = "sentence_transformers."
 _OF_PYLATE = "pylate.models.Dense.Dense"
-_OF_LATE = (
+PYLATE_KEYS = (
     "query_prefix",
     "document_prefix",
     "query_length",
     "document_length",
     "do_query_expansion",
+    "query_expansion",
     "attend_to_expansion_tokens",
+    "attend_to_mask_tokens",
     "skiplist_words",
 )
+"""Keys of the model's file that PyLate has, with those that sentence-transformers reads beside them."""
 
 MODEL_KEYS: Table = {
     "model_type": USED,
@@ -79,7 +82,7 @@ TRANSFORMER_KEYS: Table = {
 _LATE_KEYS: Table = {**TRANSFORMER_KEYS, **dict.fromkeys(("query_length", "document_length", "query_expansion"), USED)}
 _LATE_MODEL_KEYS: Table = {
     **MODEL_KEYS,
-    **dict.fromkeys(_OF_LATE, USED),
+    **dict.fromkeys(PYLATE_KEYS, USED),
     "truncate_dim": Only(),
     "default_prompt_name": Only(),
     "similarity_fn_name": Only(("MaxSim", "maxsim", "meanmaxsim")),
@@ -147,7 +150,7 @@ def late_class(given: Mapping[str, Any]) -> str | None:
 
     Before version 1.3 of PyLate its files did not say it.
     """
-    said = given.get("model_type", PYLATE if _OF_LATE[0] in given else None)
+    said = given.get("model_type", PYLATE if PYLATE_KEYS[0] in given else None)
     return said if said in LATE else None
 
 
@@ -259,7 +262,7 @@ def read_transformer(directory: Path) -> Transformer:
         raise CheckpointError(f"{place}: max_seq_length is {said[1]}, which is no number of tokens")
     longest = next((length for each in said if (length := length_of(each)) is not None), None)
     if longest is None:
-        longest = length_of(read_object_if_there(directory / CONFIG).get("model_max_length"))
+        longest = length_of(length_said(read_object_if_there(directory / CONFIG)))
     return Transformer(place, given, longest, of_tokenizer.get("truncation_side"))
 
 

@@ -37,7 +37,8 @@ def read_texts(
         CheckpointError: a file is missing or not supported, or they contradict each other.
     """
     row = TASKS[task]
-    side = read_text_side(hf.directory, config, _vocab_size(sizes))
+    by_processor = getattr(sizes, "sight", None) is not None
+    side = read_text_side(hf.directory, config, _vocab_size(sizes), by_processor=by_processor)
     files.update(side.files)
     text = _text_of(hf, sizes, task, side, files)
     notes = side.notes
@@ -113,6 +114,12 @@ def _text_of(
     forced = None if row.takes_audio and not hasattr(sizes, "min_samples") else generation.forced_id
     if forced is not None and not any(each.target_prefix for each in languages):
         text.prefix_ids.append(forced)
+    elif forced is not None:
+        named = next((each.tag for each in languages if forced in each.target_prefix), "none of its languages")
+        hf.fields.note(
+            f"forced_bos_token_id is {forced}, {named}: generate() writes that where nothing else is asked for, and"
+            " here a request names its target_language"
+        )
     text.max_new_tokens -= Languages(text).longest_prefix
     if generation.forced_end_id is not None:
         text.forced_end_id = generation.forced_end_id

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from weft_export.converters.pooling_file import pooling_in
-from weft_export.converters.text.json_file import read_list, read_object
+from weft_export.converters.text.json_file import read_list, read_object, read_object_if_there
+from weft_export.converters.text.settings import CONFIG, length_said
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import CONFIG_FILE
 
@@ -105,9 +106,7 @@ def _modules(path: Path) -> list[str]:
 
 def _longest(given: Path, config: Mapping[str, Any]) -> int | None:
     """Return the least of the lengths that files state. Tokenizers without one state 10^30."""
-    stated = [config.get("max_position_embeddings")]
-    for name, key in (("tokenizer_config.json", "model_max_length"), ("sentence_bert_config.json", "max_seq_length")):
-        if (given / name).is_file():
-            stated.append(read_object(given / name).get(key))
+    of_tokenizer, of_texts = (read_object_if_there(given / name) for name in (CONFIG, "sentence_bert_config.json"))
+    stated = [config.get("max_position_embeddings"), length_said(of_tokenizer), of_texts.get("max_seq_length")]
     lengths = [each for each in stated if isinstance(each, int) and not isinstance(each, bool) and each > 0]
     return min(lengths, default=None)

@@ -84,7 +84,7 @@ def keep_lone_decodes(decoder: Session, bundle: Bundle) -> None:
     if decoder.device.row_multiple > 1:
         raise BundleError(
             "on this processor a row has other bits among four than among two, with weights in blocks as large; "
-            "export with --max-block-size 32"
+            "export with --max-block-size 32, or 64 at int8-weights"
         )
     _fill_up(decoder, bundle)
 

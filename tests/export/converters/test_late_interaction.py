@@ -85,8 +85,8 @@ def dense(**names):
     return {"in_features": 32, "out_features": WIDTH, "bias": False, "activation_function": identity, **names}
 
 
-def pylates(directory, **more):
-    """The files that PyLate saves."""
+def pylates(directory, *, transformer=None, **more):
+    """The files that PyLate saves. transformer: what else that of the first module says."""
     modules = [("", "sentence_transformers.models.Transformer"), ("1_Dense", "pylate.models.Dense.Dense")]
     write(directory, modules, {"1_Dense": dense()})
     said = {
@@ -101,11 +101,15 @@ def pylates(directory, **more):
         "skiplist_words": [*string.punctuation],
     }
     (directory / "config_sentence_transformers.json").write_text(json.dumps(said | more))
-    (directory / "sentence_bert_config.json").write_text('{"max_seq_length": 40, "do_lower_case": false}')
+    of_texts = {"max_seq_length": 40, "do_lower_case": False, **(transformer or {})}
+    (directory / "sentence_bert_config.json").write_text(json.dumps(of_texts))
 
 
-def sentence_transformers(directory, **more):
-    """The files that sentence-transformers saves of a MultiVectorEncoder."""
+def sentence_transformers(directory, *, model=None, **more):
+    """The files that sentence-transformers saves of a MultiVectorEncoder.
+
+    model: what the model's file says, and not the first module's.
+    """
     tokens = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
     own = "sentence_transformers.base.modules"
     mask = "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask"
@@ -119,9 +123,11 @@ def sentence_transformers(directory, **more):
     write(directory, modules, {"1_Dense": dense(**tokens), "2_MultiVectorMask": skipped, "3_Normalize": tokens})
     prompts = {"query": "[Q] ", "document": "[D] "}
     said = {"model_type": "MultiVectorEncoder", "prompts": prompts, "similarity_fn_name": more.pop("similarity", None)}
-    (directory / "config_sentence_transformers.json").write_text(json.dumps(said))
+    (directory / "config_sentence_transformers.json").write_text(json.dumps(said | (model or {})))
     expansion = {"strategy": "fixed", "attend": False, "token": None, "length": QUERY}
-    of_texts = {"document_length": DOCUMENT, "query_length": None, "query_expansion": expansion}
+    of_texts = (
+        {"document_length": DOCUMENT, "query_length": None, "query_expansion": expansion} if model is None else {}
+    )
     (directory / "sentence_bert_config.json").write_text(json.dumps(of_texts | more))
     # It saves the tokenizer with the markers as special tokens.
     saved = Tokenizer.from_file(str(directory / "tokenizer.json"))
@@ -188,6 +194,19 @@ def vectors_of(embedding):
     return np.array(embedding.token_vectors, np.float32).reshape(len(embedding.token_ids), -1)
 
 
+OF_TEXTS = {
+    "document_length": DOCUMENT,
+    "query_expansion": {"strategy": "fixed", "attend": True, "token": None, "length": QUERY},
+}
+OF_PYLATE = {
+    "prompts": {},
+    "query_prefix": "[Q] ",
+    "document_prefix": "[D] ",
+    "query_length": QUERY,
+    "document_length": DOCUMENT,
+    "do_query_expansion": True,
+    "attend_to_expansion_tokens": True,
+}
 FILES = {
     "pylate": (pylates, {}, {}),
     "pylate-attends": (
@@ -196,7 +215,18 @@ FILES = {
         {"attends": True, "skips": False},
     ),
     "pylate-fills-nothing": (pylates, {"do_query_expansion": False}, {"fills": False}),
+    "pylate-by-its-first-module": (
+        pylates,
+        {"query_length": 30, "document_length": 31, "attend_to_expansion_tokens": False, "transformer": OF_TEXTS},
+        {"attends": True},
+    ),
     "sentence-transformers": (sentence_transformers, {}, {}),
+    "sentence-transformers-by-its-model": (sentence_transformers, {"model": OF_PYLATE}, {"attends": True}),
+    "sentence-transformers-fills-nothing": (
+        sentence_transformers,
+        {"model": OF_PYLATE | {"do_query_expansion": False}},
+        {"fills": False},
+    ),
     "stanford": (stanfords, {}, {"markers": ("[unused0]", "[unused1]")}),
     "stanford-attends": (
         stanfords,
@@ -256,6 +286,14 @@ def test_a_score_is_a_mean_where_the_files_say_so_and_a_short_query_is_not_cut(t
         assert 12 == len((await score(model, text=longer, target_text=TEXTS[0])).matches)
 
     served(directory, talk)
+
+
+def test_a_file_of_pylate_may_ask_for_a_mean_too(tmp_path):
+    """`meanmaxsim` in it is followed, as by sentence-transformers."""
+    body(tmp_path)
+    for name, averages in (("MaxSim", False), ("meanmaxsim", True)):
+        pylates(tmp_path, similarity_fn_name=name)
+        assert averages == convert(tmp_path, ExportOptions()).checkpoint.model.config.averages
 
 
 def test_what_is_asked_wrongly_is_refused(tmp_path):

@@ -10,8 +10,10 @@ from tokenizer_directories import OLDER, reference, write
 
 from weft_export.checkpoints.framing import frame_of
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
+from weft_export.converters.convert import convert
 from weft_export.errors import CheckpointError
 from weft_export.graphs.answering import Row
+from weft_export.options import ExportOptions
 from weft_export.verification.golden import GoldenRequest
 from weft_proto.v1 import bundle_pb2
 
@@ -133,3 +135,16 @@ def test_lengths_of_a_checkpoint_are_a_requests_default(tmp_path, generation, ex
     ours = converted(tmp_path)
 
     assert expected == (ours.max_new_tokens, ours.min_new_tokens)
+
+
+def test_a_language_that_is_forced_is_told(tmp_path):
+    """generate() writes it where nothing else is asked for. A bundle has no such default, so a note names it."""
+    _, tokenizer = translator(tmp_path)
+    path = tmp_path / "generation_config.json"
+    for token, named in ("fra_Latn", "fr"), ("</s>", "none of its languages"):
+        id_ = tokenizer.convert_tokens_to_ids(token)
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"forced_bos_token_id": id_}))
+        notes = convert(tmp_path, ExportOptions(), filled=False).notes
+        assert [f"forced_bos_token_id is {id_}, {named}:"] == [
+            note.split(" generate()")[0] for note in notes if "forced_bos" in note
+        ]

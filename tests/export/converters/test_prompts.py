@@ -20,6 +20,8 @@ from loaded import Loaded, ask
 from weft_export.checkpoints.golden_requests import with_golden
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.converters.convert import convert
+from weft_export.converters.lengths import tokenizer_length
+from weft_export.converters.sentence_files import read_transformer
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.options import ExportOptions
@@ -216,6 +218,13 @@ def test_a_text_is_cut_as_its_pipeline_cuts_it(task, said, tmp_path):
     longest = 48 if is_classifier else LONGEST
     with pytest.raises(CheckpointError, match=f"the model takes {longest}"):
         encode_source(refusing, read_tokenizer(refusing, refusing.text.source_tokenizer), LONG)
+
+
+def test_the_older_name_of_a_length_counts_where_the_other_is_missing(tmp_path):
+    """max_len: for the pipelines of transformers, and for sentence-transformers. Null is there, and says none."""
+    for said, longest in ({"max_len": 7}, 7), ({"max_len": 7, "model_max_length": None}, None):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
+        assert longest == tokenizer_length(tmp_path) == read_transformer(tmp_path).longest
 
 
 def test_a_side_of_the_tokenizers_own_file_counts_where_no_other_says_it(tmp_path):

@@ -189,8 +189,10 @@ OTHER = [
     ("mamba", {"d_model": 1536}),
     ("mamba", {"n_layer": 48}),
     ("mamba", {"rms_norm": False}),
+    ("mamba", {"rescale_prenorm_residual": True}),
     ("mamba2", {"hidden_act": "gelu"}),
     ("mamba2", {"rms_norm": False}),
+    ("mamba2", {"rescale_prenorm_residual": True}),
     ("lfm2", {"conv_dim": 1024}),
     ("lfm2", {"num_heads": 16}),
     ("lfm2", {"block_norm_eps": 1e-6}),
@@ -275,3 +277,46 @@ def test_layers_of_an_olmo_3_turn_as_its_config_object_says(said, far, near):
     # The second pair of 64 turns by theta to the power of -1 / 64.
     thetas = [round(rotation.frequencies[1] ** -64) for rotation in ours.rotations]
     assert [theirs[name]["rope_theta"] for name in parts] == pytest.approx(thetas, rel=1e-4)
+
+
+NEOX = {name: value for name, value in PLAIN.items() if name not in {"num_key_value_heads", "rms_norm_eps"}}
+TURNED = [
+    ("cwm", {}),
+    ("cwm", {"rope_theta": 1e6}),
+    ("cwm", {"rope_scaling": None, "rope_theta": 1e6}),
+    ("cwm", {"rope_scaling": {}}),
+    ("cwm", {"rope_parameters": {}, "rope_theta": 777.0}),
+    ("gpt_oss", {"rope_theta": 777.0}),
+    ("gpt_oss", {"rope_scaling": {}}),
+    ("gpt_neox", {"rotary_emb_base": 777, "rotary_pct": 0.5}),
+    ("gpt_neox", {"rotary_emb_base": 777, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
+    (
+        "gpt_neox",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 777.0, "partial_rotary_factor": 0.5}}
+        | {"rope_theta": 888.0, "partial_rotary_factor": 1.0},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "said"), TURNED, ids=str)
+def test_heads_turn_as_the_config_object_of_a_kind_says(name, said):
+    """Each of these has names, or an object, of its own, and takes them before those that all others have."""
+    known = NEOX if name == "gpt_neox" else PLAIN
+    theirs = transformers.CONFIG_MAPPING[name](**known, **copy.deepcopy(said)).rope_parameters
+    assert sizes(name, {**known, "rope_parameters": theirs}).rotations == sizes(name, {**known, **said}).rotations
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cwm", {"rope_theta": 777.0}),
+        ("gpt_neox", {"rope_theta": 777.0}),
+        ("gpt_neox", {"partial_rotary_factor": 1.0}),
+        ("gpt_neox", {"rope_theta": 777.0, "rope_parameters": {"rope_type": "default"}}),
+    ],
+    ids=str,
+)
+def test_a_name_that_the_config_object_of_a_kind_does_not_know_is_refused(name, said):
+    """Where it says another thing than what counts."""
+    with pytest.raises(CheckpointError, match=next(iter(said))):
+        sizes(name, {**(NEOX if name == "gpt_neox" else PLAIN), **said})

@@ -27,7 +27,7 @@ Names = Mapping[str, Token | None]
 """Special tokens by their names, such as `eos_token`."""
 # What each key of a tokenizer_config.json is to a bundle: those that transformers 5.23 reads, and older ones.
 _USED_OPTIONS = """
-tokenizer_class model_max_length added_tokens_decoder chat_template model_input_names
+tokenizer_class model_max_length max_len added_tokens_decoder chat_template model_input_names
 extra_special_tokens additional_special_tokens model_specific_special_tokens
 add_bos_token add_eos_token add_prefix_space trim_offsets legacy legacy_behaviour
 do_lower_case strip_accents tokenize_chinese_chars keep_accents split_by_punct
@@ -38,7 +38,7 @@ padding_side
 # How a batch is filled up and cut, which a server does in its own way; names of files; what the class does not ask.
 _NEUTRAL_OPTIONS = """
 padding pad_to_multiple_of pad_token_type_id truncation truncation_strategy
-max_length max_len stride return_token_type_ids return_attention_mask
+max_length stride return_token_type_ids return_attention_mask
 name_or_path tokenizer_file vocab_file merges_file special_tokens_map_file files_loaded is_local local_files_only
 source_spm target_spm spm_file backend use_fast verbose processor_class auto_map image_processor_class
 transformers_version tokenizer_type
@@ -307,6 +307,11 @@ def _added_token(path: Path, key: str, value: Any) -> AddedToken:
         raise CheckpointError(f"{path}: {key} is {value!r:.60}, which is no token: it has no content")
     flags = {name: bool(flag) for name, flag in value.items() if name in fields - {"content"}}
     return AddedToken(value["content"], **flags)
+
+
+def length_said(options: Mapping[str, Any]) -> Any:
+    """Return the longest text as tokenizer_config.json has it, by its present name or the older one."""
+    return options.get("model_max_length", options.get("max_len"))
 
 
 def read_tokenizer_json(directory: Path) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from weft_export.converters.text.settings import (
     OPTION_KEYS,
     Names,
     TokenizerSettings,
+    length_said,
     read_settings,
     read_tokenizer_json,
     text_of,
@@ -87,7 +88,14 @@ class TextSide:
     notes: tuple[str, ...] = ()
 
 
-def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, *, spare_ids: bool = False) -> TextSide:
+def read_text_side(
+    directory: Path,
+    config: Mapping[str, Any],
+    vocab_size: int,
+    *,
+    spare_ids: bool = False,
+    by_processor: bool = False,
+) -> TextSide:
     """Read the tokenizer files of a Hugging Face directory.
 
     Args:
@@ -97,6 +105,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         spare_ids: whether a source may have ids from vocab_size on, because the model gets a row of the embedding for
             each: a copy of unk_id's. Marian's models may need some, for pieces that are not in vocab.json. Without
             them such a piece is read as smaller ones.
+        by_processor: whether a processor makes prompts, whose order of chat templates is another.
 
     Raises:
         CheckpointError: a file is missing or wrong, or its tokens do not fit the embedding.
@@ -118,7 +127,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         notes.append(f"{tokens.num_unknown} pieces are not in vocab.json, and are read as smaller ones")
     most = vocab_size + spare
     files = {name: fitted(settings, each, most, notes) for name, each in tokens.contents.items()}
-    chat = read_chat(settings, tokens.names, notes)
+    chat = read_chat(settings, tokens.names, notes, by_processor=by_processor)
     if chat is not None:
         files[TEMPLATE_FILE] = chat[0]
     ids = [_id(tokens, name) for name in _WITH_ID]
@@ -133,7 +142,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         unk_id=ids[3],
         mask_id=ids[4],
         num_unknown=spare,
-        max_length=length_of(settings.options.get("model_max_length")),
+        max_length=length_of(length_said(settings.options)),
         truncation_side=_side("truncation", settings, content, "right"),
         padding_side=_side("padding", settings, content, "left" if name in FILLED_LEFT else "right"),
         cleans_up=_cleans_up(settings, tokens),
