@@ -107,7 +107,7 @@ def _yarn(fields: Fields, given: Fields, powers: Tensor, theta: float, _: int) -
         return turned * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
     first, last = pair_of(given.number("beta_fast", 32.0)), pair_of(given.number("beta_slow", 1.0))
-    if given.flag("truncate", default=True):
+    if given.flag_or_false("truncate", default=True):
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, turned - 1)
     span = last - first or 0.001
