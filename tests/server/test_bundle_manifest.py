@@ -16,6 +16,8 @@ from drafts import (
     tag,
     translate,
 )
+from weft_proto.v1 import common_pb2
+from weft_server.bundle.load import load_bundle
 
 MANIFESTS = [
     (translate, "m.task = 99", "task 99 is unknown"),
@@ -165,3 +167,12 @@ def test_a_manifest_that_contradicts_itself_is_refused(tmp_path, make, change, t
     draft = make(tmp_path / "tiny" / "1")
     exec(change, {"m": draft.manifest})
     assert text in refused(draft.write())
+
+
+@pytest.mark.parametrize("make", [classify_text, match])
+def test_probabilities_of_labels_that_are_scored_each_by_itself_need_no_sum(tmp_path, make):
+    """Such as SigLIP's."""
+    draft = make(tmp_path / "tiny" / "1")
+    draft.manifest.scoring = common_pb2.LABEL_SCORING_SIGMOID
+    draft.manifest.golden.probabilities[0] = 0.9
+    load_bundle(draft.write())

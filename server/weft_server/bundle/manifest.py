@@ -312,7 +312,7 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
     if task.writes_text:
         _verify_tokens(golden, manifest.text)
     elif task.matches:
-        _verify_matched(golden)
+        _verify_matched(manifest)
     elif task.fills_masks:
         _verify_fillings(golden, manifest.text)
     elif task.labels_frames:
@@ -360,20 +360,24 @@ def _verify_distributions(manifest: bundle_pb2.BundleManifest, task: Task) -> No
         require(len(values) == width, f"golden has {len(values)} {what} for {width} labels")
     if is_score:
         return
-    one_each = manifest.scoring == common_pb2.LABEL_SCORING_SIGMOID
     for start in range(0, len(values), width):
-        row = values[start : start + width]
-        sums = one_each or math.isclose(math.fsum(row), 1, abs_tol=1e-2)
-        require(sums and min(row) >= 0, "golden.probabilities are no distribution")
+        _verify_probabilities(values[start : start + width], manifest)
 
 
-def _verify_matched(golden: bundle_pb2.Golden) -> None:
+def _verify_probabilities(values: Sequence[float], manifest: bundle_pb2.BundleManifest) -> None:
+    """Those of one set of labels. By a sigmoid each label has its own."""
+    one_each = manifest.scoring == common_pb2.LABEL_SCORING_SIGMOID
+    require(one_each or math.isclose(math.fsum(values), 1, abs_tol=1e-2), "golden.probabilities are no distribution")
+
+
+def _verify_matched(manifest: bundle_pb2.BundleManifest) -> None:
+    golden = manifest.golden
     _verify_labels(golden.labels)
     require(all(golden.labels), "golden.labels has an empty one")
     count, values = len(golden.labels), golden.probabilities
     require(count > 1, "golden has one label alone, which any model would give")
     require(len(values) == count, f"golden has {len(values)} probabilities for {count} labels")
-    require(math.isclose(math.fsum(values), 1, abs_tol=1e-2), "golden.probabilities are no distribution")
+    _verify_probabilities(values, manifest)
 
 
 def _verify_rows(values: Sequence[float], manifest: bundle_pb2.BundleManifest) -> None:
