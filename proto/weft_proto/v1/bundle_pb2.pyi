@@ -1241,7 +1241,7 @@ class TextSpec(_message.Message):
     """may_ask_nothing says that a question may be empty (answer; the decoder reads it): the model then says what it sees."""
     @_builtins.property
     def end_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """end_ids end an answer; at most 256, each at most 4,194,303."""
+        """end_ids end an answer; 1 to 256, each at most 4,194,303."""
 
     @_builtins.property
     def source_languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
