@@ -16,6 +16,8 @@ from held import Held
 pytestmark = pytest.mark.e2e
 EXAMPLES = Path(__file__).parents[2] / "export/checkpoints"
 PROMPT = "Return a list of"
+# An answer that does not end while a test holds it.
+LONG = {"max_tokens": 60, "extra_body": {"min_tokens": 60}}
 TELLS_OF_FUNCTIONS = b"""
 {%- for tool in tools or [] %}<tool_call>{{ tool.function.name }}{% endfor %}
 {%- for message in messages %}
@@ -225,7 +227,7 @@ def test_an_error_is_typed(client):
 def test_a_step_that_fails_ends_a_stream_with_an_error(server, client):
     """A client that has half an answer is told that the rest will not come. It does not take it for the whole."""
     server.say("pydocs.decode", "hold 3")
-    stream = client.completions.create(model="pydocs", prompt=PROMPT, max_tokens=60, stream=True, temperature=2)
+    stream = client.completions.create(model="pydocs", prompt=PROMPT, stream=True, **LONG)
     first = next(stream)
     server.wait_until(lambda: server.is_held("pydocs.decode"), what="a step")
     server.say("pydocs.decode", "raise")
@@ -238,7 +240,7 @@ def test_a_step_that_fails_ends_a_stream_with_an_error(server, client):
 def test_a_client_that_goes_frees_its_slot(server, client):
     """In the middle of a stream, nothing is decoded for nobody."""
     server.say("pydocs.decode", "hold 3")
-    stream = client.completions.create(model="pydocs", prompt=PROMPT, max_tokens=60, stream=True, temperature=2)
+    stream = client.completions.create(model="pydocs", prompt=PROMPT, stream=True, **LONG)
     next(stream)
     server.wait_until(lambda: server.is_held("pydocs.decode"), what="a step")
     stream.close()
