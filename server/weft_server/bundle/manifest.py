@@ -347,8 +347,7 @@ def _verify_fillings(golden: bundle_pb2.Golden, text: bundle_pb2.TextSpec) -> No
 def _verify_distributions(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
     is_score = manifest.scoring == common_pb2.LABEL_SCORING_IDENTITY
     require(is_score or not manifest.golden.scores, "golden.scores are for LABEL_SCORING_IDENTITY")
-    unwanted = is_score and manifest.golden.probabilities
-    require(not unwanted, "golden.probabilities are not for LABEL_SCORING_IDENTITY")
+    require(not (is_score and manifest.golden.probabilities), "golden.probabilities are not for LABEL_SCORING_IDENTITY")
     values = list(manifest.golden.scores if is_score else manifest.golden.probabilities)
     what, width = "scores" if is_score else "probabilities", len(manifest.labels)
     if task.labels_tokens:
@@ -358,26 +357,23 @@ def _verify_distributions(manifest: bundle_pb2.BundleManifest, task: Task) -> No
         require(fits, f"golden has {what} of more tokens than text.max_source_tokens")
     else:
         require(len(values) == width, f"golden has {len(values)} {what} for {width} labels")
-    if is_score:
-        return
-    for start in range(0, len(values), width):
-        _verify_probabilities(values[start : start + width], manifest)
+    if not is_score:
+        for start in range(0, len(values), width):
+            _verify_sum(values[start : start + width], manifest)
 
 
-def _verify_probabilities(values: Sequence[float], manifest: bundle_pb2.BundleManifest) -> None:
-    """Those of one set of labels. By a sigmoid each label has its own."""
+def _verify_sum(values: Sequence[float], manifest: bundle_pb2.BundleManifest) -> None:
     one_each = manifest.scoring == common_pb2.LABEL_SCORING_SIGMOID
     require(one_each or math.isclose(math.fsum(values), 1, abs_tol=1e-2), "golden.probabilities are no distribution")
 
 
 def _verify_matched(manifest: bundle_pb2.BundleManifest) -> None:
-    golden = manifest.golden
-    _verify_labels(golden.labels)
-    require(all(golden.labels), "golden.labels has an empty one")
-    count, values = len(golden.labels), golden.probabilities
-    require(count > 1, "golden has one label alone, which any model would give")
-    require(len(values) == count, f"golden has {len(values)} probabilities for {count} labels")
-    _verify_probabilities(values, manifest)
+    labels, values = manifest.golden.labels, manifest.golden.probabilities
+    _verify_labels(labels)
+    require(all(labels), "golden.labels has an empty one")
+    require(len(labels) > 1, "golden has one label alone, which any model would give")
+    require(len(values) == len(labels), f"golden has {len(values)} probabilities for {len(labels)} labels")
+    _verify_sum(values, manifest)
 
 
 def _verify_rows(values: Sequence[float], manifest: bundle_pb2.BundleManifest) -> None:
