@@ -25,10 +25,10 @@ COMPENSATED = frozenset({bundle_pb2.PRECISION_INT4, bundle_pb2.PRECISION_INT4_FP
 """Precisions at which what one column loses, later ones make good."""
 BLOCK_SIZES = (32, 64, 128)
 """How many weights may share a scale."""
-LARGER_BLOCKS = {bundle_pb2.PRECISION_INT4: (128, 64), bundle_pb2.PRECISION_INT8_WEIGHTS: (128,)}
-"""What sizes of blocks a precision tries beside its least, from the largest on: as far as answers allow them."""
-LEAST_BLOCKS = {bundle_pb2.PRECISION_INT4: 32, bundle_pb2.PRECISION_INT8_WEIGHTS: 64}
-"""The least blocks of those precisions. Weights of 8 bits, of which int4 has some, have 64 at least."""
+BLOCKS = {bundle_pb2.PRECISION_INT4: (128, 64, 32), bundle_pb2.PRECISION_INT8_WEIGHTS: (128, 64)}
+"""What sizes of blocks a precision tries: from the largest on as far as answers allow them, and else the least.
+
+Weights of 8 bits, of which int4 has some, have 64 at least."""
 
 
 class Pooling(StrEnum):

@@ -19,7 +19,7 @@ from weft_export.checkpoints.golden_requests import with_golden
 from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
-from weft_export.choices import LEAST_BLOCKS
+from weft_export.choices import BLOCKS
 from weft_export.errors import ExportError, ParityError
 from weft_export.estimate import estimate, summary
 from weft_export.families.writer import Writer
@@ -212,8 +212,8 @@ def _too_coarse(rounding: bundle_pb2.Rounding, precision: bundle_pb2.Precision.V
     from weft_export.verification.quality import LESS  # noqa: PLC0415 - same
 
     is_large = any(goes_in_pairs(product.bits, product.block_size) for product in rounding.products)
-    if is_large and precision in LEAST_BLOCKS:
-        return f"; --max-block-size {LEAST_BLOCKS[precision]} loses less"
+    if is_large and precision in BLOCKS:
+        return f"; --max-block-size {BLOCKS[precision][-1]} loses less"
     name = precision_name(precision)
     if name not in LESS or rounding.effect <= MAX_BLOCK_EFFECT:
         return ""

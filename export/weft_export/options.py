@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from weft_export.checkpoints.files import read_file
-from weft_export.choices import BLOCK_SIZES, LEAST_BLOCKS, MAX_RANK, PRECISIONS, PRODUCTS, Pooling, Precision
+from weft_export.choices import BLOCK_SIZES, BLOCKS, MAX_RANK, PRECISIONS, PRODUCTS, Pooling, Precision
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.families.sizes import LENGTH
 from weft_proto.bundle_rules import HOST_PRECISIONS, MAX_IMAGE_PIXELS, ROUNDED
@@ -231,9 +231,9 @@ class ExportOptions:
             raise ExportError("--rounded-caches is for --paged; int8 and the like have rounded caches in slots")
         if self.max_block_size not in BLOCK_SIZES:
             raise ExportError(f"--max-block-size {self.max_block_size}: blocks have 32, 64 or 128 weights")
-        if self.max_block_size != max(BLOCK_SIZES) and self.number not in LEAST_BLOCKS:
+        if self.max_block_size != max(BLOCK_SIZES) and self.number not in BLOCKS:
             raise ExportError("--max-block-size is for int4 and int8-weights: others have blocks of one size, or none")
-        if self.max_block_size < LEAST_BLOCKS.get(self.number, 0):
+        if self.max_block_size < min(BLOCKS.get(self.number, (0,))):
             raise ExportError(
                 f"--max-block-size {self.max_block_size}: at {self.precision} blocks have 64 or 128 weights"
             )

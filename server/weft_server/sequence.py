@@ -253,8 +253,8 @@ class Sequence:
     # Monotonic seconds. The slot is free within one step of it.
     deadline: float = math.inf
     reply: Reply = field(default_factory=Reply)
-    # Called on the event loop when it ends, if its call had ended before.
-    on_late_end: Callable[[], None] | None = None
+    # Called with it on the event loop when it ends, if its call had ended before.
+    on_late_end: Callable[[Sequence], None] | None = None
     times: Times = field(default_factory=Times)
     # Set by the engine.
     lane: int | None = None
@@ -348,4 +348,4 @@ class Delivery:
         reply = self.sequence.reply
         reply.put(self.token_ids, self.log_probs, self.outcome, self.values, self.outputs, self.tops)
         if self.outcome is not None and self.sequence.on_late_end:
-            self.sequence.on_late_end()
+            self.sequence.on_late_end(self.sequence)

@@ -5,7 +5,7 @@ from enum import Enum
 
 from torch import Tensor, nn
 
-from weft_export.choices import LARGER_BLOCKS
+from weft_export.choices import BLOCKS
 from weft_export.layers.block_linear import EIGHT_BITS, FOUR_BITS, BlockEmbedding, BlockLinear, Blocks, rounded_rows
 from weft_export.layers.embeddings import TiedEmbedding
 from weft_export.layers.nf4_linear import BLOCK, Nf4Linear
@@ -65,7 +65,7 @@ def larger_kinds(precision: bundle_pb2.Precision.ValueType, max_block_size: int)
 
     They are for products whose runs have even numbers of rows.
     """
-    sizes = [size for size in LARGER_BLOCKS.get(precision, ()) if size <= max_block_size]
+    sizes = [size for size in BLOCKS.get(precision, ())[:-1] if size <= max_block_size]
     return [_KINDS[_BLOCKS[_LADDERS[precision][0]]._replace(size=size)] for size in sizes]
 
 

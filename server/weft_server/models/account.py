@@ -103,7 +103,7 @@ class Account:
         if self.bucket:
             self.bucket.take(usage.used_tokens - usage.charged_tokens)
 
-    def add_late(self, model: str, sequence: Sequence, num_known: int) -> None:
+    def add_late(self, model: str, num_known: int, sequence: Sequence) -> None:
         """Count what a sequence's rows had produced beyond `num_known`: it has ended after its call.
 
         Who hangs up, or has a stop string, does not wait for a lane's step.

@@ -206,7 +206,7 @@ class RequestContext:
             has_ended = sequence.times.finished > 0  # asked first: a lane may end it meanwhile
             num_known = self.usage.add(sequence)
             if self.account and self.metrics and not (has_ended or sequence.is_counted):
-                sequence.on_late_end = partial(self.account.add_late, self.metrics.name, sequence, num_known)
+                sequence.on_late_end = partial(self.account.add_late, self.metrics.name, num_known)
         self.sequences.clear()
         if self.model:
             if self.adapter:
